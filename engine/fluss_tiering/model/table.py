@@ -1,0 +1,243 @@
+"""Tables as Fluss describes them: path, bucket, data types, schema, descriptor.
+
+Type names are those of Fluss's SQL (`org.apache.fluss.types.DataTypeRoot`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+# org.apache.fluss.metadata.TablePath: letters, digits, "_" and "-", at most 200 characters, no "__" at the start.
+_NAME: Final = re.compile(r"(?!__)[A-Za-z0-9_-]{1,200}")
+
+BUCKET_COLUMN: Final = "__bucket"
+OFFSET_COLUMN: Final = "__offset"
+TIMESTAMP_COLUMN: Final = "__timestamp"
+SYSTEM_COLUMNS: Final = (BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN)
+"""What the lake table has behind the user's columns, in this order (Fluss's `TableDescriptor`)."""
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class TablePath:
+    """`database.table`."""
+
+    database: str
+    table: str
+
+    def __post_init__(self) -> None:
+        for kind, name in (("database", self.database), ("table", self.table)):
+            if not _NAME.fullmatch(name):
+                raise FlussTieringError(
+                    ErrorCode.INVALID_TABLE,
+                    f"{name!r} is not a {kind} name: expected 1 to 200 letters, digits, '_' or '-', not starting with '__'",
+                )
+
+    @classmethod
+    def parse(cls, text: str) -> TablePath:
+        """`"db.table"` as a path.
+
+        Raises:
+            FlussTieringError: INVALID_TABLE when the text is anything else.
+        """
+        parts = text.split(".")
+        if len(parts) != 2:
+            raise FlussTieringError(
+                ErrorCode.INVALID_TABLE, f"{text!r} is not a table path: expected DATABASE.TABLE, for example fluss.orders"
+            )
+        return cls(*parts)
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableBucket:
+    """One bucket of a table (of a partition, where the table is partitioned)."""
+
+    table_id: int
+    bucket: int
+    partition_id: int | None = None
+
+    def __str__(self) -> str:
+        partition = "" if self.partition_id is None else f", partition {self.partition_id}"
+        return f"bucket {self.bucket} of table {self.table_id}{partition}"
+
+
+class DataTypeRoot(StrEnum):
+    """The families of data types that are spoken here; Fluss has more."""
+
+    BOOLEAN = "BOOLEAN"
+    INT = "INT"
+    BIGINT = "BIGINT"
+    DOUBLE = "DOUBLE"
+    DECIMAL = "DECIMAL"
+    STRING = "STRING"
+    DATE = "DATE"
+    TIMESTAMP = "TIMESTAMP"
+    TIMESTAMP_LTZ = "TIMESTAMP_LTZ"
+
+
+_TEMPORAL: Final = frozenset({DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ})
+_TYPE_TEXT: Final = re.compile(r"\s*([A-Za-z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*(NOT\s+NULL|NULL)?\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class DataType:
+    """A data type. `precision` counts digits for DECIMAL (1-38) and sub-second digits for timestamps (0-9)."""
+
+    root: DataTypeRoot
+    nullable: bool = True
+    precision: int = 0
+    scale: int = 0
+
+    def __post_init__(self) -> None:
+        if self.root is DataTypeRoot.DECIMAL and not (1 <= self.precision <= 38 and 0 <= self.scale <= self.precision):
+            raise FlussTieringError(
+                ErrorCode.INVALID_TABLE,
+                f"DECIMAL({self.precision}, {self.scale}): expected a precision from 1 to 38 and a scale from 0 to the precision",
+            )
+        if self.root in _TEMPORAL and not 0 <= self.precision <= 9:
+            raise FlussTieringError(
+                ErrorCode.INVALID_TABLE, f"{self.root}({self.precision}): expected a precision from 0 to 9"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> DataType:
+        """A type from its SQL text, for example `DECIMAL(10, 2) NOT NULL`.
+
+        Raises:
+            FlussTieringError: INVALID_TABLE for text that is no supported type.
+        """
+        match = _TYPE_TEXT.fullmatch(text)
+        name = match.group(1).upper() if match else ""
+        if match is None or name not in DataTypeRoot.__members__:
+            supported = ", ".join(DataTypeRoot)
+            raise FlussTieringError(ErrorCode.INVALID_TABLE, f"{text!r} is not a supported type: expected one of {supported}")
+        root = DataTypeRoot(name)
+        default = 10 if root is DataTypeRoot.DECIMAL else 6 if root in _TEMPORAL else 0
+        precision = int(match.group(2)) if match.group(2) else default
+        nullable = not (match.group(4) or "").upper().startswith("NOT")
+        return cls(root, nullable, precision, int(match.group(3) or 0))
+
+    def __str__(self) -> str:
+        arguments = ""
+        if self.root is DataTypeRoot.DECIMAL:
+            arguments = f"({self.precision}, {self.scale})"
+        elif self.root in _TEMPORAL:
+            arguments = f"({self.precision})"
+        return f"{self.root}{arguments}{'' if self.nullable else ' NOT NULL'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table."""
+
+    name: str
+    data_type: DataType
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescriptor:
+    """What a table is created from.
+
+    Attributes:
+        primary_key: names of the key columns; empty for a log table. Key columns are never nullable.
+        bucket_keys: at most one (Iceberg tables in Fluss allow no more); empty on a log table: rows go to buckets in turn.
+        num_buckets: 1 or more.
+        properties: Fluss's table options, for example `table.datalake.freshness`.
+    """
+
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...] = ()
+    bucket_keys: tuple[str, ...] = ()
+    num_buckets: int = 1
+    properties: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+
+    @property
+    def has_primary_key(self) -> bool:
+        """Whether this is a primary-key table (else a log table)."""
+        return bool(self.primary_key)
+
+    def column(self, name: str) -> Column:
+        """The column of that name; KeyError when there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table that exists. `created_time` in ms since the epoch.
+
+    Attributes:
+        lake_catalog_properties: Iceberg catalog properties (type, uri, warehouse, …) of the lake it is tiered into.
+    """
+
+    table_id: int
+    path: TablePath
+    schema_id: int
+    descriptor: TableDescriptor
+    created_time: int
+    lake_catalog_properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_primary_key(self) -> bool:
+        """Whether this is a primary-key table (else a log table)."""
+        return self.descriptor.has_primary_key
+
+
+@dataclass(frozen=True, slots=True)
+class KvSnapshot:
+    """A point-in-time snapshot of one bucket of a primary-key table.
+
+    Attributes:
+        log_offset: the log from here on is not in the snapshot.
+        path: folder of its files, relative to the storage's data folder.
+        split_keys: keys at which it may be cut into ranges of like size, ascending.
+    """
+
+    bucket: TableBucket
+    snapshot_id: int
+    log_offset: int
+    row_count: int
+    size_bytes: int
+    path: str
+    split_keys: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BucketInfo:
+    """What a reader may plan with: offsets are half-open, [log_start_offset, log_end_offset)."""
+
+    bucket: TableBucket
+    log_start_offset: int
+    log_end_offset: int
+    log_size_bytes: int
+    latest_kv_snapshot: KvSnapshot | None = None
+
+
+class WriteKind(StrEnum):
+    """What rows mean: APPEND to a log table; UPSERT or DELETE by key in a primary-key table."""
+
+    APPEND = "append"
+    UPSERT = "upsert"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class StorageDescription:
+    """Which storage a server has, so that a reader can tell whether it may open the files itself."""
+
+    kind: str
+    data_dir: str
+    data_dir_id: str
+    server_version: str

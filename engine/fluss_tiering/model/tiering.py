@@ -1,0 +1,103 @@
+"""Tiering states, statuses and rounds (seeds S1-S28)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from fluss_tiering.model.table import TablePath
+
+
+class TieringState(StrEnum):
+    """The states of a table's tiering, as Fluss names them."""
+
+    NEW = "New"
+    INITIALIZED = "Initialized"
+    SCHEDULED = "Scheduled"
+    PENDING = "Pending"
+    TIERING = "Tiering"
+    TIERED = "Tiered"
+    FAILED = "Failed"
+
+
+TRANSITIONS: Final[dict[TieringState | None, frozenset[TieringState]]] = {
+    None: frozenset({TieringState.NEW, TieringState.INITIALIZED}),
+    TieringState.NEW: frozenset({TieringState.SCHEDULED}),
+    TieringState.INITIALIZED: frozenset({TieringState.SCHEDULED}),
+    TieringState.SCHEDULED: frozenset({TieringState.PENDING}),
+    TieringState.PENDING: frozenset({TieringState.TIERING}),
+    TieringState.TIERING: frozenset({TieringState.TIERED, TieringState.FAILED}),
+    TieringState.TIERED: frozenset({TieringState.SCHEDULED, TieringState.PENDING}),
+    TieringState.FAILED: frozenset({TieringState.PENDING}),
+}
+"""S1: from -> to; every other transition is refused."""
+
+OUTCOMES: Final = frozenset({TieringState.TIERED, TieringState.FAILED})
+"""The states in which a round ends."""
+
+MAX_SENT_ERROR_CHARS: Final = 2048
+MAX_KEPT_ERROR_CHARS: Final = 4096
+"""S11: the sender cuts to the first, the server to the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class TieringStats:
+    """What a round wrote. `lake_snapshot_id` is None for an empty round, which commits nothing."""
+
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    lake_snapshot_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TieringStatus:
+    """A table's tiering as it stands; times in ms since the epoch."""
+
+    table_id: int
+    path: TablePath
+    state: TieringState
+    state_since: int
+    tiering_epoch: int
+    last_tiered_time: int | None = None
+    last_error: str | None = None
+    last_error_time: int | None = None
+    consecutive_failures: int = 0
+    next_retry_time: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TieringRound:
+    """One round of a table: running (state TIERING) or ended with its recorded outcome (S23, S25)."""
+
+    table_id: int
+    path: TablePath
+    tiering_epoch: int
+    state: TieringState
+    lease_id: str
+    attempt_token: int | None
+    driver: str
+    start_time: int
+    end_time: int | None = None
+    error: str | None = None
+    stats: TieringStats | None = None
+    force_finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to run a round: names its epoch, which fences it."""
+
+    table_id: int
+    path: TablePath
+    tiering_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseOutcome:
+    """What waiters on a lease see: the newest round of each table under it."""
+
+    rounds: tuple[TieringRound, ...]
+    cancelled_reason: str | None = None
+    newest_attempt_token: int | None = None

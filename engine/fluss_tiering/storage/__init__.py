@@ -1,0 +1,1 @@
+"""Storages of Fluss tables: the protocol and, in folders of their own, its implementations."""

@@ -1,0 +1,113 @@
+"""What a storage does for the server (`TableStorage`) and for a reader of splits (`SplitReader`).
+
+The server calls a `TableStorage` from worker threads, several at once; each method is safe under that. Methods raise
+`FlussTieringError` with the code named; whatever they acknowledged is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from fluss_tiering.formats.log_batch import LogBatch
+from fluss_tiering.model.table import (
+    BucketInfo,
+    KvSnapshot,
+    StorageDescription,
+    TableBucket,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+    WriteKind,
+)
+
+
+class TableStorage(Protocol):
+    """The tables behind a server."""
+
+    def describe(self) -> StorageDescription:
+        """Kind and data folder."""
+        ...
+
+    def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo:
+        """A new table. Raises TABLE_ALREADY_EXIST, INVALID_TABLE."""
+        ...
+
+    def drop_table(self, path: TablePath) -> TableInfo:
+        """Drops the table with its files and returns what it was. Raises TABLE_NOT_EXIST."""
+        ...
+
+    def table(self, path: TablePath) -> TableInfo:
+        """The table of that path. Raises TABLE_NOT_EXIST."""
+        ...
+
+    def table_by_id(self, table_id: int) -> TableInfo:
+        """The table of that id. Raises TABLE_NOT_EXIST."""
+        ...
+
+    def tables(self) -> Sequence[TableInfo]:
+        """All tables, by path."""
+        ...
+
+    def write(self, path: TablePath, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:
+        """Writes the rows, durably, and returns the log end offset of each bucket touched.
+
+        All rows are checked before the first is written. Raises TABLE_NOT_EXIST, INVALID_ROWS.
+        """
+        ...
+
+    def buckets(self, path: TablePath) -> Sequence[BucketInfo]:
+        """Every bucket with its log range and latest KV snapshot. Raises TABLE_NOT_EXIST."""
+        ...
+
+    def take_kv_snapshots(self, path: TablePath) -> Sequence[KvSnapshot]:
+        """A KV snapshot of each bucket, now. A bucket whose latest snapshot is up to date keeps that one.
+
+        Raises TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY.
+        """
+        ...
+
+    def kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:
+        """The snapshot, or None when it does not exist (any more)."""
+        ...
+
+    def collect_kv_snapshots(self, protected: frozenset[tuple[TableBucket, int]]) -> int:
+        """Deletes snapshots that are neither protected nor among the newest kept of their bucket; returns how many.
+
+        The caller makes sure that nothing becomes protected while this runs.
+        """
+        ...
+
+    def reader(self) -> SplitReader:
+        """A reader of this storage's own files."""
+        ...
+
+    def write_lake_offsets(self, table_id: int, log_end_offsets: Mapping[TableBucket, int]) -> str:
+        """Writes an offsets file as Fluss lays it out and returns its path (`fluss-offsets` of a lake snapshot)."""
+        ...
+
+    def close(self) -> None:
+        """Flushes and lets go of the data folder."""
+        ...
+
+
+class SplitReader(Protocol):
+    """Reads what splits name, as Arrow batches; used on executors."""
+
+    def read_log(self, table: TableInfo, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[LogBatch]:
+        """The rows of [start_offset, end_offset) in log order, cut to that range.
+
+        Raises LOG_OFFSET_OUT_OF_RANGE, CORRUPT_DATA naming the file and position.
+        """
+        ...
+
+    def read_kv_snapshot(
+        self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the key range [from_key, to_key) in the table's Arrow schema.
+
+        Raises KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA.
+        """
+        ...
