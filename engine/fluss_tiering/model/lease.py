@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from fluss_tiering.model.table import TableBucket
@@ -36,3 +37,11 @@ class AcquiredLease:
     attempt_token: int
     expiration_time: int
     unavailable_snapshots: Mapping[TableBucket, int] = field(default_factory=dict)
+
+
+class LeaseDrop(StrEnum):
+    """The answer to dropping a lease (L8, L22): UNKNOWN and STALE changed nothing."""
+
+    DROPPED = "dropped"
+    UNKNOWN = "unknown"
+    STALE = "stale"

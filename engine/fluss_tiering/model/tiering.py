@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 
 
@@ -101,3 +103,29 @@ class LeaseOutcome:
     rounds: tuple[TieringRound, ...]
     cancelled_reason: str | None = None
     newest_attempt_token: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatEntry:
+    """What a heartbeat says of one table: that its round still runs, finished (with stats) or failed (with a reason).
+
+    Attributes:
+        coordinator_epoch: of the server that handed the round out; another server's round is refused (S5).
+    """
+
+    table_id: int
+    tiering_epoch: int
+    error_message: str | None = None
+    stats: TieringStats | None = None
+    coordinator_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswer:
+    """The answer to a heartbeat: the table handed out, and by table id what was refused (S5)."""
+
+    coordinator_epoch: int
+    claim: Claim | None = None
+    tiering_errors: Mapping[int, FlussTieringError] = field(default_factory=dict)
+    finished_errors: Mapping[int, FlussTieringError] = field(default_factory=dict)
+    failed_errors: Mapping[int, FlussTieringError] = field(default_factory=dict)

@@ -84,8 +84,28 @@ class TableStorage(Protocol):
         """A reader of this storage's own files."""
         ...
 
+    def fetch_log(self, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[bytes]:
+        """The log batches that hold [start_offset, end_offset), whole and as stored, in chunks of about a MiB.
+
+        For readers that cannot open the files. Raises TABLE_NOT_EXIST, LOG_OFFSET_OUT_OF_RANGE, CORRUPT_DATA.
+        """
+        ...
+
+    def fetch_kv_snapshot(
+        self, bucket: TableBucket, snapshot_id: int, from_key: bytes | None, to_key: bytes | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The entries of the key range [from_key, to_key) as stored (columns key: binary, value: binary).
+
+        For readers that cannot open the files. Raises KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA.
+        """
+        ...
+
     def write_lake_offsets(self, table_id: int, log_end_offsets: Mapping[TableBucket, int]) -> str:
         """Writes an offsets file as Fluss lays it out and returns its path (`fluss-offsets` of a lake snapshot)."""
+        ...
+
+    def has_lake_offsets(self, table_id: int, path: str) -> bool:
+        """Whether `path` is an offsets file that `write_lake_offsets` made for that table and that is still there."""
         ...
 
     def close(self) -> None:
