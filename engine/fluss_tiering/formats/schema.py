@@ -1,0 +1,127 @@
+"""Fluss's data types to and from Arrow's: what a table's Arrow schema is, and which table an Arrow schema makes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, DataType, DataTypeRoot
+
+TimeUnit = Literal["s", "ms", "us", "ns"]
+
+_FIXED_TYPES: Final[dict[DataTypeRoot, pa.DataType]] = {
+    DataTypeRoot.BOOLEAN: pa.bool_(),
+    DataTypeRoot.INT: pa.int32(),
+    DataTypeRoot.BIGINT: pa.int64(),
+    DataTypeRoot.DOUBLE: pa.float64(),
+    DataTypeRoot.STRING: pa.string(),
+    DataTypeRoot.DATE: pa.date32(),
+}
+_UNIT_PRECISION: Final[dict[TimeUnit, int]] = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+_SUPPORTED: Final = (
+    "a boolean, an integer of up to 64 bits (32 if unsigned), a float, a decimal of up to 38 digits, a string, "
+    "a date or a timestamp"
+)
+
+
+def time_unit(precision: int) -> TimeUnit:
+    """Arrow's unit for a timestamp of that many sub-second digits (Fluss's `ArrowUtils`)."""
+    for unit, digits in _UNIT_PRECISION.items():
+        if precision <= digits:
+            return unit
+    raise ValueError(f"no Arrow unit holds {precision} sub-second digits")
+
+
+def arrow_type(data_type: DataType) -> pa.DataType:
+    """The Arrow type that holds a Fluss type in log batches (Fluss's `ArrowUtils`).
+
+    A TIMESTAMP_LTZ carries no time zone there: its values count from the epoch in UTC.
+    """
+    match data_type.root:
+        case DataTypeRoot.DECIMAL:
+            return pa.decimal128(data_type.precision, data_type.scale)
+        case DataTypeRoot.TIMESTAMP | DataTypeRoot.TIMESTAMP_LTZ:
+            return pa.timestamp(time_unit(data_type.precision))
+        case _:
+            return _FIXED_TYPES[data_type.root]
+
+
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """The Arrow schema of a table with these columns, in their order and with their nullability."""
+    return pa.schema(
+        [pa.field(column.name, arrow_type(column.data_type), column.data_type.nullable) for column in columns]
+    )
+
+
+def column_from_arrow(field: pa.Field) -> Column:
+    """The column that holds all values of an Arrow field, widened where Fluss's types here are fewer.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE naming the column and its type when no supported type holds it.
+    """
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    root = _root_from_arrow(kind)
+    if root is None:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE,
+            f"column {field.name!r} has the type {field.type}, which no table column can hold: expected {_SUPPORTED}",
+        )
+    precision = scale = 0
+    if root is DataTypeRoot.DECIMAL:
+        precision, scale = kind.precision, kind.scale
+    elif root in {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}:
+        precision = _UNIT_PRECISION[kind.unit]
+    return Column(field.name, DataType(root, field.nullable, precision, scale))
+
+
+def columns_from_arrow(schema: pa.Schema, not_null: Collection[str] = ()) -> tuple[Column, ...]:
+    """The columns of a table made for rows of an Arrow schema; those named in `not_null` are NOT NULL.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE for a type without a counterpart, for two columns of one name, and for a
+            name in `not_null` that is no column.
+    """
+    names = schema.names
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE,
+            f"two columns are named {twice[0]!r}: expected every column to have a name of its own",
+        )
+    unknown = sorted(set(not_null) - set(names))
+    if unknown:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE, f"there is no column {unknown[0]!r}: expected one of {', '.join(names)}"
+        )
+    return tuple(
+        column_from_arrow(field.with_nullable(field.nullable and field.name not in not_null)) for field in schema
+    )
+
+
+def _root_from_arrow(kind: pa.DataType) -> DataTypeRoot | None:
+    types = pa.types
+    if types.is_boolean(kind):
+        return DataTypeRoot.BOOLEAN
+    if types.is_integer(kind):
+        if types.is_uint64(kind):
+            return None
+        return DataTypeRoot.BIGINT if types.is_int64(kind) or types.is_uint32(kind) else DataTypeRoot.INT
+    if types.is_floating(kind):
+        return DataTypeRoot.DOUBLE
+    if types.is_decimal(kind):
+        return DataTypeRoot.DECIMAL if kind.precision <= 38 and 0 <= kind.scale <= kind.precision else None
+    if is_text(kind):
+        return DataTypeRoot.STRING
+    if types.is_date(kind):
+        return DataTypeRoot.DATE
+    if types.is_timestamp(kind):
+        return DataTypeRoot.TIMESTAMP if kind.tz is None else DataTypeRoot.TIMESTAMP_LTZ
+    return None
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether an Arrow type holds UTF-8 text, in whichever of Arrow's layouts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

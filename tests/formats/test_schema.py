@@ -1,0 +1,108 @@
+import pyarrow as pa
+import pytest
+from fluss_tiering.formats.schema import arrow_schema, arrow_type, column_from_arrow, columns_from_arrow
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, DataType
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("BOOLEAN", pa.bool_()),
+        ("INT", pa.int32()),
+        ("BIGINT", pa.int64()),
+        ("DOUBLE", pa.float64()),
+        ("DECIMAL(10, 2)", pa.decimal128(10, 2)),
+        ("DECIMAL(38, 18)", pa.decimal128(38, 18)),
+        ("STRING", pa.string()),
+        ("DATE", pa.date32()),
+        ("TIMESTAMP(0)", pa.timestamp("s")),
+        ("TIMESTAMP(1)", pa.timestamp("ms")),
+        ("TIMESTAMP(3)", pa.timestamp("ms")),
+        ("TIMESTAMP(4)", pa.timestamp("us")),
+        ("TIMESTAMP", pa.timestamp("us")),
+        ("TIMESTAMP(7)", pa.timestamp("ns")),
+        ("TIMESTAMP_LTZ(9)", pa.timestamp("ns")),
+        ("TIMESTAMP_LTZ(6)", pa.timestamp("us")),
+    ],
+)
+def test_arrow_types_are_those_of_fluss(text: str, expected: pa.DataType) -> None:
+    assert arrow_type(DataType.parse(text)) == expected
+
+
+def test_the_schema_keeps_order_names_and_nullability() -> None:
+    columns = (Column("b", DataType.parse("INT NOT NULL")), Column("a", DataType.parse("STRING")))
+    assert arrow_schema(columns) == pa.schema([pa.field("b", pa.int32(), nullable=False), pa.field("a", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (pa.bool_(), "BOOLEAN"),
+        (pa.int8(), "INT"),
+        (pa.int16(), "INT"),
+        (pa.uint16(), "INT"),
+        (pa.int32(), "INT"),
+        (pa.uint32(), "BIGINT"),
+        (pa.int64(), "BIGINT"),
+        (pa.float16(), "DOUBLE"),
+        (pa.float32(), "DOUBLE"),
+        (pa.float64(), "DOUBLE"),
+        (pa.decimal128(7, 3), "DECIMAL(7, 3)"),
+        (pa.decimal256(38, 0), "DECIMAL(38, 0)"),
+        (pa.string(), "STRING"),
+        (pa.large_string(), "STRING"),
+        (pa.string_view(), "STRING"),
+        (pa.dictionary(pa.int32(), pa.string()), "STRING"),
+        (pa.date32(), "DATE"),
+        (pa.date64(), "DATE"),
+        (pa.timestamp("s"), "TIMESTAMP(0)"),
+        (pa.timestamp("ms"), "TIMESTAMP(3)"),
+        (pa.timestamp("us"), "TIMESTAMP(6)"),
+        (pa.timestamp("ns"), "TIMESTAMP(9)"),
+        (pa.timestamp("us", "Europe/Berlin"), "TIMESTAMP_LTZ(6)"),
+    ],
+)
+def test_a_column_is_wide_enough_for_its_arrow_field(kind: pa.DataType, expected: str) -> None:
+    assert column_from_arrow(pa.field("c", kind)) == Column("c", DataType.parse(expected))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.uint64(),
+        pa.binary(),
+        pa.null(),
+        pa.time64("us"),
+        pa.list_(pa.int32()),
+        pa.decimal256(39, 0),
+        pa.decimal128(5, -2),
+        pa.dictionary(pa.int32(), pa.binary()),
+    ],
+)
+def test_an_unsupported_type_names_column_and_type(kind: pa.DataType) -> None:
+    with pytest.raises(FlussTieringError) as caught:
+        columns_from_arrow(pa.schema([pa.field("fine", pa.int32()), pa.field("odd", kind)]))
+    assert caught.value.code is ErrorCode.INVALID_TABLE
+    assert "'odd'" in caught.value.message
+    assert str(kind) in caught.value.message
+
+
+def test_not_null_columns_are_those_named_and_those_that_never_were_nullable() -> None:
+    schema = pa.schema(
+        [pa.field("k", pa.int64()), pa.field("v", pa.int64()), pa.field("n", pa.int64(), nullable=False)]
+    )
+    columns = columns_from_arrow(schema, ["k"])
+    assert [column.data_type.nullable for column in columns] == [False, True, False]
+
+
+def test_a_not_null_name_must_be_a_column() -> None:
+    with pytest.raises(FlussTieringError, match=r"no column 'x'.*a, b") as caught:
+        columns_from_arrow(pa.schema([("a", pa.int32()), ("b", pa.int32())]), ["x"])
+    assert caught.value.code is ErrorCode.INVALID_TABLE
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    with pytest.raises(FlussTieringError, match="two columns are named 'a'") as caught:
+        columns_from_arrow(pa.schema([("a", pa.int32()), ("a", pa.string())]))
+    assert caught.value.code is ErrorCode.INVALID_TABLE
