@@ -1,0 +1,53 @@
+"""Fetches the jars that Spark needs into `.cache/jars`, once, and prints them as a comma-separated list.
+
+The list is what `FLUSS_TIERING_SPARK_JARS` takes, so that each Spark start of a test or an example need not resolve
+them again. Resolving is left to Spark's own Ivy, so that a machine's Ivy and Maven settings hold here as in production.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from fluss_tiering.spark.submit import PACKAGES
+
+JARS = Path(__file__).resolve().parent.parent / ".cache" / "jars"
+
+
+def resolve(into: Path) -> None:
+    """Lets Spark's launcher resolve `PACKAGES` and copies each package's own jar."""
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415  (slow, and not needed when the jars are there)
+
+    into.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=into) as scratch:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = (
+            f"--packages {','.join(PACKAGES)} --conf spark.jars.ivy={scratch} pyspark-shell"
+        )
+        gateway = launch_gateway()
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(timeout=60)
+        for package in PACKAGES:
+            group, artifact, version = package.split(":")
+            shutil.move(Path(scratch) / "jars" / f"{group}_{artifact}-{version}.jar", into / file_name(package))
+
+
+def file_name(package: str) -> str:
+    """The jar's name in the cache: `artifact-version.jar`."""
+    _, artifact, version = package.split(":")
+    return f"{artifact}-{version}.jar"
+
+
+def main() -> None:
+    """Resolves what is missing and prints the list."""
+    jars = [JARS / file_name(package) for package in PACKAGES]
+    if not all(jar.exists() for jar in jars):
+        resolve(JARS)
+    sys.stdout.write(",".join(str(jar) for jar in jars) + "\n")
+
+
+if __name__ == "__main__":
+    main()
