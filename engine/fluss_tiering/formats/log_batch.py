@@ -3,10 +3,10 @@
     base offset i64 · length i32 · magic i8 · commit timestamp i64 · [leader epoch i32, magic 1] · CRC32C u32 ·
     schema id i16 · attributes i8 · last offset delta i32 · writer id i64 · batch sequence i32 · record count i32
 
-in little-endian order (Fluss's `LogRecordBatchFormat`). Unless bit 0 of the attributes says append only, a change type of
-one byte for each record follows; then one Arrow record-batch message without its schema, whose body may be compressed.
-The length counts the bytes behind itself, the checksum covers the bytes behind itself. A batch without records has no
-Arrow message, and still takes up the one offset that it starts at.
+in little-endian order (Fluss's `LogRecordBatchFormat`). Unless bit 0 of the attributes says append only, a change type
+of one byte for each record follows; then one Arrow record-batch message without its schema, perhaps with a compressed
+body. The length counts the bytes behind itself, the checksum covers the bytes behind itself. A batch without records
+has no Arrow message, and still takes up the one offset that it starts at.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ _FIXED_TYPES: Final[dict[DataTypeRoot, pa.DataType]] = {
     DataTypeRoot.STRING: pa.string(),
     DataTypeRoot.DATE: pa.date32(),
 }
-_UNIT_PRECISION: Final[dict[TimeUnit, int]] = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+UNIT_PRECISION: Final[dict[TimeUnit, int]] = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+"""Sub-second digits that an Arrow timestamp unit holds."""
 _SUPPORTED: Final = (
     "a boolean, an integer of up to 64 bits (32 if unsigned), a float, a decimal of up to 38 digits, a string, "
     "a date or a timestamp"
@@ -29,7 +30,7 @@ _SUPPORTED: Final = (
 
 def time_unit(precision: int) -> TimeUnit:
     """Arrow's unit for a timestamp of that many sub-second digits (Fluss's `ArrowUtils`)."""
-    for unit, digits in _UNIT_PRECISION.items():
+    for unit, digits in UNIT_PRECISION.items():
         if precision <= digits:
             return unit
     raise ValueError(f"no Arrow unit holds {precision} sub-second digits")
@@ -73,7 +74,7 @@ def column_from_arrow(field: pa.Field) -> Column:
     if root is DataTypeRoot.DECIMAL:
         precision, scale = kind.precision, kind.scale
     elif root in {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}:
-        precision = _UNIT_PRECISION[kind.unit]
+        precision = UNIT_PRECISION[kind.unit]
     return Column(field.name, DataType(root, field.nullable, precision, scale))
 
 

@@ -1,0 +1,154 @@
+"""Rows offered in a write, checked against the table: what leaves here has exactly the table's Arrow schema.
+
+A cast is made only where no value can change by it; what a cast would change is refused with the column's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss_tiering.formats.schema import UNIT_PRECISION, arrow_schema, arrow_type, is_text
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, DataTypeRoot
+
+_ANY_INTEGER: Final = pa.decimal128(20, 0)
+"""Holds every integer of 64 bits, signed or not; a cast from it to another decimal is checked value by value."""
+_MAX_MICROSECONDS: Final = 2**63 - 1
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_exact_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
+
+
+def _is_timestamp_without_zone(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz is None)
+
+
+_ACCEPTED: Final[dict[DataTypeRoot, Callable[[pa.DataType], bool]]] = {
+    DataTypeRoot.BOOLEAN: pa.types.is_boolean,
+    DataTypeRoot.INT: _is_number,
+    DataTypeRoot.BIGINT: _is_number,
+    DataTypeRoot.DOUBLE: _is_number,
+    DataTypeRoot.DECIMAL: _is_exact_number,
+    DataTypeRoot.STRING: is_text,
+    DataTypeRoot.DATE: pa.types.is_date,
+    DataTypeRoot.TIMESTAMP: _is_timestamp_without_zone,
+    DataTypeRoot.TIMESTAMP_LTZ: pa.types.is_timestamp,
+}
+"""Arrow types whose values a column may take. A timestamp without a zone counts as UTC in a TIMESTAMP_LTZ column."""
+
+
+def conform(rows: pa.Table, columns: Sequence[Column], key: Sequence[str] = ()) -> pa.Table:
+    """The rows in exactly the Arrow schema and column order of a table with these columns.
+
+    Args:
+        rows: with the table's columns in any order; also from an untrusted sender.
+        columns: of the table, or those of its key where only keys are sent.
+        key: names of the columns that must not be null, whatever their type says.
+
+    Raises:
+        FlussTieringError: INVALID_ROWS naming the column, what it is and what was expected: a missing, unknown or
+            repeated column, a type that does not fit, a value that a cast would change, a null in a NOT NULL column
+            or in the key.
+    """
+    _check_names(rows.schema.names, columns)
+    try:
+        rows.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        _refuse(f"the rows are damaged ({_first_line(error)}): expected valid Arrow data", error)
+    arrays = []
+    for column in columns:
+        values = _cast(rows.column(column.name), column)
+        _check_nulls(values, column, in_key=column.name in key)
+        arrays.append(values)
+    return pa.Table.from_arrays(arrays, schema=arrow_schema(columns))
+
+
+def _check_names(names: Sequence[str], columns: Sequence[Column]) -> None:
+    expected = [column.name for column in columns]
+    listed = ", ".join(expected)
+    for name in names:
+        if name not in expected:
+            _refuse(f"the table has no column {name!r}: expected the columns {listed}")
+        if names.count(name) > 1:
+            _refuse(f"the rows have the column {name!r} twice: expected the columns {listed}")
+    for name in expected:
+        if name not in names:
+            _refuse(f"the rows have no column {name!r}: expected the columns {listed}")
+
+
+def _check_nulls(values: pa.ChunkedArray, column: Column, *, in_key: bool) -> None:
+    if values.null_count == 0 or (column.data_type.nullable and not in_key):
+        return
+    row = pc.index(pc.is_null(values), True).as_py()
+    rule = "is part of the key" if in_key else f"is {column.data_type}"
+    _refuse(f"column {column.name!r} is null in row {row}: expected a value, since the column {rule}")
+
+
+def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+    root = column.data_type.root
+    target = arrow_type(column.data_type)
+    offered = values.type
+    try:
+        if pa.types.is_dictionary(offered):
+            values = values.cast(offered.value_type)
+        if not pa.types.is_null(values.type):
+            if not _ACCEPTED[root](values.type):
+                _refuse(f"column {column.name!r} is {offered}: expected {column.data_type}, which is {target} in Arrow")
+            if root is DataTypeRoot.DECIMAL and pa.types.is_integer(values.type):
+                values = values.cast(_ANY_INTEGER)
+            elif root is DataTypeRoot.TIMESTAMP_LTZ and values.type.tz is not None:
+                values = _without_zone(values)
+        values = values.cast(target)
+    except pa.ArrowException as error:
+        reason = _first_line(error)
+        _refuse(
+            f"column {column.name!r} is {offered} with a value that {column.data_type} cannot hold: {reason}", error
+        )
+    if root in {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}:
+        _check_timestamps(values, column)
+    return values
+
+
+def _without_zone(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same instants as counts from the epoch in UTC."""
+    target = pa.timestamp(values.type.unit)
+    return pa.chunked_array([chunk.view(target) for chunk in values.chunks], type=target)
+
+
+def _check_timestamps(values: pa.ChunkedArray, column: Column) -> None:
+    """Arrow's units are finer than some precisions, and the coarse ones reach further than a lake's microseconds."""
+    digits = UNIT_PRECISION[values.type.unit]
+    step = 10 ** (digits - column.data_type.precision)
+    limit = _MAX_MICROSECONDS // 10 ** (6 - digits) if digits < 6 else None
+    if step == 1 and limit is None:
+        return
+    for chunk in values.chunks:
+        counts = pc.fill_null(chunk.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+        if np.any(counts % step):
+            _refuse(
+                f"column {column.name!r} has a value with more than {column.data_type.precision} sub-second digits: "
+                f"expected {column.data_type}"
+            )
+        if limit is not None and np.any((counts > limit) | (counts < -limit)):
+            _refuse(
+                f"column {column.name!r} has a timestamp beyond what the lake can hold: "
+                "expected a year from -290307 to 294247"
+            )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _refuse(message: str, cause: BaseException | None = None) -> NoReturn:
+    raise FlussTieringError(ErrorCode.INVALID_ROWS, message) from cause

@@ -1,0 +1,164 @@
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from fluss_tiering.formats.rows import conform
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, DataType
+
+
+def column(name: str, text: str) -> Column:
+    return Column(name, DataType.parse(text))
+
+
+COLUMNS = (column("id", "BIGINT NOT NULL"), column("name", "STRING"), column("price", "DECIMAL(10, 2)"))
+
+
+def refused(rows: pa.Table, columns: tuple[Column, ...] = COLUMNS, key: tuple[str, ...] = ()) -> str:
+    with pytest.raises(FlussTieringError) as caught:
+        conform(rows, columns, key)
+    assert caught.value.code is ErrorCode.INVALID_ROWS
+    return caught.value.message
+
+
+def test_rows_come_out_in_the_tables_schema_and_order() -> None:
+    rows = pa.table({"price": pa.array([7, None]), "id": pa.array([1, 2], pa.int8()), "name": ["a", None]})
+    table = conform(rows, COLUMNS)
+    assert table.schema == arrow_schema(COLUMNS)
+    assert table.to_pydict() == {"id": [1, 2], "name": ["a", None], "price": [Decimal("7.00"), None]}
+
+
+def test_rows_that_fit_already_are_not_copied() -> None:
+    rows = pa.table({"id": [1, 2]})
+    table = conform(rows, COLUMNS[:1])
+    assert table.column("id").chunk(0).buffers()[1].address == rows.column("id").chunk(0).buffers()[1].address
+
+
+def test_no_rows_are_rows_too() -> None:
+    assert conform(arrow_schema(COLUMNS).empty_table(), COLUMNS).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "text", "expected"),
+    [
+        (pa.array([1, None], pa.uint8()), "INT", [1, None]),
+        (pa.array([2**31 - 1, -(2**31)], pa.int64()), "INT", [2**31 - 1, -(2**31)]),
+        (pa.array([3.0, None], pa.float64()), "BIGINT", [3, None]),
+        (pa.array([2**53], pa.int64()), "DOUBLE", [2.0**53]),
+        (pa.array([1.5], pa.float32()), "DOUBLE", [1.5]),
+        (pa.array([12345678], pa.int32()), "DECIMAL(10, 2)", [Decimal("12345678.00")]),
+        (pa.array([2**64 - 1], pa.uint64()), "DECIMAL(20, 0)", [Decimal(2**64 - 1)]),
+        (pa.array([Decimal("1.230")]), "DECIMAL(10, 2)", [Decimal("1.23")]),
+        (pa.array([Decimal("1.2")], pa.decimal256(50, 3)), "DECIMAL(38, 2)", [Decimal("1.20")]),
+        (pa.array(["ä", None], pa.large_string()), "STRING", ["ä", None]),
+        (pa.array(["x", "x", None]).dictionary_encode(), "STRING", ["x", "x", None]),
+        (pa.nulls(2), "STRING", [None, None]),
+    ],
+)
+def test_casts_that_change_no_value_are_made(values: pa.Array, text: str, expected: list[object]) -> None:
+    assert conform(pa.table({"c": values}), [column("c", text)]).column("c").to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "text", "expected"),
+    [
+        (pa.array([1], pa.timestamp("s")), "TIMESTAMP(6)", 1_000_000),
+        (pa.array([5_000], pa.timestamp("ns")), "TIMESTAMP(6)", 5),
+        (pa.array([1], pa.timestamp("us", "Europe/Berlin")), "TIMESTAMP_LTZ(6)", 1),
+        (pa.array([-1], pa.timestamp("ms", "Asia/Tokyo")), "TIMESTAMP_LTZ(9)", -1_000_000),
+        (pa.array([1], pa.timestamp("us")), "TIMESTAMP_LTZ(6)", 1),
+        (pa.array([100], pa.timestamp("us")), "TIMESTAMP(4)", 100),
+        (pa.array([86_400_000], pa.date64()), "DATE", 1),
+    ],
+)
+def test_instants_and_days_stay_what_they_are(values: pa.Array, text: str, expected: int) -> None:
+    cast = conform(pa.table({"c": values}), [column("c", text)]).column("c")
+    assert cast.cast(pa.int32() if text == "DATE" else pa.int64()).to_pylist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (pa.array([2**31]), "INT"),
+        (pa.array([1.5]), "INT"),
+        (pa.array([float("nan")]), "BIGINT"),
+        (pa.array([2.0**63]), "BIGINT"),
+        (pa.array([2**53 + 1]), "DOUBLE"),
+        (pa.array([100_000_000]), "DECIMAL(10, 2)"),
+        (pa.array([Decimal("1.235")]), "DECIMAL(10, 2)"),
+        (pa.array([1_001], pa.timestamp("ns")), "TIMESTAMP(6)"),
+        (pa.array([1], pa.timestamp("ns", "UTC")), "TIMESTAMP_LTZ(3)"),
+        (pa.array([2**62], pa.timestamp("ms")), "TIMESTAMP(6)"),
+    ],
+)
+def test_a_cast_that_would_change_a_value_is_refused(values: pa.Array, text: str) -> None:
+    message = refused(pa.table({"c": values}), (column("c", text),))
+    assert message.startswith(f"column 'c' is {values.type} with a value that {DataType.parse(text)} cannot hold: ")
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (pa.array(["1"]), "INT"),
+        (pa.array([1]), "STRING"),
+        (pa.array([b"x"]), "STRING"),
+        (pa.array([1]), "BOOLEAN"),
+        (pa.array([True]), "INT"),
+        (pa.array([0.1]), "DECIMAL(10, 2)"),
+        (pa.array([Decimal(1)]), "BIGINT"),
+        (pa.array([0], pa.timestamp("us")), "DATE"),
+        (pa.array([0], pa.date32()), "TIMESTAMP"),
+        (pa.array([0], pa.timestamp("us", "UTC")), "TIMESTAMP"),
+        (pa.array([[1]]), "BIGINT"),
+    ],
+)
+def test_a_type_that_does_not_fit_is_named_with_what_was_expected(values: pa.Array, text: str) -> None:
+    message = refused(pa.table({"c": values}), (column("c", text),))
+    assert message.startswith(f"column 'c' is {values.type}: expected {DataType.parse(text)}")
+
+
+def test_more_sub_second_digits_than_the_precision_are_refused() -> None:
+    message = refused(pa.table({"c": pa.array([10], pa.timestamp("us"))}), (column("c", "TIMESTAMP(4)"),))
+    assert message == "column 'c' has a value with more than 4 sub-second digits: expected TIMESTAMP(4)"
+
+
+@pytest.mark.parametrize(
+    ("unit", "text", "last"), [("s", "TIMESTAMP(0)", 9223372036854), ("ms", "TIMESTAMP_LTZ(3)", 9223372036854775)]
+)
+def test_timestamps_stay_within_what_microseconds_hold(unit: str, text: str, last: int) -> None:
+    fits = pa.table({"c": pa.array([last, -last, None], pa.timestamp(unit))})
+    assert conform(fits, [column("c", text)]).num_rows == 3
+    for value in (last + 1, -last - 1):
+        beyond = pa.table({"c": pa.array([value], pa.timestamp(unit))})
+        assert "'c' has a timestamp beyond what the lake can hold" in refused(beyond, (column("c", text),))
+
+
+def test_missing_unknown_and_repeated_columns_are_named() -> None:
+    assert "the rows have no column 'price': expected the columns id, name, price" in refused(
+        pa.table({"id": [1], "name": ["a"]})
+    )
+    assert "the table has no column 'extra'" in refused(
+        pa.table({"id": [1], "name": ["a"], "price": [1], "extra": [1]})
+    )
+    twice = pa.Table.from_arrays([pa.array([1])] * 2, names=["id", "id"])
+    assert "the column 'id' twice" in refused(twice, COLUMNS[:1])
+
+
+def test_a_null_is_refused_where_the_column_is_not_null_and_in_the_key() -> None:
+    rows = pa.table({"id": pa.chunked_array([[1, 2], [None]], pa.int64())})
+    assert refused(rows, COLUMNS[:1]).startswith("column 'id' is null in row 2: expected a value")
+    names = pa.table({"name": ["a", None]})
+    assert conform(names, COLUMNS[1:2]).num_rows == 2
+    assert refused(names, COLUMNS[1:2], ("name",)) == (
+        "column 'name' is null in row 1: expected a value, since the column is part of the key"
+    )
+    assert "column 'id' is null in row 0" in refused(pa.table({"id": pa.nulls(1)}), COLUMNS[:1])
+
+
+def test_bytes_of_a_damaged_message_are_refused_before_they_are_followed() -> None:
+    offsets = pa.array([0, 1_000_000, 1], pa.int32()).buffers()[1]
+    beyond = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"x"))
+    not_utf8 = pa.array([b"\xff"]).view(pa.string())
+    for values in (beyond, not_utf8):
+        assert refused(pa.table({"name": values}), COLUMNS[1:2]).startswith("the rows are damaged (")
