@@ -1,1 +1,5 @@
-"""Between the model and the wire: protobuf messages and gRPC statuses, in one place for client and server."""
+"""The API's messages and gRPC statuses <-> the model; each conversion stands in one place, both directions together.
+
+What comes off the wire is checked here (missing parts, negative ids, unknown enum values) and refused with
+INVALID_REQUEST, so that server and client work with values of the model alone.
+"""

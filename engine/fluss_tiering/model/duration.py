@@ -1,0 +1,43 @@
+"""Durations as Fluss writes them in options: `3min`, `30 s`, `500ms` (`org.apache.fluss.utils.TimeUtils`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+_NANOS_BY_LABEL: Final[Mapping[str, int]] = {
+    label: nanos
+    for nanos, labels in (
+        (86_400_000_000_000, ("d", "day", "days")),
+        (3_600_000_000_000, ("h", "hour", "hours")),
+        (60_000_000_000, ("m", "min", "minute", "minutes")),
+        (1_000_000_000, ("s", "sec", "secs", "second", "seconds")),
+        (1_000_000, ("ms", "milli", "millis", "millisecond", "milliseconds")),
+        (1_000, ("µs", "micro", "micros", "microsecond", "microseconds")),
+        (1, ("ns", "nano", "nanos", "nanosecond", "nanoseconds")),
+    )
+    for label in labels
+}
+_DURATION: Final = re.compile(r"([0-9]{1,18})\s*([a-zµ]+)")
+_MAX_MS: Final = 10 * 365 * 86_400_000
+
+
+def parse_duration_ms(text: str) -> int:
+    """A duration in whole milliseconds, rounded down, at most ten years.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST for anything else than a whole number and a unit.
+    """
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None or match.group(2) not in _NANOS_BY_LABEL:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"{text!r} is not a duration: expected a whole number and a unit (ms, s, min, h, d), for example 3min",
+        )
+    milliseconds = int(match.group(1)) * _NANOS_BY_LABEL[match.group(2)] // 1_000_000
+    if milliseconds > _MAX_MS:
+        raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"the duration {text!r} is longer than ten years")
+    return milliseconds

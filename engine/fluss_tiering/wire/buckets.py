@@ -1,0 +1,40 @@
+"""Buckets <-> messages: named by partition and bucket id, with the table's id beside them or in the message around."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from fluss_tiering.api.v1 import common_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
+from fluss_tiering.model.table import TableBucket
+from fluss_tiering.wire.checks import not_negative
+
+BucketMessage: TypeAlias = (
+    common_pb2.PbTableBucket
+    | kv_snapshot_leases_pb2.PbKvSnapshotLeaseForBucket
+    | lake_tiering_pb2.PbBucketLogEndOffset
+    | lake_tiering_pb2.PbLakeSnapshotForBucket
+    | tables_pb2.PbBucketInfo
+    | tables_pb2.PbKvSnapshot
+    | tables_pb2.PbKvSnapshotRef
+)
+
+
+def bucket_to_pb(bucket: TableBucket) -> common_pb2.PbTableBucket:
+    """The bucket with its table's id."""
+    return common_pb2.PbTableBucket(table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket)
+
+
+def bucket_from_pb(message: common_pb2.PbTableBucket | tables_pb2.PbKvSnapshotRef) -> TableBucket:
+    """The bucket that a message with table, partition and bucket ids names; INVALID_REQUEST for a negative one."""
+    return bucket_of_table(not_negative(message, "table_id", message.table_id), message)
+
+
+def bucket_of_table(table_id: int, message: BucketMessage) -> TableBucket:
+    """The bucket of that table that the message names; INVALID_REQUEST for a negative id."""
+    return TableBucket(
+        table_id=table_id,
+        bucket=not_negative(message, "bucket_id", message.bucket_id),
+        partition_id=not_negative(message, "partition_id", message.partition_id)
+        if message.HasField("partition_id")
+        else None,
+    )

@@ -1,0 +1,60 @@
+"""`FlussTieringError` <-> gRPC status, and <-> the `PbError` of one part of an answer.
+
+The status carries the message in its details and the `ErrorCode` in the trailing metadata, since several codes share a
+status. A status without a known code came from gRPC itself, a proxy or another version: its status decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import grpc
+
+from fluss_tiering.api.v1 import common_pb2
+from fluss_tiering.model.errors import GRPC_STATUS_NAMES, ErrorCode, FlussTieringError
+
+ERROR_CODE_METADATA_KEY: Final = "fluss-error-code"
+
+_CODES_BY_STATUS: Final[Mapping[grpc.StatusCode, ErrorCode]] = {
+    grpc.StatusCode.UNAVAILABLE: ErrorCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED: ErrorCode.UNAVAILABLE,
+    grpc.StatusCode.INVALID_ARGUMENT: ErrorCode.INVALID_REQUEST,
+    grpc.StatusCode.OUT_OF_RANGE: ErrorCode.INVALID_REQUEST,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ErrorCode.INVALID_REQUEST,
+    grpc.StatusCode.DATA_LOSS: ErrorCode.CORRUPT_DATA,
+}
+
+
+def status_of(code: ErrorCode) -> grpc.StatusCode:
+    """The gRPC status that carries a code."""
+    return grpc.StatusCode[GRPC_STATUS_NAMES[code]]
+
+
+def trailing_metadata_of(code: ErrorCode) -> tuple[tuple[str, str], ...]:
+    """The trailing metadata that carries a code."""
+    return ((ERROR_CODE_METADATA_KEY, code.value),)
+
+
+def code_from_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> ErrorCode | None:
+    """The code in trailing metadata, or None when there is none that is known here."""
+    for key, value in metadata or ():
+        if key == ERROR_CODE_METADATA_KEY:
+            return ErrorCode.__members__.get(str(value))
+    return None
+
+
+def code_from_status(status: grpc.StatusCode) -> ErrorCode:
+    """The nearest code to a status that came without one."""
+    return _CODES_BY_STATUS.get(status, ErrorCode.UNKNOWN)
+
+
+def error_to_pb(error: FlussTieringError) -> common_pb2.PbError:
+    """The error of one part of an answer."""
+    return common_pb2.PbError(code=error.code.value, message=error.message)
+
+
+def error_from_pb(message: common_pb2.PbError) -> FlussTieringError:
+    """The error of one part of an answer; a code that is not known here becomes UNKNOWN."""
+    code = ErrorCode(message.code) if message.code in ErrorCode.__members__ else ErrorCode.UNKNOWN
+    return FlussTieringError(code, message.message)
