@@ -1,0 +1,52 @@
+"""What Airflow reads about this provider, by the entry point `apache_airflow_provider`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_INTEGRATION: Final = "Apache Fluss"
+
+
+def get_provider_info() -> dict[str, Any]:
+    """The provider's metadata, after Airflow's `provider_info.schema.json`."""
+    return {
+        "package-name": "airflow-provider-fluss",
+        "name": "Apache Fluss",
+        "description": "Tier `Apache Fluss <https://fluss.apache.org/>`__ tables into Apache Iceberg with Spark.",
+        "integrations": [
+            {
+                "integration-name": _INTEGRATION,
+                "external-doc-url": "https://fluss.apache.org/",
+                "tags": ["apache"],
+            }
+        ],
+        "hooks": [_modules("airflow_provider_fluss.hooks.fluss")],
+        "operators": [
+            _modules("airflow_provider_fluss.operators.lease", "airflow_provider_fluss.operators.tiering"),
+        ],
+        "sensors": [_modules("airflow_provider_fluss.sensors.status")],
+        "triggers": [_modules("airflow_provider_fluss.triggers.status")],
+        "connection-types": [
+            {
+                "connection-type": "fluss",
+                "hook-class-name": "airflow_provider_fluss.hooks.fluss.FlussHook",
+                "hook-name": "Apache Fluss tiering",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["schema", "login", "password"],
+                    "relabeling": {"host": "Tiering server"},
+                    "placeholders": {"host": "localhost", "port": "9124"},
+                },
+                "conn-fields": {
+                    "timeout": {
+                        "label": "Timeout",
+                        "description": "Deadline of a call to the server in seconds, 30 when empty",
+                        "schema": {"type": ["number", "null"], "exclusiveMinimum": 0},
+                    }
+                },
+            }
+        ],
+    }
+
+
+def _modules(*names: str) -> dict[str, Any]:
+    return {"integration-name": _INTEGRATION, "python-modules": list(names)}

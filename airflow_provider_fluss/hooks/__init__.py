@@ -1,0 +1,1 @@
+"""Hooks: how Airflow reaches the tiering server."""

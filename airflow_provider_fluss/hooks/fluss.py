@@ -1,0 +1,100 @@
+"""The hook: a connection of type `fluss` as a client of the tiering server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.sdk import BaseHook
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+    from fluss_tiering.client import AsyncTieringClient, TieringClient
+
+DEFAULT_PORT: Final = 9124
+DEFAULT_TIMEOUT_SECONDS: Final = 30.0
+
+
+class FlussHook(BaseHook):
+    """Reaches a tiering server.
+
+    The connection's host and port are the server's; its extra may hold `timeout`, the deadline of a call in seconds.
+
+    Args:
+        fluss_conn_id: the Airflow connection.
+        timeout: deadline of each call in seconds, instead of the connection's.
+    """
+
+    conn_name_attr = "fluss_conn_id"
+    default_conn_name = "fluss_default"
+    conn_type = "fluss"
+    hook_name = "Apache Fluss tiering"
+
+    def __init__(self, fluss_conn_id: str = default_conn_name, timeout: float | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.fluss_conn_id = fluss_conn_id
+        self.timeout = timeout
+
+    def get_address(self) -> str:
+        """The server's `host:port`."""
+        return _address(self.get_connection(self.fluss_conn_id))
+
+    def get_client(self) -> TieringClient:
+        """A client of the server; close it, or use it as a context manager.
+
+        Raises:
+            ValueError: the connection is not usable; the message names it and what is wrong.
+        """
+        from fluss_tiering.client import TieringClient  # noqa: PLC0415 - gRPC is not needed to parse a DAG
+
+        connection = self.get_connection(self.fluss_conn_id)
+        return TieringClient(_address(connection), timeout=self.timeout or _timeout(connection))
+
+    async def get_async_client(self) -> AsyncTieringClient:
+        """The same for asyncio, for triggers.
+
+        Raises:
+            ValueError: the connection is not usable; the message names it and what is wrong.
+        """
+        from fluss_tiering.client import AsyncTieringClient  # noqa: PLC0415 - gRPC is not needed to parse a DAG
+
+        connection = await self.aget_connection(self.fluss_conn_id)
+        return AsyncTieringClient(_address(connection), timeout=self.timeout or _timeout(connection))
+
+    def get_conn(self) -> TieringClient:
+        """The client, under the name that Airflow gives it."""
+        return self.get_client()
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Whether the server answers, and what it says about itself; for the button of the connection's form."""
+        from fluss_tiering.model.errors import FlussTieringError  # noqa: PLC0415
+
+        try:
+            with self.get_client() as client:
+                storage = client.describe_storage()
+        except (FlussTieringError, ValueError) as error:
+            return False, str(error)
+        return True, f"Tiering server {storage.server_version} on {storage.kind} storage"
+
+
+def _address(connection: Connection) -> str:
+    if not connection.host:
+        raise ValueError(
+            f"Connection {connection.conn_id!r} has no host: set it to the host of the tiering server, "
+            f"and the port if it is not {DEFAULT_PORT}."
+        )
+    return f"{connection.host}:{connection.port or DEFAULT_PORT}"
+
+
+def _timeout(connection: Connection) -> float:
+    value = connection.extra_dejson.get("timeout")
+    if value in (None, ""):
+        return DEFAULT_TIMEOUT_SECONDS
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = 0.0
+    if seconds <= 0:
+        raise ValueError(
+            f"Connection {connection.conn_id!r} has timeout {value!r} in its extra: expected seconds greater than 0."
+        )
+    return seconds

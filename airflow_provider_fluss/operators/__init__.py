@@ -1,0 +1,1 @@
+"""Operators: acquire and release KV snapshot leases, submit the tiering application."""

@@ -1,0 +1,101 @@
+"""The setup and the teardown of a tiering round: acquire and release a KV snapshot lease."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
+from fluss_tiering.model.table import TablePath
+
+from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.lease import LeaseHandle, lease_id
+from airflow_provider_fluss.release import release_lease
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
+    """Leases the latest KV snapshots of tables that have not been tiered yet, so that a round can read them.
+
+    A setup task. Its lease id is the same for every try and stands in the XCom that it returns, with the attempt token
+    of this try: `{"lease_id", "attempt_token", "tables", "lease_duration_ms", "fluss_conn_id"}`. Acquiring claims
+    nothing, so the tasks that follow may queue for hours. Tables without anything to pin are part of the lease all the
+    same.
+
+    Args:
+        tables: `database.table` of each table of the round. (templated)
+        lease_duration: how long the lease lives unless the running application renews it.
+        fluss_conn_id: the connection of the tiering server. (templated)
+    """
+
+    template_fields: Sequence[str] = ("tables", "fluss_conn_id")
+    ui_color = "#d6ecf7"
+
+    def __init__(
+        self,
+        *,
+        tables: Sequence[str],
+        lease_duration: timedelta = timedelta(milliseconds=DEFAULT_LEASE_DURATION_MS),
+        fluss_conn_id: str = FlussHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.tables = tables
+        self.lease_duration = lease_duration
+        self.fluss_conn_id = fluss_conn_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Acquire under this task's lease id and return the lease for XCom."""
+        if isinstance(self.tables, str) or not self.tables:
+            raise AirflowFailException(
+                f"tables is {self.tables!r}: expected a list of DATABASE.TABLE with at least one table"
+            )
+        paths = [TablePath.parse(table) for table in self.tables]
+        ti = context["ti"]
+        with FlussHook(self.fluss_conn_id).get_client() as client:
+            ids = [info.table_id for info in client.get_tables(paths)]
+            lease = lease_id(ti.dag_id, ti.run_id, ti.task_id, ids)
+            duration_ms = int(self.lease_duration.total_seconds() * 1000)
+            acquired = client.lease_latest_snapshots(lease, paths, duration_ms)
+        for bucket, snapshot in acquired.unavailable_snapshots.items():
+            # L7: the application plans these again from the latest snapshots when it claims the table.
+            self.log.warning("Snapshot %d of %s was gone before it could be leased", snapshot, bucket)
+        self.log.info(
+            "Acquired lease %s (attempt %d) for %s", lease, acquired.attempt_token, ", ".join(map(str, paths))
+        )
+        handle = LeaseHandle(lease, acquired.attempt_token, tuple(map(str, paths)), duration_ms, self.fluss_conn_id)
+        return handle.to_xcom()
+
+
+class FlussReleaseKvSnapshotLeaseOperator(BaseOperator):
+    """Releases the lease of an acquire task, after cancelling what still runs under its attempt.
+
+    A teardown task: it succeeds when there is nothing to release and when a newer attempt holds the lease, which it
+    leaves alone.
+
+    Args:
+        lease: the output of the acquire task. (templated)
+    """
+
+    template_fields: Sequence[str] = ("lease",)
+    ui_color = "#d6ecf7"
+
+    def __init__(self, *, lease: object, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.lease = lease
+
+    def execute(self, context: Context) -> None:
+        """Cancel and drop; nothing else than the acquire task's XCom is read."""
+        try:
+            lease = LeaseHandle.from_xcom(self.lease)
+        except ValueError as error:
+            self.log.warning("Nothing to release. %s", error)
+            return
+        ti = context["ti"]
+        with FlussHook(lease.fluss_conn_id).get_client() as client:
+            release_lease(client, lease, f"task {ti.task_id} of DAG run {ti.run_id} released the lease", self.log)

@@ -1,0 +1,109 @@
+"""Submits the tiering application to Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowFailException
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import TablePath
+
+from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.lease import LeaseHandle
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+CANCEL_TIMEOUT_SECONDS: Final = 5.0
+REASON_CHARACTERS: Final = 1500
+"""How much of a failed submit's message is kept: its end, where Spark's own last lines are."""
+
+
+class FlussTieringSparkOperator(SparkSubmitOperator):
+    """Tiers all tables of a lease with one Spark application.
+
+    Everything that `SparkSubmitOperator` takes can be given, but for the application and its arguments: the deploy
+    mode, `py_files` that ship this package to a cluster, resources. Settings in `conf` win over those that the
+    application brings. With a client deploy mode the task lasts as long as the application; with a cluster deploy mode
+    a retry reattaches to an application that survived its worker, where Spark's provider can.
+
+    A table that cannot be tiered does not fail this task: it is Failed with its last error, and the
+    `FlussTieringStatusSensor` beside this task names it. When this task is killed or fails on its last try, it cancels
+    the rounds that still run under its attempt with the reason, so that the sensor fails with it.
+
+    Args:
+        lease: the output of the acquire task. (templated)
+        conn_id: the Spark connection. (templated)
+        kwargs: what else `SparkSubmitOperator` takes.
+    """
+
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "lease", "conn_id")
+    ui_color = "#fbe3d4"
+
+    def __init__(
+        self, *, lease: object, conn_id: str = "spark_default", name: str = "fluss-tiering", **kwargs: Any
+    ) -> None:
+        if given := kwargs.keys() & {"application", "application_args"}:
+            raise ValueError(
+                f"{', '.join(sorted(given))} cannot be set: this operator submits Fluss's tiering application"
+            )
+        super().__init__(conn_id=conn_id, name=name, **kwargs)
+        self.lease = lease
+        self.conn_id = conn_id
+        self._handle: LeaseHandle | None = None
+        self._killed = False
+
+    def execute(self, context: Context) -> None:
+        """Submit, and in client mode wait for the application's end."""
+        from fluss_tiering.spark import submit  # noqa: PLC0415
+
+        try:
+            lease = self._handle = LeaseHandle.from_xcom(self.lease)
+        except ValueError as error:
+            raise AirflowFailException(f"There is no lease to tier under. {error}") from error
+        self._conn_id = self.conn_id
+        self.application = str(submit.APPLICATION)
+        self.application_args = submit.application_arguments(
+            server=FlussHook(lease.fluss_conn_id).get_address(),
+            tables=[TablePath.parse(table) for table in lease.tables],
+            lease_id=lease.lease_id,
+            attempt_token=lease.attempt_token,
+            lease_duration_ms=lease.lease_duration_ms,
+            outcome_in_status=True,
+        )
+        self.conf = {**submit.spark_conf(), **(self.conf or {})}
+        try:
+            super().execute(context)
+        except Exception as error:
+            if not self._killed and _is_last_try(context, error):
+                self._cancel(f"task {self.task_id} failed on its last try: {_end_of(str(error))}")
+            raise
+
+    def on_kill(self) -> None:
+        """Cancel the rounds of this attempt, so that the application is fenced whatever becomes of it, then end it."""
+        self._killed = True
+        if self._handle is not None:
+            self._cancel(f"task {self.task_id} was killed")
+        super().on_kill()
+
+    def _cancel(self, reason: str) -> None:
+        lease = self._handle
+        if lease is None:
+            return
+        try:
+            with FlussHook(lease.fluss_conn_id, timeout=CANCEL_TIMEOUT_SECONDS).get_client() as client:
+                client.cancel_tiering(lease.lease_id, lease.attempt_token, reason)
+        except FlussTieringError as error:
+            # What happened to the task counts, not this; the rounds end when their heartbeats time out.
+            self.log.warning("The rounds under lease %s could not be cancelled: %s", lease.lease_id, error)
+
+
+def _is_last_try(context: Context, error: Exception) -> bool:
+    ti = context["ti"]
+    return isinstance(error, AirflowFailException) or ti.try_number > ti.max_tries
+
+
+def _end_of(message: str) -> str:
+    return message if len(message) <= REASON_CHARACTERS else f"...{message[-REASON_CHARACTERS:]}"

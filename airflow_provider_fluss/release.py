@@ -1,0 +1,37 @@
+"""Giving a lease up: the one way that the release task and the failure callbacks share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import logging
+
+    from airflow.sdk.types import Logger
+    from fluss_tiering.client import TieringClient
+
+    from airflow_provider_fluss.lease import LeaseHandle
+
+
+def release_lease(client: TieringClient, lease: LeaseHandle, reason: str, log: Logger | logging.Logger) -> None:
+    """Cancel what still runs under this attempt of the lease, then drop the lease; repeating it changes nothing.
+
+    The cancel comes first, since the application may have outlived its task: from then on it is refused at its next
+    heartbeat or commit and can no longer read what the drop unpins. Both carry the attempt token, so that neither
+    touches a newer attempt (L22).
+
+    Raises:
+        FlussTieringError: the server refused or could not be reached; whatever remains ends with the lease's expiry.
+    """
+    from fluss_tiering.model.lease import LeaseDrop  # noqa: PLC0415
+
+    client.cancel_tiering(lease.lease_id, lease.attempt_token, reason)
+    match client.drop_lease(lease.lease_id, attempt_token=lease.attempt_token):
+        case LeaseDrop.DROPPED:
+            log.info("Released lease %s of %s", lease.lease_id, ", ".join(lease.tables))
+        case LeaseDrop.UNKNOWN:
+            log.info("Lease %s pins nothing any more", lease.lease_id)
+        case LeaseDrop.STALE:
+            log.warning(
+                "Lease %s was not released: a newer attempt than %d holds it", lease.lease_id, lease.attempt_token
+            )

@@ -1,0 +1,1 @@
+"""Sensors: wait for the outcome of tiering rounds."""

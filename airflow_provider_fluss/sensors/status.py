@@ -1,0 +1,132 @@
+"""The sensor: waits until every table of a lease has been tiered, and fails naming those that could not be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk.bases.sensor import poke_mode_only
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from fluss_tiering.model.errors import FlussTieringError
+
+from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.lease import LeaseHandle
+from airflow_provider_fluss.outcome import Verdict, judge
+from airflow_provider_fluss.patience import Patience
+from airflow_provider_fluss.submit_task import SubmitTask
+from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_ATTEMPT_IS_OVER = frozenset({Verdict.CANCELLED, Verdict.SUPERSEDED, Verdict.NOT_SUBMITTED})
+"""What a retry of the sensor cannot change: only a new acquire and submit can."""
+
+
+@poke_mode_only
+class FlussTieringStatusSensor(BaseSensorOperator):
+    """Waits for the outcome of each table's round under a lease, beside the task that submits the application.
+
+    Returns one summary for each table: its epoch, rows, bytes, files and lake snapshot. Fails naming each table that
+    failed with its last error, once all have ended; when the attempt was cancelled, with the reason given; when a newer
+    attempt took over. An unavailable server is waited for, for a while.
+
+    Args:
+        lease: the output of the acquire task. (templated)
+        submit_task_id: the task that submits the application, in the same task group. With it the sensor also fails
+            when that task ended without success before a table was claimed: a task that is killed cannot say it.
+        deferrable: wait in the triggerer; else poke in a worker.
+        poke_interval: seconds between two polls, one of which covers all tables.
+        unavailable_timeout: seconds for which an unavailable server is waited for.
+    """
+
+    template_fields: Sequence[str] = ("lease",)
+    ui_color = "#d6ecf7"
+
+    def __init__(
+        self,
+        *,
+        lease: object,
+        submit_task_id: str | None = None,
+        deferrable: bool = True,
+        poke_interval: timedelta | float = 10,
+        unavailable_timeout: timedelta | float = 300,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, **kwargs)
+        self.lease = lease
+        self.submit_task_id = submit_task_id
+        self.deferrable = deferrable
+        self.unavailable_timeout = (
+            unavailable_timeout.total_seconds() if isinstance(unavailable_timeout, timedelta) else unavailable_timeout
+        )
+        self._patience = Patience(self.unavailable_timeout)
+        self._submit_ended: str | None = None
+
+    def execute(self, context: Context) -> object:
+        """Defer to the trigger, unless all is decided already; or poke."""
+        if not self.deferrable:
+            return super().execute(context)
+        decided = self.poke(context)
+        if not decided.is_done:
+            submit = self._submit_task(context)
+            self.defer(
+                trigger=FlussTieringStatusTrigger(
+                    lease=self._lease_handle().to_xcom(),
+                    poll_interval=self.poke_interval,
+                    unavailable_timeout=self.unavailable_timeout,
+                    submit_task=submit.to_kwargs() if submit else None,
+                ),
+                method_name=self.execute_complete.__name__,
+                timeout=timedelta(seconds=self.timeout),
+            )
+        return decided.xcom_value
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Ask once."""
+        lease = self._lease_handle()
+        try:
+            with FlussHook(lease.fluss_conn_id).get_client() as client:
+                outcome = client.lease_outcome(lease.lease_id, lease.attempt_token)
+        except FlussTieringError as error:
+            if given_up := self._patience.lost(error):
+                raise AirflowException(given_up.message) from error
+            self.log.warning("The tiering server is unavailable, trying again: %s", error.message)
+            return PokeReturnValue(is_done=False)
+        self._patience.restore()
+        judgement = judge(outcome, lease.tables, lease.attempt_token, self._submit_ended)
+        if judgement.verdict is not Verdict.WAITING:
+            return PokeReturnValue(is_done=True, xcom_value=self.execute_complete(context, judgement.to_event()))
+        self.log.info("%s", judgement.message)
+        if judgement.unclaimed and (submit := self._submit_task(context)):
+            self._submit_ended = submit.ended_without_success()
+        return PokeReturnValue(is_done=False)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the rounds, or fail with what the trigger found."""
+        verdict = Verdict(event["verdict"])
+        if verdict is not Verdict.TIERED:
+            _fail(verdict, event["message"])
+        self.log.info("%s", event["message"])
+        rounds: list[dict[str, Any]] = event["rounds"]
+        return rounds
+
+    def _lease_handle(self) -> LeaseHandle:
+        try:
+            return LeaseHandle.from_xcom(self.lease)
+        except ValueError as error:
+            raise AirflowFailException(f"There is no lease to wait for. {error}") from error
+
+    def _submit_task(self, context: Context) -> SubmitTask | None:
+        if self.submit_task_id is None:
+            return None
+        ti = context["ti"]
+        return SubmitTask(ti.dag_id, ti.run_id, self.submit_task_id, -1 if ti.map_index is None else ti.map_index)
+
+
+def _fail(verdict: Verdict, message: str) -> NoReturn:
+    if verdict in _ATTEMPT_IS_OVER:
+        raise AirflowFailException(message)
+    raise AirflowException(message)

@@ -1,0 +1,1 @@
+"""Triggers: what deferred sensors wait with."""
