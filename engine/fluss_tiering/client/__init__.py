@@ -1,1 +1,8 @@
-"""."""
+"""The typed client of the tiering server, blocking and asyncio."""
+
+from fluss_tiering.client.aio import AsyncTieringClient
+from fluss_tiering.client.channel import DEFAULT_PORT, DEFAULT_TARGET
+from fluss_tiering.client.client import TieringClient
+from fluss_tiering.model.lease import LeaseDrop
+
+__all__ = ["DEFAULT_PORT", "DEFAULT_TARGET", "AsyncTieringClient", "LeaseDrop", "TieringClient"]

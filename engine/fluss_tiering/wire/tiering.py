@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import (
     Claim,
@@ -136,7 +136,7 @@ def status_from_pb(message: pb.PbTableTieringStatus) -> TieringStatus:
     return TieringStatus(
         table_id=message.table_id,
         path=path_from_pb(message.table_path),
-        state=TieringState(message.status),
+        state=_state_from_pb(message.status),
         state_since=message.status_since,
         tiering_epoch=message.tiering_epoch,
         last_tiered_time=message.last_tiered_time if message.HasField("last_tiered_time") else None,
@@ -171,7 +171,7 @@ def round_from_pb(message: pb.PbTieringRound) -> TieringRound:
         table_id=message.table_id,
         path=path_from_pb(message.table_path),
         tiering_epoch=message.tiering_epoch,
-        state=TieringState(message.status),
+        state=_state_from_pb(message.status),
         lease_id=message.lease_id,
         attempt_token=message.attempt_token if message.HasField("attempt_token") else None,
         driver=message.driver,
@@ -199,6 +199,15 @@ def outcome_from_pb(message: pb.GetLeaseOutcomeResponse) -> LeaseOutcome:
         cancelled_reason=message.cancelled_reason if message.HasField("cancelled_reason") else None,
         newest_attempt_token=message.newest_attempt_token if message.HasField("newest_attempt_token") else None,
     )
+
+
+def _state_from_pb(name: str) -> TieringState:
+    try:
+        return TieringState(name)
+    except ValueError:
+        raise FlussTieringError(
+            ErrorCode.UNKNOWN, f"tiering status {name!r} is not known here: expected one of {', '.join(TieringState)}"
+        ) from None
 
 
 def _answers_to_pb(

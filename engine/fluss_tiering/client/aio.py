@@ -1,0 +1,77 @@
+"""The asyncio client of the tiering server: what waits on rounds needs, for example an Airflow trigger."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+import grpc
+import grpc.aio
+
+from fluss_tiering.client.calls import leases, tiering
+from fluss_tiering.client.calls.call import Stubs, UnaryCall
+from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, error_of
+from fluss_tiering.model.lease import KvSnapshotLease, LeaseDrop
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import LeaseOutcome, TieringRound, TieringStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+ResultT = TypeVar("ResultT")
+
+
+class AsyncTieringClient:
+    """Like `TieringClient`, with the same errors and deadlines; belongs to the event loop it is made in."""
+
+    def __init__(self, target: str, *, timeout: float = 30.0) -> None:
+        self._target = target
+        self._timeout = timeout
+        self._channel = grpc.aio.insecure_channel(target, CHANNEL_OPTIONS)
+        # The generated stubs serve both kinds of channel; what their methods return differs, see `_call`.
+        self._stubs = Stubs(cast("grpc.Channel", self._channel))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        await self._channel.close()
+
+    async def list_tiering_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
+        """The status of a table, or of all tables that are tiered. Raises TABLE_NOT_EXIST, INVALID_TIERING_STATE."""
+        return await self._call(tiering.list_tiering_statuses(path))
+
+    async def list_tiering_rounds(
+        self, path: TablePath | None = None, lease_id: str | None = None, limit: int = 20
+    ) -> list[TieringRound]:
+        """The last `limit` rounds of each table asked for, newest first (S23)."""
+        return await self._call(tiering.list_tiering_rounds(path, lease_id, limit))
+
+    async def lease_outcome(self, lease_id: str, attempt_token: int | None = None) -> LeaseOutcome:
+        """The newest round of each table under the lease, without those of attempts older than the token (S25)."""
+        return await self._call(tiering.lease_outcome(lease_id, attempt_token))
+
+    async def cancel_tiering(self, lease_id: str, attempt_token: int | None, reason: str) -> bool:
+        """Fails the running rounds of the attempt; False when a newer attempt began: nothing was done (L22)."""
+        return await self._call(tiering.cancel_tiering(lease_id, attempt_token, reason))
+
+    async def drop_lease(self, lease_id: str, *, attempt_token: int | None = None) -> LeaseDrop:
+        """Drops a lease with all it pins."""
+        return await self._call(leases.drop(lease_id, attempt_token))
+
+    async def list_leases(self, lease_id: str | None = None) -> list[KvSnapshotLease]:
+        """The lease of that id, where there is one, or all."""
+        return await self._call(leases.list_leases(lease_id))
+
+    async def _call(self, call: UnaryCall[Any, Any, ResultT]) -> ResultT:
+        answer = call.method(self._stubs)(call.request, timeout=self._timeout)
+        try:
+            return call.read(await cast("Awaitable[Any]", answer))
+        except grpc.aio.AioRpcError as error:
+            raise error_of(cast("FailedCall", error), self._target, self._timeout) from error

@@ -1,0 +1,82 @@
+"""The calls of the KvSnapshotLeases service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fluss_tiering.api.v1 import kv_snapshot_leases_pb2 as pb
+from fluss_tiering.client.calls.call import UnaryCall
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
+from fluss_tiering.model.table import TableBucket
+from fluss_tiering.wire import leases as wire
+from fluss_tiering.wire.buckets import bucket_to_pb
+
+
+def acquire(
+    lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], allow_empty: bool
+) -> UnaryCall[pb.AcquireKvSnapshotLeaseRequest, pb.AcquireKvSnapshotLeaseResponse, AcquiredLease]:
+    """Pins snapshots and begins an attempt."""
+    return UnaryCall(
+        lambda stubs: stubs.leases.AcquireKvSnapshotLease,
+        pb.AcquireKvSnapshotLeaseRequest(
+            lease_id=lease_id,
+            lease_duration_ms=duration_ms,
+            snapshots_to_lease=wire.snapshots_to_pb(snapshots),
+            allow_empty=allow_empty,
+        ),
+        lambda response: wire.acquired_from_pb(lease_id, response),
+    )
+
+
+def renew(
+    durations_ms: Mapping[str, int],
+) -> UnaryCall[pb.RenewKvSnapshotLeasesRequest, pb.RenewKvSnapshotLeasesResponse, dict[str, int | FlussTieringError]]:
+    """Renews leases, each on its own."""
+    return UnaryCall(
+        lambda stubs: stubs.leases.RenewKvSnapshotLeases,
+        pb.RenewKvSnapshotLeasesRequest(
+            renewals=[
+                pb.PbLeaseRenewal(lease_id=lease_id, lease_duration_ms=duration_ms)
+                for lease_id, duration_ms in durations_ms.items()
+            ]
+        ),
+        lambda response: {renewed.lease_id: wire.renewed_from_pb(renewed) for renewed in response.renewed},
+    )
+
+
+def release(
+    lease_id: str, buckets: Iterable[TableBucket], attempt_token: int | None
+) -> UnaryCall[pb.ReleaseKvSnapshotLeaseRequest, pb.ReleaseKvSnapshotLeaseResponse, bool]:
+    """Releases buckets of a lease; False when the attempt is stale."""
+    return UnaryCall(
+        lambda stubs: stubs.leases.ReleaseKvSnapshotLease,
+        pb.ReleaseKvSnapshotLeaseRequest(
+            lease_id=lease_id,
+            buckets_to_release=[bucket_to_pb(bucket) for bucket in buckets],
+            attempt_token=attempt_token,
+        ),
+        lambda response: not response.stale_attempt,
+    )
+
+
+def drop(
+    lease_id: str, attempt_token: int | None
+) -> UnaryCall[pb.DropKvSnapshotLeaseRequest, pb.DropKvSnapshotLeaseResponse, LeaseDrop]:
+    """Drops a lease."""
+    return UnaryCall(
+        lambda stubs: stubs.leases.DropKvSnapshotLease,
+        pb.DropKvSnapshotLeaseRequest(lease_id=lease_id, attempt_token=attempt_token),
+        wire.drop_from_pb,
+    )
+
+
+def list_leases(
+    lease_id: str | None,
+) -> UnaryCall[pb.ListKvSnapshotLeasesRequest, pb.ListKvSnapshotLeasesResponse, list[KvSnapshotLease]]:
+    """The lease of that id, where there is one, or all."""
+    return UnaryCall(
+        lambda stubs: stubs.leases.ListKvSnapshotLeases,
+        pb.ListKvSnapshotLeasesRequest(lease_id=lease_id or ""),
+        lambda response: [wire.lease_from_pb(lease) for lease in response.leases],
+    )

@@ -1,0 +1,106 @@
+"""The unary calls of the Tables service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluss_tiering.api.v1 import tables_pb2 as pb
+from fluss_tiering.client.calls.call import UnaryCall
+from fluss_tiering.model.table import (
+    BucketInfo,
+    KvSnapshot,
+    StorageDescription,
+    TableBucket,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+)
+from fluss_tiering.wire import tables as wire
+
+
+def describe_storage() -> UnaryCall[pb.DescribeStorageRequest, pb.DescribeStorageResponse, StorageDescription]:
+    """Which storage the server has."""
+    return UnaryCall(lambda stubs: stubs.tables.DescribeStorage, pb.DescribeStorageRequest(), wire.description_from_pb)
+
+
+def create_table(
+    path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
+) -> UnaryCall[pb.CreateTableRequest, pb.CreateTableResponse, TableInfo]:
+    """A new table."""
+    return UnaryCall(
+        lambda stubs: stubs.tables.CreateTable,
+        pb.CreateTableRequest(
+            table_path=wire.path_to_pb(path),
+            descriptor=wire.descriptor_to_pb(descriptor),
+            ignore_if_exists=ignore_if_exists,
+        ),
+        lambda response: wire.table_from_pb(response.table),
+    )
+
+
+def drop_table(
+    path: TablePath, ignore_if_not_exists: bool
+) -> UnaryCall[pb.DropTableRequest, pb.DropTableResponse, None]:
+    """Drops a table."""
+    return UnaryCall(
+        lambda stubs: stubs.tables.DropTable,
+        pb.DropTableRequest(table_path=wire.path_to_pb(path), ignore_if_not_exists=ignore_if_not_exists),
+        lambda _: None,
+    )
+
+
+def list_tables(database: str | None) -> UnaryCall[pb.ListTablesRequest, pb.ListTablesResponse, list[TableInfo]]:
+    """The tables of a database, or all."""
+    return UnaryCall(
+        lambda stubs: stubs.tables.ListTables,
+        pb.ListTablesRequest(database_name=database or ""),
+        lambda response: [wire.table_from_pb(table) for table in response.tables],
+    )
+
+
+def get_tables(paths: Sequence[TablePath]) -> UnaryCall[pb.GetTablesRequest, pb.GetTablesResponse, list[TableInfo]]:
+    """Tables by name."""
+    return UnaryCall(
+        lambda stubs: stubs.tables.GetTables,
+        pb.GetTablesRequest(table_paths=[wire.path_to_pb(path) for path in paths]),
+        lambda response: [wire.table_from_pb(table) for table in response.tables],
+    )
+
+
+def list_buckets(
+    paths: Sequence[TablePath],
+) -> UnaryCall[pb.ListBucketsRequest, pb.ListBucketsResponse, dict[TablePath, list[BucketInfo]]]:
+    """The buckets of tables."""
+    return UnaryCall(
+        lambda stubs: stubs.tables.ListBuckets,
+        pb.ListBucketsRequest(table_paths=[wire.path_to_pb(path) for path in paths]),
+        lambda response: dict(wire.buckets_from_pb(table) for table in response.tables),
+    )
+
+
+def take_kv_snapshots(
+    paths: Sequence[TablePath],
+) -> UnaryCall[pb.TakeKvSnapshotsRequest, pb.TakeKvSnapshotsResponse, dict[int, list[KvSnapshot]]]:
+    """KV snapshots of tables, taken now."""
+    return UnaryCall(
+        lambda stubs: stubs.tables.TakeKvSnapshots,
+        pb.TakeKvSnapshotsRequest(table_paths=[wire.path_to_pb(path) for path in paths]),
+        lambda response: {
+            table.table_id: [wire.kv_snapshot_from_pb(table.table_id, snapshot) for snapshot in table.snapshots]
+            for table in response.tables
+        },
+    )
+
+
+def kv_snapshot_metadata(
+    snapshots: Sequence[tuple[TableBucket, int]],
+) -> UnaryCall[pb.GetKvSnapshotMetadataRequest, pb.GetKvSnapshotMetadataResponse, list[KvSnapshot]]:
+    """KV snapshots by bucket and id, in the order asked for."""
+    return UnaryCall(
+        lambda stubs: stubs.tables.GetKvSnapshotMetadata,
+        pb.GetKvSnapshotMetadataRequest(snapshots=[wire.snapshot_ref_to_pb(*snapshot) for snapshot in snapshots]),
+        lambda response: [
+            wire.kv_snapshot_from_pb(bucket.table_id, snapshot)
+            for (bucket, _), snapshot in zip(snapshots, response.snapshots, strict=True)
+        ],
+    )

@@ -1,0 +1,121 @@
+"""The calls of the LakeTiering service that move the tiering state machine or read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
+from fluss_tiering.client.calls.call import UnaryCall
+from fluss_tiering.model.error_text import clean_error
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import (
+    MAX_SENT_ERROR_CHARS,
+    Claim,
+    HeartbeatAnswer,
+    HeartbeatEntry,
+    LeaseOutcome,
+    TieringRound,
+    TieringStatus,
+)
+from fluss_tiering.wire import tiering as wire
+from fluss_tiering.wire.tables import path_to_pb
+
+
+def heartbeat(
+    *,
+    tiering: Iterable[HeartbeatEntry],
+    finished: Iterable[HeartbeatEntry],
+    failed: Iterable[HeartbeatEntry],
+    request_table: bool,
+    force_finished: Iterable[int],
+    lease_id: str | None,
+    attempt_token: int | None,
+    driver: str | None,
+) -> UnaryCall[pb.LakeTieringHeartbeatRequest, pb.LakeTieringHeartbeatResponse, HeartbeatAnswer]:
+    """What a driver says of its rounds; reasons of failures are masked and cut before they leave (S11)."""
+    return UnaryCall(
+        lambda stubs: stubs.lake_tiering.LakeTieringHeartbeat,
+        pb.LakeTieringHeartbeatRequest(
+            tiering_tables=[wire.entry_to_pb(entry) for entry in tiering],
+            finished_tables=[wire.entry_to_pb(entry) for entry in finished],
+            failed_tables=[wire.entry_to_pb(_cleaned(entry)) for entry in failed],
+            request_table=request_table,
+            force_finished_tables=force_finished,
+            lease_id=lease_id,
+            attempt_token=attempt_token,
+            driver=driver,
+        ),
+        wire.answer_from_pb,
+    )
+
+
+def claim_tables(
+    paths: Sequence[TablePath], lease_id: str, attempt_token: int | None, driver: str
+) -> UnaryCall[pb.ClaimTablesRequest, pb.ClaimTablesResponse, list[Claim | FlussTieringError]]:
+    """Claims tables by name, each on its own, in the order asked for."""
+    return UnaryCall(
+        lambda stubs: stubs.lake_tiering.ClaimTables,
+        pb.ClaimTablesRequest(
+            table_paths=[path_to_pb(path) for path in paths],
+            lease_id=lease_id,
+            attempt_token=attempt_token,
+            driver=driver,
+        ),
+        lambda response: [wire.claim_from_pb(claim) for claim in response.claims],
+    )
+
+
+def cancel_tiering(
+    lease_id: str, attempt_token: int | None, reason: str
+) -> UnaryCall[pb.CancelTieringRequest, pb.CancelTieringResponse, bool]:
+    """Fails the running rounds of an attempt; False when the attempt is stale."""
+    return UnaryCall(
+        lambda stubs: stubs.lake_tiering.CancelTiering,
+        pb.CancelTieringRequest(
+            lease_id=lease_id, attempt_token=attempt_token, reason=clean_error(reason, MAX_SENT_ERROR_CHARS)
+        ),
+        lambda response: not response.stale_attempt,
+    )
+
+
+def list_tiering_statuses(
+    path: TablePath | None,
+) -> UnaryCall[pb.ListTieringStatusesRequest, pb.ListTieringStatusesResponse, list[TieringStatus]]:
+    """The status of a table, or of all."""
+    return UnaryCall(
+        lambda stubs: stubs.lake_tiering.ListTieringStatuses,
+        pb.ListTieringStatusesRequest(table_path=None if path is None else path_to_pb(path)),
+        lambda response: [wire.status_from_pb(status) for status in response.tiering_statuses],
+    )
+
+
+def list_tiering_rounds(
+    path: TablePath | None, lease_id: str | None, limit: int
+) -> UnaryCall[pb.ListTieringRoundsRequest, pb.ListTieringRoundsResponse, list[TieringRound]]:
+    """The last rounds of a table, of a lease, or of all; newest first."""
+    return UnaryCall(
+        lambda stubs: stubs.lake_tiering.ListTieringRounds,
+        pb.ListTieringRoundsRequest(
+            table_path=None if path is None else path_to_pb(path), lease_id=lease_id, limit=limit
+        ),
+        lambda response: [wire.round_from_pb(each) for each in response.rounds],
+    )
+
+
+def lease_outcome(
+    lease_id: str, attempt_token: int | None
+) -> UnaryCall[pb.GetLeaseOutcomeRequest, pb.GetLeaseOutcomeResponse, LeaseOutcome]:
+    """The newest round of each table under a lease."""
+    return UnaryCall(
+        lambda stubs: stubs.lake_tiering.GetLeaseOutcome,
+        pb.GetLeaseOutcomeRequest(lease_id=lease_id, attempt_token=attempt_token),
+        wire.outcome_from_pb,
+    )
+
+
+def _cleaned(entry: HeartbeatEntry) -> HeartbeatEntry:
+    if entry.error_message is None:
+        return entry
+    return replace(entry, error_message=clean_error(entry.error_message, MAX_SENT_ERROR_CHARS))

@@ -1,0 +1,99 @@
+"""Streams to and from the server: rows in, log batches and KV entries out.
+
+A stream has no deadline as a whole, since it may carry any amount; instead each message has one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from fluss_tiering.api.v1 import tables_pb2 as pb
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TablePath, WriteKind
+from fluss_tiering.wire.tables import kind_to_pb, path_to_pb
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_REQUEST_BYTES: Final = 4 << 20
+_MAX_IN_FLIGHT: Final = 4
+
+MessageT = TypeVar("MessageT")
+MessageT_co = TypeVar("MessageT_co", covariant=True)
+
+
+class _StreamingCall(Protocol[MessageT_co]):
+    def __next__(self) -> MessageT_co: ...
+
+    def cancel(self) -> bool: ...
+
+
+def messages(call: _StreamingCall[MessageT], timeout: float) -> Generator[MessageT, None, None]:
+    """The messages of a stream; the call is cancelled when one takes longer than `timeout` seconds, or at the end."""
+    try:
+        while True:
+            watchdog = threading.Timer(timeout, call.cancel)
+            watchdog.daemon = True
+            watchdog.start()
+            try:
+                message = next(call)
+            except StopIteration:
+                return
+            finally:
+                watchdog.cancel()
+            yield message
+    finally:
+        call.cancel()
+
+
+def write_rows(
+    open_call: Callable[[Iterator[pb.WriteRowsRequest]], _StreamingCall[pb.WriteRowsResponse]],
+    path: TablePath,
+    kind: WriteKind,
+    batches: Iterable[pa.Table | pa.RecordBatch],
+    timeout: float,
+) -> Iterator[int]:
+    """Writes the batches in requests of about 4 MiB and yields the rows of each as it is acknowledged.
+
+    A few requests are in flight at once. `batches` is read in the caller's thread, so that its errors are the caller's.
+    """
+    outgoing: SimpleQueue[pb.WriteRowsRequest | None] = SimpleQueue()
+    acknowledgements = messages(open_call(iter(outgoing.get, None)), timeout)
+    in_flight = 0
+    try:
+        for arrow_ipc in _ipc_streams(batches):
+            outgoing.put(pb.WriteRowsRequest(table_path=path_to_pb(path), kind=kind_to_pb(kind), arrow_ipc=arrow_ipc))
+            in_flight += 1
+            if in_flight == _MAX_IN_FLIGHT:
+                yield _next_row_count(acknowledgements)
+                in_flight -= 1
+        outgoing.put(None)
+        for _ in range(in_flight):
+            yield _next_row_count(acknowledgements)
+    finally:
+        outgoing.put(None)
+        acknowledgements.close()
+
+
+def _next_row_count(acknowledgements: Iterator[pb.WriteRowsResponse]) -> int:
+    for acknowledgement in acknowledgements:
+        return acknowledgement.row_count
+    raise FlussTieringError(
+        ErrorCode.UNKNOWN, "the tiering server ended a write before it had acknowledged all rows: write the rest again"
+    )
+
+
+def _ipc_streams(batches: Iterable[pa.Table | pa.RecordBatch]) -> Iterator[bytes]:
+    import pyarrow as pa  # noqa: PLC0415 - the base install has none
+
+    for batch in batches:
+        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        rows_per_request = max(1, table.num_rows * _REQUEST_BYTES // max(1, table.nbytes))
+        for start in range(0, table.num_rows, rows_per_request):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table.slice(start, rows_per_request))
+            yield sink.getvalue().to_pybytes()
