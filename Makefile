@@ -1,0 +1,76 @@
+# Everything is installed into .venv and .cache of this folder; nothing outside it is touched.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+UV_VERSION := 0.13.8
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+JARS := .cache/jars/.fetched
+
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run up down test test-long bench lint format types imports protos protos-check constraints clean
+
+help: ## List the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+setup: $(INSTALLED) $(JARS) ## Install everything (the other commands do it by themselves)
+
+$(INSTALLED): pyproject.toml engine/pyproject.toml constraints.txt tools/check_prerequisites.py
+	@$(PYTHON) tools/check_prerequisites.py
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt --editable . --editable './engine[spark,server]' --group dev
+	@touch $@
+
+$(JARS): tools/fetch_spark_jars.py engine/fluss_tiering/spark/submit.py | $(INSTALLED)
+	@$(BIN)/python tools/fetch_spark_jars.py
+	@touch $@
+
+run: setup ## The main job: flights data, a real Airflow, two rounds, every row compared
+	@$(BIN)/python -m examples.flights run $(ARGS)
+
+up: setup ## Start the tiering server and Airflow, load the data, leave them running
+	@$(BIN)/python -m examples.flights up $(ARGS)
+
+down: setup ## End what `make up` started
+	@$(BIN)/python -m examples.flights down
+
+test: setup lint types imports protos-check ## All checks and tests but the long ones
+	@$(BIN)/pytest -m "not long" $(ARGS)
+
+test-long: setup ## The tests that take minutes each
+	@$(BIN)/pytest -m long $(ARGS)
+
+bench: setup ## Speed and memory, as ratios measured in one run
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+lint: setup ## Style of the code and of the protos
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@cd protos && ../$(BIN)/buf lint
+
+format: setup ## Rewrite the code in the project's style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+	@cd protos && ../$(BIN)/buf format -w
+
+types: setup ## mypy --strict on our own packages
+	@$(BIN)/mypy
+
+imports: setup ## Directions of imports
+	@$(BIN)/lint-imports
+
+protos: setup ## Generate the gRPC stubs anew
+	@$(BIN)/python tools/generate_protos.py
+
+protos-check: setup
+	@$(BIN)/python tools/generate_protos.py --check
+
+constraints: $(INSTALLED) ## Pin the newest versions that fit
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-annotate --no-header --no-emit-package fluss-tiering \
+		--no-emit-package airflow-provider-fluss --all-extras \
+		--group dev pyproject.toml engine/pyproject.toml --output-file constraints.txt
+
+clean: ## Remove what was installed and made
+	rm -rf $(VENV) .cache .run .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Speed and memory, as ratios and counts of one run: `make bench`. Nothing is asserted; the figures are printed."""

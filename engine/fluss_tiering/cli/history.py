@@ -1,0 +1,84 @@
+"""`fluss-tiering history`: the last rounds of a table (S23)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import humanize
+import typer
+
+from fluss_tiering.cli import options, output
+from fluss_tiering.cli.output import Heading
+from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.model.tiering import TieringRound
+
+
+def history(
+    table: options.Table,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many rounds, newest first.")] = 20,
+    server: options.Server = DEFAULT_TARGET,
+    json: options.Json = False,
+) -> None:
+    """Show the last rounds of a table: what they wrote, how they ended, who ran them."""
+    with TieringClient(server) as client:
+        rounds = client.list_tiering_rounds(table, limit=limit)
+    if json:
+        output.print_json(_as_json(each) for each in rounds)
+        return
+    output.print_table(
+        str(table),
+        [
+            Heading("Epoch", numeric=True),
+            Heading("Outcome"),
+            Heading("Started"),
+            Heading("Took"),
+            Heading("Rows", numeric=True),
+            Heading("Bytes", numeric=True),
+            Heading("Files", numeric=True),
+            Heading("Lease", folded=True),
+            Heading("Driver", folded=True),
+            Heading("Error", folded=True),
+        ],
+        (_as_row(each) for each in rounds),
+        empty=f"{table} has had no round yet.",
+    )
+
+
+def _as_row(tiering_round: TieringRound) -> list[str]:
+    stats = tiering_round.stats
+    took = (
+        output.NOTHING
+        if tiering_round.end_time is None
+        else humanize.precisedelta((tiering_round.end_time - tiering_round.start_time) / 1000, format="%0.1f")
+    )
+    return [
+        output.count_cell(tiering_round.tiering_epoch),
+        output.status_cell(tiering_round.state),
+        output.ago_cell(tiering_round.start_time),
+        took,
+        output.count_cell(stats.rows if stats else None),
+        output.bytes_cell(stats.bytes if stats else None),
+        output.count_cell(stats.files if stats else None),
+        output.text_cell(tiering_round.lease_id),
+        output.text_cell(tiering_round.driver),
+        output.text_cell(tiering_round.error),
+    ]
+
+
+def _as_json(tiering_round: TieringRound) -> dict[str, object]:
+    stats = tiering_round.stats
+    return {
+        "table": str(tiering_round.path),
+        "tiering_epoch": tiering_round.tiering_epoch,
+        "status": tiering_round.state.value,
+        "start_time": output.iso_time(tiering_round.start_time),
+        "end_time": output.iso_time(tiering_round.end_time),
+        "rows": stats.rows if stats else None,
+        "bytes": stats.bytes if stats else None,
+        "files": stats.files if stats else None,
+        "lake_snapshot_id": stats.lake_snapshot_id if stats else None,
+        "force_finished": tiering_round.force_finished,
+        "lease_id": tiering_round.lease_id,
+        "driver": tiering_round.driver,
+        "error": tiering_round.error,
+    }

@@ -1,0 +1,79 @@
+"""`fluss-tiering leases`: what is pinned, by whom, until when."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fluss_tiering.cli import options, output
+from fluss_tiering.cli.output import Heading
+from fluss_tiering.client import DEFAULT_TARGET, LeaseDrop, TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lease import KvSnapshotLease
+
+app = typer.Typer(help="KV snapshot leases: list them, drop one.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_leases(server: options.Server = DEFAULT_TARGET, json: options.Json = False) -> None:
+    """Show every KV snapshot lease."""
+    with TieringClient(server) as client:
+        leases = client.list_leases()
+    if json:
+        output.print_json(_as_json(each) for each in leases)
+        return
+    output.print_table(
+        None,
+        [
+            Heading("Lease", folded=True),
+            Heading("Acquired"),
+            Heading("Expires"),
+            Heading("Tables", numeric=True),
+            Heading("Snapshots", numeric=True),
+        ],
+        (
+            [
+                output.text_cell(lease.lease_id),
+                output.ago_cell(lease.acquired_time),
+                output.ago_cell(lease.expiration_time),
+                output.count_cell(len({bucket.table_id for bucket in lease.snapshots})),
+                output.count_cell(len(lease.snapshots)),
+            ]
+            for lease in leases
+        ),
+        empty="No KV snapshot is leased.",
+    )
+
+
+@app.command("drop")
+def drop_lease(
+    lease_id: Annotated[str, typer.Argument(help="The lease, as `leases list` shows it.", show_default=False)],
+    server: options.Server = DEFAULT_TARGET,
+) -> None:
+    """Drop a lease: what only it pins may be collected, and a round that reads it will fail."""
+    with TieringClient(server) as client:
+        outcome = client.drop_lease(lease_id)
+    if outcome is not LeaseDrop.DROPPED:
+        raise FlussTieringError(
+            ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST, f"there is no lease {lease_id!r}: see `fluss-tiering leases list`"
+        )
+    output.console.print(f"Dropped lease {output.text_cell(lease_id)}.", highlight=False)
+
+
+def _as_json(lease: KvSnapshotLease) -> dict[str, object]:
+    return {
+        "lease_id": lease.lease_id,
+        "acquired_time": output.iso_time(lease.acquired_time),
+        "expiration_time": output.iso_time(lease.expiration_time),
+        "attempt_token": lease.attempt_token,
+        "snapshots": [
+            {
+                "table_id": bucket.table_id,
+                "partition_id": bucket.partition_id,
+                "bucket_id": bucket.bucket,
+                "snapshot_id": snapshot_id,
+            }
+            for bucket, snapshot_id in lease.snapshots.items()
+        ],
+    }

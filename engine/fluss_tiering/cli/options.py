@@ -1,0 +1,25 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fluss_tiering.model.table import TablePath
+
+Server = Annotated[
+    str,
+    typer.Option("--server", "-s", envvar="FLUSS_TIERING_SERVER", metavar="HOST:PORT", help="The tiering server."),
+]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+Table = Annotated[
+    TablePath, typer.Argument(parser=TablePath.parse, metavar="DATABASE.TABLE", help="The table.", show_default=False)
+]
+
+OptionalTable = Annotated[
+    TablePath | None,
+    typer.Argument(parser=TablePath.parse, metavar="[DATABASE.TABLE]", help="Only this table.", show_default=False),
+]

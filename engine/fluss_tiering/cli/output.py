@@ -1,0 +1,96 @@
+"""Tables and JSON for people and programs: how values look in both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import humanize
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+console = Console()
+error_console = Console(stderr=True)
+
+NOTHING: Final = "[dim]–[/]"
+"""What stands in a cell that has no value."""
+
+_STATUS_STYLES: Final = {
+    "New": "white",
+    "Initialized": "white",
+    "Scheduled": "cyan",
+    "Pending": "yellow",
+    "Tiering": "bold blue",
+    "Tiered": "green",
+    "Failed": "bold red",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A column's title; numbers are set to the right, long text may be folded."""
+
+    title: str
+    numeric: bool = False
+    folded: bool = False
+
+
+def print_table(title: str | None, headings: Sequence[Heading], rows: Iterable[Sequence[str]], empty: str) -> None:
+    """Prints rows of marked-up cells, or the sentence `empty` when there are none."""
+    table = Table(title=title, title_justify="left", header_style="bold", expand=False)
+    for heading in headings:
+        table.add_column(
+            heading.title,
+            justify="right" if heading.numeric else "left",
+            overflow="fold",
+            no_wrap=not heading.folded,
+        )
+    for row in rows:
+        table.add_row(*row)
+    if table.row_count:
+        console.print(table)
+    else:
+        console.print(empty, highlight=False)
+
+
+def print_json(values: Iterable[Mapping[str, object]]) -> None:
+    """Prints a JSON array, undecorated, so that other programs can read it."""
+    console.file.write(json.dumps(list(values), indent=2, ensure_ascii=False) + "\n")
+
+
+def status_cell(status: str) -> str:
+    """The status in its colour."""
+    return f"[{_STATUS_STYLES.get(status, 'white')}]{status}[/]"
+
+
+def ago_cell(time_ms: int | None) -> str:
+    """How long ago (or ahead) a time is."""
+    return NOTHING if time_ms is None else humanize.naturaltime(_datetime(time_ms), when=datetime.now(UTC))
+
+
+def text_cell(text: str | None) -> str:
+    """Text that came from elsewhere: never read as markup."""
+    return NOTHING if text is None else escape(text)
+
+
+def count_cell(number: int | None) -> str:
+    """A count with separators."""
+    return NOTHING if number is None else f"{number:,}"
+
+
+def bytes_cell(number: int | None) -> str:
+    """A size in bytes."""
+    return NOTHING if number is None else humanize.naturalsize(number, binary=True)
+
+
+def iso_time(time_ms: int | None) -> str | None:
+    """A time for JSON: ISO 8601 in UTC with milliseconds."""
+    return None if time_ms is None else _datetime(time_ms).isoformat(timespec="milliseconds")
+
+
+def _datetime(time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms / 1000, UTC)

@@ -1,0 +1,49 @@
+"""`fluss-tiering put`: rows from files into a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fluss_tiering.cli import options, output
+from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.model.table import WriteKind
+
+
+def put(
+    table: options.Table,
+    files: Annotated[list[Path], typer.Argument(help="Parquet or CSV files.", show_default=False)],
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete the rows with these keys (primary-key tables).")
+    ] = False,
+    null_value: Annotated[list[str] | None, typer.Option(help="CSV text that means NULL, besides nothing.")] = None,
+    server: options.Server = DEFAULT_TARGET,
+) -> None:
+    """Write rows from files: append to a log table, upsert or delete by key in a primary-key table."""
+    from fluss_tiering.cli.files import file_batches, row_count  # noqa: PLC0415 - pyarrow, for this command only
+    from fluss_tiering.formats.schema import arrow_schema  # noqa: PLC0415
+
+    null_values = ["", *(null_value or [])]
+    with TieringClient(server) as client:
+        info = client.get_tables([table])[0]
+        kind = WriteKind.DELETE if delete else WriteKind.UPSERT if info.has_primary_key else WriteKind.APPEND
+        schema = arrow_schema(info.descriptor.columns)
+        written = 0
+        with Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("rows"),
+            TimeElapsedColumn(),
+            console=output.error_console,
+        ) as progress:
+            for file in files:
+                task = progress.add_task(file.name, total=row_count(file))
+                for acknowledged in client.write_rows(table, kind, file_batches(file, schema, null_values)):
+                    written += acknowledged
+                    progress.advance(task, acknowledged)
+    verb = {WriteKind.APPEND: "Appended", WriteKind.UPSERT: "Upserted", WriteKind.DELETE: "Deleted by key"}[kind]
+    output.console.print(f"{verb} {written:,} rows: {table}.", highlight=False)

@@ -1,0 +1,214 @@
+"""`fluss-tiering tables`: list, create, describe, drop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fluss_tiering.cli import options, output
+from fluss_tiering.cli.output import Heading
+from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo
+
+app = typer.Typer(help="Tables of the storage: list, create, describe, drop.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_tables(server: options.Server = DEFAULT_TARGET, json: options.Json = False) -> None:
+    """Show every table."""
+    with TieringClient(server) as client:
+        tables = client.list_tables()
+    if json:
+        output.print_json(_as_json(each) for each in tables)
+        return
+    output.print_table(
+        None,
+        [
+            Heading("Table"),
+            Heading("Id", numeric=True),
+            Heading("Kind"),
+            Heading("Key"),
+            Heading("Columns", numeric=True),
+            Heading("Buckets", numeric=True),
+            Heading("Freshness"),
+            Heading("Created"),
+        ],
+        (_as_row(each) for each in tables),
+        empty="There is no table yet. Create one with `fluss-tiering tables create`.",
+    )
+
+
+@app.command("create")
+def create_table(
+    table: options.Table,
+    like: Annotated[
+        Path | None, typer.Option("--like", help="Take the columns from this Parquet or CSV file.", show_default=False)
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column", "-c", metavar="'NAME TYPE'", help="A column, for example 'price DECIMAL(10, 2) NOT NULL'."
+        ),
+    ] = None,
+    primary_key: Annotated[str, typer.Option("--primary-key", metavar="A,B", help="Columns of the primary key.")] = "",
+    bucket_key: Annotated[
+        str, typer.Option("--bucket-key", metavar="A", help="The column that decides the bucket.", show_default=False)
+    ] = "",
+    buckets: Annotated[int, typer.Option("--buckets", min=1, max=1024, help="How many buckets.")] = 1,
+    freshness: Annotated[str, typer.Option("--freshness", help="How old the lake may become.")] = "3min",
+    table_property: Annotated[
+        list[str] | None,
+        typer.Option("--property", "-p", metavar="KEY=VALUE", help="A table option, by its Fluss name."),
+    ] = None,
+    null_value: Annotated[list[str] | None, typer.Option(help="CSV text that means NULL, besides nothing.")] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing when it exists.")] = False,
+    server: options.Server = DEFAULT_TARGET,
+) -> None:
+    """Create a table that is tiered into the lake, from a file's schema or from columns."""
+    key = _names(primary_key)
+    descriptor = TableDescriptor(
+        columns=_columns(like, column or [], key, ["", *(null_value or [])]),
+        primary_key=key,
+        bucket_keys=_names(bucket_key),
+        num_buckets=buckets,
+        properties={
+            "table.datalake.enabled": "true",
+            "table.datalake.freshness": freshness,
+            **dict(_key_value(each) for each in table_property or []),
+        },
+    )
+    with TieringClient(server) as client:
+        info = client.create_table(table, descriptor, ignore_if_exists=if_not_exists)
+    output.console.print(f"{info.path} is table {info.table_id}.", highlight=False)
+
+
+@app.command("describe")
+def describe_table(table: options.Table, server: options.Server = DEFAULT_TARGET, json: options.Json = False) -> None:
+    """Show a table's columns, options and buckets."""
+    with TieringClient(server) as client:
+        info = client.get_tables([table])[0]
+        buckets = client.list_buckets([table])[table]
+    if json:
+        output.print_json([_as_json(info)])
+        return
+    output.print_table(
+        f"{info.path}: columns",
+        [Heading("Column"), Heading("Type"), Heading("Key")],
+        (
+            [
+                output.text_cell(column.name),
+                str(column.data_type),
+                "primary" if column.name in info.descriptor.primary_key else output.NOTHING,
+            ]
+            for column in info.descriptor.columns
+        ),
+        empty="no columns",
+    )
+    output.print_table(
+        "buckets",
+        [
+            Heading("Bucket", numeric=True),
+            Heading("Log", numeric=True),
+            Heading("Size", numeric=True),
+            Heading("KV snapshot"),
+        ],
+        (
+            [
+                str(bucket.bucket.bucket),
+                f"{bucket.log_start_offset:,} – {bucket.log_end_offset:,}",
+                output.bytes_cell(bucket.log_size_bytes),
+                f"{bucket.latest_kv_snapshot.snapshot_id} at offset {bucket.latest_kv_snapshot.log_offset:,}"
+                if bucket.latest_kv_snapshot
+                else output.NOTHING,
+            ]
+            for bucket in buckets
+        ),
+        empty="no buckets",
+    )
+    output.print_table(
+        "options",
+        [Heading("Option"), Heading("Value", folded=True)],
+        ([output.text_cell(key), output.text_cell(value)] for key, value in sorted(info.descriptor.properties.items())),
+        empty="no options",
+    )
+
+
+@app.command("drop")
+def drop_table(
+    table: options.Table,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing when it does not exist.")] = False,
+    server: options.Server = DEFAULT_TARGET,
+) -> None:
+    """Drop a table with its rows, snapshots and status. What is in the lake stays."""
+    with TieringClient(server) as client:
+        client.drop_table(table, ignore_if_not_exists=if_exists)
+    output.console.print(f"Dropped {table}.", highlight=False)
+
+
+def _columns(like: Path | None, texts: list[str], key: tuple[str, ...], null_values: list[str]) -> tuple[Column, ...]:
+    if (like is None) == (not texts):
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, "give the columns either by --like FILE or by one --column 'NAME TYPE' for each"
+        )
+    if like is None:
+        return tuple(_column(text, key) for text in texts)
+    from fluss_tiering.cli.files import file_schema  # noqa: PLC0415 - pyarrow, for this command only
+    from fluss_tiering.formats.schema import columns_from_arrow  # noqa: PLC0415
+
+    return columns_from_arrow(file_schema(like, null_values), key)
+
+
+def _column(text: str, key: tuple[str, ...]) -> Column:
+    name, _, data_type = text.strip().partition(" ")
+    if not data_type:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, f"--column {text!r}: expected 'NAME TYPE', for example 'id BIGINT'"
+        )
+    parsed = DataType.parse(data_type)
+    if name in key:
+        parsed = DataType(parsed.root, nullable=False, precision=parsed.precision, scale=parsed.scale)
+    return Column(name, parsed)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _key_value(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"--property {text!r}: expected KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def _as_row(info: TableInfo) -> list[str]:
+    descriptor = info.descriptor
+    return [
+        str(info.path),
+        str(info.table_id),
+        "primary key" if info.has_primary_key else "log",
+        output.text_cell(", ".join(descriptor.primary_key) or None),
+        output.count_cell(len(descriptor.columns)),
+        output.count_cell(descriptor.num_buckets),
+        output.text_cell(descriptor.properties.get("table.datalake.freshness")),
+        output.ago_cell(info.created_time),
+    ]
+
+
+def _as_json(info: TableInfo) -> dict[str, object]:
+    descriptor = info.descriptor
+    return {
+        "database_name": info.path.database,
+        "table_name": info.path.table,
+        "table_id": info.table_id,
+        "schema_id": info.schema_id,
+        "columns": [{"name": column.name, "type": str(column.data_type)} for column in descriptor.columns],
+        "primary_key": list(descriptor.primary_key),
+        "bucket_keys": list(descriptor.bucket_keys),
+        "num_buckets": descriptor.num_buckets,
+        "properties": dict(descriptor.properties),
+        "created_time": output.iso_time(info.created_time),
+    }

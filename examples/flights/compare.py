@@ -1,0 +1,87 @@
+"""Reads the lake with Spark SQL, as any user of the lake would, and compares it row by row with what is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet
+from fluss_tiering.spark.submit import spark_conf
+from pyspark.sql import SparkSession
+
+from examples.flights.tables import DATABASE, TABLES
+
+_CATALOG: Final = "lake"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How a lake table compares with the rows expected.
+
+    Attributes:
+        missing: rows expected that the lake has not, counted with their repetitions; `unexpected`: the other way round.
+        expected_hash: of all columns of all rows, whatever their order; so is `lake_hash`.
+    """
+
+    name: str
+    rows_expected: int
+    rows_in_lake: int
+    missing: int
+    unexpected: int
+    expected_hash: int
+    lake_hash: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether the lake holds exactly the rows expected."""
+        return (
+            self.rows_expected == self.rows_in_lake
+            and not self.missing
+            and not self.unexpected
+            and self.expected_hash == self.lake_hash
+        )
+
+
+def start_spark(lake_catalog_properties: Mapping[str, str]) -> SparkSession:
+    """A session with the lake's catalog, set up with Iceberg's own settings."""
+    builder: Any = SparkSession.builder.master("local[2]").appName("compare")
+    settings = {
+        **spark_conf(),
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+    }
+    prefix = f"spark.sql.catalog.{_CATALOG}"
+    settings[prefix] = "org.apache.iceberg.spark.SparkCatalog"
+    settings |= {f"{prefix}.{key}": value for key, value in lake_catalog_properties.items()}
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def compare(spark: SparkSession, expected: Mapping[str, pa.Table], scratch: Path) -> list[Comparison]:
+    """A comparison for each table, in the order of `TABLES`; `scratch` takes the expected rows as Parquet files."""
+    return [_compare(spark, table.name, expected[table.name], scratch) for table in TABLES]
+
+
+def _compare(spark: SparkSession, name: str, expected: pa.Table, scratch: Path) -> Comparison:
+    file = scratch / f"{name}.parquet"
+    pa.parquet.write_table(expected, file)
+    columns = ", ".join(f"`{column}`" for column in expected.column_names)
+    spark.catalog.clearCache()
+    spark.read.parquet(str(file)).createOrReplaceTempView("expected")
+    spark.sql(f"REFRESH TABLE {_CATALOG}.{DATABASE}.{name}")
+    spark.sql(f"SELECT {columns} FROM {_CATALOG}.{DATABASE}.{name}").createOrReplaceTempView("actual")
+    hashed = f"count(*) AS rows, coalesce(sum(CAST(xxhash64({columns}) AS DECIMAL(38, 0))), 0) AS hash"
+    want = spark.sql(f"SELECT {hashed} FROM expected").first()
+    have = spark.sql(f"SELECT {hashed} FROM actual").first()
+    assert want is not None
+    assert have is not None
+    missing = spark.sql(f"SELECT {columns} FROM expected EXCEPT ALL SELECT {columns} FROM actual").count()
+    unexpected = spark.sql(f"SELECT {columns} FROM actual EXCEPT ALL SELECT {columns} FROM expected").count()
+    return Comparison(name, want["rows"], have["rows"], missing, unexpected, int(want["hash"]), int(have["hash"]))

@@ -1,0 +1,126 @@
+"""Starts and stops programs of their own: a process group each, output in a log file, nothing left behind.
+
+What runs is written to a state file, so that `make down` finds what an earlier `make up` started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+_STOP_SECONDS: Final = 20.0
+_POLL_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A running program. `created` tells it from a later process with the same id."""
+
+    name: str
+    pid: int
+    created: float
+    log: str
+
+
+class Processes:
+    """The programs of one run, in the order they were started; stopped in the other."""
+
+    def __init__(self, folder: Path) -> None:
+        """Takes over what `folder`'s state file names and still runs."""
+        self._folder = folder
+        self._state = folder / "processes.json"
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._started = [each for each in self._load() if _process(each) is not None]
+
+    @property
+    def running(self) -> Sequence[Started]:
+        """What runs now."""
+        return [each for each in self._started if _process(each) is not None]
+
+    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> Started:
+        """Starts a program in a process group of its own; its output goes to `<folder>/<name>.log`."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        log = self._folder / f"{name}.log"
+        with log.open("ab") as output:
+            child = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+        self._children[child.pid] = child
+        started = Started(name, child.pid, psutil.Process(child.pid).create_time(), str(log))
+        self._started.append(started)
+        self._save()
+        return started
+
+    def wait_until(self, started: Started, ready: Callable[[], bool], seconds: float) -> None:
+        """Waits until `ready` holds.
+
+        Raises:
+            SystemExit: the program ended, or was not ready in time; with the end of its log.
+        """
+        deadline = time.monotonic() + seconds
+        while not ready():
+            child = self._children.get(started.pid)
+            if child is not None and child.poll() is not None:
+                raise SystemExit(f"error: {started.name} ended with exit code {child.returncode}:\n{_tail(started)}")
+            if time.monotonic() > deadline:
+                raise SystemExit(f"error: {started.name} was not ready after {seconds:.0f} s:\n{_tail(started)}")
+            time.sleep(_POLL_SECONDS)
+
+    def stop(self) -> None:
+        """Ends all, the last started first: SIGTERM to each group, SIGKILL to what remains."""
+        for started in reversed(self._started):
+            process = _process(started)
+            if process is None:
+                continue
+            family = [process, *process.children(recursive=True)]
+            _signal(family, signal.SIGTERM)
+            _, alive = psutil.wait_procs(family, timeout=_STOP_SECONDS)
+            _signal(alive, signal.SIGKILL)
+            psutil.wait_procs(alive, timeout=_STOP_SECONDS)
+        self._started = []
+        self._state.unlink(missing_ok=True)
+
+    def _load(self) -> list[Started]:
+        try:
+            return [Started(**each) for each in json.loads(self._state.read_text())]
+        except FileNotFoundError:
+            return []
+
+    def _save(self) -> None:
+        self._state.write_text(
+            json.dumps([{name: getattr(each, name) for name in Started.__slots__} for each in self._started])
+        )
+
+
+def _process(started: Started) -> psutil.Process | None:
+    try:
+        process = psutil.Process(started.pid)
+        same = abs(process.create_time() - started.created) < 1 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return None
+    return process if same else None
+
+
+def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
+def _tail(started: Started) -> str:
+    return "\n".join(Path(started.log).read_text(errors="replace").splitlines()[-25:])
