@@ -1,0 +1,71 @@
+"""Arrow arrays as the plain numpy arrays that compiled loops take, without a copy where the widths agree."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fluss_tiering.formats.compacted_kernels import Int32s, Int64s, UInt8s, decimals_to_bytes
+from fluss_tiering.model.table import DataType, DataTypeRoot
+
+NO_BYTES: Final[UInt8s] = np.empty(0, np.uint8)
+NO_INT32S: Final[Int32s] = np.empty(0, np.int32)
+NO_INT64S: Final[Int64s] = np.empty(0, np.int64)
+
+
+def validity(array: pa.Array) -> UInt8s:
+    """1 where the array has a value and 0 where it is null; empty when it has no nulls."""
+    if array.null_count == 0:
+        return NO_BYTES
+    valid: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid.view(np.uint8)
+
+
+def numbers(array: pa.Array, data_type: DataType) -> Int64s:
+    """The values of any type but STRING as one number of 64 bits each; what stands under a null means nothing.
+
+    A BOOLEAN is 0 or 1, a DOUBLE its bits, a DECIMAL the low half of its unscaled value, a DATE its days, a timestamp
+    its count in the array's unit.
+    """
+    match data_type.root:
+        case DataTypeRoot.BOOLEAN:
+            return _items(array.cast(pa.int64()), np.int64)
+        case DataTypeRoot.INT | DataTypeRoot.DATE:
+            return _items(array, np.int32).astype(np.int64)
+        case DataTypeRoot.DECIMAL:
+            return np.ascontiguousarray(_words(array)[::2])
+        case _:
+            return _items(array, np.int64)
+
+
+def byte_strings(array: pa.Array) -> tuple[Int32s, UInt8s]:
+    """Strings or binaries as n + 1 positions and the bytes that these point into."""
+    _, positions, data = array.buffers()
+    if len(array) == 0 or positions is None:
+        return np.zeros(1, np.int32), NO_BYTES
+    offsets = np.frombuffer(positions, np.int32, len(array) + 1, 4 * array.offset)
+    return offsets, NO_BYTES if data is None else np.frombuffer(data, np.uint8)
+
+
+def decimal_bytes(array: pa.Array) -> tuple[Int32s, UInt8s]:
+    """The unscaled values of decimals as `byte_strings`: two's complement, big-endian, in as few bytes as hold it."""
+    offsets = np.empty(len(array) + 1, np.int32)
+    data = np.empty(16 * len(array), np.uint8)
+    decimals_to_bytes(_words(array), offsets, data)
+    return offsets, data
+
+
+def _words(array: pa.Array) -> Int64s:
+    """The low and the high half of each unscaled value."""
+    return _items(array, np.int64, per_value=2)
+
+
+def _items(array: pa.Array, item: type[np.generic], *, per_value: int = 1) -> npt.NDArray[Any]:
+    values = array.buffers()[1]
+    if len(array) == 0 or values is None:
+        return np.empty(0, item)
+    start = array.offset * per_value * np.dtype(item).itemsize
+    return np.frombuffer(values, item, len(array) * per_value, start)

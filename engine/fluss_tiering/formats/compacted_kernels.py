@@ -1,0 +1,292 @@
+"""The loops over rows behind compacted rows and keys, one field of all rows at a time.
+
+A field of a compacted row is of one of five kinds, whatever the column's type (Fluss's `CompactedRowWriter`): a byte, a
+LEB128 number that stands for 32 or 64 bits of two's complement, eight bytes, or bytes behind their length. A cursor for
+each row says where its next field starts. The kernels trust their callers with the arrays' lengths, and never the data.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from fluss_tiering.formats.compiled import (
+    INT32_IN,
+    INT32_OUT,
+    INT64,
+    INT64_IN,
+    INT64_OUT,
+    UINT8_IN,
+    UINT8_OUT,
+    compiled,
+    helper,
+)
+
+UInt8s = npt.NDArray[np.uint8]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+BYTE: Final = 0
+VARINT32: Final = 1
+VARINT64: Final = 2
+FIXED64: Final = 3
+BYTES: Final = 4
+
+ALL_GOOD: Final = -1
+
+_LOW_32_BITS: Final = np.uint64(0xFFFFFFFF)
+_SEVEN_BITS: Final = np.uint64(0x7F)
+_MORE: Final = np.uint64(0x80)
+_SEVEN: Final = np.uint64(7)
+_LAST_SHIFT: Final = np.uint64(63)
+_LAST_BYTE: Final = np.uint64(1)
+"""The tenth byte of a number carries its last bit."""
+_NOWHERE: Final = -1
+
+
+@helper
+def _varint_size(value: np.uint64) -> int:
+    size = 1
+    while value >= _MORE:
+        value >>= _SEVEN
+        size += 1
+    return size
+
+
+@helper
+def _write_varint(out: UInt8s, position: int, value: np.uint64) -> int:
+    while value >= _MORE:
+        out[position] = (value & _SEVEN_BITS) | _MORE
+        value >>= _SEVEN
+        position += 1
+    out[position] = value
+    return position + 1
+
+
+@helper
+def _read_varint(data: UInt8s, position: int, end: int) -> tuple[np.uint64, int]:
+    """The number at the position and the position behind it, which is `_NOWHERE` when it has no end or over 64 bits."""
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    while position < end:
+        byte = np.uint64(data[position])
+        position += 1
+        if shift == _LAST_SHIFT and byte > _LAST_BYTE:
+            break
+        value |= (byte & _SEVEN_BITS) << shift
+        if byte < _MORE:
+            return value, position
+        shift += _SEVEN
+    return value, _NOWHERE
+
+
+@helper
+def _read_fixed64(data: UInt8s, position: int) -> np.int64:
+    value = np.uint64(0)
+    for i in range(8):
+        value |= np.uint64(data[position + i]) << np.uint64(8 * i)
+    return np.int64(value)
+
+
+@compiled(INT64(INT64, UINT8_IN, INT64_IN, INT32_IN, INT64_OUT))
+def add_sizes(kind: int, valid: UInt8s, values: Int64s, offsets: Int32s, sizes: Int64s) -> int:
+    """Adds the bytes that a field takes to the size of each row; a null takes none.
+
+    Args:
+        kind: of the field.
+        valid: 0 where the field is null; empty when it nowhere is.
+        values: of the field, unless its kind is BYTES.
+        offsets: n + 1 positions between the byte strings of a field of kind BYTES.
+        sizes: one for each row, added to.
+    """
+    for i in range(sizes.size):
+        if valid.size != 0 and valid[i] == 0:
+            continue
+        if kind == BYTES:
+            length = np.int64(offsets[i + 1] - offsets[i])
+            sizes[i] += _varint_size(np.uint64(length)) + length
+        elif kind == VARINT32:
+            sizes[i] += _varint_size(np.uint64(values[i]) & _LOW_32_BITS)
+        elif kind == VARINT64:
+            sizes[i] += _varint_size(np.uint64(values[i]))
+        elif kind == FIXED64:
+            sizes[i] += 8
+        else:
+            sizes[i] += 1
+    return ALL_GOOD
+
+
+@compiled(INT64(INT64, UINT8_IN, INT64_IN, INT32_IN, UINT8_IN, INT64_OUT, UINT8_OUT))
+def write_field(  # noqa: PLR0917 - compiled functions are called by position
+    kind: int, valid: UInt8s, values: Int64s, offsets: Int32s, data: UInt8s, cursor: Int64s, out: UInt8s
+) -> int:
+    """Writes a field of each row at the row's cursor and moves that behind it.
+
+    Args:
+        kind: of the field.
+        valid: 0 where the field is null; empty when it nowhere is.
+        values: of the field, unless its kind is BYTES.
+        offsets: n + 1 positions in `data` between the byte strings of a field of kind BYTES.
+        data: what `offsets` point into.
+        cursor: where each row's next field starts in `out`.
+        out: long enough for what `add_sizes` summed up.
+    """
+    for i in range(cursor.size):
+        if valid.size != 0 and valid[i] == 0:
+            continue
+        position = cursor[i]
+        if kind == BYTES:
+            start = offsets[i]
+            length = offsets[i + 1] - start
+            position = _write_varint(out, position, np.uint64(length))
+            for j in range(length):
+                out[position + j] = data[start + j]
+            position += length
+        elif kind == VARINT32:
+            position = _write_varint(out, position, np.uint64(values[i]) & _LOW_32_BITS)
+        elif kind == VARINT64:
+            position = _write_varint(out, position, np.uint64(values[i]))
+        elif kind == FIXED64:
+            bits = np.uint64(values[i])
+            for j in range(8):
+                out[position + j] = (bits >> np.uint64(8 * j)) & np.uint64(0xFF)
+            position += 8
+        else:
+            out[position] = values[i]
+            position += 1
+        cursor[i] = position
+    return ALL_GOOD
+
+
+@compiled(INT64(INT64, UINT8_IN, UINT8_IN, INT64_IN, INT64_OUT, INT32_OUT, INT64_OUT))
+def read_field(  # noqa: PLR0917 - compiled functions are called by position
+    kind: int, valid: UInt8s, data: UInt8s, ends: Int64s, cursor: Int64s, out32: Int32s, out64: Int64s
+) -> int:
+    """Reads a field of each row from the row's cursor and moves that behind it.
+
+    Args:
+        kind: of the field.
+        valid: 0 where the field is null and nothing is read; empty when it nowhere is.
+        data: what `ends` and `cursor` point into.
+        ends: where each row ends.
+        cursor: where each row's next field starts.
+        out32: takes a BYTE, a VARINT32, and the length of BYTES; of length n for these kinds.
+        out64: takes a VARINT64, a FIXED64, and the position in `data` of BYTES; of length n for these kinds.
+
+    Returns:
+        The first row whose bytes are not such a field, or ALL_GOOD.
+    """
+    for i in range(cursor.size):
+        if valid.size != 0 and valid[i] == 0:
+            continue
+        position = cursor[i]
+        if kind == FIXED64:
+            if ends[i] - position < 8:
+                return i
+            out64[i] = _read_fixed64(data, position)
+            position += 8
+        elif kind == BYTE:
+            if position >= ends[i]:
+                return i
+            out32[i] = data[position]
+            position += 1
+        else:
+            value, position = _read_varint(data, position, ends[i])
+            if position == _NOWHERE or (kind != VARINT64 and value > _LOW_32_BITS):
+                return i
+            if kind == VARINT64:
+                out64[i] = np.int64(value)
+            else:
+                out32[i] = np.int32(value)
+            if kind == BYTES:
+                if out32[i] < 0 or out32[i] > ends[i] - position:
+                    return i
+                out64[i] = position
+                position += out32[i]
+        cursor[i] = position
+    return ALL_GOOD
+
+
+@compiled(INT64(UINT8_IN, INT64_IN, INT32_IN, UINT8_OUT))
+def gather_bytes(data: UInt8s, positions: Int64s, offsets: Int32s, out: UInt8s) -> int:
+    """Copies byte strings that `read_field` found one behind the other.
+
+    Args:
+        data: that was read from.
+        positions: of each string in `data`.
+        offsets: n + 1 positions between the strings in `out`.
+        out: of length `offsets[n]`.
+    """
+    for i in range(positions.size):
+        start = positions[i]
+        target = offsets[i]
+        for j in range(offsets[i + 1] - target):
+            out[target + j] = data[start + j]
+    return ALL_GOOD
+
+
+@compiled(INT64(INT64_IN, INT32_OUT, UINT8_OUT))
+def decimals_to_bytes(words: Int64s, offsets: Int32s, out: UInt8s) -> int:
+    """Unscaled decimals as Java's `BigInteger.toByteArray`: two's complement, big-endian, in as few bytes as hold it.
+
+    Args:
+        words: the low and the high half of each value.
+        offsets: n + 1 positions between the byte strings, written.
+        out: of 16 bytes a value; only the first `offsets[n]` are written.
+    """
+    position = 0
+    offsets[0] = 0
+    for i in range(offsets.size - 1):
+        low = np.uint64(words[2 * i])
+        high = np.uint64(words[2 * i + 1])
+        fill = np.uint64(0xFF) if words[2 * i + 1] < 0 else np.uint64(0)
+        sign = fill & _MORE
+        leading = True
+        for j in range(16):
+            word = high if j < 8 else low
+            byte = (word >> np.uint64(8 * (7 - (j & 7)))) & np.uint64(0xFF)
+            if leading and j < 15 and byte == fill:
+                follow = high if j < 7 else low
+                following = (follow >> np.uint64(8 * (7 - ((j + 1) & 7)))) & _MORE
+                if following == sign:
+                    continue
+            leading = False
+            out[position] = byte
+            position += 1
+        offsets[i + 1] = position
+    return ALL_GOOD
+
+
+@compiled(INT64(UINT8_IN, UINT8_IN, INT64_IN, INT32_IN, INT64_OUT))
+def decimals_from_bytes(data: UInt8s, valid: UInt8s, positions: Int64s, lengths: Int32s, words: Int64s) -> int:
+    """The inverse of `decimals_to_bytes`, from where `read_field` found the byte strings.
+
+    Args:
+        data: that was read from.
+        valid: 0 where the value is null, which becomes 0; empty when it nowhere is.
+        positions: of each byte string in `data`.
+        lengths: of each byte string.
+        words: the low and the high half of each value, written.
+
+    Returns:
+        The first row whose byte string is empty or longer than 16 bytes, or ALL_GOOD.
+    """
+    for i in range(positions.size):
+        low = np.uint64(0)
+        high = np.uint64(0)
+        if valid.size == 0 or valid[i] != 0:
+            length = lengths[i]
+            if length < 1 or length > 16:
+                return i
+            start = positions[i]
+            if data[start] & np.uint8(0x80):
+                low = ~low
+                high = ~high
+            for j in range(length):
+                high = (high << np.uint64(8)) | (low >> np.uint64(56))
+                low = (low << np.uint64(8)) | np.uint64(data[start + j])
+        words[2 * i] = np.int64(low)
+        words[2 * i + 1] = np.int64(high)
+    return ALL_GOOD

@@ -1,0 +1,115 @@
+import datetime as dt
+import uuid
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from fluss_tiering.formats.bucketing import assign_buckets, check_bucket_key_type
+from fluss_tiering.formats.schema import arrow_type
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import DataType
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg import types as iceberg
+from pyiceberg.transforms import BucketTransform
+
+ALL_31_BITS = 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "hash_of_specification"),
+    [
+        # Iceberg's specification, appendix B: the hash of each value, seed 0.
+        (34, "INT", 2017239379),
+        (34, "BIGINT", 2017239379),
+        (Decimal("14.20"), "DECIMAL(9, 2)", -500754589),
+        (Decimal("14.20"), "DECIMAL(38, 2)", -500754589),
+        (dt.date(2017, 11, 16), "DATE", -653330422),
+        (dt.datetime.fromisoformat("2017-11-16T22:31:08"), "TIMESTAMP(0)", -2047944441),
+        (dt.datetime.fromisoformat("2017-11-16T22:31:08"), "TIMESTAMP(3)", -2047944441),
+        (dt.datetime.fromisoformat("2017-11-16T22:31:08"), "TIMESTAMP(6)", -2047944441),
+        (dt.datetime.fromisoformat("2017-11-16T22:31:08"), "TIMESTAMP(9)", -2047944441),
+        (dt.datetime.fromisoformat("2017-11-16T22:31:08.000001"), "TIMESTAMP(6)", -1207196810),
+        (dt.datetime.fromisoformat("2017-11-16T22:31:08"), "TIMESTAMP_LTZ(6)", -2047944441),
+        ("iceberg", "STRING", 1210000089),
+        ("", "STRING", 0),
+    ],
+)
+def test_hashes_are_those_of_icebergs_specification(value: object, text: str, hash_of_specification: int) -> None:
+    data_type = DataType.parse(text)
+    buckets = assign_buckets(pa.array([value], arrow_type(data_type)), data_type, ALL_31_BITS)
+    assert buckets.dtype == np.int32
+    assert buckets.tolist() == [(hash_of_specification & ALL_31_BITS) % ALL_31_BITS]
+
+
+KEYS = {
+    "INT": (iceberg.IntegerType(), st.integers(-(2**31), 2**31 - 1)),
+    "BIGINT": (iceberg.LongType(), st.integers(-(2**63), 2**63 - 1)),
+    "STRING": (iceberg.StringType(), st.text(max_size=40)),
+    "DATE": (iceberg.DateType(), st.integers(-(2**31), 2**31 - 1)),
+    "TIMESTAMP(6)": (iceberg.TimestampType(), st.integers(-(2**63), 2**63 - 1)),
+    "TIMESTAMP_LTZ(6)": (iceberg.TimestamptzType(), st.integers(-(2**63), 2**63 - 1)),
+    "DECIMAL(18, 3)": (iceberg.DecimalType(18, 3), st.decimals(places=3, min_value=-(10**14), max_value=10**14)),
+    "DECIMAL(38, 10)": (
+        iceberg.DecimalType(38, 10),
+        st.integers(-(10**38) + 1, 10**38 - 1).map(lambda unscaled: Decimal(f"{unscaled}e-10")),
+    ),
+}
+
+
+@pytest.mark.parametrize("text", KEYS)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_buckets_are_those_of_icebergs_transform(text: str, data: st.DataObject) -> None:
+    iceberg_type, values_of_type = KEYS[text]
+    values = data.draw(st.lists(values_of_type, min_size=1, max_size=20))
+    num_buckets = data.draw(st.integers(1, 1000))
+    skipped = data.draw(st.integers(0, len(values) - 1))
+    data_type = DataType.parse(text)
+    transform = BucketTransform(num_buckets).transform(iceberg_type)
+    expected = [transform(value) for value in values[skipped:]]
+    assert (
+        assign_buckets(pa.array(values, arrow_type(data_type)).slice(skipped), data_type, num_buckets).tolist()
+        == expected
+    )
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=10))
+@settings(max_examples=20)
+def test_nanoseconds_are_hashed_as_the_microseconds_they_are_in(nanoseconds: list[int]) -> None:
+    fine = pa.array(nanoseconds, pa.timestamp("ns"))
+    coarse = pa.array([value // 1000 for value in nanoseconds], pa.timestamp("us"))
+    assert np.array_equal(
+        assign_buckets(fine, DataType.parse("TIMESTAMP(9)"), 97),
+        assign_buckets(coarse, DataType.parse("TIMESTAMP(6)"), 97),
+    )
+
+
+def test_many_keys_are_spread_evenly() -> None:
+    keys = pa.array([uuid.UUID(int=i * 0x9E3779B97F4A7C15).hex for i in range(8000)])
+    counts = np.bincount(assign_buckets(keys, DataType.parse("STRING"), 8), minlength=8)
+    assert counts.min() > 900
+    assert counts.max() < 1100
+
+
+@pytest.mark.parametrize("text", ["BOOLEAN", "DOUBLE NOT NULL"])
+def test_types_that_iceberg_cannot_bucket_are_refused(text: str) -> None:
+    data_type = DataType.parse(text)
+    with pytest.raises(FlussTieringError, match=text) as caught:
+        assign_buckets(pa.nulls(0, arrow_type(data_type)), data_type, 4)
+    assert caught.value.code is ErrorCode.INVALID_TABLE
+    with pytest.raises(FlussTieringError):
+        check_bucket_key_type(data_type)
+
+
+def test_a_null_bucket_key_is_refused() -> None:
+    with pytest.raises(FlussTieringError, match="bucket key is null") as caught:
+        assign_buckets(pa.array([1, None], pa.int32()), DataType.parse("INT"), 4)
+    assert caught.value.code is ErrorCode.INVALID_ROWS
+
+
+def test_no_keys_have_no_buckets() -> None:
+    for text in KEYS:
+        data_type = DataType.parse(text)
+        assert assign_buckets(pa.nulls(0, arrow_type(data_type)), data_type, 4).size == 0
