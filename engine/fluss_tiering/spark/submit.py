@@ -21,10 +21,7 @@ PACKAGES: Final = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "
 """What Spark needs beside itself: Iceberg, and the driver of the default catalog's SQLite file."""
 
 JARS_VARIABLE: Final = "FLUSS_TIERING_SPARK_JARS"
-"""Environment variable: comma-separated local jars instead of `PACKAGES`, for hosts that cannot or need not resolve them."""
-
-TOKEN_VARIABLE: Final = "FLUSS_TIERING_TOKEN"
-"""Environment variable that the application reads its bearer token from; arguments are visible to everybody."""
+"""Environment variable: comma-separated local jars instead of `PACKAGES`, for hosts that need not resolve them."""
 
 
 def application_arguments(

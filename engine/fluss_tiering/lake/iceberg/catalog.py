@@ -1,0 +1,115 @@
+"""The Iceberg catalog as a Spark session has it: configured at run time, used through the JVM."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from fluss_tiering.lake.iceberg.java import is_iceberg, java_session_of, jvm_of, lake_errors
+from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, bucket_partition, schema_json, table_properties
+from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.lake.iceberg.validation import check_layout
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo
+
+DEFAULT_CATALOG_NAME: Final = "fluss_catalog"
+_SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
+
+
+class IcebergCatalogs:
+    """Opens lake tables in the catalogs that their properties name; a `LakeCatalog`, safe for several threads.
+
+    A catalog's properties become `spark.sql.catalog.<name>.*` of the session, so that Spark SQL there sees the same
+    tables; what is already set in the session wins (a cluster's own credentials, for example).
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._catalogs: dict[str, JavaObject] = {}
+        self._lock = threading.Lock()
+
+    def open_table(self, table: TableInfo) -> IcebergTable:
+        """The lake table, made when there is none. Raises LAKE_TABLE_MISMATCH, INVALID_TABLE, STORAGE."""
+        expected = schema_json(table.descriptor)
+        partition = bucket_partition(table.descriptor)
+        catalog = self._catalog(table.lake_catalog_properties)
+        iceberg = jvm_of(self._spark).org.apache.iceberg
+        identifier = iceberg.catalog.TableIdentifier.parse(str(table.path))
+        with lake_errors(f"open the lake table {table.path}"):
+            try:
+                handle = catalog.loadTable(identifier)
+            except Py4JJavaError as error:
+                if not is_iceberg(error, "NoSuchTableException"):
+                    raise
+                handle = self._create(catalog, identifier, table)
+            actual = json.loads(iceberg.SchemaParser.toJson(handle.schema()))
+            spec = json.loads(iceberg.PartitionSpecParser.toJson(handle.spec()))
+            version = handle.operations().current().formatVersion()
+        check_layout(
+            str(table.path),
+            schema=(actual, expected),
+            partition=(spec, partition),
+            format_version=version,
+        )
+        return IcebergTable(jvm_of(self._spark), table, handle, actual, spec)
+
+    def _create(self, catalog: JavaObject, identifier: JavaObject, table: TableInfo) -> JavaObject:
+        iceberg = jvm_of(self._spark).org.apache.iceberg
+        partition = bucket_partition(table.descriptor)
+        schema = iceberg.SchemaParser.fromJson(json.dumps(schema_json(table.descriptor)))
+        spec = iceberg.PartitionSpec.builderFor(schema)
+        if partition.num_buckets is None:
+            spec = spec.identity(partition.column)
+        else:
+            spec = spec.bucket(partition.column, partition.num_buckets)
+        builder = (
+            catalog.buildTable(identifier, schema)
+            .withPartitionSpec(spec.build())
+            .withSortOrder(iceberg.SortOrder.builderFor(schema).asc(SORT_COLUMN).build())
+            .withProperties(table_properties(table.descriptor))
+        )
+        try:
+            catalog.createNamespace(identifier.namespace())
+        except Py4JJavaError as error:
+            if not is_iceberg(error, "AlreadyExistsException"):
+                raise
+        try:
+            return builder.create()
+        except Py4JJavaError as error:
+            if not is_iceberg(error, "AlreadyExistsException"):
+                raise
+            return catalog.loadTable(identifier)
+
+    def _catalog(self, properties: Mapping[str, str]) -> JavaObject:
+        name = properties.get("name", DEFAULT_CATALOG_NAME)
+        with self._lock:
+            if name not in self._catalogs:
+                self._catalogs[name] = self._open_catalog(name, properties)
+            return self._catalogs[name]
+
+    def _open_catalog(self, name: str, properties: Mapping[str, str]) -> JavaObject:
+        if not any(key in properties for key in ("type", "catalog-impl")):
+            raise FlussTieringError(
+                ErrorCode.STORAGE,
+                f"the lake catalog {name!r} of the server has neither 'type' nor 'catalog-impl': "
+                "set the server's datalake.iceberg.* options",
+            )
+        prefix = f"spark.sql.catalog.{name}"
+        # A cached table would hide what others committed since, and what was dropped and made again.
+        wanted = {prefix: _SPARK_CATALOG, f"{prefix}.cache-enabled": "false"}
+        wanted.update({f"{prefix}.{key}": value for key, value in properties.items() if key != "name"})
+        for key, value in wanted.items():
+            if self._spark.conf.get(key, None) is None:
+                self._spark.conf.set(key, value)
+        with lake_errors(f"open the lake catalog {name!r} ({properties.get('type')})"):
+            # Catalogs are configured from the session that is active on the JVM's thread; a new thread has none.
+            session = java_session_of(self._spark)
+            jvm_of(self._spark).SparkSession.setActiveSession(session)
+            plugin = session.sessionState().catalogManager().catalog(name)
+            return plugin.icebergCatalog()

@@ -1,0 +1,144 @@
+"""The commit in Iceberg: one transaction, one row delta for each piece in order, and how its outcome is settled.
+
+The fence: each row delta validates from the round's base that nobody else added data or delete files. Iceberg repeats
+the validation against the newest head inside the catalog's compare-and-swap, so a driver that was paused anywhere
+before it loses; rewrites by compaction are no conflict. A check in the driver beforehand would fence nothing, since
+Iceberg refreshes onto the newest head and tries again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from py4j.java_gateway import JavaObject, JVMView
+from py4j.protocol import Py4JError
+
+from fluss_tiering.lake.iceberg.content_file import ContentFiles
+from fluss_tiering.lake.iceberg.java import is_iceberg, java_error_text, lake_errors
+from fluss_tiering.lake.iceberg.summary import COMMIT_ID, to_summary
+from fluss_tiering.lake.protocol import FileContent, LakeCommit, LakeFile
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+_LOG = logging.getLogger(__name__)
+
+
+class IcebergCommitter:
+    """Commits files on top of one base; used once.
+
+    Args:
+        jvm: of the Spark session.
+        table: Iceberg's table object.
+        base: the snapshot that the round was planned from; None for a table without any.
+        content: describes the files to Iceberg.
+    """
+
+    def __init__(self, jvm: JVMView, table: JavaObject, base: int | None, content: ContentFiles) -> None:
+        self._iceberg = jvm.org.apache.iceberg
+        self._table = table
+        self._name = str(table.name())
+        self._base = base
+        self._content = content
+
+    def commit(self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit) -> int:
+        """Commits the files of all pieces at once and returns the id of the snapshot that completes them.
+
+        Raises:
+            FlussTieringError: LAKE_CONFLICT when the lake moved past the base without this commit; its files are
+                deleted. STORAGE when the lake failed: the files are deleted if nothing was sent, and kept if the
+                outcome is open.
+        """
+        files = [file for piece in pieces for file in piece]
+        try:
+            transaction = self._stage(pieces, commit)
+        except Py4JError as error:
+            delete_files(self._table, files)
+            text = java_error_text(error)
+            if is_iceberg(error, "ValidationException"):
+                raise self._conflict(text) from None
+            raise FlussTieringError(
+                ErrorCode.STORAGE, f"could not prepare the commit to the lake table {self._name}: {text}"
+            ) from None
+        try:
+            transaction.commitTransaction()
+        except Py4JError as error:
+            return self._settle(files, commit, java_error_text(error))
+        landed = self._find(commit.commit_id)
+        if landed is None:
+            raise FlussTieringError(
+                ErrorCode.STORAGE, f"the lake table {self._name} accepted a commit that its history does not show"
+            )
+        return landed
+
+    def _stage(self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit) -> JavaObject:
+        """A transaction with a row delta for each piece that has files; the last carries the summary."""
+        specs = self._table.specs()
+        mapper = self._iceberg.util.JsonUtil.mapper()
+        everything = self._iceberg.expressions.Expressions.alwaysTrue()
+        transaction = self._table.newTransaction()
+        base = self._base
+        deltas: Sequence[Sequence[LakeFile]] = [piece for piece in pieces if piece] or [()]
+        for number, piece in enumerate(deltas, start=1):
+            delta = transaction.newRowDelta()
+            if base is not None:
+                delta.validateFromSnapshot(base)
+            delta.conflictDetectionFilter(everything)
+            delta.validateNoConflictingDataFiles()
+            delta.validateNoConflictingDeleteFiles()
+            for file in piece:
+                node = mapper.readTree(self._content.to_json(file))
+                parsed = self._iceberg.ContentFileParser.fromJson(node, specs)
+                if file.content is FileContent.DATA:
+                    delta.addRows(parsed)
+                else:
+                    delta.addDeletes(parsed)
+            # Earlier pieces carry the commit id alone: only the last makes the commit's offsets true.
+            summary = to_summary(commit) if number == len(deltas) else {COMMIT_ID: commit.commit_id}
+            for key, value in summary.items():
+                delta.set(key, value)
+            delta.commit()
+            base = transaction.table().currentSnapshot().snapshotId()
+        return transaction
+
+    def _settle(self, files: Sequence[LakeFile], commit: LakeCommit, failure: str) -> int:
+        """The snapshot's id if the commit landed after all; else raises, after deleting what is safe to delete."""
+        with lake_errors(f"find out whether the commit {commit.commit_id} to the lake table {self._name} landed"):
+            self._table.refresh()
+            landed = self._find(commit.commit_id)
+            if landed is not None:
+                return landed
+            current = self._table.currentSnapshot()
+            moved = (None if current is None else current.snapshotId()) != self._base
+        if not moved:
+            raise FlussTieringError(
+                ErrorCode.STORAGE, f"the commit to the lake table {self._name} failed, its files are kept: {failure}"
+            )
+        delete_files(self._table, files)
+        raise self._conflict(failure)
+
+    def _conflict(self, failure: str) -> FlussTieringError:
+        expected = "no snapshot" if self._base is None else f"snapshot {self._base}"
+        return FlussTieringError(
+            ErrorCode.LAKE_CONFLICT,
+            f"the lake table {self._name} was changed by somebody else during the round: expected nothing after "
+            f"{expected}; nothing was committed, the next round starts from what is there now ({failure})",
+        )
+
+    def _find(self, commit_id: str) -> int | None:
+        """The newest snapshot after the base that carries the commit id."""
+        snapshot = self._table.currentSnapshot()
+        while snapshot is not None and snapshot.snapshotId() != self._base:
+            if snapshot.summary().get(COMMIT_ID) == commit_id:
+                return int(snapshot.snapshotId())
+            parent = snapshot.parentId()
+            snapshot = None if parent is None else self._table.snapshot(parent)
+        return None
+
+
+def delete_files(table: JavaObject, files: Sequence[LakeFile]) -> None:
+    """Deletes files that no snapshot refers to; one that cannot be deleted stays as an orphan and is logged."""
+    for file in files:
+        try:
+            table.io().deleteFile(file.location)
+        except Py4JError as error:
+            _LOG.warning("could not delete %s: %s", file.location, java_error_text(error))

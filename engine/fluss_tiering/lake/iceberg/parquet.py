@@ -1,0 +1,212 @@
+"""The executor's side: Arrow batches into Parquet files with Iceberg's field ids.
+
+Loads neither pyiceberg nor pandas where files are local: a Python worker that starts for a small round would spend
+longer importing them than writing. Counts and bounds are therefore read from the footers, on the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from fluss_tiering.lake.protocol import FileContent, LakeFile, PieceWriter
+from fluss_tiering.model.table import OFFSET_COLUMN
+
+_MAX_BUFFERED_ROWS: Final = 1 << 20
+_MAX_BUFFERED_BYTES: Final = 96 << 20
+"""A row group is what is buffered: large, since dictionaries start again with each, but far below a worker's memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFileWriter:
+    """Opens piece writers; a `LakeFileWriter`.
+
+    Attributes:
+        schema: of data files: the table's columns and Fluss's three, with Iceberg's field ids.
+        delete_schema: of equality-delete files: the key columns; None on a log table.
+        compression: codec and, unless None, level.
+        target_file_bytes: a file that has grown to this size is followed by another.
+        io_properties: the lake catalog's, for object stores.
+    """
+
+    schema: pa.Schema
+    delete_schema: pa.Schema | None
+    compression: tuple[str, int | None]
+    target_file_bytes: int
+    io_properties: Mapping[str, str] = field(repr=False)
+
+    def open_piece(self, bucket: int, location: str, attempt: int) -> PieceWriter:
+        """A writer whose files are `location`-`attempt`-`number`.parquet."""
+        return ParquetPieceWriter(self, bucket, f"{location}-{attempt}")
+
+
+class ParquetPieceWriter:
+    """Writes one piece's data files and equality-delete files; a `PieceWriter`."""
+
+    def __init__(self, settings: ParquetFileWriter, bucket: int, prefix: str) -> None:
+        self._bucket = bucket
+        self._data = _RollingFiles(settings, settings.schema, FileContent.DATA, bucket, prefix)
+        self._deletes: _RollingFiles | None = None
+        if settings.delete_schema is not None:
+            self._deletes = _RollingFiles(
+                settings, settings.delete_schema, FileContent.EQUALITY_DELETES, bucket, f"{prefix}-deletes"
+            )
+
+    def write(self, rows: pa.RecordBatch, offsets: pa.Array, timestamps_ms: pa.Array) -> None:
+        """Adds rows with their log offsets and commit timestamps."""
+        bucket = pa.repeat(pa.scalar(self._bucket, pa.int32()), rows.num_rows)
+        timestamps = timestamps_ms.cast(pa.timestamp("ms", "UTC"))
+        self._data.write([*rows.columns, bucket, offsets, timestamps])
+
+    def delete(self, keys: pa.RecordBatch) -> None:
+        """Deletes the rows of these keys, given in the order of the key columns in the schema."""
+        if self._deletes is None:
+            raise TypeError("a log table has no keys to delete by")
+        self._deletes.write(keys.columns)
+
+    def close(self) -> Sequence[LakeFile]:
+        """Finishes the files."""
+        return [*self._data.close(), *(self._deletes.close() if self._deletes else ())]
+
+    def abort(self) -> None:
+        """Deletes what was written, as far as possible: what stays is an orphan that no snapshot refers to."""
+        self._data.abort()
+        if self._deletes:
+            self._deletes.abort()
+
+
+class _RollingFiles:
+    """Files of one content, one after the other, each up to the target size."""
+
+    def __init__(
+        self,
+        settings: ParquetFileWriter,
+        schema: pa.Schema,
+        content: FileContent,
+        bucket: int,
+        prefix: str,
+    ) -> None:
+        self._settings = settings
+        self._schema = schema
+        self._content = content
+        self._bucket = bucket
+        self._prefix = prefix
+        self._filesystem = _filesystem(prefix, settings.io_properties)
+        self._buffer: list[pa.RecordBatch] = []
+        self._buffered_rows = 0
+        self._buffered_bytes = 0
+        self._open: _OpenFile | None = None
+        self._files: list[LakeFile] = []
+
+    def write(self, columns: Sequence[pa.Array]) -> None:
+        if not len(columns[0]):
+            return
+        arrays = [_as_type(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        self._buffer.append(batch)
+        self._buffered_rows += batch.num_rows
+        self._buffered_bytes += batch.nbytes
+        if self._buffered_rows >= _MAX_BUFFERED_ROWS or self._buffered_bytes >= _MAX_BUFFERED_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._buffer:
+            return
+        if self._open is None:
+            location = f"{self._prefix}-{len(self._files):05d}.parquet"
+            self._open = _OpenFile(location, self._schema, self._settings.compression, self._filesystem)
+        self._open.write(pa.Table.from_batches(self._buffer))
+        self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
+        if self._open.size >= self._settings.target_file_bytes:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._open is not None:
+            size, footer = self._open.close()
+            self._files.append(LakeFile(self._content, self._bucket, self._open.location, size, footer))
+            self._open = None
+
+    def close(self) -> list[LakeFile]:
+        self._flush()
+        self._finish()
+        return self._files
+
+    def abort(self) -> None:
+        locations = [file.location for file in self._files]
+        if self._open is not None:
+            locations.append(self._open.location)
+            with suppress(OSError, pa.ArrowException):
+                self._open.close()
+        for location in locations:
+            with suppress(OSError):
+                self._filesystem.delete_file(_path(location))
+
+
+class _OpenFile:
+    """A Parquet file that is being written."""
+
+    def __init__(
+        self, location: str, schema: pa.Schema, compression: tuple[str, int | None], filesystem: fs.FileSystem
+    ) -> None:
+        self.location = location
+        path = _path(location)
+        if isinstance(filesystem, fs.LocalFileSystem):
+            filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+        self._sink = filesystem.open_output_stream(path)
+        self._footers: list[pq.FileMetaData] = []
+        codec, level = compression
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            schema,
+            compression=codec,
+            compression_level=level,
+            # Offsets never repeat: trying a dictionary for them costs more than the rest of the column.
+            use_dictionary=[name for name in schema.names if name != OFFSET_COLUMN],
+            store_schema=False,
+            metadata_collector=self._footers,
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return int(self._sink.tell())
+
+    def write(self, rows: pa.Table) -> None:
+        """Adds one row group."""
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+
+    def close(self) -> tuple[int, bytes]:
+        """Finishes the file and returns its size and its footer."""
+        self._writer.close()
+        size = self.size
+        self._sink.close()
+        footer = pa.BufferOutputStream()
+        self._footers[0].write_metadata_file(footer)
+        return size, footer.getvalue().to_pybytes()
+
+
+def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The column in the lake's type: finer timestamps are cut to microseconds, as Fluss's own writer does."""
+    return column if column.type == wanted else column.cast(wanted, safe=False)
+
+
+def _path(location: str) -> str:
+    """The location without its scheme and, for `file:`, without an authority."""
+    parsed = urlparse(location)
+    return parsed.path if parsed.scheme in ("", "file") else f"{parsed.netloc}{parsed.path}"
+
+
+def _filesystem(location: str, properties: Mapping[str, str]) -> fs.FileSystem:
+    parsed = urlparse(location)
+    if parsed.scheme in ("", "file"):
+        return fs.LocalFileSystem()
+    from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415  (takes seconds, see the module's docstring)
+
+    return PyArrowFileIO(dict(properties)).fs_by_scheme(parsed.scheme, parsed.netloc)

@@ -1,0 +1,62 @@
+"""Our commits in the summary of an Iceberg snapshot.
+
+`commit-user` and `fluss-offsets` are Fluss's own (`IcebergLakeCommitter`, `TieringCommitOperator`) and are what its
+readers look at. The others are ours: with them a snapshot says by itself which table, round and attempt made it and up
+to which offsets, so that a restarted round need not trust anybody else's memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from fluss_tiering.lake.protocol import LakeCommit
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import COMMIT_USER
+from fluss_tiering.model.table import TableBucket
+
+COMMIT_ID: Final = "fluss-tiering.commit-id"
+_COMMIT_USER_KEY: Final = "commit-user"
+_OFFSETS_PATH: Final = "fluss-offsets"
+_TABLE_ID: Final = "fluss-tiering.table-id"
+_EPOCH: Final = "fluss-tiering.epoch"
+_OFFSETS: Final = "fluss-tiering.offsets"
+
+
+def to_summary(commit: LakeCommit) -> dict[str, str]:
+    """The summary properties of the snapshot that completes a commit."""
+    offsets = {str(bucket.bucket): offset for bucket, offset in commit.log_end_offsets.items()}
+    return {
+        _COMMIT_USER_KEY: COMMIT_USER,
+        _OFFSETS_PATH: commit.offsets_path,
+        COMMIT_ID: commit.commit_id,
+        _TABLE_ID: str(commit.table_id),
+        _EPOCH: str(commit.tiering_epoch),
+        _OFFSETS: json.dumps(offsets, separators=(",", ":")),
+    }
+
+
+def from_summary(summary: Mapping[str, str]) -> LakeCommit | None:
+    """The commit that a snapshot completes; None for a snapshot of somebody else or of an earlier piece of a commit.
+
+    Raises:
+        FlussTieringError: LAKE_TABLE_MISMATCH for a snapshot that Fluss's own tiering made, whose offsets we lack.
+    """
+    if summary.get(_COMMIT_USER_KEY) != COMMIT_USER:
+        return None
+    if _OFFSETS not in summary:
+        raise FlussTieringError(
+            ErrorCode.LAKE_TABLE_MISMATCH,
+            "the lake table was tiered into by another service of Fluss: expected one that this service made; "
+            "stop the other service and move its lake table away",
+        )
+    table_id = int(summary[_TABLE_ID])
+    offsets = json.loads(summary[_OFFSETS])
+    return LakeCommit(
+        table_id=table_id,
+        tiering_epoch=int(summary[_EPOCH]),
+        commit_id=summary[COMMIT_ID],
+        offsets_path=summary[_OFFSETS_PATH],
+        log_end_offsets={TableBucket(table_id, int(bucket)): offset for bucket, offset in offsets.items()},
+    )

@@ -1,0 +1,155 @@
+"""An Iceberg table as a round sees it: its base, its history of our commits, its files, its commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from py4j.java_gateway import JavaObject, JVMView
+
+from fluss_tiering.formats.schema import arrow_type
+from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_files
+from fluss_tiering.lake.iceberg.content_file import ContentFiles
+from fluss_tiering.lake.iceberg.java import lake_errors
+from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
+from fluss_tiering.lake.iceberg.summary import from_summary
+from fluss_tiering.lake.protocol import CommittedSnapshot, LakeCommit, LakeFile
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, DataType, DataTypeRoot, TableInfo
+
+_FIELD_ID: Final = "PARQUET:field_id"
+_DEFAULT_TARGET_FILE_BYTES: Final = 512 << 20
+_SYSTEM_TYPES: Final = {
+    BUCKET_COLUMN: pa.int32(),
+    OFFSET_COLUMN: pa.int64(),
+    TIMESTAMP_COLUMN: pa.timestamp("us", "UTC"),
+}
+
+
+class IcebergTable:
+    """A `LakeTable`. The JVM's table object never refreshes by itself: the base stays what it was when opened."""
+
+    def __init__(
+        self,
+        jvm: JVMView,
+        table: TableInfo,
+        handle: JavaObject,
+        schema: Mapping[str, Any],
+        spec: Mapping[str, Any],
+    ) -> None:
+        self._jvm = jvm
+        self._table = table
+        self._handle = handle
+        self._schema = schema
+        self._spec = spec
+        with lake_errors(f"read the lake table {table.path}"):
+            self._properties = dict(handle.properties())
+            current = handle.currentSnapshot()
+            self._base: int | None = None if current is None else current.snapshotId()
+
+    def base(self) -> int | None:
+        """Id of the snapshot that was current when the table was opened."""
+        return self._base
+
+    def unregistered_commit(self, known: int | None) -> CommittedSnapshot | None:
+        """The newest commit of ours after `known`. Raises LAKE_TABLE_MISMATCH."""
+        with lake_errors(f"read the history of the lake table {self._table.path}"):
+            newest = None
+            for snapshot_id, summary in self._ancestors():
+                if snapshot_id == known:
+                    return newest
+                commit = from_summary(summary)
+                if commit is not None and newest is None:
+                    newest = CommittedSnapshot(snapshot_id, self._own(commit))
+            if known is not None:
+                raise self._mismatch(
+                    f"its history does not hold the snapshot {known} that the last round committed: "
+                    "it was rolled back, replaced, or that snapshot was expired",
+                    "bring that snapshot back, or drop both tables and re-create them",
+                )
+            if newest is None and self._has_rows():
+                raise self._mismatch(
+                    "it holds rows that tiering did not write, while nothing of the table was tiered yet",
+                    "drop or rename the lake table",
+                )
+            return newest
+
+    def file_writer(self) -> ParquetFileWriter:
+        """What executors write this table's files with."""
+        ids = {field["name"]: str(field["id"]) for field in self._schema["fields"]}
+        types = {column.name: lake_arrow_type(column.data_type) for column in self._table.descriptor.columns}
+        fields = [
+            pa.field(field["name"], types.get(field["name"]) or _SYSTEM_TYPES[field["name"]], not field["required"])
+            for field in self._schema["fields"]
+        ]
+        schema = pa.schema([field.with_metadata({_FIELD_ID: ids[field.name]}) for field in fields])
+        keys = self._table.descriptor.primary_key
+        level = self._properties.get("write.parquet.compression-level")
+        return ParquetFileWriter(
+            schema=schema,
+            delete_schema=pa.schema([schema.field(key) for key in keys]) if keys else None,
+            compression=(
+                self._properties.get("write.parquet.compression-codec", "zstd").lower(),
+                None if level is None else int(level),
+            ),
+            target_file_bytes=int(self._properties.get("write.target-file-size-bytes", _DEFAULT_TARGET_FILE_BYTES)),
+            io_properties=dict(self._table.lake_catalog_properties),
+        )
+
+    def piece_location(self, bucket: int, name: str) -> str:
+        """Where Iceberg's location provider puts a file of that name."""
+        spec = self._handle.spec()
+        path = f"{self._spec['fields'][0]['name']}={bucket}"
+        with lake_errors(f"locate files of the lake table {self._table.path}"):
+            partition = self._jvm.org.apache.iceberg.DataFiles.data(spec, path)
+            return str(self._handle.locationProvider().newDataLocation(spec, partition, name))
+
+    def commit(self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit) -> int:
+        """Makes all files visible at once. Raises LAKE_CONFLICT, STORAGE."""
+        content = ContentFiles(
+            json.dumps(self._schema), self._properties, self._spec["spec-id"], self._spec["fields"][0]["field-id"]
+        )
+        return IcebergCommitter(self._jvm, self._handle, self._base, content).commit(pieces, commit)
+
+    def delete_files(self, files: Sequence[LakeFile]) -> None:
+        """Deletes files that no commit was tried with."""
+        delete_files(self._handle, files)
+
+    def _ancestors(self) -> Iterator[tuple[int, Mapping[str, str]]]:
+        snapshot = self._handle.currentSnapshot()
+        while snapshot is not None:
+            yield snapshot.snapshotId(), snapshot.summary()
+            parent = snapshot.parentId()
+            snapshot = None if parent is None else self._handle.snapshot(parent)
+
+    def _has_rows(self) -> bool:
+        current = self._handle.currentSnapshot()
+        return current is not None and current.summary().get("total-data-files") != "0"
+
+    def _own(self, commit: LakeCommit) -> LakeCommit:
+        if commit.table_id != self._table.table_id:
+            raise self._mismatch(
+                f"it holds the rows of the table with the id {commit.table_id}, while {self._table.path} has the id "
+                f"{self._table.table_id}: the table was dropped and created again",
+                "drop or rename the lake table",
+            )
+        return commit
+
+    def _mismatch(self, difference: str, remedy: str) -> FlussTieringError:
+        return FlussTieringError(
+            ErrorCode.LAKE_TABLE_MISMATCH,
+            f"the lake table {self._table.path} does not belong to the table: {difference}; {remedy}",
+        )
+
+
+def lake_arrow_type(data_type: DataType) -> pa.DataType:
+    """The Arrow type of a column in the lake's files: timestamps in microseconds, TIMESTAMP_LTZ in UTC."""
+    match data_type.root:
+        case DataTypeRoot.TIMESTAMP:
+            return pa.timestamp("us")
+        case DataTypeRoot.TIMESTAMP_LTZ:
+            return pa.timestamp("us", "UTC")
+        case _:
+            return arrow_type(data_type)

@@ -1,0 +1,83 @@
+"""Whether a table that is already in the lake has the layout that tiering writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from fluss_tiering.lake.iceberg.layout import BucketPartition
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+_MIN_FORMAT_VERSION: Final = 2
+
+
+def check_layout(
+    name: str,
+    *,
+    schema: tuple[Mapping[str, Any], Mapping[str, Any]],
+    partition: tuple[Mapping[str, Any], BucketPartition],
+    format_version: int,
+) -> None:
+    """Compares what is there with what is expected; field ids, comments, sort order and properties may differ.
+
+    Args:
+        name: of the table, for the message.
+        schema: as it is and as it should be, in Iceberg's JSON.
+        partition: the spec as it is, in Iceberg's JSON, and as it should be.
+        format_version: of the table.
+
+    Raises:
+        FlussTieringError: LAKE_TABLE_MISMATCH naming the first difference.
+    """
+    actual_schema, expected_schema = schema
+    actual_spec, expected_partition = partition
+    difference = (
+        _columns_difference(actual_schema["fields"], expected_schema["fields"])
+        or _key_difference(actual_schema, expected_schema)
+        or _partition_difference(actual_schema, actual_spec, expected_partition)
+    )
+    if difference is None and format_version < _MIN_FORMAT_VERSION:
+        difference = f"its format version is {format_version}, expected {_MIN_FORMAT_VERSION} or later"
+    if difference is not None:
+        raise FlussTieringError(
+            ErrorCode.LAKE_TABLE_MISMATCH,
+            f"the lake table {name} does not have the layout that tiering writes: {difference}; "
+            "undo the change, or drop or rename the lake table and re-create the table",
+        )
+
+
+def _columns_difference(actual: Sequence[Mapping[str, Any]], expected: Sequence[Mapping[str, Any]]) -> str | None:
+    for position, column in enumerate(expected, start=1):
+        wanted = _column_text(column)
+        if position > len(actual):
+            return f"column {position} is missing, expected {wanted}"
+        found = _column_text(actual[position - 1])
+        if found != wanted:
+            return f"column {position} is {found}, expected {wanted}"
+    if len(actual) > len(expected):
+        return f"it has the further column {_column_text(actual[len(expected)])}, expected {len(expected)} columns"
+    return None
+
+
+def _column_text(column: Mapping[str, Any]) -> str:
+    kind = column["type"] if isinstance(column["type"], str) else column["type"]["type"]
+    return f"{column['name']} {kind}{' required' if column['required'] else ''}"
+
+
+def _key_difference(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> str | None:
+    found, wanted = _key_names(actual), _key_names(expected)
+    if found == wanted:
+        return None
+    return f"its identifier fields are {sorted(found)}, expected the primary key {sorted(wanted)}"
+
+
+def _key_names(schema: Mapping[str, Any]) -> set[str]:
+    ids = set(schema.get("identifier-field-ids", ()))
+    return {field["name"] for field in schema["fields"] if field["id"] in ids}
+
+
+def _partition_difference(schema: Mapping[str, Any], spec: Mapping[str, Any], expected: BucketPartition) -> str | None:
+    names = {field["id"]: field["name"] for field in schema["fields"]}
+    found = [f"{field['transform']}({names.get(field['source-id'])})" for field in spec["fields"]]
+    wanted = [f"{expected.transform}({expected.column})"]
+    return None if found == wanted else f"it is partitioned by {found}, expected {wanted}"
