@@ -1,0 +1,113 @@
+"""`run` does the main job and ends everything; `up` leaves server and Airflow running, `down` ends them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from fluss_tiering.client import DEFAULT_PORT
+from fluss_tiering.model.errors import FlussTieringError
+from rich.console import Console
+
+from examples.flights.environment import RUN_FOLDER, Environment, fresh_folder
+from examples.flights.job import DAG, MainJob
+from examples.flights.processes import Processes
+from examples.flights.report import print_report
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+console = Console()
+
+Folder = Annotated[
+    Path, typer.Option("--folder", help="Where data, logs and Airflow's own files go.", resolve_path=True)
+]
+Keep = Annotated[bool, typer.Option("--keep", help="Go on with the data that is in the folder.")]
+
+
+@app.command()
+def run(folder: Folder = RUN_FOLDER / "main-job", keep: Keep = False) -> None:
+    """Load the flights data, tier it twice through Airflow and compare every row."""
+    started = time.monotonic()
+    environment = Environment(fresh_folder(folder, keep=keep))
+    job = MainJob(environment, console)
+    try:
+        _step("Starting the tiering server")
+        environment.start_server()
+        _step("Loading the New York flights of 2013")
+        job.load()
+        _step("Starting Airflow")
+        environment.start_airflow()
+        console.print(f"server {environment.target}, Airflow {environment.airflow.url}", highlight=False)
+        equal = True
+        for title, prepare in (("First round", None), ("Second round: upserts, deletes, more flights", job.change)):
+            _step(title)
+            if prepare is not None:
+                prepare()
+            job.tier()
+            equal = print_report(console, title, job.compare()) and equal
+        with environment.client() as client:
+            leases = client.list_leases()
+    finally:
+        job.close()
+        environment.stop()
+    seconds = time.monotonic() - started
+    if leases:
+        console.print(f"[bold red]error:[/] leases left behind: {', '.join(lease.lease_id for lease in leases)}")
+    if not equal or leases:
+        raise typer.Exit(1)
+    console.print(
+        f"[bold green]Every row is in the lake, once.[/] {seconds:.0f} s in all; logs in {folder}", highlight=False
+    )
+
+
+@app.command()
+def up(
+    folder: Folder = RUN_FOLDER / "up",
+    keep: Keep = False,
+    server_port: Annotated[int, typer.Option(help="Of the tiering server.")] = DEFAULT_PORT,
+    airflow_port: Annotated[int, typer.Option(help="Of Airflow's user interface.")] = 8080,
+) -> None:
+    """Start the tiering server with the flights data and Airflow, and leave them running."""
+    environment = Environment(fresh_folder(folder, keep=keep), server_port=server_port, airflow_port=airflow_port)
+    try:
+        _step("Starting the tiering server")
+        environment.start_server()
+        with environment.client() as client:
+            loaded = bool(client.list_tables())
+        if not loaded:
+            _step("Loading the New York flights of 2013")
+            MainJob(environment, console).load()
+        _step("Starting Airflow")
+        environment.start_airflow()
+    except BaseException:
+        environment.stop()
+        raise
+    console.print(
+        f"\ntiering server  {environment.target}   (try: .venv/bin/fluss-tiering status --server {environment.target})"
+        f"\nAirflow         {environment.airflow.url}   (no login; trigger the DAG [bold]{DAG}[/])"
+        f"\nlogs            {folder}\n\nEnd both with `make down`.",
+        highlight=False,
+    )
+
+
+@app.command()
+def down(folder: Folder = RUN_FOLDER / "up") -> None:
+    """End what `up` started."""
+    processes = Processes(folder)
+    names = [each.name for each in processes.running]
+    processes.stop()
+    console.print(f"Ended {', '.join(names)}." if names else "Nothing was running.", highlight=False)
+
+
+def _step(title: str) -> None:
+    console.print(f"[bold]• {title}[/]", highlight=False)
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except FlussTieringError as error:
+        console.print(f"[bold red]error:[/] {error.message}", highlight=False, markup=True)
+        sys.exit(1)

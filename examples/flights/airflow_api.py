@@ -1,0 +1,113 @@
+"""What is asked of a running Airflow through its REST API: start a DAG run, watch it, read what its tasks left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, Self
+
+import httpx
+
+_ENDED: Final = frozenset({"success", "failed"})
+_POLL_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """A task instance. `map_index` is -1 where the task is not mapped; `state` None before it is scheduled."""
+
+    task_id: str
+    map_index: int
+    state: str | None
+    try_number: int
+    pid: int | None
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """As the REST API gives it."""
+        return cls(value["task_id"], value["map_index"], value["state"], value["try_number"], value["pid"])
+
+
+class AirflowApi:
+    """A client for one Airflow that lets everybody in (`simple_auth_manager_all_admins`)."""
+
+    def __init__(self, url: str) -> None:
+        self._http = httpx.Client(base_url=url, timeout=30)
+
+    def answers(self) -> bool:
+        """Whether the API server is there."""
+        return self._health() is not None
+
+    def is_healthy(self, component: str) -> bool:
+        """Whether a component (scheduler, dag_processor, triggerer) sends its heartbeats."""
+        health = self._health() or {}
+        return (health.get(component) or {}).get("status") == "healthy"
+
+    def wait_for_dag(self, dag_id: str, seconds: float = 120) -> None:
+        """Waits until the DAG processor has put the DAG into the database. Raises TimeoutError."""
+        deadline = time.monotonic() + seconds
+        while self._get(f"/dags/{dag_id}", missing_ok=True) is None:
+            if time.monotonic() > deadline:
+                errors = self._get("/importErrors") or {}
+                raise TimeoutError(f"DAG {dag_id} did not appear within {seconds:.0f} s: {errors.get('import_errors')}")
+            time.sleep(_POLL_SECONDS)
+
+    def trigger(self, dag_id: str, conf: Mapping[str, object] | None = None) -> str:
+        """Starts a run with these parameters and returns its id."""
+        answer = self._request("POST", f"/dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": dict(conf or {})})
+        return str(answer.json()["dag_run_id"])
+
+    def run_state(self, dag_id: str, run_id: str) -> str:
+        """The run's state: queued, running, success or failed."""
+        return str(self._get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
+
+    def wait_for_run(self, dag_id: str, run_id: str, seconds: float) -> str:
+        """The state in which the run ended. Raises TimeoutError with the states of its tasks."""
+        deadline = time.monotonic() + seconds
+        while (state := self.run_state(dag_id, run_id)) not in _ENDED:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"Run {run_id} of {dag_id} is {state}: {self.task_states(dag_id, run_id)}")
+            time.sleep(_POLL_SECONDS)
+        return state
+
+    def task_states(self, dag_id: str, run_id: str) -> Sequence[TaskState]:
+        """All task instances of a run."""
+        answer = self._get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", params={"limit": 1000})
+        return [TaskState.from_json(each) for each in answer["task_instances"]]
+
+    def task_state(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> TaskState:
+        """One task instance. Raises KeyError when there is none."""
+        for each in self.task_states(dag_id, run_id):
+            if (each.task_id, each.map_index) == (task_id, map_index):
+                return each
+        raise KeyError(f"{task_id} {map_index}")
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> Any:  # noqa: ANN401 - any JSON value
+        """What the task returned; None when it returned nothing."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/return_value"
+        answer = self._get(path, params={"map_index": map_index, "deserialize": True}, missing_ok=True)
+        return answer and answer["value"]
+
+    def _health(self) -> dict[str, Any] | None:
+        try:
+            answer = self._http.get("/api/v2/monitor/health")
+        except httpx.TransportError:
+            return None
+        return answer.json() if answer.is_success else None
+
+    def _get(self, path: str, *, params: Mapping[str, Any] | None = None, missing_ok: bool = False) -> Any:  # noqa: ANN401 - any JSON value
+        answer = self._request("GET", path, params=params, missing_ok=missing_ok)
+        return None if answer.status_code == HTTPStatus.NOT_FOUND else answer.json()
+
+    def _request(self, method: str, path: str, *, missing_ok: bool = False, **arguments: Any) -> httpx.Response:
+        if "Authorization" not in self._http.headers:
+            token = self._http.get("/auth/token").raise_for_status().json()["access_token"]
+            self._http.headers["Authorization"] = f"Bearer {token}"
+        answer = self._http.request(method, f"/api/v2{path}", **arguments)
+        if missing_ok and answer.status_code == HTTPStatus.NOT_FOUND:
+            return answer
+        if answer.is_error:
+            raise RuntimeError(f"Airflow answered {answer.status_code} to {method} {path}: {answer.text[:2000]}")
+        return answer

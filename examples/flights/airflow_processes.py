@@ -1,0 +1,137 @@
+"""A real Airflow of its own: scheduler, triggerer, DAG processor and API server as programs in one folder.
+
+SQLite, LocalExecutor, free ports, nobody has to log in; reachable from this machine only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from examples.flights.airflow_api import AirflowApi
+from examples.flights.processes import Processes, Started
+
+_COMPONENTS: Final = ("scheduler", "dag-processor", "triggerer")
+_READY_SECONDS: Final = 180.0
+_MIGRATE_SECONDS: Final = 180.0
+
+
+class AirflowProcesses:
+    """Starts Airflow in `home` among `processes`, which end it.
+
+    Args:
+        processes: keeps track of the programs.
+        home: AIRFLOW_HOME; logs of tasks go to its `logs`.
+        dag_folders: name of each DAG bundle and its folder.
+        connections: connection id -> connection, as `AIRFLOW_CONN_…` in JSON takes it.
+        port: of the API server and its user interface; a free one when None.
+    """
+
+    def __init__(
+        self,
+        processes: Processes,
+        home: Path,
+        *,
+        dag_folders: Mapping[str, Path],
+        connections: Mapping[str, Mapping[str, object]],
+        port: int | None = None,
+    ) -> None:
+        self._processes = processes
+        self._home = home
+        self._command = [sys.executable, "-m", "airflow"]
+        free = free_ports(3)
+        self.port = port or free[0]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.environment = {
+            **_settings(home, self.url, self.port, dag_folders, log_ports=(free[1], free[2])),
+            **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name, value in connections.items()},
+            # Tasks find spark-submit and our command beside the interpreter.
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        }
+        self.api = AirflowApi(self.url)
+
+    def start(self) -> None:
+        """Makes the database and starts all components; returns when all of them are healthy.
+
+        Raises:
+            SystemExit: one ended or was not ready in time; with the end of its log.
+        """
+        self._home.mkdir(parents=True, exist_ok=True)
+        self._migrate()
+        api_server = self._start("api-server")
+        others = [self._start(component) for component in _COMPONENTS]
+        self._processes.wait_until(api_server, self.api.answers, _READY_SECONDS)
+        for started in others:
+            component = started.name.removeprefix("airflow-").replace("-", "_")
+            self._processes.wait_until(started, lambda name=component: self.api.is_healthy(name), _READY_SECONDS)
+
+    def _start(self, component: str) -> Started:
+        return self._processes.start(f"airflow-{component}", [*self._command, component], self.environment)
+
+    def _migrate(self) -> None:
+        done = subprocess.run(
+            [*self._command, "db", "migrate"],
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            timeout=_MIGRATE_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            raise SystemExit(
+                f"error: Airflow's database could not be made:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+            )
+
+
+def _settings(
+    home: Path, url: str, port: int, dag_folders: Mapping[str, Path], log_ports: tuple[int, int]
+) -> dict[str, str]:
+    bundles = [
+        {
+            "name": name,
+            "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle",
+            "kwargs": {"path": str(folder)},
+        }
+        for name, folder in dag_folders.items()
+    ]
+    return {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__API__BASE_URL": url,
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
+        "AIRFLOW__CORE__AUTH_MANAGER": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__FERNET_KEY": urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PARALLELISM": "8",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
+        "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
+        "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(log_ports[0]),
+        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(log_ports[1]),
+    }
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nothing listens on, all different."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]

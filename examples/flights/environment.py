@@ -1,0 +1,101 @@
+"""What the example runs in: a folder, a tiering server and an Airflow, found again by `down`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.spark.submit import JARS_VARIABLE
+
+from examples.flights.airflow_processes import AirflowProcesses, free_ports
+from examples.flights.processes import Processes
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+RUN_FOLDER: Final = ROOT / ".run"
+_JARS: Final = ROOT / ".cache" / "jars"
+_SERVER_READY_SECONDS: Final = 60.0
+
+
+class Environment:
+    """Server and Airflow of one run.
+
+    Args:
+        folder: of data, logs and AIRFLOW_HOME.
+        server_port, airflow_port: free ones when None.
+    """
+
+    def __init__(self, folder: Path, *, server_port: int | None = None, airflow_port: int | None = None) -> None:
+        use_local_jars()
+        self.folder = folder
+        self.processes = Processes(folder)
+        self._server_port = server_port or free_ports(1)[0]
+        self.target = f"127.0.0.1:{self._server_port}"
+        self.airflow = AirflowProcesses(
+            self.processes,
+            folder / "airflow",
+            dag_folders={"fluss": ROOT / "dags"},
+            connections=self._connections(),
+            port=airflow_port,
+        )
+
+    def client(self) -> TieringClient:
+        """A client of the server."""
+        return TieringClient(self.target)
+
+    def start_server(self) -> None:
+        """Starts the tiering server on this folder's data; returns when it answers."""
+        command = [str(Path(sys.executable).with_name("fluss-tiering")), "serve"]
+        started = self.processes.start(
+            "server", [*command, "--data-dir", str(self.folder / "data"), "--port", str(self._server_port)], {}
+        )
+        self.processes.wait_until(started, self._server_answers, _SERVER_READY_SECONDS)
+
+    def start_airflow(self) -> None:
+        """Starts Airflow; returns when all its parts are healthy and have read the DAGs."""
+        self.airflow.start()
+        self.airflow.api.wait_for_dag("fluss_tiering")
+
+    def stop(self) -> None:
+        """Ends everything."""
+        self.processes.stop()
+
+    def _server_answers(self) -> bool:
+        try:
+            with TieringClient(self.target, timeout=2) as client:
+                client.describe_storage()
+        except FlussTieringError:
+            return False
+        return True
+
+    def _connections(self) -> Mapping[str, Mapping[str, object]]:
+        return {
+            "fluss_default": {"conn_type": "fluss", "host": "127.0.0.1", "port": self._server_port},
+            "spark_default": {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}},
+        }
+
+
+def use_local_jars() -> None:
+    """Gives Spark the jars that `make setup` fetched, so that no session asks a repository for them."""
+    jars = sorted(str(jar) for jar in _JARS.glob("*.jar"))
+    if jars:
+        os.environ.setdefault(JARS_VARIABLE, ",".join(jars))
+
+
+def fresh_folder(folder: Path, *, keep: bool) -> Path:
+    """The folder, emptied unless its data is to be kept.
+
+    Raises:
+        SystemExit: something started from it still runs.
+    """
+    if Processes(folder).running:
+        raise SystemExit(f"error: what `make up` started in {folder} still runs: end it with `make down`")
+    if not keep:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,137 @@
+"""The main job: load, tier through Airflow, compare; change, tier again, compare."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from fluss_tiering.model.tiering import TieringRound, TieringState
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from examples.flights import changes, load
+from examples.flights.changes import Change
+from examples.flights.compare import Comparison, compare, start_spark
+from examples.flights.environment import Environment
+from examples.flights.tables import TABLES
+
+DAG: Final = "fluss_tiering"
+FRESHNESS: Final = "2s"
+"""Short, so that the tables are pending again as soon as the second round is to start."""
+
+_ROUND_SECONDS: Final = 600.0
+_PENDING_SECONDS: Final = 120.0
+_POLL_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TableReport:
+    """One table after one DAG run: what was found and which round brought it there."""
+
+    comparison: Comparison
+    kind: str
+    tiering_round: TieringRound | None
+
+
+class MainJob:
+    """Two rounds over the same tables.
+
+    Args:
+        environment: with server and Airflow running.
+        console: where to tell what is done.
+    """
+
+    def __init__(self, environment: Environment, console: Console) -> None:
+        self._environment = environment
+        self._console = console
+        self._record = environment.folder / "written.json"
+        self._written: list[str] = json.loads(self._record.read_text()) if self._record.exists() else []
+        self._spark: SparkSession | None = None
+
+    def load(self) -> None:
+        """Creates the tables and writes every row of the source files, unless a kept folder has them."""
+        if self._written:
+            return
+        first = changes.first_load()
+        with self._environment.client() as client:
+            load.create_tables(client, first, FRESHNESS)
+        self._write("first_load", first)
+
+    def change(self) -> None:
+        """Writes upserts, deletes and more flights."""
+        self._write("later_changes", changes.later_changes())
+
+    def tier(self) -> float:
+        """Waits until all tables are pending, runs the DAG once and returns its seconds.
+
+        Raises:
+            SystemExit: the DAG run failed; with the states of its tasks and the errors of the tables.
+        """
+        self._wait_until_pending()
+        api = self._environment.airflow.api
+        started = time.monotonic()
+        run_id = api.trigger(DAG)
+        state = api.wait_for_run(DAG, run_id, _ROUND_SECONDS)
+        seconds = time.monotonic() - started
+        tasks = ", ".join(f"{each.task_id} {each.state}" for each in api.task_states(DAG, run_id))
+        self._console.print(f"DAG run [bold]{state}[/] after {seconds:.0f} s: {tasks}", highlight=False)
+        if state != "success":
+            with self._environment.client() as client:
+                errors = [
+                    f"{each.path}: {each.last_error}" for each in client.list_tiering_statuses() if each.last_error
+                ]
+            raise SystemExit("\n".join(["error: the DAG run failed", *errors]))
+        return seconds
+
+    def compare(self) -> list[TableReport]:
+        """Every lake table against the rows that were written."""
+        with self._environment.client() as client:
+            infos = client.get_tables([table.path for table in TABLES])
+            rounds = {table.name: _last_tiered(client.list_tiering_rounds(table.path)) for table in TABLES}
+        if self._spark is None:
+            self._spark = start_spark(infos[0].lake_catalog_properties)
+        scratch = self._environment.folder / "expected"
+        scratch.mkdir(exist_ok=True)
+        comparisons = compare(self._spark, self._expected(), scratch)
+        return [
+            TableReport(comparison, table.kind, rounds[table.name])
+            for table, comparison in zip(TABLES, comparisons, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Ends the Spark session that read the lake."""
+        if self._spark is not None:
+            self._spark.stop()
+
+    def _write(self, name: str, to_write: list[Change]) -> None:
+        with self._environment.client() as client:
+            load.write(client, to_write, self._console)
+        self._written.append(name)
+        self._record.write_text(json.dumps(self._written))
+
+    def _expected(self) -> dict[str, pa.Table]:
+        lists = {"first_load": changes.first_load(), "later_changes": changes.later_changes()}
+        return changes.expected([change for name in self._written for change in lists[name]])
+
+    def _wait_until_pending(self) -> None:
+        deadline = time.monotonic() + _PENDING_SECONDS
+        names = {table.path for table in TABLES}
+        with self._environment.client() as client:
+            while waiting := [
+                each
+                for each in client.list_tiering_statuses()
+                if each.path in names and each.state is not TieringState.PENDING
+            ]:
+                if time.monotonic() > deadline:
+                    states = ", ".join(f"{each.path} {each.state}" for each in waiting)
+                    raise SystemExit(f"error: not pending after {_PENDING_SECONDS:.0f} s: {states}")
+                time.sleep(_POLL_SECONDS)
+
+
+def _last_tiered(rounds: Sequence[TieringRound]) -> TieringRound | None:
+    ended = [each for each in rounds if each.state is TieringState.TIERED and each.stats is not None]
+    return max(ended, key=lambda each: each.tiering_epoch, default=None)
