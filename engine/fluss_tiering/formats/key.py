@@ -1,0 +1,41 @@
+"""Keys of a primary-key table's rows as bytes: what rows are stored and found under.
+
+The layout is Fluss's `CompactedKeyEncoder`: the fields of the key columns as in a compacted row, without null bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from fluss_tiering.formats.compacted_fields import Field, as_binary_array, fields_of, write_rows
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column
+
+
+def encode_keys(records: pa.RecordBatch | pa.Table, key_columns: Sequence[Column]) -> pa.BinaryArray:
+    """The key of each row.
+
+    Args:
+        records: with at least the key columns, in the Arrow types of the table.
+        key_columns: in the order of the primary key.
+
+    Raises:
+        FlussTieringError: INVALID_ROWS when a key column has a null, or all keys take more bytes than an array holds.
+    """
+    fields: list[Field] = []
+    for column in key_columns:
+        array = _in_one_piece(records.column(column.name))
+        if array.null_count:
+            raise FlussTieringError(
+                ErrorCode.INVALID_ROWS, f"the key column {column.name!r} is null in a row: expected a value"
+            )
+        fields.extend(fields_of(array, column.data_type))
+    return as_binary_array(*write_rows(fields, records.num_rows, header_size=0))
+
+
+def _in_one_piece(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    return values.chunk(0) if values.num_chunks == 1 else pa.concat_arrays(values.chunks or [pa.nulls(0, values.type)])
