@@ -34,7 +34,7 @@ def get_provider_info() -> dict[str, Any]:
                 "ui-field-behaviour": {
                     "hidden-fields": ["schema", "login", "password"],
                     "relabeling": {"host": "Tiering server"},
-                    "placeholders": {"host": "localhost", "port": "9124"},
+                    "placeholders": {"host": "localhost", "port": "9133"},
                 },
                 "conn-fields": {
                     "timeout": {

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-_READABLE_CHARACTERS: Final = 60
+_READABLE_CHARACTERS: Final = 48
 _DIGEST_CHARACTERS: Final = 32
 
 

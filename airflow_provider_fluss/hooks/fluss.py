@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
     from fluss_tiering.client import AsyncTieringClient, TieringClient
 
-DEFAULT_PORT: Final = 9124
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
 
 
@@ -77,6 +76,8 @@ class FlussHook(BaseHook):
 
 
 def _address(connection: Connection) -> str:
+    from fluss_tiering.client import DEFAULT_PORT  # noqa: PLC0415 - gRPC is not needed to parse a DAG
+
     if not connection.host:
         raise ValueError(
             f"Connection {connection.conn_id!r} has no host: set it to the host of the tiering server, "

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.model.table import TablePath
 
@@ -17,6 +18,10 @@ from airflow_provider_fluss.release import release_lease
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+
+_WRONG_TABLES: Final = frozenset({ErrorCode.INVALID_TABLE, ErrorCode.DATABASE_NOT_EXIST, ErrorCode.TABLE_NOT_EXIST})
+"""What another try will not change."""
 
 
 class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
@@ -55,16 +60,18 @@ class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
             raise AirflowFailException(
                 f"tables is {self.tables!r}: expected a list of DATABASE.TABLE with at least one table"
             )
-        paths = [TablePath.parse(table) for table in self.tables]
         ti = context["ti"]
-        with FlussHook(self.fluss_conn_id).get_client() as client:
-            ids = [info.table_id for info in client.get_tables(paths)]
-            lease = lease_id(ti.dag_id, ti.run_id, ti.task_id, ids)
-            duration_ms = int(self.lease_duration.total_seconds() * 1000)
-            acquired = client.lease_latest_snapshots(lease, paths, duration_ms)
-        for bucket, snapshot in acquired.unavailable_snapshots.items():
-            # L7: the application plans these again from the latest snapshots when it claims the table.
-            self.log.warning("Snapshot %d of %s was gone before it could be leased", snapshot, bucket)
+        duration_ms = int(self.lease_duration.total_seconds() * 1000)
+        try:
+            paths = [TablePath.parse(table) for table in dict.fromkeys(self.tables)]
+            with FlussHook(self.fluss_conn_id).get_client() as client:
+                ids = [info.table_id for info in client.get_tables(paths)]
+                lease = lease_id(ti.dag_id, ti.run_id, ti.task_id, ids)
+                acquired = client.lease_latest_snapshots(lease, paths, duration_ms)
+        except FlussTieringError as error:
+            if error.code in _WRONG_TABLES:
+                raise AirflowFailException(str(error)) from error
+            raise
         self.log.info(
             "Acquired lease %s (attempt %d) for %s", lease, acquired.attempt_token, ", ".join(map(str, paths))
         )

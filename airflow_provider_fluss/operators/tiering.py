@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowFailException
+from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 
@@ -78,7 +79,7 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
             super().execute(context)
         except Exception as error:
             if not self._killed and _is_last_try(context, error):
-                self._cancel(f"task {self.task_id} failed on its last try: {_end_of(str(error))}")
+                self._cancel(f"task {self.task_id} failed on its last try: {_end_of(mask_secrets(str(error)))}")
             raise
 
     def on_kill(self) -> None:

@@ -1,0 +1,89 @@
+"""Tiers every Fluss table that is pending into Iceberg, many tables to one Spark application."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import Param, dag, task, task_group
+from airflow.sdk.exceptions import AirflowSkipException
+
+from airflow_provider_fluss.callbacks import release_lease_on_failure
+from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.operators.lease import (
+    FlussAcquireKvSnapshotLeaseOperator,
+    FlussReleaseKvSnapshotLeaseOperator,
+)
+from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
+from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
+
+DOC = """
+### Fluss tiering
+
+Takes the tables that the tiering server has as **Pending**, the longest waiting first, and tiers them in batches:
+
+1. **acquire** leases the KV snapshots that the round will read, under an id that every try of the task shares;
+2. **submit** runs one Spark application for the whole batch, while
+3. **wait** is deferred until each table of the batch has been tiered, and names those that could not be;
+4. **release** gives the lease up, whatever happened before.
+
+Give it a schedule that is not longer than your tables' `table.datalake.freshness`. Its connections are chosen by its
+parameters: a `fluss` connection to the tiering server and a `spark` connection.
+"""
+
+
+@dag(
+    dag_id="fluss_tiering",
+    schedule=None,
+    catchup=False,
+    max_active_runs=1,  # two runs would pick the same pending tables
+    tags=["fluss", "iceberg"],
+    doc_md=DOC,
+    params={
+        "fluss_conn_id": Param("fluss_default", type="string", description="Connection of the tiering server"),
+        "spark_conn_id": Param("spark_default", type="string", description="Connection of Spark"),
+        "batch_size": Param(
+            50, type="integer", minimum=1, maximum=50, description="How many tables one Spark application tiers"
+        ),
+    },
+    default_args={
+        "retries": 2,
+        "retry_delay": timedelta(seconds=20),
+        "on_failure_callback": release_lease_on_failure,
+    },
+    on_failure_callback=release_lease_on_failure,
+)
+def fluss_tiering() -> None:
+    @task
+    def pending_batches(params: dict[str, object]) -> list[list[str]]:
+        """The pending tables in batches; skipped, with all that follows, when there are none."""
+        from fluss_tiering.model.tiering import TieringState  # noqa: PLC0415
+
+        with FlussHook(str(params["fluss_conn_id"])).get_client() as client:
+            pending = [each for each in client.list_tiering_statuses() if each.state is TieringState.PENDING]
+        if not pending:
+            raise AirflowSkipException("No table is pending")
+        tables = [str(each.path) for each in sorted(pending, key=lambda each: each.state_since)]
+        size = int(str(params["batch_size"]))
+        return [tables[start : start + size] for start in range(0, len(tables), size)]
+
+    @task_group
+    def tier(tables: list[str]) -> None:
+        acquire = FlussAcquireKvSnapshotLeaseOperator(
+            task_id="acquire", tables=tables, fluss_conn_id="{{ params.fluss_conn_id }}"
+        )
+        submit = FlussTieringSparkOperator(task_id="submit", lease=acquire.output, conn_id="{{ params.spark_conn_id }}")
+        wait = FlussTieringStatusSensor(
+            task_id="wait",
+            lease=acquire.output,
+            submit_task_id=submit.task_id,
+            poke_interval=5,
+            timeout=timedelta(hours=6),
+            retries=1,
+        )
+        release = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
+        acquire >> [submit, wait] >> release.as_teardown(setups=acquire)
+
+    tier.expand(tables=pending_batches())
+
+
+fluss_tiering()

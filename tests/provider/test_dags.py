@@ -1,0 +1,53 @@
+"""The example DAGs as Airflow reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import TriggerRule
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_provider_fluss.callbacks import release_lease_on_failure
+
+DAGS = Path(__file__).parents[2] / "dags"
+
+
+@pytest.fixture(scope="module")
+def bag() -> DagBag:
+    return DagBag(dag_folder=str(DAGS), bundle_name="dags", collect_dags=True)
+
+
+def test_dags_import_and_serialize(bag):
+    assert not bag.import_errors
+    assert set(bag.dags) == {"fluss_tiering", "fluss_tiering_table"}
+    for dag in bag.dags.values():
+        DagSerialization.to_dict(dag)
+        assert dag.doc_md
+
+
+@pytest.mark.parametrize(("dag_id", "prefix"), [("fluss_tiering", "tier."), ("fluss_tiering_table", "")])
+def test_a_batch_is_leased_submitted_beside_its_sensor_and_released(bag, dag_id, prefix):
+    dag = bag.dags[dag_id]
+    acquire, submit, wait, release = (
+        dag.get_task(f"{prefix}{name}") for name in ("acquire", "submit", "wait", "release")
+    )
+    assert acquire.is_setup
+    assert acquire.downstream_task_ids == {submit.task_id, wait.task_id, release.task_id}
+    # A client-mode submit blocks: the sensor waits beside it, not behind it.
+    assert wait.upstream_task_ids == {acquire.task_id}
+    assert submit.upstream_task_ids >= {acquire.task_id}
+    assert release.is_teardown
+    assert release.trigger_rule == TriggerRule.ALL_DONE_SETUP_SUCCESS
+    assert wait.deferrable
+    assert wait.submit_task_id == submit.task_id
+
+
+@pytest.mark.parametrize("dag_id", ["fluss_tiering", "fluss_tiering_table"])
+def test_leases_are_released_on_failure_and_never_on_retry(bag, dag_id):
+    dag = bag.dags[dag_id]
+    assert dag.on_failure_callback == release_lease_on_failure
+    for task in dag.tasks:
+        assert task.on_failure_callback == [release_lease_on_failure]
+        assert not task.on_retry_callback

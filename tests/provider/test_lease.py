@@ -1,0 +1,60 @@
+"""The lease id and the XCom value."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_provider_fluss.lease import LeaseHandle, lease_id
+
+RUN = "manual__2026-11-21T10:00:00+00:00"
+
+
+def test_id_is_the_same_for_every_try_whatever_the_order_of_the_tables():  # L17
+    assert lease_id("dag", RUN, "tier.acquire", [7, 3]) == lease_id("dag", RUN, "tier.acquire", [3, 7])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("dag2", RUN, "tier.acquire", [3, 7]),
+        ("dag", RUN + "2", "tier.acquire", [3, 7]),
+        ("dag", RUN, "tier.acquire2", [3, 7]),
+        ("dag", RUN, "tier.acquire", [3]),
+        ("dag", RUN, "tier.acquire", [37]),
+    ],
+)
+def test_id_tells_dags_runs_tasks_and_tables_apart(other):
+    assert lease_id("dag", RUN, "tier.acquire", [3, 7]) != lease_id(*other)
+
+
+def test_id_is_short_and_plain_whatever_the_names():
+    long = lease_id("d" * 250, RUN * 5, "t" * 250, range(50))
+    assert len(long) <= 100
+    assert lease_id("Größe {{ x }}/ü", RUN, "t", [1]).isascii()
+    assert not set(" {}/") & set(lease_id("Größe {{ x }}/ü", RUN, "t", [1]))
+
+
+def test_handle_survives_xcom():
+    handle = LeaseHandle("lease", 7, ("db.a", "db.b"), 1000, "fluss_default")
+    assert LeaseHandle.from_xcom(json.loads(json.dumps(handle.to_xcom()))) == handle
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (None, "has not succeeded"),
+        ({}, "a mapping of nothing"),
+        ({"lease": "x"}, "a mapping of lease"),
+        ({**LeaseHandle("lease", 7, ("db.a",), 1, "c").to_xcom(), "tables": []}, "lease_id"),
+        ({**LeaseHandle("lease", 7, ("db.a",), 1, "c").to_xcom(), "attempt_token": "7"}, "lease_id"),
+        ({**LeaseHandle("lease", 7, ("db.a",), 1, "c").to_xcom(), "lease_id": ""}, "lease_id"),
+        ([{"lease_id": "x"}, {}], "2 values"),
+        ("lease", "str 'lease'"),
+    ],
+)
+def test_anything_else_is_refused_by_name(value, named):
+    with pytest.raises(ValueError, match=r"FlussAcquireKvSnapshotLeaseOperator.*found") as refused:
+        LeaseHandle.from_xcom(value)
+    assert named in str(refused.value)

@@ -1,0 +1,58 @@
+"""What Airflow learns of the provider."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import airflow
+import jsonschema
+from airflow.providers_manager import ProvidersManager
+from airflow.sdk import BaseHook, BaseOperator
+from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
+from airflow.triggers.base import BaseTrigger
+
+from airflow_provider_fluss.get_provider_info import get_provider_info
+
+NAME = "airflow-provider-fluss"
+
+
+def test_info_fits_airflows_schema():
+    schema = json.loads((Path(airflow.__file__).parent / "provider_info.schema.json").read_text())
+    jsonschema.validate(get_provider_info(), schema)
+
+
+def test_airflow_finds_the_provider_by_its_entry_point():
+    (entry,) = [each for each in entry_points(group="apache_airflow_provider") if each.dist and each.dist.name == NAME]
+    assert entry.load() is get_provider_info
+    assert ProvidersManager().providers[NAME].data["name"] == "Apache Fluss"
+
+
+def test_every_module_that_is_named_holds_what_it_is_named_for():
+    info = get_provider_info()
+    for section, base in (
+        ("hooks", BaseHook),
+        ("operators", BaseOperator),
+        ("sensors", BaseOperator),
+        ("triggers", BaseTrigger),
+    ):
+        for name in (name for integration in info[section] for name in integration["python-modules"]):
+            module = importlib.import_module(name)
+            assert [
+                each
+                for each in vars(module).values()
+                if inspect.isclass(each) and issubclass(each, base) and each.__module__ == name
+            ], f"{name} holds no {base.__name__}"
+
+
+def test_connection_type_has_its_hook_and_form():
+    manager = ProvidersManager()
+    assert (
+        ProvidersManagerTaskRuntime().hooks["fluss"].hook_class_name == "airflow_provider_fluss.hooks.fluss.FlussHook"
+    )
+    assert "extra__fluss__timeout" in manager.connection_form_widgets
+    behaviour = manager.field_behaviours["fluss"]
+    assert behaviour["relabeling"] == {"host": "Tiering server"}
