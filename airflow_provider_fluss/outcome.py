@@ -55,7 +55,7 @@ def judge(
         outcome: what the server answered for the lease and the attempt.
         tables: `database.table` of each table waited for.
         attempt_token: of the attempt waited for.
-        submit_ended: the state in which the submit task had ended without success before `outcome` was asked for.
+        submit_ended: how the task that submits the application ended, if it did, before `outcome` was asked for.
     """
     rounds = {str(each.path): each for each in outcome.rounds}
     of_tables = [rounds[table] for table in tables if table in rounds]
@@ -82,8 +82,8 @@ def judge(
     if unclaimed and submit_ended is not None:
         return judged(
             Verdict.NOT_SUBMITTED,
-            f"The task that submits the application ended {submit_ended} and left unclaimed: {', '.join(unclaimed)}. "
-            f"Its log says why.",
+            f"The task that submits the application ended ({submit_ended}) and these tables were never claimed: "
+            f"{', '.join(unclaimed)}. See its log; if it did not run for this attempt, clear it too.",
         )
     if unclaimed or running:
         return judged(

@@ -31,8 +31,9 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
     a retry reattaches to an application that survived its worker, where Spark's provider can.
 
     A table that cannot be tiered does not fail this task: it is Failed with its last error, and the
-    `FlussTieringStatusSensor` beside this task names it. When this task is killed or fails on its last try, it cancels
-    the rounds that still run under its attempt with the reason, so that the sensor fails with it.
+    `FlussTieringStatusSensor` beside this task names it. When this task is killed or fails and no try is left, it
+    cancels the attempt with the reason, so that the sensor fails with it. While tries are left it does not: the next
+    one takes over the rounds of the one before, under the same attempt.
 
     Args:
         lease: the output of the acquire task. (templated)
@@ -54,6 +55,7 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
         self.lease = lease
         self.conn_id = conn_id
         self._handle: LeaseHandle | None = None
+        self._is_last_try = False
         self._killed = False
 
     def execute(self, context: Context) -> None:
@@ -75,17 +77,21 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
             outcome_in_status=True,
         )
         self.conf = {**submit.spark_conf(), **(self.conf or {})}
+        self._is_last_try = context["ti"].try_number > context["ti"].max_tries
         try:
             super().execute(context)
         except Exception as error:
-            if not self._killed and _is_last_try(context, error):
+            if not self._killed and (self._is_last_try or isinstance(error, AirflowFailException)):
                 self._cancel(f"task {self.task_id} failed on its last try: {_end_of(mask_secrets(str(error)))}")
             raise
 
     def on_kill(self) -> None:
-        """Cancel the rounds of this attempt, so that the application is fenced whatever becomes of it, then end it."""
+        """Cancel the attempt, so that the application is fenced whatever becomes of it, then end it.
+
+        A time-out or a worker's shutdown comes here too; then the next try goes on with the attempt.
+        """
         self._killed = True
-        if self._handle is not None:
+        if self._is_last_try:
             self._cancel(f"task {self.task_id} was killed")
         super().on_kill()
 
@@ -99,11 +105,6 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
         except FlussTieringError as error:
             # What happened to the task counts, not this; the rounds end when their heartbeats time out.
             self.log.warning("The rounds under lease %s could not be cancelled: %s", lease.lease_id, error)
-
-
-def _is_last_try(context: Context, error: Exception) -> bool:
-    ti = context["ti"]
-    return isinstance(error, AirflowFailException) or ti.try_number > ti.max_tries
 
 
 def _end_of(message: str) -> str:

@@ -36,7 +36,9 @@ class FlussTieringStatusSensor(BaseSensorOperator):
     Args:
         lease: the output of the acquire task. (templated)
         submit_task_id: the task that submits the application, in the same task group. With it the sensor also fails
-            when that task ended without success before a table was claimed: a task that is killed cannot say it.
+            when that task has ended and left tables unclaimed: a task that is killed cannot say it itself.
+        claim_timeout: seconds after the success of that task in which the application must have claimed its tables;
+            with a cluster deploy mode it may start later than the task ends.
         deferrable: wait in the triggerer; else poke in a worker.
         poke_interval: seconds between two polls, one of which covers all tables.
         unavailable_timeout: seconds for which an unavailable server is waited for.
@@ -50,6 +52,7 @@ class FlussTieringStatusSensor(BaseSensorOperator):
         *,
         lease: object,
         submit_task_id: str | None = None,
+        claim_timeout: timedelta | float = 600,
         deferrable: bool = True,
         poke_interval: timedelta | float = 10,
         unavailable_timeout: timedelta | float = 300,
@@ -59,25 +62,33 @@ class FlussTieringStatusSensor(BaseSensorOperator):
         self.lease = lease
         self.submit_task_id = submit_task_id
         self.deferrable = deferrable
-        self.unavailable_timeout = (
-            unavailable_timeout.total_seconds() if isinstance(unavailable_timeout, timedelta) else unavailable_timeout
-        )
+        self.claim_timeout = _seconds(claim_timeout)
+        self.unavailable_timeout = _seconds(unavailable_timeout)
         self._patience = Patience(self.unavailable_timeout)
+        self._submit: SubmitTask | None = None
         self._submit_ended: str | None = None
 
     def execute(self, context: Context) -> object:
         """Defer to the trigger, unless all is decided already; or poke."""
+        if self.submit_task_id is not None:
+            ti = context["ti"]
+            self._submit = SubmitTask(
+                dag_id=ti.dag_id,
+                run_id=ti.run_id,
+                task_id=self.submit_task_id,
+                map_index=-1 if ti.map_index is None else ti.map_index,
+                claim_timeout=self.claim_timeout,
+            )
         if not self.deferrable:
             return super().execute(context)
         decided = self.poke(context)
         if not decided.is_done:
-            submit = self._submit_task(context)
             self.defer(
                 trigger=FlussTieringStatusTrigger(
                     lease=self._lease_handle().to_xcom(),
                     poll_interval=self.poke_interval,
                     unavailable_timeout=self.unavailable_timeout,
-                    submit_task=submit.to_kwargs() if submit else None,
+                    submit_task=self._submit.to_kwargs() if self._submit else None,
                 ),
                 method_name=self.execute_complete.__name__,
                 timeout=timedelta(seconds=self.timeout),
@@ -100,8 +111,8 @@ class FlussTieringStatusSensor(BaseSensorOperator):
         if judgement.verdict is not Verdict.WAITING:
             return PokeReturnValue(is_done=True, xcom_value=self.execute_complete(context, judgement.to_event()))
         self.log.info("%s", judgement.message)
-        if judgement.unclaimed and (submit := self._submit_task(context)):
-            self._submit_ended = submit.ended_without_success()
+        if judgement.unclaimed and self._submit:
+            self._submit_ended = self._submit.look()
         return PokeReturnValue(is_done=False)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> list[dict[str, Any]]:
@@ -119,11 +130,9 @@ class FlussTieringStatusSensor(BaseSensorOperator):
         except ValueError as error:
             raise AirflowFailException(f"There is no lease to wait for. {error}") from error
 
-    def _submit_task(self, context: Context) -> SubmitTask | None:
-        if self.submit_task_id is None:
-            return None
-        ti = context["ti"]
-        return SubmitTask(ti.dag_id, ti.run_id, self.submit_task_id, -1 if ti.map_index is None else ti.map_index)
+
+def _seconds(duration: timedelta | float) -> float:
+    return duration.total_seconds() if isinstance(duration, timedelta) else duration
 
 
 def _fail(verdict: Verdict, message: str) -> NoReturn:

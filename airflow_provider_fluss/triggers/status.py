@@ -99,5 +99,5 @@ class FlussTieringStatusTrigger(BaseTrigger):
                     said = judgement.message
                     self.log.info("%s", said)
                 if judgement.unclaimed and submit:
-                    submit_ended = await sync_to_async(submit.ended_without_success)()
+                    submit_ended = await sync_to_async(submit.look)()
             await asyncio.sleep(self.poll_interval)
