@@ -1,0 +1,195 @@
+"""One bucket: its log and, in a primary-key table, its rows by key and their snapshots.
+
+A write goes through `stage`, `sync` and `publish`, or `rollback`, under the bucket's lock, so that the table can take
+several buckets through each step together. Once the log is synced the write is made: what RocksDB holds follows.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from fluss_tiering.formats.log_batch import ChangeTypes
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, WriteKind
+from fluss_tiering.storage.embedded.changelog import Change, ChangelogBuilder
+from fluss_tiering.storage.embedded.files import corrupt
+from fluss_tiering.storage.embedded.kv_snapshots import CheckpointContent, KvSnapshots
+from fluss_tiering.storage.embedded.layout import ROCKSDB_FOLDER
+from fluss_tiering.storage.embedded.log_encoding import LogEncoding
+from fluss_tiering.storage.embedded.rocksdb import KvState, RocksDbMemory, RocksDbStore
+from fluss_tiering.storage.embedded.segment_reader import CORRUPT_LOG_REMEDY, stored_batches
+from fluss_tiering.storage.embedded.segments import SegmentedLog
+
+_LOG = logging.getLogger(__name__)
+
+
+class LogBucket:
+    """A bucket of a log table.
+
+    Attributes:
+        lock: held through a write, a snapshot and the bucket's end.
+        bucket: its id.
+        log_folder: of its segments.
+    """
+
+    def __init__(self, info: TableInfo, bucket: int, log_folder: Path, log: SegmentedLog) -> None:
+        self.lock = threading.Lock()
+        self.bucket = TableBucket(info.table_id, bucket)
+        self.log_folder = log_folder
+        self._log = log
+        self._encoding = LogEncoding.of(info)
+
+    @property
+    def log_end_offset(self) -> int:
+        """Exclusive; everything before it is acknowledged."""
+        return self._log.end_offset
+
+    def stage(self, kind: WriteKind, records: pa.RecordBatch, commit_timestamp: int) -> None:
+        """Writes the change behind the acknowledged end. Raises STORAGE, CORRUPT_DATA."""
+        self._stage_log(records, None, commit_timestamp)
+
+    def sync(self) -> None:
+        """Makes what was staged durable. Raises STORAGE."""
+        self._log.sync()
+
+    def publish(self) -> None:
+        """Acknowledges what was synced."""
+        self._log.publish()
+
+    def rollback(self) -> None:
+        """Takes back what was staged."""
+        self._log.rollback()
+
+    def info(self) -> BucketInfo:
+        """What a reader may plan with."""
+        return BucketInfo(self.bucket, self._log.start_offset, self._log.end_offset, self._log.size_bytes)
+
+    def close(self) -> None:
+        """Nothing is held open between writes."""
+
+    def _stage_log(self, records: pa.RecordBatch, change_types: ChangeTypes | None, commit_timestamp: int) -> None:
+        if records.num_rows == 0:
+            return
+        base_offset = self._log.end_offset
+        batches = self._encoding.batches(records, change_types, base_offset, commit_timestamp)
+        self._log.stage(batches, base_offset + records.num_rows)
+
+
+class KvBucket(LogBucket):
+    """A bucket of a primary-key table. RocksDB is opened when it is first needed."""
+
+    def __init__(
+        self,
+        info: TableInfo,
+        bucket: int,
+        log_folder: Path,
+        log: SegmentedLog,
+        *,
+        kv_folder: Path,
+        snapshots: KvSnapshots,
+        memory: RocksDbMemory,
+    ) -> None:
+        super().__init__(info, bucket, log_folder, log)
+        self._kv_folder = kv_folder / ROCKSDB_FOLDER
+        self._memory = memory
+        self._schema = arrow_schema(info.descriptor.columns)
+        self._changelog = ChangelogBuilder(info)
+        self._store: RocksDbStore | None = None
+        self._change: Change | None = None
+        self.snapshots = snapshots
+
+    def stage(self, kind: WriteKind, records: pa.RecordBatch, commit_timestamp: int) -> None:
+        """Writes the changelog behind the acknowledged end. Raises STORAGE, CORRUPT_DATA."""
+        lookup = self._open_store().get
+        change = (
+            self._changelog.delete(records, lookup)
+            if kind is WriteKind.DELETE
+            else self._changelog.upsert(records, lookup)
+        )
+        self._change = change
+        self._stage_log(change.records, change.change_types, commit_timestamp)
+
+    def publish(self) -> None:
+        """Acknowledges what was synced and applies it by key."""
+        super().publish()
+        change, self._change = self._change, None
+        store = self._store
+        if change is None or store is None or change.records.num_rows == 0:
+            return
+        state = KvState(self._log.end_offset, store.state.row_count + change.added_rows)
+        try:
+            store.apply(change.by_key, state)
+        except FlussTieringError:
+            # The log has the write, so it is made; opening the store again applies it from there.
+            _LOG.exception("could not apply a write to RocksDB in %s; it is applied from the log next", self._kv_folder)
+            self._store = None
+            with suppress(FlussTieringError):
+                store.close()
+
+    def rollback(self) -> None:
+        """Takes back what was staged."""
+        self._change = None
+        super().rollback()
+
+    def info(self) -> BucketInfo:
+        """What a reader may plan with; the snapshot is never ahead of the log's end."""
+        latest = self.snapshots.latest
+        return BucketInfo(
+            self.bucket, self._log.start_offset, self._log.end_offset, self._log.size_bytes, latest_kv_snapshot=latest
+        )
+
+    def take_snapshot(self) -> KvSnapshot | None:
+        """A snapshot of now: the latest where nothing was written since, None where nothing ever was.
+
+        Raises STORAGE, CORRUPT_DATA.
+        """
+        latest, log_offset = self.snapshots.latest, self._log.end_offset
+        if log_offset == 0 or (latest is not None and latest.log_offset == log_offset):
+            return latest
+        store = self._open_store()
+
+        def write_checkpoint(target: Path) -> CheckpointContent:
+            store.checkpoint(target)
+            return CheckpointContent(log_offset, store.state.row_count, store.table_files())
+
+        return self.snapshots.add(write_checkpoint)
+
+    def close(self) -> None:
+        """Flushes RocksDB and lets go of it."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def _open_store(self) -> RocksDbStore:
+        if self._store is None:
+            store = RocksDbStore(self._kv_folder, self._memory)
+            try:
+                self._catch_up(store)
+            except BaseException:
+                store.close()
+                raise
+            self._store = store
+        return self._store
+
+    def _catch_up(self, store: RocksDbStore) -> None:
+        """Applies what the log has and the store has not."""
+        end_offset = self._log.end_offset
+        if store.state.applied_offset > end_offset:
+            raise corrupt(
+                self.log_folder,
+                f"ends at offset {end_offset}, but RocksDB has applied it up to {store.state.applied_offset}",
+                "a log that has all that was applied",
+                CORRUPT_LOG_REMEDY,
+            )
+        for stored in stored_batches(self.log_folder, store.state.applied_offset, end_offset):
+            batch = stored.decode(self._schema).slice(store.state.applied_offset, end_offset)
+            if batch.change_types is None:
+                raise corrupt(stored.path, "holds appended rows", "a changelog", CORRUPT_LOG_REMEDY)
+            by_key, added_rows = self._changelog.replay(batch.records, batch.change_types)
+            store.apply(by_key, KvState(stored.header.next_offset, store.state.row_count + added_rows))

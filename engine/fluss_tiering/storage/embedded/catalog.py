@@ -1,0 +1,130 @@
+"""The tables of a data folder: which there are, by path and by id, and how they come and go."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath
+from fluss_tiering.storage.embedded.data_dir import DataDir
+from fluss_tiering.storage.embedded.files import (
+    DELETED_SUFFIX,
+    TEMPORARY_SUFFIX,
+    corrupt,
+    delete_folder,
+    rename_durably,
+    reporting_os_errors,
+)
+from fluss_tiering.storage.embedded.layout import TABLES_FOLDER, table_folder
+from fluss_tiering.storage.embedded.rocksdb import RocksDbMemory
+from fluss_tiering.storage.embedded.table import EmbeddedTable
+from fluss_tiering.storage.embedded.table_file import read_table_file
+from fluss_tiering.storage.embedded.table_folder import make_table_folder, open_table
+from fluss_tiering.storage.embedded.validation import validate
+
+_SCHEMA_ID = 1
+"""Of a table's first schema, as in Fluss."""
+
+
+class Catalog:
+    """The tables; safe under concurrent use."""
+
+    def __init__(self, data_dir: DataDir, segment_bytes: int) -> None:
+        """Opens all tables and deletes what a crash left half made or half dropped.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA naming a damaged, missing or foreign file.
+        """
+        self._data_dir = data_dir
+        self._segment_bytes = segment_bytes
+        self._memory = RocksDbMemory()
+        self._lock = threading.Lock()
+        self._by_path: dict[TablePath, EmbeddedTable] = {}
+        self._by_id: dict[int, EmbeddedTable] = {}
+        for database in sorted((data_dir.root / TABLES_FOLDER).iterdir()):
+            if not database.is_dir():
+                raise corrupt(database, "is foreign", "only folders of databases here", "move it away")
+            for folder in sorted(database.iterdir()):
+                if folder.suffix in {TEMPORARY_SUFFIX, DELETED_SUFFIX}:
+                    delete_folder(folder)
+                else:
+                    self._add(self._open(folder))
+
+    def get(self, path: TablePath) -> EmbeddedTable:
+        """The table of that path. Raises TABLE_NOT_EXIST."""
+        table = self._by_path.get(path)
+        if table is None:
+            raise table_not_exist(str(path))
+        return table
+
+    def get_by_id(self, table_id: int) -> EmbeddedTable:
+        """The table of that id. Raises TABLE_NOT_EXIST."""
+        table = self._by_id.get(table_id)
+        if table is None:
+            raise table_not_exist(f"with id {table_id}")
+        return table
+
+    def all(self) -> list[EmbeddedTable]:
+        """All tables, by path."""
+        with self._lock:
+            return [self._by_path[path] for path in sorted(self._by_path)]
+
+    def create(self, path: TablePath, descriptor: TableDescriptor, created_time: int) -> EmbeddedTable:
+        """A new table. Raises INVALID_TABLE, TABLE_ALREADY_EXIST, STORAGE."""
+        descriptor = validate(descriptor)
+        with self._lock:
+            if path in self._by_path:
+                raise FlussTieringError(
+                    ErrorCode.TABLE_ALREADY_EXIST,
+                    f"table {path} exists: expected a path that is free; drop the table first or take another name",
+                )
+            info = TableInfo(self._data_dir.allocate_table_id(), path, _SCHEMA_ID, descriptor, created_time)
+            folder = table_folder(self._data_dir.root, path, info.table_id)
+            with reporting_os_errors("make the table's folder", folder):
+                make_table_folder(folder, info)
+            table = self._open(folder)
+            self._add(table)
+            return table
+
+    def drop(self, path: TablePath) -> TableInfo:
+        """Drops the table with its files, after the writes that are under way. Raises TABLE_NOT_EXIST, STORAGE."""
+        table = self.get(path)
+        doomed = table.folder.with_name(table.folder.name + DELETED_SUFFIX)
+        with table.exclusively():
+            table.release_files()
+            with self._lock, reporting_os_errors("delete the table's folder", table.folder):
+                rename_durably(table.folder, doomed)
+                del self._by_path[path], self._by_id[table.info.table_id]
+            table.refuse_from_now_on(table_not_exist(str(path)))
+        delete_folder(doomed)
+        return table.info
+
+    def _open(self, folder: Path) -> EmbeddedTable:
+        info = read_table_file(folder)
+        if folder != table_folder(self._data_dir.root, info.path, info.table_id):
+            raise corrupt(
+                folder, f"holds table {info.path} with id {info.table_id}", "the table it is named by", "move it back"
+            )
+        return open_table(
+            info,
+            data_dir=self._data_dir.root,
+            folder=folder,
+            memory=self._memory,
+            segment_bytes=self._segment_bytes,
+        )
+
+    def _add(self, table: EmbeddedTable) -> None:
+        other = self._by_path.get(table.info.path)
+        if other is not None:
+            raise corrupt(table.folder, f"is a second {table.info.path}", f"only {other.folder}", "move one away")
+        self._by_path[table.info.path] = table
+        self._by_id[table.info.table_id] = table
+
+
+def table_not_exist(which: str) -> FlussTieringError:
+    """TABLE_NOT_EXIST naming the table."""
+    return FlussTieringError(
+        ErrorCode.TABLE_NOT_EXIST,
+        f"table {which} does not exist: expected one that was created; list the tables to see which there are",
+    )

@@ -1,0 +1,146 @@
+"""The data folder as a whole: whose it is, that only one server has it, and which table ids were given out."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+import uuid
+from pathlib import Path
+from typing import Any, Final
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.storage.embedded.files import (
+    TEMPORARY_SUFFIX,
+    corrupt,
+    read_json,
+    reporting_os_errors,
+    sync_directory,
+    write_json,
+)
+from fluss_tiering.storage.embedded.layout import IDENTITY_FILE, LOCK_FILE, TABLES_FOLDER
+
+_FORMAT_VERSION: Final = 1
+_FIRST_TABLE_ID: Final = 1
+_OWN_ENTRIES: Final = frozenset({LOCK_FILE, IDENTITY_FILE + TEMPORARY_SUFFIX})
+_SERVER_PREFIXES: Final = ("server.", "lake")
+"""What a server keeps in its data folder beside the storage, and may have made before it."""
+_REMEDY: Final = "restore it from a backup, or start with an empty data folder"
+
+
+class DataDir:
+    """A data folder that this process holds until `close`.
+
+    Attributes:
+        root: the folder, absolute.
+        id: minted when the folder was first used; tells a reader whether a path on its machine is this folder.
+    """
+
+    def __init__(self, root: Path, lock: int, identity: dict[str, Any]) -> None:
+        self.root = root
+        self.id: str = identity["data_dir_id"]
+        self._lock = lock
+        self._next_table_id: int = identity["next_table_id"]
+        self._ids_lock = threading.Lock()
+
+    @classmethod
+    def open(cls, root: Path) -> DataDir:
+        """Takes hold of a data folder; an empty one, or one that is not there yet, becomes a new one.
+
+        Raises:
+            FlussTieringError: DATA_DIR_IN_USE when another process holds it; CORRUPT_DATA when it holds other things
+                than a data folder does, or its identity file is damaged; STORAGE when it cannot be used.
+        """
+        root = root.absolute()
+        with reporting_os_errors("use the data folder", root):
+            root.mkdir(parents=True, exist_ok=True)
+            _refuse_foreign(root)
+            lock = _acquire(root)
+            try:
+                if not (root / IDENTITY_FILE).exists():
+                    _write_identity(root, str(uuid.uuid4()), _FIRST_TABLE_ID)
+                (root / TABLES_FOLDER).mkdir(exist_ok=True)
+                sync_directory(root)
+                return cls(root, lock, _read_identity(root))
+            except BaseException:
+                os.close(lock)
+                raise
+
+    def allocate_table_id(self) -> int:
+        """An id that no table has or had, also after a crash."""
+        with self._ids_lock:
+            table_id = self._next_table_id
+            _write_identity(self.root, self.id, table_id + 1)
+            self._next_table_id = table_id + 1
+            return table_id
+
+    def close(self) -> None:
+        """Lets go of the folder."""
+        os.close(self._lock)
+
+
+def read_data_dir_id(root: Path) -> str | None:
+    """The id of the data folder at a path, or None where there is none that can be read."""
+    try:
+        identity = json.loads((root / IDENTITY_FILE).read_bytes())
+    except (OSError, ValueError):
+        return None
+    data_dir_id = identity.get("data_dir_id") if isinstance(identity, dict) else None
+    return data_dir_id if isinstance(data_dir_id, str) else None
+
+
+def _refuse_foreign(root: Path) -> None:
+    if (root / IDENTITY_FILE).exists():
+        return
+    for name in sorted(entry.name for entry in root.iterdir()):
+        if name not in _OWN_ENTRIES and not name.startswith(_SERVER_PREFIXES):
+            raise corrupt(
+                root,
+                f"is no data folder: it has no {IDENTITY_FILE}, but holds {name!r}",
+                "an empty folder, or one that a tiering server has used",
+                "name another folder, or restore its missing files from a backup",
+            )
+
+
+def _acquire(root: Path) -> int:
+    """The lock of the folder; the kernel lets go of it when the process ends, however it ends."""
+    lock = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(lock)
+        raise FlussTieringError(
+            ErrorCode.DATA_DIR_IN_USE,
+            f"the data folder {root} is in use by another server (process {holder}): expected it to be free; "
+            "stop that server or name another data folder",
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def _write_identity(root: Path, data_dir_id: str, next_table_id: int) -> None:
+    path = root / IDENTITY_FILE
+    with reporting_os_errors("write", path):
+        write_json(
+            path, {"format_version": _FORMAT_VERSION, "data_dir_id": data_dir_id, "next_table_id": next_table_id}
+        )
+
+
+def _read_identity(root: Path) -> dict[str, Any]:
+    path = root / IDENTITY_FILE
+    identity = read_json(path, _REMEDY)
+    version = identity.get("format_version")
+    if version != _FORMAT_VERSION:
+        raise corrupt(
+            path,
+            f"has the format version {version!r}",
+            f"version {_FORMAT_VERSION}",
+            "use the release that wrote this data folder, or start with an empty one",
+        )
+    next_table_id = identity.get("next_table_id")
+    if not isinstance(identity.get("data_dir_id"), str) or not isinstance(next_table_id, int):
+        raise corrupt(path, "lacks its entries", "data_dir_id and next_table_id", _REMEDY)
+    return identity

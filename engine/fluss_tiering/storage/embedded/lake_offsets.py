@@ -1,0 +1,52 @@
+"""Offsets files of lake snapshots, as Fluss lays them out (`TableBucketOffsetsJsonSerde`)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableBucket, TableInfo
+from fluss_tiering.storage.embedded.files import reporting_os_errors, write_durably
+from fluss_tiering.storage.embedded.layout import METADATA_FOLDER, OFFSETS_SUFFIX
+
+_VERSION: Final = 1
+_MISSING: Final = -1
+
+
+def write_offsets_file(folder: Path, info: TableInfo, log_end_offsets: Mapping[TableBucket, int]) -> Path:
+    """Writes a new offsets file into a table's folder, durably, and returns its path.
+
+    Args:
+        folder: of the table.
+        info: the table.
+        log_end_offsets: exclusive; a bucket of which nothing is in the lake has -1 or is left out.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST for a bucket that the table has not, or an offset below -1; STORAGE.
+    """
+    offsets = [_MISSING] * info.descriptor.num_buckets
+    for bucket, offset in log_end_offsets.items():
+        if bucket.table_id != info.table_id or bucket.partition_id is not None or not 0 <= bucket.bucket < len(offsets):
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"{bucket} is none of {info.path}: expected buckets 0 to {len(offsets) - 1} of table {info.table_id}",
+            )
+        if offset < _MISSING:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST, f"{bucket} has the log end offset {offset}: expected -1 or more"
+            )
+        offsets[bucket.bucket] = offset
+    path = folder / METADATA_FOLDER / f"{uuid.uuid4()}{OFFSETS_SUFFIX}"
+    content = {"version": _VERSION, "table_id": info.table_id, "bucket_offsets": offsets}
+    with reporting_os_errors("write", path):
+        write_durably(path, json.dumps(content, separators=(",", ":")).encode())
+    return path
+
+
+def is_offsets_file(folder: Path, path: Path) -> bool:
+    """Whether a path is that of an offsets file in a table's folder, and the file is there."""
+    return path.suffix == OFFSETS_SUFFIX and path.parent == folder / METADATA_FOLDER and path.is_file()

@@ -1,0 +1,62 @@
+"""Reads splits from the files of an embedded storage on the same machine, past the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from fluss_tiering.formats.compacted_row import decode_values
+from fluss_tiering.formats.log_batch import LogBatch
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
+from fluss_tiering.storage.embedded.files import corrupt
+from fluss_tiering.storage.embedded.kv_checkpoint import read_checkpoint
+from fluss_tiering.storage.embedded.layout import log_folder, table_folder
+from fluss_tiering.storage.embedded.segment_reader import stored_batches
+
+_CHUNK_BYTES: Final = 8 << 20
+
+
+class EmbeddedSplitReader:
+    """A `SplitReader` over a data folder; holds nothing open between reads."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+
+    def read_log(self, table: TableInfo, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[LogBatch]:
+        """The rows of [start_offset, end_offset) in log order, cut to that range.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST, LOG_OFFSET_OUT_OF_RANGE, CORRUPT_DATA naming file and position.
+        """
+        schema = arrow_schema(table.descriptor.columns)
+        folder = table_folder(self._data_dir, table.path, table.table_id)
+        if not folder.exists():
+            raise FlussTieringError(
+                ErrorCode.TABLE_NOT_EXIST,
+                f"table {table.path} with id {table.table_id} does not exist in {self._data_dir}: "
+                "expected one that was not dropped meanwhile",
+            )
+        for stored in stored_batches(log_folder(folder, bucket.bucket), start_offset, end_offset):
+            yield stored.decode(schema).slice(start_offset, end_offset)
+
+    def read_kv_snapshot(
+        self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the key range [from_key, to_key) in the table's Arrow schema.
+
+        Raises:
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA.
+        """
+        folder = self._data_dir / snapshot.path
+        for entries in read_checkpoint(folder, from_key, to_key, _CHUNK_BYTES):
+            try:
+                rows = decode_values(entries.column("value"), table.descriptor.columns, table.schema_id)
+            except FlussTieringError as error:
+                remedy = "take a new KV snapshot and let the round start again"
+                raise corrupt(folder, f"has an entry that cannot be read ({error.message})", "rows", remedy) from error
+            yield rows

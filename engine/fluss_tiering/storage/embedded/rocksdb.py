@@ -1,0 +1,170 @@
+"""A bucket's rows by key, in RocksDB.
+
+RocksDB's own write-ahead log is off: the bucket's log is one already, synced before anything is applied here. With the
+rows the store keeps up to where it has applied the log, in a second column family that is flushed together with the
+first, so that after a crash the log from there on brings it up to date.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    Checkpoint,
+    DBCompressionType,
+    Options,
+    Rdict,
+    WriteBatch,
+    WriteBufferManager,
+    WriteOptions,
+)
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+_STATE_FAMILY: Final = "state"
+_STATE_KEY: Final = b"state"
+_STATE: Final = struct.Struct("<qq")
+_WRITE_BUFFER_BYTES: Final = 32 << 20
+_TABLE_FILE_BYTES: Final = 32 << 20
+_BLOOM_BITS_PER_KEY: Final = 10
+_KEYS_PER_LOOKUP: Final = 4096
+"""rocksdict holds the interpreter's lock while it turns keys and values into Python objects; more keys at once would
+hold up the server's other threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvState:
+    """Up to where the log is applied, and how many rows that made."""
+
+    applied_offset: int = 0
+    row_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KvChanges:
+    """What to change by key; no key is in both parts."""
+
+    put_keys: Sequence[bytes]
+    put_values: Sequence[bytes]
+    deleted_keys: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A file of RocksDB that holds a range of keys; files of one level do not overlap, except on level 0."""
+
+    level: int
+    size_bytes: int
+    first_key: bytes
+
+
+class RocksDbMemory:
+    """What all stores of a process share, so that their memory does not grow with their number."""
+
+    def __init__(self, cache_bytes: int = 64 << 20, write_buffer_bytes: int = 256 << 20) -> None:
+        self.cache = Cache(cache_bytes)
+        self.write_buffers = WriteBufferManager(write_buffer_bytes, False)
+
+
+class RocksDbStore:
+    """The store in one folder; its caller holds the bucket's lock."""
+
+    def __init__(self, folder: Path, memory: RocksDbMemory) -> None:
+        """Opens the store, or makes it.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA when RocksDB cannot open what is there.
+        """
+        self._folder = folder
+        with reporting_rocksdb_errors(folder):
+            self._db = Rdict(str(folder), _options(memory), {_STATE_FAMILY: _options(memory)})
+            state = self._db.get_column_family(_STATE_FAMILY).get(_STATE_KEY)
+            self._state_family = self._db.get_column_family_handle(_STATE_FAMILY)
+        self._write_options = WriteOptions()
+        self._write_options.disable_wal = True
+        self.state = KvState() if state is None else KvState(*_STATE.unpack(state))
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The value of each key, or None; quickest when the keys are sorted."""
+        values: list[bytes | None] = []
+        with reporting_rocksdb_errors(self._folder):
+            for start in range(0, len(keys), _KEYS_PER_LOOKUP):
+                values.extend(self._db.get(keys[start : start + _KEYS_PER_LOOKUP]))
+        return values
+
+    def apply(self, changes: KvChanges, state: KvState) -> None:
+        """Makes all changes and takes over the state, in one step."""
+        batch = WriteBatch(raw_mode=True)
+        deque(map(batch.put, changes.put_keys, changes.put_values), maxlen=0)
+        deque(map(batch.delete, changes.deleted_keys), maxlen=0)
+        batch.put(_STATE_KEY, _STATE.pack(state.applied_offset, state.row_count), self._state_family)
+        with reporting_rocksdb_errors(self._folder):
+            self._db.write(batch, self._write_options)
+        self.state = state
+
+    def checkpoint(self, target: Path) -> None:
+        """A consistent copy of the store in a new folder on the same disk, mostly of hard links."""
+        with reporting_rocksdb_errors(self._folder):
+            Checkpoint(self._db).create_checkpoint(str(target))
+
+    def table_files(self) -> list[TableFile]:
+        """The files that hold rows."""
+        with reporting_rocksdb_errors(self._folder):
+            files = self._db.live_files()
+        return [
+            TableFile(file["level"], file["size"], file["start_key"])
+            for file in files
+            if not file["start_key"] == file["end_key"] == _STATE_KEY
+        ]
+
+    def close(self) -> None:
+        """Flushes and closes."""
+        with reporting_rocksdb_errors(self._folder):
+            self._db.close()
+
+
+@contextmanager
+def reporting_rocksdb_errors(folder: Path) -> Iterator[None]:
+    """Turns rocksdict's errors, which are plain `Exception`, into CORRUPT_DATA or STORAGE naming the folder."""
+    try:
+        yield
+    except FlussTieringError:
+        raise
+    except Exception as error:
+        text = str(error).strip()
+        if text.startswith("Corruption") or "No such file" in text:
+            raise FlussTieringError(
+                ErrorCode.CORRUPT_DATA,
+                f"RocksDB finds {folder} damaged ({text}): expected the files it wrote; "
+                "stop the server and delete that folder: its rows are read from the bucket's log again",
+            ) from error
+        raise FlussTieringError(
+            ErrorCode.STORAGE, f"RocksDB failed in {folder} ({text}); check the disk, then try again"
+        ) from error
+
+
+def _options(memory: RocksDbMemory) -> Options:
+    tables = BlockBasedOptions()
+    tables.set_block_cache(memory.cache)
+    tables.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
+    options = Options(raw_mode=True)
+    options.set_block_based_table_factory(tables)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_atomic_flush(True)
+    options.set_compression_type(DBCompressionType.lz4())
+    options.set_write_buffer_manager(memory.write_buffers)
+    options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+    options.set_target_file_size_base(_TABLE_FILE_BYTES)
+    options.set_keep_log_file_num(1)
+    options.set_stats_dump_period_sec(0)
+    options.set_stats_persist_period_sec(0)
+    return options

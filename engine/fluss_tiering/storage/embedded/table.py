@@ -1,0 +1,159 @@
+"""One table: its buckets, and a write taken through all buckets that it touches as one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from fluss_tiering.formats.rows import conform
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, WriteKind
+from fluss_tiering.storage.embedded.bucket import KvBucket, LogBucket
+from fluss_tiering.storage.embedded.placement import place_by_key, place_evenly
+
+_MAX_WRITE_BYTES: Final = 1 << 30
+"""Arrow's strings of one array hold 2 GiB, and a changelog has a row twice."""
+
+
+class EmbeddedTable:
+    """A table of the embedded storage.
+
+    Attributes:
+        info: what it is.
+        folder: where its files are.
+        buckets: the one with id n stands at n.
+    """
+
+    def __init__(self, info: TableInfo, folder: Path, buckets: Sequence[LogBucket]) -> None:
+        self.info = info
+        self.folder = folder
+        self.buckets = buckets
+        self._kv_buckets = [bucket for bucket in buckets if isinstance(bucket, KvBucket)]
+        self._refusal: FlussTieringError | None = None
+
+    def bucket(self, bucket: TableBucket) -> LogBucket:
+        """The bucket of that id. Raises INVALID_REQUEST when the table has none such."""
+        if bucket.partition_id is not None or not 0 <= bucket.bucket < len(self.buckets):
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"{bucket} does not exist: expected buckets 0 to {len(self.buckets) - 1} of {self.info.path}",
+            )
+        return self.buckets[bucket.bucket]
+
+    def write(self, kind: WriteKind, rows: pa.Table, commit_timestamp: int) -> Mapping[TableBucket, int]:
+        """Writes rows, durably, and returns the log end offset of each bucket touched.
+
+        Raises:
+            FlussTieringError: INVALID_ROWS before anything is written; STORAGE, CORRUPT_DATA after what was written has
+                been taken back.
+        """
+        placed = self._place(self._conform(kind, rows))
+        with self._locked(placed) as buckets:
+            try:
+                for bucket in buckets:
+                    bucket.stage(kind, placed[bucket.bucket.bucket], commit_timestamp)
+                for bucket in buckets:
+                    bucket.sync()
+            except BaseException:
+                for bucket in buckets:
+                    bucket.rollback()
+                raise
+            for bucket in buckets:
+                bucket.publish()
+            return {bucket.bucket: bucket.log_end_offset for bucket in buckets}
+
+    def take_snapshots(self) -> list[KvSnapshot]:
+        """A KV snapshot of each bucket that was ever written to.
+
+        Raises:
+            FlussTieringError: TABLE_WITHOUT_PRIMARY_KEY, STORAGE, CORRUPT_DATA.
+        """
+        if not self.info.has_primary_key:
+            raise FlussTieringError(
+                ErrorCode.TABLE_WITHOUT_PRIMARY_KEY,
+                f"table {self.info.path} has no primary key and so no KV snapshots: expected a primary-key table",
+            )
+        taken = []
+        for bucket in self._kv_buckets:
+            with self._locked([bucket.bucket.bucket]):
+                snapshot = bucket.take_snapshot()
+            if snapshot is not None:
+                taken.append(snapshot)
+        return taken
+
+    def snapshot(self, bucket: int, snapshot_id: int) -> KvSnapshot | None:
+        """The KV snapshot, if it exists."""
+        if not 0 <= bucket < len(self._kv_buckets):
+            return None
+        return self._kv_buckets[bucket].snapshots.get(snapshot_id)
+
+    def collect_snapshots(self, keep_newest: int, protected: Mapping[TableBucket, Collection[int]]) -> int:
+        """Deletes KV snapshots that are neither protected nor among the newest; returns how many. Raises STORAGE."""
+        deleted = 0
+        for bucket in self._kv_buckets:
+            with self._locked([bucket.bucket.bucket]):
+                deleted += bucket.snapshots.collect(keep_newest, protected.get(bucket.bucket, ()))
+        return deleted
+
+    @contextmanager
+    def exclusively(self) -> Iterator[None]:
+        """Nobody else writes to the table or its snapshots meanwhile."""
+        with self._locked(range(len(self.buckets))):
+            yield
+
+    def release_files(self) -> None:
+        """Lets go of all files; the caller is in `exclusively`. They are opened again when they are needed."""
+        for bucket in self.buckets:
+            bucket.close()
+
+    def refuse_from_now_on(self, refusal: FlussTieringError) -> None:
+        """Whoever comes, or still waits for a lock, gets this error; the caller is in `exclusively`."""
+        self._refusal = refusal
+
+    @contextmanager
+    def _locked(self, buckets: Collection[int]) -> Iterator[list[LogBucket]]:
+        """Holds the locks of these buckets, taken in order, so that no two callers wait for each other."""
+        chosen = [self.buckets[bucket] for bucket in sorted(buckets)]
+        with ExitStack() as locks:
+            for bucket in chosen:
+                locks.enter_context(bucket.lock)
+            if self._refusal is not None:
+                raise FlussTieringError(self._refusal.code, self._refusal.message)
+            yield chosen
+
+    def _conform(self, kind: WriteKind, rows: pa.Table) -> pa.RecordBatch:
+        descriptor = self.info.descriptor
+        if descriptor.has_primary_key == (kind is WriteKind.APPEND):
+            expected = "upsert or delete" if descriptor.has_primary_key else "append"
+            raise FlussTieringError(
+                ErrorCode.INVALID_ROWS,
+                f"table {self.info.path} has {'a' if descriptor.has_primary_key else 'no'} primary key, "
+                f"and the rows were to {kind}: expected {expected}",
+            )
+        if rows.nbytes > _MAX_WRITE_BYTES:
+            raise FlussTieringError(
+                ErrorCode.INVALID_ROWS,
+                f"the rows take {rows.nbytes} bytes: expected at most {_MAX_WRITE_BYTES}; write fewer at once",
+            )
+        columns: Sequence[str] = descriptor.primary_key if kind is WriteKind.DELETE else ()
+        if columns:
+            others = {column.name for column in descriptor.columns} - set(columns)
+            rows = rows.select([index for index, name in enumerate(rows.column_names) if name not in others])
+            wanted = [descriptor.column(name) for name in columns]
+        else:
+            wanted = list(descriptor.columns)
+        checked = conform(rows, wanted, descriptor.primary_key).combine_chunks()
+        batches = checked.to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=checked.schema)
+
+    def _place(self, records: pa.RecordBatch) -> Mapping[int, pa.RecordBatch]:
+        descriptor = self.info.descriptor
+        if records.num_rows == 0:
+            return {}
+        if descriptor.bucket_keys:
+            return place_by_key(records, descriptor.column(descriptor.bucket_keys[0]), descriptor.num_buckets)
+        return place_evenly(records, [bucket.log_end_offset for bucket in self.buckets])

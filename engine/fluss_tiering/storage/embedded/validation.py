@@ -1,0 +1,141 @@
+"""Which tables the embedded storage makes (Fluss's `TableDescriptorValidation`, narrowed to what Iceberg can hold)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final, NoReturn
+
+from fluss_tiering.formats.bucketing import check_bucket_key_type
+from fluss_tiering.formats.log_batch import LogCompression
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataTypeRoot, TableDescriptor
+
+_COMPRESSION_OPTION: Final = "table.log.arrow.compression.type"
+_DEFAULT_COMPRESSION: Final = "ZSTD"
+_COMPRESSIONS: Final[Mapping[str, LogCompression]] = {"NONE": "NONE", "LZ4_FRAME": "LZ4_FRAME", "ZSTD": "ZSTD"}
+_MAX_BUCKETS: Final = 1024
+_CHANGELOG_COLUMNS: Final = ("_change_type", "_log_offset", "_commit_timestamp")
+"""Names that Fluss keeps for reading a changelog as a table."""
+_NO_KEY: Final = frozenset({DataTypeRoot.DOUBLE})
+"""Types that Iceberg does not take in identifier fields (its specification, "Identifier Field IDs")."""
+_FIXED_OPTIONS: Final = {
+    "table.log.format": "ARROW",
+    "table.log.arrow.compression.zstd.level": "3",
+    "table.kv.format": "COMPACTED",
+    "table.changelog.image": "FULL",
+    "table.delete.behavior": "ALLOW",
+}
+"""Options of Fluss that change what is stored, with the one value of each that is implemented here."""
+_MERGE_ENGINE_OPTION: Final = "table.merge-engine"
+
+
+def validate(descriptor: TableDescriptor) -> TableDescriptor:
+    """The descriptor as the table will have it: a primary key of one column is the bucket key where none is named.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE saying what is wrong, what was expected and what to do.
+    """
+    _check_columns(descriptor.columns)
+    _check_properties(descriptor)
+    if not 1 <= descriptor.num_buckets <= _MAX_BUCKETS:
+        _refuse(f"{descriptor.num_buckets} buckets: expected 1 to {_MAX_BUCKETS}")
+    _check_primary_key(descriptor)
+    bucket_keys = descriptor.bucket_keys
+    if not bucket_keys and descriptor.has_primary_key:
+        if len(descriptor.primary_key) > 1:
+            _refuse(
+                f"the primary key ({', '.join(descriptor.primary_key)}) has several columns and no bucket key is "
+                "named: expected one, since a lake table is bucketed by one column; set bucket.key to one of them"
+            )
+        bucket_keys = descriptor.primary_key
+    if bucket_keys:
+        _check_bucket_key(descriptor, bucket_keys)
+    return replace(descriptor, bucket_keys=bucket_keys)
+
+
+def compression_of(descriptor: TableDescriptor) -> LogCompression:
+    """How the table's log batches are compressed.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE when the option names anything else.
+    """
+    value = descriptor.properties.get(_COMPRESSION_OPTION, _DEFAULT_COMPRESSION)
+    compression = _COMPRESSIONS.get(value.upper())
+    if compression is None:
+        _refuse(f"{_COMPRESSION_OPTION} is {value!r}: expected one of {', '.join(_COMPRESSIONS)}")
+    return compression
+
+
+def _check_columns(columns: tuple[Column, ...]) -> None:
+    if not columns:
+        _refuse("the table has no columns: expected at least one")
+    names = [column.name for column in columns]
+    if "" in names:
+        _refuse("a column has no name: expected every column to have one")
+    twice = _first_repeated(names)
+    if twice is not None:
+        _refuse(f"two columns are named {twice!r}: expected every column to have a name of its own")
+    for name in names:
+        if name in SYSTEM_COLUMNS or name in _CHANGELOG_COLUMNS:
+            reserved = ", ".join((*SYSTEM_COLUMNS, *_CHANGELOG_COLUMNS))
+            _refuse(f"the column name {name!r} is reserved: expected none of {reserved}; rename the column")
+
+
+def _check_properties(descriptor: TableDescriptor) -> None:
+    compression_of(descriptor)
+    for option, only in _FIXED_OPTIONS.items():
+        value = descriptor.properties.get(option, only)
+        if value.upper() != only:
+            _refuse(f"{option} is {value!r}: expected {only}, the only value that the embedded storage implements")
+    if _MERGE_ENGINE_OPTION in descriptor.properties:
+        _refuse(f"{_MERGE_ENGINE_OPTION} is set: expected it to be absent, since the last row of a key is kept here")
+
+
+def _check_primary_key(descriptor: TableDescriptor) -> None:
+    _check_named("primary key", descriptor.primary_key, descriptor)
+    for name in descriptor.primary_key:
+        data_type = descriptor.column(name).data_type
+        if data_type.nullable:
+            _refuse(f"the primary key column {name!r} is nullable: expected it to be declared {data_type} NOT NULL")
+        if data_type.root in _NO_KEY:
+            _refuse(f"the primary key column {name!r} is {data_type}: expected a type that Iceberg takes in a key")
+
+
+def _check_bucket_key(descriptor: TableDescriptor, bucket_keys: tuple[str, ...]) -> None:
+    if len(bucket_keys) > 1:
+        _refuse(f"the bucket key ({', '.join(bucket_keys)}) has several columns: expected at most one")
+    _check_named("bucket key", bucket_keys, descriptor)
+    name = bucket_keys[0]
+    if descriptor.has_primary_key and name not in descriptor.primary_key:
+        _refuse(
+            f"the bucket key {name!r} is not part of the primary key: "
+            f"expected one of {', '.join(descriptor.primary_key)}, so that all changes of a key are in one bucket"
+        )
+    try:
+        check_bucket_key_type(descriptor.column(name).data_type)
+    except FlussTieringError as error:
+        _refuse(f"the bucket key {name!r}: {error.message}")
+
+
+def _check_named(what: str, names: tuple[str, ...], descriptor: TableDescriptor) -> None:
+    known = [column.name for column in descriptor.columns]
+    for name in names:
+        if name not in known:
+            _refuse(f"the {what} names {name!r}, which is no column: expected some of {', '.join(known)}")
+    twice = _first_repeated(names)
+    if twice is not None:
+        _refuse(f"the {what} names {twice!r} twice: expected each column once")
+
+
+def _first_repeated(names: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+def _refuse(message: str) -> NoReturn:
+    raise FlussTieringError(ErrorCode.INVALID_TABLE, message)
