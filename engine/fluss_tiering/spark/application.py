@@ -1,0 +1,180 @@
+"""The tiering application: the file that `spark-submit` runs, and `run` for a caller's own process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark.keeper import Keeper
+from fluss_tiering.spark.lease import Lease, Releaser, acquire_own_lease, pinned_by_table
+from fluss_tiering.spark.options import TierOptions, parse_arguments
+from fluss_tiering.spark.plan import PlanLimits
+from fluss_tiering.spark.progress import LogProgress, Progress, TerminalProgress
+from fluss_tiering.spark.result import TableResult
+from fluss_tiering.spark.round import RoundServices
+from fluss_tiering.spark.submit import spark_conf
+from fluss_tiering.spark.table_run import TableRun, cancelled_error
+
+EXIT_TABLE_FAILED: Final = 1
+EXIT_CANNOT_START: Final = 2
+
+_LOG = logging.getLogger("fluss_tiering")
+
+
+def run(options: TierOptions, spark: SparkSession | None = None, progress: Progress | None = None) -> list[TableResult]:
+    """Tiers the tables and returns what became of each, in the order given.
+
+    Args:
+        options: what to tier.
+        spark: a session to use; without, one is started and stopped again.
+        progress: told of each table's steps; without, plain log lines, or bars where stderr is a terminal.
+
+    Raises:
+        FlussTieringError: what keeps every table from being tiered: UNAVAILABLE, TABLE_NOT_EXIST, INVALID_REQUEST.
+            A failure of one table is part of its result.
+    """
+    with ExitStack() as stack:
+        client = stack.enter_context(TieringClient(options.server))
+        tables, missing = _tables(client, options.tables)
+        storage = client.describe_storage()
+        if spark is None:
+            spark = stack.enter_context(_session(options))
+        context = spark.sparkContext
+        if options.lease_id is None:
+            lease = acquire_own_lease(client, [table.path for table in tables], options.lease_duration_ms)
+        else:
+            lease = Lease(options.lease_id, options.attempt_token, options.lease_duration_ms)
+        pinned = pinned_by_table(client, lease.lease_id)
+        releaser = stack.enter_context(Releaser(client))
+        keeper = stack.enter_context(Keeper(client, options.lease_duration_ms))
+        if progress is None:
+            progress = TerminalProgress(context) if sys.stderr.isatty() else LogProgress()
+        services = RoundServices(
+            client=client,
+            spark=spark,
+            catalog=IcebergCatalogs(spark),
+            storage=storage,
+            target=options.server,
+            limits=PlanLimits(parallelism=context.defaultParallelism, round_bytes=options.max_round_bytes),
+            progress=stack.enter_context(progress),
+        )
+        stopped = threading.Event()
+        tier = TableRun(
+            services,
+            lease,
+            keeper=keeper,
+            releaser=releaser,
+            claim_timeout_s=options.claim_timeout_s,
+            driver=f"{context.applicationId} on {socket.gethostname()}, process {os.getpid()}",
+            stopped=stopped,
+        ).tier
+        threads = ThreadPoolExecutor(options.table_concurrency, thread_name_prefix="fluss-tiering-table")
+        stack.enter_context(threads)
+        rounds = {table.path: threads.submit(tier, table, set(pinned.get(table.table_id, ()))) for table in tables}
+        try:
+            with _terminated_by_signal():
+                wait(rounds.values())
+        except (KeyboardInterrupt, SystemExit):
+            # Leaving the stack waits for the rounds: each stops, records that it failed, and lets go of its buckets.
+            stopped.set()
+            keeper.stop_rounds(cancelled_error())
+            raise
+        return [rounds[path].result() if path in rounds else missing[path] for path in options.tables]
+
+
+def exit_code(results: Sequence[TableResult], *, outcome_in_status: bool) -> int:
+    """0 when all is well; with `outcome_in_status` also when every failure can be read from the tables' statuses."""
+    failed = [result for result in results if result.failed]
+    if outcome_in_status:
+        failed = [result for result in failed if not result.recorded]
+    return EXIT_TABLE_FAILED if failed else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the application and returns the process's exit status."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    try:
+        results = run(options)
+    except FlussTieringError as error:
+        _LOG.error("%s", error.message)
+        return EXIT_CANNOT_START
+    return exit_code(results, outcome_in_status=options.outcome_in_status)
+
+
+def _tables(client: TieringClient, paths: Sequence[TablePath]) -> tuple[list[TableInfo], dict[TablePath, TableResult]]:
+    """The tables that exist, and the outcome of each that does not: one that was dropped must not fail the others."""
+    try:
+        return client.get_tables(paths), {}
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.TABLE_NOT_EXIST or len(paths) == 1:
+            raise
+    tables, missing = [], {}
+    for path in paths:
+        try:
+            tables += client.get_tables([path])
+        except FlussTieringError as error:
+            if error.code is not ErrorCode.TABLE_NOT_EXIST:
+                raise
+            _LOG.error("%s", error.message)
+            missing[path] = TableResult(path, TieringState.FAILED, 0.0, error=error.message)
+    return tables, missing
+
+
+@contextmanager
+def _session(options: TierOptions) -> Iterator[SparkSession]:
+    builder = SparkSession.builder.appName("fluss-tiering")
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        # Not under spark-submit, which has been given all of this: the session's JVM is started from here.
+        builder = builder.master(options.master)
+        for key, value in spark_conf().items():
+            builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except PySparkException as error:
+        raise FlussTieringError(
+            ErrorCode.UNAVAILABLE, f"Spark does not start: {error}; it needs Java 17 or later, see its own lines above"
+        ) from None
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _terminated_by_signal() -> Iterator[None]:
+    """Turns SIGTERM into SystemExit, where this is the thread that signals arrive in."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

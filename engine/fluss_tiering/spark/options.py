@@ -1,0 +1,85 @@
+"""What an application is told to do, from a caller or from the command line of `spark-submit`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
+from fluss_tiering.model.table import TablePath
+
+DEFAULT_CLAIM_TIMEOUT_S: Final = 180.0
+"""Longer than the server takes to fail a round whose driver is silent (S4), so that a restarted one gets its table."""
+DEFAULT_TABLE_CONCURRENCY: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TierOptions:
+    """What to tier, and how.
+
+    Attributes:
+        server: address, "host:port".
+        tables: at least one, each once.
+        lease_id: what was acquired for the tables; None lets the application lease what it needs.
+        attempt_token: of that acquire.
+        claim_timeout_s: how long to wait for a table that another round holds.
+        max_round_bytes: of a table's log in one round; what is left is due at once in the next.
+        table_concurrency: how many tables are tiered at once.
+        master: Spark's, for an application that starts its own session.
+        outcome_in_status: a table that failed shows in its status alone, not in the exit code.
+    """
+
+    server: str
+    tables: tuple[TablePath, ...]
+    lease_id: str | None = None
+    attempt_token: int | None = None
+    lease_duration_ms: int = DEFAULT_LEASE_DURATION_MS
+    claim_timeout_s: float = DEFAULT_CLAIM_TIMEOUT_S
+    max_round_bytes: int | None = None
+    table_concurrency: int = DEFAULT_TABLE_CONCURRENCY
+    # A failed task is tried again, as on a cluster; plain local[*] would not.
+    master: str = "local[*,4]"
+    outcome_in_status: bool = False
+
+
+def parse_arguments(arguments: Sequence[str]) -> TierOptions:
+    """The options on a command line (`submit.application_arguments`); a wrong one ends the process with status 2."""
+    parser = argparse.ArgumentParser(prog="application.py", description="Tiers tables of Apache Fluss into the lake.")
+    parser.add_argument("--server", required=True, metavar="HOST:PORT")
+    parser.add_argument("--lease-id")
+    parser.add_argument("--attempt-token", type=int)
+    parser.add_argument("--lease-duration-ms", type=_positive, default=DEFAULT_LEASE_DURATION_MS)
+    parser.add_argument("--claim-timeout", type=float, default=DEFAULT_CLAIM_TIMEOUT_S, metavar="SECONDS")
+    parser.add_argument("--max-round-bytes", type=_positive)
+    parser.add_argument("--table-concurrency", type=_positive, default=DEFAULT_TABLE_CONCURRENCY)
+    parser.add_argument("--outcome-in-status", action="store_true", help="failed tables do not fail the application")
+    parser.add_argument("tables", nargs="+", type=_path, metavar="DATABASE.TABLE")
+    values = parser.parse_args(arguments)
+    return TierOptions(
+        server=values.server,
+        tables=tuple(dict.fromkeys(values.tables)),
+        lease_id=values.lease_id,
+        attempt_token=values.attempt_token,
+        lease_duration_ms=values.lease_duration_ms,
+        claim_timeout_s=values.claim_timeout,
+        max_round_bytes=values.max_round_bytes,
+        table_concurrency=values.table_concurrency,
+        outcome_in_status=values.outcome_in_status,
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
+def _path(text: str) -> TablePath:
+    try:
+        return TablePath.parse(text)
+    except FlussTieringError as error:
+        raise argparse.ArgumentTypeError(error.message) from None

@@ -1,0 +1,226 @@
+"""What a round reads: offsets, buckets and snapshots in, pieces out; pure.
+
+A piece is what one Spark task reads and writes. Pieces have ordinals: those of one ordinal become one row delta, and
+the deletes of an ordinal apply to the rows of all ordinals before it. Within a bucket of a primary-key table the pieces
+follow each other in log order, each with an ordinal of its own; appends to a log table share ordinal 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket
+
+_MIN_PIECE_BYTES: Final = 16 << 20
+"""Below this a piece of its own costs more in tasks and files than it wins in parallelism."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPiece:
+    """A key range [from_key, to_key) of a KV snapshot; None is an open end."""
+
+    snapshot: KvSnapshot
+    from_key: bytes | None = None
+    to_key: bytes | None = None
+
+    @property
+    def bucket(self) -> TableBucket:
+        """Whose rows these are."""
+        return self.snapshot.bucket
+
+    @property
+    def ordinal(self) -> int:
+        """Snapshots come first."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """A range [start_offset, end_offset) of a bucket's log.
+
+    Attributes:
+        deletes: whether the lake may hold rows that the piece's changes replace.
+    """
+
+    bucket: TableBucket
+    start_offset: int
+    end_offset: int
+    ordinal: int = 0
+    deletes: bool = False
+
+
+Piece = SnapshotPiece | LogPiece
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """How large pieces and rounds may be.
+
+    Attributes:
+        parallelism: tasks that run at once; ranges that can be read in any order are cut so that all have work.
+        append_piece_bytes: of a log table's piece or a snapshot's, which are streamed; bounds what a retry repeats.
+        change_piece_bytes: of a primary-key table's log piece, which is reduced to the last change of each key in
+            memory; bounds a worker's memory.
+        round_bytes: of the log in one round; None for all there is. Snapshots are not cut (S26).
+    """
+
+    parallelism: int = 1
+    append_piece_bytes: int = 256 << 20
+    change_piece_bytes: int = 64 << 20
+    round_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """What a round reads and what is in the lake after it.
+
+    Attributes:
+        log_end_offsets: of every bucket of which something is in the lake after the round.
+        advances: whether any offset moves; a range without rows moves offsets too (S21).
+        complete: False when something is left for the next round, which then is due at once (S8).
+    """
+
+    pieces: tuple[Piece, ...]
+    log_end_offsets: Mapping[TableBucket, int]
+    advances: bool
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """What is to be read of one bucket: a snapshot or none, then the log up to `end`."""
+
+    info: BucketInfo
+    snapshot: KvSnapshot | None
+    start: int
+    end: int
+    tiered: bool
+
+    @property
+    def bytes_per_offset(self) -> float:
+        length = self.info.log_end_offset - self.info.log_start_offset
+        return self.info.log_size_bytes / length if length > 0 else 0.0
+
+    @property
+    def log_bytes(self) -> float:
+        return (self.end - self.start) * self.bytes_per_offset
+
+    @property
+    def snapshot_bytes(self) -> int:
+        return self.snapshot.size_bytes if self.snapshot else 0
+
+
+def plan_round(
+    *,
+    has_primary_key: bool,
+    tiered: Mapping[TableBucket, int],
+    buckets: Sequence[BucketInfo],
+    snapshots: Mapping[TableBucket, KvSnapshot],
+    limits: PlanLimits,
+) -> RoundPlan:
+    """Plans a round.
+
+    Args:
+        has_primary_key: of the table.
+        tiered: the log end offsets that are in the lake; a bucket of which nothing is there is missing or negative.
+        buckets: every bucket, with the end captured now.
+        snapshots: leased; one whose bucket was tiered since is ignored.
+        limits: sizes.
+
+    Raises:
+        FlussTieringError: LOG_OFFSET_OUT_OF_RANGE when the log no longer holds what is not in the lake yet.
+    """
+    ranges = [_range(info, tiered.get(info.bucket, -1), snapshots.get(info.bucket)) for info in buckets]
+    ranges, complete = _within(ranges, limits.round_bytes)
+    pieces = tuple(piece for each in ranges for piece in _pieces(each, ranges, limits, has_primary_key))
+    offsets = {each.info.bucket: each.end for each in ranges if each.tiered or each.end > 0}
+    kept = {bucket: offset for bucket, offset in tiered.items() if offset >= 0}
+    return RoundPlan(pieces, {**kept, **offsets}, advances={**kept, **offsets} != kept, complete=complete)
+
+
+def _range(info: BucketInfo, tiered: int, leased: KvSnapshot | None) -> _Range:
+    if tiered >= 0:
+        start, snapshot = tiered, None
+    elif leased is not None:
+        start, snapshot = leased.log_offset, leased
+    else:
+        start, snapshot = 0, None
+    if start < info.log_start_offset and start < info.log_end_offset:
+        raise FlussTieringError(
+            ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
+            f"{info.bucket}: the log from offset {start} on is not in the lake yet, but begins at "
+            f"{info.log_start_offset}; expected it to be kept until it is tiered: re-create the table to tier it again",
+        )
+    if start > info.log_end_offset:
+        raise FlussTieringError(
+            ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
+            f"{info.bucket}: the lake holds its log up to offset {start}, but it ends at {info.log_end_offset}; "
+            "the storage has lost data or is another one: restore it, or re-create the table",
+        )
+    return _Range(info, snapshot, start, info.log_end_offset, tiered >= 0)
+
+
+def _within(ranges: Sequence[_Range], round_bytes: int | None) -> tuple[list[_Range], bool]:
+    """The ranges, cut so that the round stays within its bytes, every bucket by the same share."""
+    total = sum(each.log_bytes for each in ranges)
+    if round_bytes is None or total == 0:
+        return list(ranges), True
+    snapshot_bytes = sum(each.snapshot_bytes for each in ranges)
+    share = max(0, round_bytes - snapshot_bytes) / total
+    if share >= 1:
+        return list(ranges), True
+    # Without a snapshot to read, a round must get on however small its limit.
+    least = 0 if snapshot_bytes else 1
+    return [
+        _Range(
+            each.info,
+            each.snapshot,
+            each.start,
+            min(each.end, each.start + max(least, int((each.end - each.start) * share))),
+            each.tiered,
+        )
+        for each in ranges
+    ], False
+
+
+def _pieces(each: _Range, ranges: Sequence[_Range], limits: PlanLimits, has_primary_key: bool) -> Iterator[Piece]:
+    total = sum(other.snapshot_bytes + other.log_bytes for other in ranges)
+    even_share = max(_MIN_PIECE_BYTES, math.ceil(total / limits.parallelism))
+    append_bytes = min(limits.append_piece_bytes, even_share)
+    has_rows = each.snapshot is not None and each.snapshot.row_count > 0
+    if each.snapshot is not None and has_rows:
+        yield from _snapshot_pieces(each.snapshot, append_bytes)
+    if not has_primary_key:
+        for start, end in _cut(each, append_bytes):
+            yield LogPiece(each.info.bucket, start, end)
+        return
+    first = 1 if has_rows else 0
+    for number, (start, end) in enumerate(_cut(each, limits.change_piece_bytes)):
+        yield LogPiece(
+            each.info.bucket, start, end, ordinal=first + number, deletes=each.tiered or has_rows or number > 0
+        )
+
+
+def _snapshot_pieces(snapshot: KvSnapshot, piece_bytes: int) -> Iterator[SnapshotPiece]:
+    keys = snapshot.split_keys
+    count = min(max(1, math.ceil(snapshot.size_bytes / piece_bytes)), len(keys) + 1)
+    # count - 1 of the possible cuts, evenly spread.
+    cuts = [keys[(number * (len(keys) + 1)) // count - 1] for number in range(1, count)]
+    bounds: list[bytes | None] = [None, *cuts, None]
+    for from_key, to_key in itertools.pairwise(bounds):
+        yield SnapshotPiece(snapshot, from_key, to_key)
+
+
+def _cut(each: _Range, piece_bytes: int) -> Iterator[tuple[int, int]]:
+    """The log range in pieces of like length, each of about `piece_bytes` at most."""
+    length = each.end - each.start
+    if length <= 0:
+        return
+    count = min(length, max(1, math.ceil(each.log_bytes / piece_bytes)))
+    for number in range(count):
+        yield each.start + length * number // count, each.start + length * (number + 1) // count

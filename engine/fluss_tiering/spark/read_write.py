@@ -1,0 +1,240 @@
+"""The executor's side of a round: one piece read as Arrow batches and written as lake files, in one worker.
+
+Both in one worker, since rows that pass through Spark twice cost two thirds of the speed. What comes back to the driver
+is one row a piece. Only the rows of winning task attempts arrive there; the files of others are orphans, which
+no snapshot refers to.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from fluss_tiering.formats.changelog import last_per_key
+from fluss_tiering.formats.log_batch import ChangeType, ChangeTypes, LogBatch
+from fluss_tiering.lake.protocol import FileContent, LakeFile, LakeFileWriter, PieceWriter
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import StorageDescription, TableInfo
+from fluss_tiering.spark.plan import LogPiece, Piece, SnapshotPiece
+from fluss_tiering.spark.result import PieceResult, StageSeconds
+from fluss_tiering.storage.open import open_split_reader
+from fluss_tiering.storage.protocol import SplitReader
+
+RESULT_SCHEMA: Final = (
+    "piece int, rows bigint, read double, decode double, reduce double, encode double, peak_bytes bigint, "
+    "files array<struct<content: string, bucket: int, location: string, size_bytes: bigint, footer: binary>>"
+)
+_FILE: Final = pa.struct(
+    [
+        ("content", pa.string()),
+        ("bucket", pa.int32()),
+        ("location", pa.string()),
+        ("size_bytes", pa.int64()),
+        ("footer", pa.binary()),
+    ]
+)
+_RESULT: Final = pa.schema(
+    [
+        ("piece", pa.int32()),
+        ("rows", pa.int64()),
+        ("read", pa.float64()),
+        ("decode", pa.float64()),
+        ("reduce", pa.float64()),
+        ("encode", pa.float64()),
+        ("peak_bytes", pa.int64()),
+        ("files", pa.list_(_FILE)),
+    ]
+)
+_FROM_SNAPSHOT: Final = -1
+"""`__offset` and `__timestamp` (ms) of rows that come from a KV snapshot (Fluss's `TieringSplitReader`)."""
+
+ItemT = TypeVar("ItemT")
+
+
+@dataclass(frozen=True, slots=True)
+class PieceTask:
+    """A piece and where its files go."""
+
+    piece: Piece
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageJob:
+    """What every task of a round's stage is given; pickled once. Called with the batches of `mapInArrow`.
+
+    Attributes:
+        target: address of the server, for a reader that cannot open the storage's files.
+        tasks: by the number that arrives as the row's id.
+    """
+
+    table: TableInfo
+    storage: StorageDescription
+    target: str
+    writer: LakeFileWriter
+    tasks: Sequence[PieceTask]
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Does the pieces whose numbers arrive."""
+        context = TaskContext.get()
+        attempt = context.taskAttemptId() if context else 0
+        reader = open_split_reader(self.storage, self.target)
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield _to_batch(self._do(number, attempt, reader))
+
+    def _do(self, number: int, attempt: int, reader: SplitReader) -> PieceResult:
+        task = self.tasks[number]
+        writer = self.writer.open_piece(task.piece.bucket.bucket, task.location, attempt)
+        watch = _Stopwatch()
+        try:
+            if isinstance(task.piece, SnapshotPiece):
+                rows = _copy_snapshot(self.table, task.piece, reader, writer, watch)
+            elif self.table.has_primary_key:
+                rows = _reduce_log(self.table, task.piece, reader, writer, watch)
+            else:
+                rows = _copy_log(self.table, task.piece, reader, writer, watch)
+            with watch("encode"):
+                files = tuple(writer.close())
+        except BaseException:
+            writer.abort()
+            raise
+        return PieceResult(number, rows, files, watch.seconds(), _peak_bytes())
+
+
+def _copy_snapshot(
+    table: TableInfo, piece: SnapshotPiece, reader: SplitReader, writer: PieceWriter, watch: _Stopwatch
+) -> int:
+    rows = 0
+    for batch in watch.each("read", reader.read_kv_snapshot(table, piece.snapshot, piece.from_key, piece.to_key)):
+        with watch("encode"):
+            stamp = pa.repeat(pa.scalar(_FROM_SNAPSHOT, pa.int64()), batch.num_rows)
+            writer.write(batch, stamp, stamp)
+        rows += batch.num_rows
+    return rows
+
+
+def _copy_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: PieceWriter, watch: _Stopwatch) -> int:
+    rows = 0
+    for batch in watch.each("read", reader.read_log(table, piece.bucket, piece.start_offset, piece.end_offset)):
+        count = batch.records.num_rows
+        with watch("encode"):
+            offsets = pa.arange(batch.base_offset, batch.base_offset + count)
+            timestamps = pa.repeat(pa.scalar(batch.commit_timestamp, pa.int64()), count)
+            writer.write(batch.records, offsets, timestamps)
+        rows += count
+    return rows
+
+
+def _reduce_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: PieceWriter, watch: _Stopwatch) -> int:
+    """The last change of each key: an equality delete for every key touched, and a row for those that live on.
+
+    Equality deletes do not touch rows of their own commit, so that a key may stand in a piece only once.
+    """
+    batches = list(watch.each("read", reader.read_log(table, piece.bucket, piece.start_offset, piece.end_offset)))
+    counts = [batch.records.num_rows for batch in batches]
+    if not sum(counts):
+        return 0
+    with watch("reduce"):
+        records = pa.Table.from_batches([batch.records for batch in batches])
+        kinds = np.concatenate([_change_types(batch) for batch in batches])
+        offsets = np.concatenate(
+            [
+                np.arange(batch.base_offset, batch.base_offset + count)
+                for batch, count in zip(batches, counts, strict=True)
+            ]
+        )
+        timestamps = np.repeat(np.array([batch.commit_timestamp for batch in batches], np.int64), counts)
+        key_names = table.descriptor.primary_key
+        last = last_per_key(records, key_names, kinds)
+        live = last[kinds[last] != ChangeType.DELETE]
+        keys = records.select(key_names).take(last) if piece.deletes else None
+        rows = records.take(live)
+    with watch("encode"):
+        if keys is not None:
+            writer.delete(_one_batch(keys))
+        writer.write(_one_batch(rows), pa.array(offsets[live]), pa.array(timestamps[live]))
+    return sum(counts)
+
+
+def _change_types(batch: LogBatch) -> ChangeTypes:
+    if batch.change_types is None:
+        raise FlussTieringError(
+            ErrorCode.CORRUPT_DATA,
+            f"the log batch at offset {batch.base_offset} of a primary-key table has no change types: "
+            "expected one for each record; restore the log, or re-create the table",
+        )
+    return batch.change_types
+
+
+def _one_batch(rows: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([column.combine_chunks() for column in rows.columns], schema=rows.schema)
+
+
+def _to_batch(result: PieceResult) -> pa.RecordBatch:
+    seconds = result.seconds
+    row = {
+        "piece": result.piece,
+        "rows": result.rows,
+        "read": seconds.read,
+        "decode": seconds.decode,
+        "reduce": seconds.reduce,
+        "encode": seconds.encode,
+        "peak_bytes": result.peak_bytes,
+        "files": [asdict(file) for file in result.files],
+    }
+    return pa.RecordBatch.from_pylist([row], schema=_RESULT)
+
+
+def result_from_row(row: Mapping[str, Any]) -> PieceResult:
+    """A row of `RESULT_SCHEMA` as it arrives at the driver."""
+    return PieceResult(
+        piece=row["piece"],
+        rows=row["rows"],
+        files=tuple(LakeFile(**{**file, "content": FileContent(file["content"])}) for file in row["files"]),
+        seconds=StageSeconds(row["read"], row["decode"], row["reduce"], row["encode"]),
+        peak_bytes=row["peak_bytes"],
+    )
+
+
+def _peak_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+class _Stopwatch:
+    """Adds up seconds by stage."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Counts the block's time as the stage's."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[stage] = self._seconds.get(stage, 0.0) + time.perf_counter() - start
+
+    def each(self, stage: str, items: Iterator[ItemT]) -> Iterator[ItemT]:
+        """The items, with the time that getting them takes counted as the stage's."""
+        while True:
+            with self(stage):
+                item = next(items, None)
+            if item is None:
+                return
+            yield item
+
+    def seconds(self) -> StageSeconds:
+        """What was counted."""
+        return StageSeconds(**self._seconds)

@@ -1,0 +1,110 @@
+"""One table's round, from a claim to the outcome: recover, plan, read and write, commit."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.lake.protocol import LakeCatalog, LakeTable
+from fluss_tiering.model.lake import LakeSnapshot
+from fluss_tiering.model.table import StorageDescription, TableInfo
+from fluss_tiering.model.tiering import TieringStats
+from fluss_tiering.spark.commit import commit_round, recover
+from fluss_tiering.spark.keeper import Guard
+from fluss_tiering.spark.lease import TableLease
+from fluss_tiering.spark.plan import PlanLimits, RoundPlan, plan_round
+from fluss_tiering.spark.progress import Progress
+from fluss_tiering.spark.read_write import PieceTask, StageJob
+from fluss_tiering.spark.result import PieceResult, RoundCost, RoundOutcome, StageSeconds, total_stats
+from fluss_tiering.spark.stage import run_stage
+
+
+@dataclass(frozen=True, slots=True)
+class RoundServices:
+    """What the rounds of an application share.
+
+    Attributes:
+        target: address of the server.
+        storage: what executors read from.
+    """
+
+    client: TieringClient
+    spark: SparkSession
+    catalog: LakeCatalog
+    storage: StorageDescription
+    target: str
+    limits: PlanLimits
+    progress: Progress
+
+
+def job_group(guard: Guard) -> str:
+    """The Spark job group of a round."""
+    return f"fluss-tiering-{guard.claim.table_id}-{guard.claim.tiering_epoch}"
+
+
+def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guard: Guard) -> RoundOutcome:
+    """Tiers what a table has now.
+
+    Raises:
+        FlussTieringError: why the round failed; nothing of it is in the lake unless the lake's commit was the last
+            step that worked, and then the next round registers that.
+    """
+    began = time.perf_counter()
+    services.progress.step(table.path, "planning")
+    # The base before everything else: whatever another driver commits after this makes our commit fail.
+    lake = services.catalog.open_table(table)
+    known = recover(services.client, lake, table, guard.claim)
+    plan = _plan(services, table, known, lease, guard)
+    planned = time.perf_counter()
+    if not plan.advances:
+        return RoundOutcome(TieringStats(), cost=RoundCost(plan=planned - began))
+    pieces = _read_and_write(services, table, lake, plan, guard)
+    written = time.perf_counter()
+    services.progress.step(table.path, "committing")
+    guard.check()
+    snapshot_id = commit_round(services.client, lake, plan, pieces, table=table, claim=guard.claim)
+    cost = RoundCost(
+        plan=planned - began,
+        stage=written - planned,
+        commit=time.perf_counter() - written,
+        workers=sum((piece.seconds for piece in pieces), StageSeconds()),
+        peak_worker_bytes=max((piece.peak_bytes for piece in pieces), default=0),
+    )
+    return RoundOutcome(total_stats(pieces, snapshot_id), plan.complete, cost)
+
+
+def _plan(
+    services: RoundServices, table: TableInfo, known: LakeSnapshot | None, lease: TableLease, guard: Guard
+) -> RoundPlan:
+    tiered = {} if known is None else known.log_end_offsets
+    buckets = services.client.list_buckets([table.path])[table.path]
+    never_tiered = [info for info in buckets if tiered.get(info.bucket, -1) < 0]
+    snapshots = lease.snapshots(guard.claim, never_tiered) if table.has_primary_key and never_tiered else {}
+    return plan_round(
+        has_primary_key=table.has_primary_key,
+        tiered=tiered,
+        buckets=buckets,
+        snapshots=snapshots,
+        limits=services.limits,
+    )
+
+
+def _read_and_write(
+    services: RoundServices, table: TableInfo, lake: LakeTable, plan: RoundPlan, guard: Guard
+) -> list[PieceResult]:
+    if not plan.pieces:
+        return []
+    # Unique to this attempt: files of another one are never overwritten, whoever still writes them.
+    attempt = uuid.uuid4()
+    tasks = tuple(
+        PieceTask(piece, lake.piece_location(piece.bucket.bucket, f"{number:05d}-{attempt}"))
+        for number, piece in enumerate(plan.pieces)
+    )
+    job = StageJob(table, services.storage, services.target, lake.file_writer(), tasks)
+    guard.check()
+    services.progress.stage(table.path, job_group(guard), len(tasks))
+    return run_stage(services.spark, job, job_group(guard), guard)

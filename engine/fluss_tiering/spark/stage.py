@@ -1,0 +1,68 @@
+"""Runs the one Spark stage of a round: a task for each piece, one result row back from each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.spark.keeper import Guard
+from fluss_tiering.spark.read_write import RESULT_SCHEMA, StageJob, result_from_row
+from fluss_tiering.spark.result import PieceResult
+
+_POOL_PROPERTY: Final = "spark.scheduler.pool"
+_OWN_ERROR: Final = re.compile(r"^(?:\w+\.)*FlussTieringError: (.+)$", re.MULTILINE)
+_PYTHON_ERROR: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", re.MULTILINE)
+
+
+def run_stage(spark: SparkSession, job: StageJob, group: str, guard: Guard) -> list[PieceResult]:
+    """What the winning attempts of all tasks wrote, in the order of the pieces.
+
+    Args:
+        spark: the session.
+        job: what the tasks do.
+        group: job group, by which the stage is watched and cancelled.
+        guard: of the round; one that is lost cancels the stage.
+
+    Raises:
+        FlussTieringError: why the round was lost, or why a task failed for good.
+    """
+    context = spark.sparkContext
+    context.setJobGroup(group, f"tier {job.table.path}")
+    # A pool for each table: under the FAIR mode they share the cores.
+    context.setLocalProperty(_POOL_PROPERTY, f"table-{job.table.table_id}")
+
+    def work(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return job(numbers)
+
+    pieces = len(job.tasks)
+    try:
+        rows = spark.range(0, pieces, 1, pieces).mapInArrow(work, RESULT_SCHEMA).toArrow().to_pylist()
+    except (Py4JError, PySparkException) as error:
+        guard.check()
+        raise FlussTieringError(ErrorCode.UNKNOWN, f"a Spark task failed: {_cause(error)}") from None
+    results = sorted((result_from_row(row) for row in rows), key=lambda result: result.piece)
+    if [result.piece for result in results] != list(range(pieces)):
+        raise FlussTieringError(
+            ErrorCode.UNKNOWN,
+            f"Spark returned the results of pieces {[result.piece for result in results]}, expected {pieces} of them",
+        )
+    return results
+
+
+def _cause(error: Py4JError | PySparkException) -> str:
+    """The innermost reason: a worker's own error, else its Python error, else the JVM's class and message."""
+    text = str(error)
+    if own := _OWN_ERROR.findall(text):
+        return str(own[-1])
+    if raised := _PYTHON_ERROR.findall(text):
+        return str(raised[-1])
+    if isinstance(error, Py4JJavaError):
+        return text.splitlines()[0]
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,179 @@
+"""One table in an application: claimed, tiered, its outcome recorded, its part of the lease released."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Final
+
+from py4j.protocol import Py4JError
+from tenacity import (
+    Retrying,
+    retry_if_exception,
+    stop_after_delay,
+    stop_any,
+    stop_when_event_set,
+    wait_random_exponential,
+)
+from tenacity.nap import sleep_using_event
+
+from fluss_tiering.lake.iceberg.java import java_error_text
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableBucket, TableInfo
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
+from fluss_tiering.spark.keeper import Guard, Keeper
+from fluss_tiering.spark.lease import Lease, Releaser, TableLease
+from fluss_tiering.spark.result import RoundOutcome, TableResult
+from fluss_tiering.spark.round import RoundServices, job_group, run_round
+
+_CANCELLED: Final = "cancelled: the application was told to stop before the round ended"
+
+_LOG = logging.getLogger(__name__)
+
+
+def cancelled_error() -> FlussTieringError:
+    """Why a round ends whose application is stopped."""
+    return FlussTieringError(ErrorCode.UNAVAILABLE, _CANCELLED)
+
+
+class TableRun:
+    """Tiers tables one by one; safe for several threads, one table each.
+
+    Args:
+        driver: the application's name, for people.
+        stopped: set when no further round may begin.
+    """
+
+    def __init__(
+        self,
+        services: RoundServices,
+        lease: Lease,
+        *,
+        keeper: Keeper,
+        releaser: Releaser,
+        claim_timeout_s: float,
+        driver: str,
+        stopped: threading.Event,
+    ) -> None:
+        self._services = services
+        self._lease = lease
+        self._keeper = keeper
+        self._releaser = releaser
+        self._claim_timeout_s = claim_timeout_s
+        self._driver = driver
+        self._stopped = stopped
+
+    def tier(self, table: TableInfo, pinned: set[TableBucket]) -> TableResult:
+        """The table's outcome; whatever goes wrong is part of it and touches no other table.
+
+        Args:
+            table: not tiered by another thread of this application.
+            pinned: the table's buckets in the application's lease.
+        """
+        began = time.perf_counter()
+        lease = TableLease(self._services.client, self._keeper, self._lease, table)
+        lease.hold(pinned)
+        try:
+            self._services.progress.step(table.path, "claiming")
+            claim = self._claim(table)
+        except FlussTieringError as error:
+            result = TableResult(table.path, TieringState.FAILED, time.perf_counter() - began, error=error.message)
+        else:
+            result = self._round(table, claim, lease, began)
+        # The outcome first, then the buckets: a Spark task's retry reads the same snapshot up to the round's end (L13).
+        lease.release(self._releaser)
+        self._services.progress.done(result)
+        return result
+
+    def _claim(self, table: TableInfo) -> Claim:
+        retrying = Retrying(
+            retry=retry_if_exception(_is_being_tiered),
+            wait=wait_random_exponential(multiplier=0.2, max=5),
+            stop=stop_any(stop_after_delay(self._claim_timeout_s), stop_when_event_set(self._stopped)),
+            sleep=sleep_using_event(self._stopped),
+            reraise=True,
+        )
+        try:
+            return retrying(self._claim_once, table)
+        except FlussTieringError as error:
+            if not _is_being_tiered(error) or self._stopped.is_set():
+                raise
+            raise FlussTieringError(
+                error.code,
+                f"{error.message}; waited {self._claim_timeout_s:g} s for that round to end: try again when it has",
+            ) from None
+
+    def _claim_once(self, table: TableInfo) -> Claim:
+        if self._stopped.is_set():
+            raise cancelled_error()
+        (claim,) = self._services.client.claim_tables(
+            [table.path], self._lease.lease_id, self._lease.attempt_token, self._driver
+        )
+        if isinstance(claim, FlussTieringError):
+            raise claim
+        return claim
+
+    def _round(self, table: TableInfo, claim: Claim, lease: TableLease, began: float) -> TableResult:
+        guard = Guard(claim, lambda: self._services.spark.sparkContext.cancelJobGroup(job_group(guard)))
+        self._keeper.watch(guard)
+        try:
+            if self._stopped.is_set():
+                raise cancelled_error()
+            outcome = run_round(self._services, table, lease, guard)
+            self._finish(claim, outcome)
+        except Exception as failure:  # noqa: BLE001 - no failure may leave its table without an outcome
+            error = _text(failure)
+            return TableResult(
+                table.path,
+                TieringState.FAILED,
+                time.perf_counter() - began,
+                epoch=claim.tiering_epoch,
+                error=error,
+                recorded=self._fail(claim, error),
+            )
+        finally:
+            self._keeper.unwatch(guard)
+        return TableResult(
+            table.path,
+            TieringState.TIERED,
+            time.perf_counter() - began,
+            epoch=claim.tiering_epoch,
+            stats=outcome.stats,
+            recorded=True,
+            complete=outcome.complete,
+            cost=outcome.cost,
+        )
+
+    def _finish(self, claim: Claim, outcome: RoundOutcome) -> None:
+        entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, stats=outcome.stats)
+        rest = () if outcome.complete else (claim.table_id,)
+        answer = self._services.client.heartbeat(finished=[entry], force_finished=rest)
+        if refusal := answer.finished_errors.get(claim.table_id):
+            raise refusal
+
+    def _fail(self, claim: Claim, error: str) -> bool:
+        """Records the failure; True when the server knows an outcome of this round, be it another one."""
+        entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, error_message=error)
+        try:
+            answer = self._services.client.heartbeat(failed=[entry])
+        except FlussTieringError as unreachable:
+            _LOG.warning("the failure of %s could not be recorded: %s", claim.path, unreachable)
+            return False
+        if refusal := answer.failed_errors.get(claim.table_id):
+            _LOG.warning("the failure of %s was refused: %s", claim.path, refusal)
+        return True
+
+
+def _is_being_tiered(error: BaseException) -> bool:
+    return isinstance(error, FlussTieringError) and error.code is ErrorCode.TABLE_BEING_TIERED
+
+
+def _text(failure: Exception) -> str:
+    """What failed in one line; a surprise is also logged with its traceback."""
+    if isinstance(failure, FlussTieringError):
+        return failure.message
+    if isinstance(failure, Py4JError):
+        return java_error_text(failure)
+    _LOG.error("a round failed unexpectedly", exc_info=failure)
+    return f"{type(failure).__name__}: {failure}"
