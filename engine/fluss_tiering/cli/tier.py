@@ -1,0 +1,134 @@
+"""`fluss-tiering tier`: one round of each table, in a Spark session of its own."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fluss_tiering.cli import options, output
+from fluss_tiering.cli.output import Heading
+from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark import submit
+
+if TYPE_CHECKING:
+    from fluss_tiering.spark.result import TableResult
+
+
+def tier(
+    tables: Annotated[
+        list[TablePath] | None,
+        typer.Argument(parser=TablePath.parse, metavar="[DATABASE.TABLE]...", help="The tables.", show_default=False),
+    ] = None,
+    pending: Annotated[bool, typer.Option("--pending", help="Every table that is pending.")] = False,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*,4]",
+    max_round_bytes: Annotated[
+        int | None, typer.Option(min=1, help="Log bytes of a table in one round; the rest is due at once.")
+    ] = None,
+    claim_timeout: Annotated[
+        float | None, typer.Option(min=0, help="Seconds to wait for a table that another round holds.")
+    ] = None,
+    print_submit: Annotated[
+        bool, typer.Option("--print-submit", help="Print the spark-submit command that does the same, and do nothing.")
+    ] = False,
+    server: options.Server = DEFAULT_TARGET,
+    json: options.Json = False,
+) -> None:
+    """Tier tables into the lake now, each in a round of its own."""
+    paths = _chosen(tables or [], pending, server)
+    if not paths:
+        output.console.print("No table is pending.")
+        return
+    if print_submit:
+        output.console.print(_submit_command(paths, server, master, max_round_bytes, claim_timeout), soft_wrap=True)
+        return
+    from fluss_tiering.spark import application  # noqa: PLC0415 - Spark and pyarrow, for this command only
+    from fluss_tiering.spark.options import DEFAULT_CLAIM_TIMEOUT_S, TierOptions  # noqa: PLC0415
+
+    results = application.run(
+        TierOptions(
+            server=server,
+            tables=tuple(paths),
+            master=master,
+            max_round_bytes=max_round_bytes,
+            claim_timeout_s=DEFAULT_CLAIM_TIMEOUT_S if claim_timeout is None else claim_timeout,
+        )
+    )
+    if json:
+        output.print_json(_as_json(each) for each in results)
+    else:
+        _print(results)
+    raise typer.Exit(application.exit_code(results, outcome_in_status=False))
+
+
+def _chosen(tables: list[TablePath], pending: bool, server: str) -> list[TablePath]:
+    if bool(tables) == pending:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, "name the tables to tier, or give --pending for all that are due"
+        )
+    if tables:
+        return list(dict.fromkeys(tables))
+    with TieringClient(server) as client:
+        return [each.path for each in client.list_tiering_statuses() if each.state is TieringState.PENDING]
+
+
+def _submit_command(
+    paths: list[TablePath], server: str, master: str, max_round_bytes: int | None, claim_timeout: float | None
+) -> str:
+    arguments = submit.application_arguments(
+        server=server, tables=paths, max_round_bytes=max_round_bytes, claim_timeout_s=claim_timeout
+    )
+    conf = [text for key, value in submit.spark_conf().items() for text in ("--conf", f"{key}={value}")]
+    return shlex.join(["spark-submit", "--master", master, *conf, str(submit.APPLICATION), *arguments])
+
+
+def _print(results: list[TableResult]) -> None:
+    output.print_table(
+        None,
+        [
+            Heading("Table"),
+            Heading("Outcome"),
+            Heading("Epoch", numeric=True),
+            Heading("Rows", numeric=True),
+            Heading("Bytes", numeric=True),
+            Heading("Files", numeric=True),
+            Heading("Lake snapshot", numeric=True),
+            Heading("Seconds", numeric=True),
+            Heading("Error", folded=True),
+        ],
+        (
+            [
+                str(each.path),
+                output.status_cell(each.state),
+                output.count_cell(each.epoch),
+                output.count_cell(each.stats.rows),
+                output.bytes_cell(each.stats.bytes),
+                output.count_cell(each.stats.files),
+                output.text_cell(str(each.stats.lake_snapshot_id) if each.stats.lake_snapshot_id else None),
+                f"{each.seconds:.1f}",
+                output.text_cell(each.error),
+            ]
+            for each in results
+        ),
+        empty="No table was tiered.",
+    )
+
+
+def _as_json(result: TableResult) -> dict[str, object]:
+    return {
+        "database_name": result.path.database,
+        "table_name": result.path.table,
+        "status": result.state.value,
+        "tiering_epoch": result.epoch,
+        "rows": result.stats.rows,
+        "bytes": result.stats.bytes,
+        "files": result.stats.files,
+        "lake_snapshot_id": result.stats.lake_snapshot_id,
+        "complete": result.complete,
+        "seconds": round(result.seconds, 3),
+        "error": result.error,
+    }
