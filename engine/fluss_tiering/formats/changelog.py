@@ -16,11 +16,11 @@ def last_per_key(
 ) -> npt.NDArray[np.int64]:
     """Where the last change of each key is.
 
-    What a row looked like before an update (UPDATE_BEFORE) is no change of its own. Keys are equal when their bytes are.
+    What a row looked like before an update (UPDATE_BEFORE) is no change of its own.
 
     Args:
         records: changes of one bucket in log order.
-        key_names: of the primary key's columns.
+        key_names: of the primary key's columns; keys are equal when their bytes are.
         change_types: one `ChangeType` for each record.
 
     Returns:

@@ -32,8 +32,8 @@ INT64_OUT: Final = types.Array(types.int64, 1, "C")
 def compiled(signature: types.Signature) -> Callable[[Function], Function]:
     """Compiles a function for this signature, without Python's lock while it runs.
 
-    The code is cached beside the source, else in the user's cache folder (also for a zipped install), else in
-    `NUMBA_CACHE_DIR`'s place when that is set; where none can be written it is compiled in each process.
+    The code is cached in `NUMBA_CACHE_DIR` where that is set, else beside the source, else (as for a zipped install) in
+    the user's cache folder. Where none of these can be written to, each process compiles for itself.
     """
 
     def compile_function(function: Function) -> Function:

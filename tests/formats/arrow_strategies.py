@@ -1,0 +1,92 @@
+"""Hypothesis strategies for tables of any supported columns: extreme and ordinary values, as slices of arrays."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from fluss_tiering.formats.schema import arrow_schema, arrow_type
+from fluss_tiering.model.table import Column, DataType, DataTypeRoot
+from hypothesis import strategies as st
+
+MAX_MICROSECONDS = 2**63 - 1
+
+
+def _integers(low: int, high: int) -> st.SearchStrategy[int]:
+    edges = sorted({low, low + 1, -129, -128, -1, 0, 1, 127, 128, 16383, 16384, high - 1, high})
+    return st.sampled_from([edge for edge in edges if low <= edge <= high]) | st.integers(low, high)
+
+
+def values_of(data_type: DataType) -> st.SearchStrategy[Any]:
+    """Values as Arrow's constructors take them: dates as days, timestamps as counts in their unit."""
+    match data_type.root:
+        case DataTypeRoot.BOOLEAN:
+            return st.booleans()
+        case DataTypeRoot.INT | DataTypeRoot.DATE:
+            return _integers(-(2**31), 2**31 - 1)
+        case DataTypeRoot.BIGINT:
+            return _integers(-(2**63), 2**63 - 1)
+        case DataTypeRoot.DOUBLE:
+            return st.sampled_from([0.0, -0.0, float("nan"), float("inf"), 5e-324]) | st.floats()
+        case DataTypeRoot.STRING:
+            return st.sampled_from(["", "\0", "ä€😀", "x" * 127, "x" * 128]) | st.text(max_size=20)
+        case DataTypeRoot.DECIMAL:
+            most = 10**data_type.precision - 1
+            return _integers(-most, most).map(lambda unscaled: Decimal(f"{unscaled}e-{data_type.scale}"))
+        case _:
+            coarser = {"s": 10**6, "ms": 10**3}.get(arrow_type(data_type).unit)
+            most = MAX_MICROSECONDS // coarser if coarser else MAX_MICROSECONDS
+            return _integers(-most, most)
+
+
+@st.composite
+def data_types(draw: st.DrawFn, *, nullable: bool | None = None) -> DataType:
+    root = draw(st.sampled_from(list(DataTypeRoot)))
+    may_be_null = draw(st.booleans()) if nullable is None else nullable
+    if root is DataTypeRoot.DECIMAL:
+        precision = draw(st.sampled_from([1, 9, 18, 19, 38]))
+        return DataType(root, may_be_null, precision, draw(st.integers(0, precision)))
+    if root in {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}:
+        return DataType(root, may_be_null, draw(st.integers(0, 9)))
+    return DataType(root, may_be_null)
+
+
+def columns(max_size: int = 18, *, nullable: bool | None = None) -> st.SearchStrategy[tuple[Column, ...]]:
+    """Enough columns at most for three bytes of null bits."""
+    return st.lists(data_types(nullable=nullable), min_size=1, max_size=max_size).map(
+        lambda types: tuple(Column(f"c{index}", data_type) for index, data_type in enumerate(types))
+    )
+
+
+@st.composite
+def record_batches(draw: st.DrawFn, of: Sequence[Column], max_rows: int = 8) -> pa.RecordBatch:
+    """Rows of a table with these columns; a slice, so that arrays start anywhere in their buffers."""
+    count = draw(st.integers(0, max_rows))
+    arrays = []
+    for column in of:
+        values = values_of(column.data_type)
+        if column.data_type.nullable:
+            values = st.none() | values
+        drawn = draw(st.lists(values, min_size=count, max_size=count))
+        arrays.append(pa.array(drawn, arrow_type(column.data_type)))
+    batch = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(of))
+    start = draw(st.integers(0, count))
+    return batch.slice(start, draw(st.integers(0, count - start)))
+
+
+def same(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
+    """Whether two batches hold the same rows, bit by bit: NaN is NaN, and -0.0 is not 0.0."""
+    if left.schema != right.schema or left.num_rows != right.num_rows:
+        return False
+    return all(_same_values(a, b) for a, b in zip(left.columns, right.columns, strict=True))
+
+
+def _same_values(left: pa.Array, right: pa.Array) -> bool:
+    if not pa.types.is_float64(left.type):
+        return bool(left.equals(right))
+    bits = [pa.array(array.to_numpy(zero_copy_only=False).view(np.int64)) for array in (left, right)]
+    return bool(
+        left.is_valid().equals(right.is_valid())
+        and bits[0].filter(left.is_valid()).equals(bits[1].filter(right.is_valid()))
+    )
