@@ -1,0 +1,70 @@
+"""`make bench`: prints what tiering costs beside what encoding the same rows alone costs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.tiering import CORES, Measured, Sizes, TieringBenchmark
+
+console = Console()
+
+
+def main(
+    scale: Annotated[
+        float, typer.Option(min=0.001, max=10, help="Of the number of rows; 1 is the real benchmark.")
+    ] = 1.0,
+) -> None:
+    """Measure rounds of a log table, a first snapshot, changes, few rows and none."""
+    full = Sizes()
+    sizes = Sizes(*(max(1, int(getattr(full, name) * scale)) for name in Sizes.__slots__))
+    bare, measured = TieringBenchmark(sizes).run()
+    _print_rounds(bare, measured)
+    _print_stages(measured)
+
+
+def _print_rounds(bare: float, measured: list[Measured]) -> None:
+    table = Table(title=f"Rounds on {CORES} cores, Spark already up", title_justify="left", header_style="bold")
+    table.add_column("work")
+    headings = ("rows", "seconds", "rows/s", "of bare encode", "files", "MB written", "peak worker MB", "load rows/s")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    table.add_row(f"bare encode, {CORES} processes", "", "", f"{bare:,.0f}", "1.00", "", "", "", "")
+    for each in measured:
+        stats, seconds = each.result.stats, each.result.seconds
+        table.add_row(
+            each.work,
+            f"{stats.rows:,}",
+            f"{seconds:.2f}",
+            f"{stats.rows / seconds:,.0f}",
+            f"{stats.rows / seconds / bare:.2f}",
+            f"{stats.files}",
+            f"{stats.bytes / 1e6:,.1f}",
+            f"{each.result.cost.peak_worker_bytes / 1e6:,.0f}",
+            f"{stats.rows / each.load_seconds:,.0f}" if each.load_seconds else "",
+        )
+    console.print(table)
+
+
+def _print_stages(measured: list[Measured]) -> None:
+    table = Table(
+        title="What the stages cost, in seconds (workers': summed over tasks)",
+        title_justify="left",
+        header_style="bold",
+    )
+    table.add_column("work")
+    names = ("plan", "read and write", "commit", "worker: read", "worker: decode", "worker: reduce", "worker: encode")
+    for heading in names:
+        table.add_column(heading, justify="right")
+    for each in measured:
+        cost, workers = each.result.cost, each.result.cost.workers
+        seconds = (cost.plan, cost.stage, cost.commit, workers.read, workers.decode, workers.reduce, workers.encode)
+        table.add_row(each.work, *(f"{value:.2f}" for value in seconds))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,151 @@
+"""Rounds on the embedded storage, Spark already up: what each takes, and what its stages cost."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import TablePath, WriteKind
+from fluss_tiering.spark import application
+from fluss_tiering.spark.options import TierOptions
+from fluss_tiering.spark.progress import LogProgress
+from fluss_tiering.spark.result import TableResult
+from fluss_tiering.spark.submit import spark_conf
+from pyspark.sql import SparkSession
+
+from benchmarks import rows
+from benchmarks.encode import bare_encode_seconds
+from examples.flights.environment import use_local_jars
+from examples.flights.processes import Processes
+
+CORES: Final = 2
+_PORT: Final = 9163
+_READY_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many rows each benchmark writes."""
+
+    log: int = 5_000_000
+    new: int = 1_000
+    keyed: int = 2_000_000
+    upserted: int = 300_000
+    deleted: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One round. `load_seconds` is what writing its rows to the server took before."""
+
+    work: str
+    result: TableResult
+    load_seconds: float
+
+
+class TieringBenchmark:
+    """Runs the rounds in one session against one server."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._target = f"127.0.0.1:{_PORT}"
+
+    def run(self) -> tuple[float, list[Measured]]:
+        """The bare encode's rows/s, and the rounds."""
+        use_local_jars()
+        with tempfile.TemporaryDirectory(prefix="fluss-tiering-bench-") as folder:
+            bare = self._sizes.log / bare_encode_seconds(self._sizes.log, CORES, Path(folder))
+            with self._server(Path(folder)) as client, _session() as spark:
+                self._warm_up(client, spark)
+                return bare, [*self._log_table(client, spark), *self._keyed_table(client, spark)]
+
+    def _warm_up(self, client: TieringClient, spark: SparkSession) -> None:
+        path = TablePath("bench", "warm_up")
+        client.create_table(path, rows.descriptor(primary_key=True))
+        for start in range(2):
+            _write(client, path, WriteKind.UPSERT, rows.batches(start * 5_000, 10_000))
+            self._tier(spark, path)
+
+    def _log_table(self, client: TieringClient, spark: SparkSession) -> Iterator[Measured]:
+        path = TablePath("bench", "log_table")
+        client.create_table(path, rows.descriptor(primary_key=False))
+        seconds = _write(client, path, WriteKind.APPEND, rows.batches(0, self._sizes.log))
+        yield Measured("log table", self._tier(spark, path), seconds)
+        yield Measured("empty round", self._tier(spark, path), 0.0)
+        seconds = _write(client, path, WriteKind.APPEND, rows.batches(self._sizes.log, self._sizes.new))
+        yield Measured(f"{self._sizes.new:,} new rows", self._tier(spark, path), seconds)
+
+    def _keyed_table(self, client: TieringClient, spark: SparkSession) -> Iterator[Measured]:
+        path = TablePath("bench", "keyed_table")
+        client.create_table(path, rows.descriptor(primary_key=True))
+        seconds = _write(client, path, WriteKind.UPSERT, rows.batches(0, self._sizes.keyed))
+        client.take_kv_snapshots([path])
+        yield Measured("first snapshot", self._tier(spark, path), seconds)
+        random = np.random.default_rng(1)
+        touched = random.choice(self._sizes.keyed, self._sizes.upserted + self._sizes.deleted, replace=False)
+        upserted, deleted = np.split(touched, [self._sizes.upserted])
+        seconds = _write(client, path, WriteKind.UPSERT, _batches_of(upserted))
+        seconds += _write(client, path, WriteKind.DELETE, _batches_of(deleted))
+        yield Measured("round of changes", self._tier(spark, path), seconds)
+
+    def _tier(self, spark: SparkSession, path: TablePath) -> TableResult:
+        options = TierOptions(server=self._target, tables=(path,))
+        (result,) = application.run(options, spark, LogProgress())
+        if result.failed:
+            raise SystemExit(f"error: {path} was not tiered: {result.error}")
+        return result
+
+    @contextmanager
+    def _server(self, folder: Path) -> Iterator[TieringClient]:
+        processes = Processes(folder / "run")
+        command = [str(Path(sys.executable).with_name("fluss-tiering")), "serve", "--port", str(_PORT)]
+        started = processes.start("server", [*command, "--data-dir", str(folder / "data")], {})
+        try:
+            processes.wait_until(started, self._answers, _READY_SECONDS)
+            with TieringClient(self._target) as client:
+                yield client
+        finally:
+            processes.stop()
+
+    def _answers(self) -> bool:
+        try:
+            with TieringClient(self._target, timeout=2) as client:
+                client.describe_storage()
+        except FlussTieringError:
+            return False
+        return True
+
+
+def _batches_of(ids: np.ndarray) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(ids), rows.BATCH_ROWS):
+        yield rows.batch_of(ids[start : start + rows.BATCH_ROWS], seed=2)
+
+
+def _write(client: TieringClient, path: TablePath, kind: WriteKind, batches: Iterator[pa.RecordBatch]) -> float:
+    started = time.perf_counter()
+    for _ in client.write_rows(path, kind, batches):
+        pass
+    return time.perf_counter() - started
+
+
+@contextmanager
+def _session() -> Iterator[SparkSession]:
+    builder: Any = SparkSession.builder.master(f"local[{CORES},4]").appName("benchmark")
+    for key, value in {**spark_conf(), "spark.ui.enabled": "false"}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
