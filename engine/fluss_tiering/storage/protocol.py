@@ -85,7 +85,7 @@ class TableStorage(Protocol):
         ...
 
     def fetch_log(self, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[bytes]:
-        """The log batches that hold [start_offset, end_offset), whole and as stored, in chunks of about a MiB.
+        """The log batches that hold [start_offset, end_offset), whole and as stored, cut anywhere into chunks of a MiB.
 
         For readers that cannot open the files. Raises TABLE_NOT_EXIST, LOG_OFFSET_OUT_OF_RANGE, CORRUPT_DATA.
         """

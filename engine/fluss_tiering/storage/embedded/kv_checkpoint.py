@@ -80,13 +80,15 @@ def _entries(db: Rdict, options: ReadOptions, from_key: bytes | None, chunk_byte
     items = db.items(from_key=from_key, read_opt=options)
     last_key = from_key
     pending: list[pa.RecordBatch] = []
+    pending_bytes = 0
     while entries := list(islice(items, _ENTRIES_AT_ONCE)):
         last_key = entries[-1][0]
         arrays = [pa.array(list(map(itemgetter(column), entries)), pa.binary()) for column in (0, 1)]
         pending.append(pa.RecordBatch.from_arrays(arrays, schema=ENTRY_SCHEMA))
-        if sum(batch.nbytes for batch in pending) >= chunk_bytes:
+        pending_bytes += pending[-1].nbytes
+        if pending_bytes >= chunk_bytes:
             yield pa.concat_batches(pending)
-            pending = []
+            pending, pending_bytes = [], 0
     _check_reached_end(db, options, last_key)
     if pending:
         yield pa.concat_batches(pending)

@@ -151,7 +151,7 @@ class EmbeddedStorage:
         return EmbeddedSplitReader(self._data_dir.root)
 
     def fetch_log(self, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[bytes]:
-        """The log batches that hold [start_offset, end_offset), whole and as stored, in chunks of about a MiB.
+        """The log batches that hold [start_offset, end_offset), whole and as stored, cut anywhere into chunks of a MiB.
 
         Raises TABLE_NOT_EXIST, INVALID_REQUEST, LOG_OFFSET_OUT_OF_RANGE, CORRUPT_DATA.
         """

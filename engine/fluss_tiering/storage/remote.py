@@ -1,0 +1,108 @@
+"""Reads splits through the tiering server, for readers that cannot open the storage's files themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import pyarrow as pa
+
+from fluss_tiering.formats.compacted_row import decode_values
+from fluss_tiering.formats.log_batch import LogBatch, decode_log_batch, read_header
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
+
+
+class SplitStreams(Protocol):
+    """What of a `TieringClient` is used here."""
+
+    def fetch_log(self, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[bytes]:
+        """The log batches that hold [start_offset, end_offset), whole, cut into chunks anywhere."""
+        ...
+
+    def fetch_kv_snapshot(
+        self, bucket: TableBucket, snapshot_id: int, from_key: bytes | None, to_key: bytes | None
+    ) -> Iterator[bytes]:
+        """The entries of the key range [from_key, to_key) as Arrow IPC streams (columns key, value: binary)."""
+        ...
+
+
+class RemoteSplitReader:
+    """A `SplitReader` over the server's streams."""
+
+    def __init__(self, streams: SplitStreams) -> None:
+        self._streams = streams
+
+    def read_log(self, table: TableInfo, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[LogBatch]:
+        """The rows of [start_offset, end_offset) in log order, cut to that range.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST, LOG_OFFSET_OUT_OF_RANGE, UNAVAILABLE, CORRUPT_DATA.
+        """
+        if start_offset == end_offset:
+            return
+        schema = arrow_schema(table.descriptor.columns)
+        expected = start_offset
+        for raw in _whole_batches(bucket, self._streams.fetch_log(bucket, start_offset, end_offset)):
+            with _naming_bucket(bucket):
+                batch = decode_log_batch(memoryview(raw), 0, schema)
+            rows = batch.slice(expected, end_offset)
+            if rows.base_offset != expected:
+                raise _damaged(bucket, f"holds offset {rows.base_offset}, expected {expected}")
+            expected += rows.records.num_rows
+            yield rows
+        if expected != end_offset:
+            raise _damaged(bucket, f"ended before offset {expected}, expected {end_offset}")
+
+    def read_kv_snapshot(
+        self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the key range [from_key, to_key) in the table's Arrow schema.
+
+        Raises:
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST, UNAVAILABLE, CORRUPT_DATA.
+        """
+        bucket = snapshot.bucket
+        for message in self._streams.fetch_kv_snapshot(bucket, snapshot.snapshot_id, from_key, to_key):
+            with pa.ipc.open_stream(message) as entries:
+                for batch in entries:
+                    with _naming_bucket(bucket):
+                        rows = decode_values(batch.column("value"), table.descriptor.columns, table.schema_id)
+                    yield rows
+
+
+def _whole_batches(bucket: TableBucket, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    pending = bytearray()
+    for chunk in chunks:
+        pending += chunk
+        while (size := _first_batch_size(bucket, pending)) is not None:
+            yield bytes(pending[:size])
+            del pending[:size]
+    if pending:
+        raise _damaged(bucket, "ended within a log batch")
+
+
+def _first_batch_size(bucket: TableBucket, pending: bytearray) -> int | None:
+    with memoryview(pending) as view, _naming_bucket(bucket):
+        header = read_header(view, 0)
+        return None if header is None else header.size
+
+
+@contextmanager
+def _naming_bucket(bucket: TableBucket) -> Iterator[None]:
+    try:
+        yield
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.CORRUPT_DATA:
+            raise
+        raise _damaged(bucket, f"cannot be read: {error.message}") from error
+
+
+def _damaged(bucket: TableBucket, what: str) -> FlussTieringError:
+    return FlussTieringError(
+        ErrorCode.CORRUPT_DATA,
+        f"what the tiering server sent of {bucket} {what}; let the task be tried again, and look into the server's log "
+        "if that does not help",
+    )
