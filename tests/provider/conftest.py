@@ -2,8 +2,99 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from provider_support import Driver, Server
 
 # Airflow reads its home when it is first imported.
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-home-")
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
+
+from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = Server(tmp_path_factory.mktemp("server"))
+    running.start()
+    os.environ["AIRFLOW_CONN_FLUSS_DEFAULT"] = f"fluss://127.0.0.1:{running.port}"
+    yield running
+    del os.environ["AIRFLOW_CONN_FLUSS_DEFAULT"]
+    running.stop()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[TieringClient]:
+    with TieringClient(f"127.0.0.1:{server.port}") as connected:
+        yield connected
+
+
+@pytest.fixture
+def new_table(client: TieringClient) -> Callable[..., str]:
+    """Creates a table that is tiered, with a primary key and three rows or a log table, and returns its path."""
+
+    def create(*, primary_key: bool = True) -> str:
+        path = TablePath("db", f"t{next(_NUMBERS)}")
+        columns = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
+        client.create_table(
+            path,
+            TableDescriptor(
+                columns,
+                primary_key=("id",) if primary_key else (),
+                bucket_keys=("id",) if primary_key else (),
+                num_buckets=2,
+                properties={"table.datalake.enabled": "true"},
+            ),
+        )
+        schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+        rows = pa.table({"id": [1, 2, 3], "name": ["a", "b", None]}, schema=schema)
+        list(client.write_rows(path, WriteKind.UPSERT if primary_key else WriteKind.APPEND, [rows]))
+        return str(path)
+
+    return create
+
+
+@pytest.fixture
+def driver(client: TieringClient) -> Driver:
+    return Driver(client)
+
+
+@pytest.fixture
+def context(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
+    """Makes the part of a task's context that operators read; the run is the test's own."""
+
+    def make(task_id: str = "acquire", *, try_number: int = 1, max_tries: int = 0) -> dict[str, Any]:
+        ti = SimpleNamespace(
+            dag_id="dag",
+            run_id=request.node.nodeid,
+            task_id=task_id,
+            map_index=-1,
+            try_number=try_number,
+            max_tries=max_tries,
+        )
+        return {"ti": ti, "run_id": ti.run_id}
+
+    return make
+
+
+@pytest.fixture
+def acquire(context: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Runs an acquire task on tables and returns its XCom; again for its next try."""
+
+    def run(*tables: str, **arguments: Any) -> dict[str, Any]:
+        return FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=list(tables), **arguments).execute(
+            context("acquire")
+        )
+
+    return run

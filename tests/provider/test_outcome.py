@@ -69,8 +69,8 @@ def test_waiting_says_what_for():
 
 def test_a_submit_that_ended_is_named_with_what_it_left():
     ended = judge(LeaseOutcome((TIERED_A,), None, 7), TABLES, 7, "upstream_failed")
-    assert "upstream_failed" in ended.message
-    assert "unclaimed: db.b" in ended.message
+    assert "(upstream_failed)" in ended.message
+    assert "never claimed: db.b" in ended.message
 
 
 def test_success_tells_what_each_round_wrote():

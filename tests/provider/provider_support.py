@@ -1,0 +1,82 @@
+"""A tiering server as a program, and what an application does to it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
+
+
+class Server:
+    """A tiering server as a process; can be stopped and started again on the same port and data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with (self._folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(str(Path(sys.executable).with_name("fluss-tiering")), "serve"),
+                    *("--data-dir", str(self._folder / "data"), "--port", str(self.port)),
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + 60
+        with TieringClient(f"127.0.0.1:{self.port}", timeout=5) as client:
+            while True:
+                try:
+                    client.describe_storage()
+                except FlussTieringError:
+                    if time.monotonic() > deadline or self._process.poll() is not None:
+                        raise RuntimeError((self._folder / "server.log").read_text()) from None
+                    time.sleep(0.1)
+                else:
+                    return
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(30)
+            self._process = None
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Driver:
+    """What an application does to the server, as far as waiters see it."""
+
+    def __init__(self, client: TieringClient) -> None:
+        self._client = client
+
+    def claim(self, lease: dict[str, Any], table: str) -> Claim:
+        (claim,) = self._client.claim_tables(
+            [TablePath.parse(table)], lease["lease_id"], lease["attempt_token"], "a test"
+        )
+        if isinstance(claim, FlussTieringError):
+            raise claim
+        return claim
+
+    def finish(self, claim: Claim) -> None:
+        entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, stats=TieringStats(3, 300, 1, 42))
+        answer = self._client.heartbeat(finished=[entry])
+        assert not answer.finished_errors
+
+    def fail(self, claim: Claim, error: str) -> None:
+        answer = self._client.heartbeat(failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, error)])
+        assert not answer.failed_errors

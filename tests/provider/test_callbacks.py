@@ -1,0 +1,75 @@
+"""What callbacks must never do: raise, or take long. tests/system lets Airflow itself call them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.bases.operator import BaseOperator
+from provider_support import free_port
+
+from airflow_provider_fluss.callbacks import release_lease_on_failure
+from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
+
+
+@pytest.fixture
+def failed(context):
+    """The context of task `work`, which follows `acquire` and failed; the XCom is what the test gives."""
+
+    def make(xcom: object) -> dict:
+        with DAG("dag") as dag:
+            acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=["db.t"])
+            other = FlussAcquireKvSnapshotLeaseOperator(task_id="other", tables=["db.t"])
+            work = BaseOperator(task_id="work")
+            acquire >> work
+            other >> BaseOperator(task_id="else")
+        found = {**context("work"), "dag": dag}
+
+        def xcom_pull(*, task_ids: str, map_indexes: int | None) -> object:
+            assert (task_ids, map_indexes) == ("acquire", None)
+            return xcom
+
+        return {**found, "ti": SimpleNamespace(**vars(found["ti"]), xcom_pull=xcom_pull)}
+
+    return make
+
+
+def test_the_lease_of_the_acquire_task_upstream_is_released_and_again(client, new_table, acquire, failed):
+    table = new_table()
+    lease = acquire(table)
+    other = client.acquire_lease("another task's", 60_000, client.list_leases(lease["lease_id"])[0].snapshots)
+    release_lease_on_failure(failed(lease))
+    assert client.list_leases(lease["lease_id"]) == []
+    assert client.list_leases(other.lease_id)
+    release_lease_on_failure(failed(lease))
+
+
+@pytest.mark.parametrize("xcom", [None, {}, "text", {"lease_id": "of an old format"}])
+def test_nothing_to_release_is_no_error(failed, xcom):
+    release_lease_on_failure(failed(xcom))
+
+
+@pytest.mark.parametrize("context", [{}, {"reason": "failed"}, {"dag": None, "ti": None, "run_id": None}])
+def test_a_context_that_holds_nothing_is_no_error(context, caplog):
+    with caplog.at_level(logging.ERROR, "airflow_provider_fluss.callbacks"):
+        release_lease_on_failure(context)
+    assert "could not be read" in caplog.text
+
+
+def test_a_server_that_does_not_answer_costs_five_seconds_and_no_error(monkeypatch, failed, caplog):
+    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_port()}?timeout=60")
+    lease = {
+        "lease_id": "x",
+        "attempt_token": 1,
+        "tables": ["db.t"],
+        "lease_duration_ms": 1000,
+        "fluss_conn_id": "away",
+    }
+    started = time.monotonic()
+    with caplog.at_level(logging.ERROR, "airflow_provider_fluss.callbacks"):
+        release_lease_on_failure(failed(lease))
+    assert time.monotonic() - started < 7
+    assert "ends when it expires" in caplog.text

@@ -1,0 +1,141 @@
+"""Acquire and release against a real server."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lease import LeaseDrop
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import TieringState
+from provider_support import free_port
+from structlog.testing import capture_logs
+
+from airflow_provider_fluss.operators.lease import (
+    FlussAcquireKvSnapshotLeaseOperator,
+    FlussReleaseKvSnapshotLeaseOperator,
+)
+
+
+@pytest.fixture
+def release(context):
+    def run(lease: object) -> None:
+        FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=lease).execute(context("release"))
+
+    return run
+
+
+def test_acquire_pins_the_latest_snapshots_for_the_duration(client, new_table, acquire):  # L1
+    table = new_table()
+    lease = acquire(table, lease_duration=timedelta(hours=2))
+    (pinned,) = client.list_leases(lease["lease_id"])
+    assert {bucket.bucket for bucket in pinned.snapshots} <= {0, 1}
+    assert pinned.snapshots
+    assert pinned.expiration_time - pinned.acquired_time == 2 * 60 * 60 * 1000
+    assert lease == {
+        "lease_id": pinned.lease_id,
+        "attempt_token": pinned.attempt_token,
+        "tables": [table],
+        "lease_duration_ms": 2 * 60 * 60 * 1000,
+        "fluss_conn_id": "fluss_default",
+    }
+
+
+def test_each_try_has_the_same_lease_and_a_newer_attempt(client, new_table, acquire):  # L17
+    table = new_table()
+    first, second = acquire(table), acquire(table)
+    assert second["lease_id"] == first["lease_id"]
+    assert second["attempt_token"] > first["attempt_token"]
+    (pinned,) = client.list_leases(first["lease_id"])
+    assert pinned.attempt_token == second["attempt_token"]
+
+
+def test_one_lease_spans_tables_with_and_without_anything_to_pin(client, new_table, acquire):  # L24
+    keyed, other, log = new_table(), new_table(), new_table(primary_key=False)
+    lease = acquire(keyed, other, log, keyed)
+    assert lease["tables"] == [keyed, other, log]
+    (pinned,) = client.list_leases(lease["lease_id"])
+    ids = {
+        info.path: info.table_id for info in client.get_tables([TablePath.parse(each) for each in (keyed, other, log)])
+    }
+    assert {bucket.table_id for bucket in pinned.snapshots} == {
+        ids[TablePath.parse(keyed)],
+        ids[TablePath.parse(other)],
+    }
+
+
+def test_a_log_table_needs_no_snapshot_and_goes_on(client, new_table, acquire):
+    lease = acquire(new_table(primary_key=False))
+    assert lease["attempt_token"] > 0
+    assert client.list_leases(lease["lease_id"]) == []
+
+
+@pytest.mark.parametrize(
+    ("tables", "named"),
+    [(["db.nosuch"], "db.nosuch"), (["no path"], "'no path'"), ([], r"\[\]"), ("db.t", "'db.t'")],
+)
+def test_wrong_tables_are_named_and_not_tried_again(server, context, tables, named):
+    with pytest.raises(AirflowFailException, match=named):
+        FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=tables).execute(context())
+
+
+def test_an_unreachable_server_is_an_error_that_another_try_may_mend(monkeypatch, acquire):
+    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_port()}?timeout=1")
+    with pytest.raises(FlussTieringError) as error:
+        acquire("db.t", fluss_conn_id="away")
+    assert error.value.code is ErrorCode.UNAVAILABLE
+
+
+def test_release_drops_the_lease_and_repeating_it_changes_nothing(client, new_table, acquire, release):  # L8
+    lease = acquire(new_table())
+    release(lease)
+    assert client.list_leases(lease["lease_id"]) == []
+    release(lease)
+
+
+def test_release_ends_what_still_runs_and_keeps_it_out(client, new_table, acquire, driver, release):
+    table = new_table()
+    lease = acquire(table)
+    driver.claim(lease, table)
+    release(lease)
+    (ended,) = client.lease_outcome(lease["lease_id"], lease["attempt_token"]).rounds
+    assert ended.state is TieringState.FAILED
+    assert "release" in (ended.error or "")
+    with pytest.raises(FlussTieringError) as refused:
+        driver.claim(lease, table)
+    assert refused.value.code is ErrorCode.STALE_ATTEMPT
+
+
+def test_release_of_an_older_attempt_leaves_the_newer_alone(client, new_table, acquire, driver, release):  # L22
+    table = new_table()
+    older, newer = acquire(table), acquire(table)
+    claim = driver.claim(newer, table)
+    with capture_logs() as logs:
+        release(older)
+    assert any("newer attempt" in entry["event"] for entry in logs)
+    (pinned,) = client.list_leases(newer["lease_id"])
+    assert pinned.attempt_token == newer["attempt_token"]
+    driver.finish(claim)
+    assert client.drop_lease(newer["lease_id"], attempt_token=newer["attempt_token"]) is LeaseDrop.DROPPED
+
+
+@pytest.mark.parametrize("lease", [None, {}, {"lease": "old format"}, []])
+def test_release_without_a_lease_succeeds_and_says_so(release, lease):
+    with capture_logs() as logs:
+        release(lease)
+    assert any("Nothing to release" in entry["event"] for entry in logs)
+
+
+def test_a_release_that_does_not_reach_the_server_fails_to_be_tried_again(monkeypatch, release):  # L13
+    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_port()}?timeout=1")
+    lease = {
+        "lease_id": "x",
+        "attempt_token": 1,
+        "tables": ["db.t"],
+        "lease_duration_ms": 1000,
+        "fluss_conn_id": "away",
+    }
+    with pytest.raises(FlussTieringError):
+        release(lease)

@@ -1,0 +1,144 @@
+"""The trigger against a real server, which may go away and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.tiering import TieringState
+from provider_support import Server, free_port
+
+from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
+
+
+def trigger(lease: dict, *, unavailable_timeout: float = 30) -> FlussTieringStatusTrigger:
+    return FlussTieringStatusTrigger(lease, poll_interval=0.1, unavailable_timeout=unavailable_timeout)
+
+
+async def fire(waiting: FlussTieringStatusTrigger) -> dict:
+    (event,) = [event async for event in waiting.run()]
+    return event.payload
+
+
+async def test_it_fires_once_all_tables_have_ended(new_table, acquire, driver):  # S25
+    first, second = new_table(), new_table()
+    lease = acquire(first, second)
+    waiting = asyncio.create_task(fire(trigger(lease)))
+    driver.finish(driver.claim(lease, first))
+    claim = driver.claim(lease, second)
+    await asyncio.sleep(0.5)
+    assert not waiting.done()
+    driver.finish(claim)
+    event = await asyncio.wait_for(waiting, 10)
+    assert event["verdict"] == "tiered"
+    assert [each["table"] for each in event["rounds"]] == [first, second]
+
+
+async def test_it_fires_the_last_error_of_a_failed_round(new_table, acquire, driver):  # S10
+    table = new_table()
+    lease = acquire(table)
+    driver.fail(driver.claim(lease, table), "no space left on device")
+    event = await asyncio.wait_for(fire(trigger(lease)), 10)
+    assert event["verdict"] == "failed"
+    assert table in event["message"]
+    assert "no space left on device" in event["message"]
+
+
+async def test_it_fires_when_the_attempt_is_cancelled(client, new_table, acquire):
+    lease = acquire(new_table())
+    waiting = asyncio.create_task(fire(trigger(lease)))
+    await asyncio.sleep(0.3)
+    client.cancel_tiering(lease["lease_id"], lease["attempt_token"], "the run was stopped")
+    event = await asyncio.wait_for(waiting, 10)
+    assert event["verdict"] == "cancelled"
+    assert "the run was stopped" in event["message"]
+
+
+async def test_it_waits_through_a_restart_of_the_server(tmp_path, monkeypatch, context):
+    own = Server(tmp_path)
+    own.start()
+    monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", f"fluss://127.0.0.1:{own.port}?timeout=2")
+    try:
+        with TieringClient(f"127.0.0.1:{own.port}") as client:
+            attempt = client.acquire_lease("a lease", 60_000, {}, allow_empty=True)
+            lease = {
+                "lease_id": "a lease",
+                "attempt_token": attempt.attempt_token,
+                "tables": ["db.t"],
+                "lease_duration_ms": 60_000,
+                "fluss_conn_id": "fluss_default",
+            }
+            waiting = asyncio.create_task(fire(trigger(lease)))
+            await asyncio.sleep(0.5)
+            await asyncio.to_thread(own.stop)
+            await asyncio.sleep(1)
+            assert not waiting.done()
+            await asyncio.to_thread(own.start)
+            client.cancel_tiering("a lease", attempt.attempt_token, "seen after the restart")
+            event = await asyncio.wait_for(waiting, 30)
+    finally:
+        own.stop()
+    assert "seen after the restart" in event["message"]
+
+
+async def test_it_gives_up_on_a_server_that_stays_away(monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_port()}?timeout=0.3")
+    lease = {
+        "lease_id": "x",
+        "attempt_token": 1,
+        "tables": ["db.t"],
+        "lease_duration_ms": 1000,
+        "fluss_conn_id": "away",
+    }
+    event = await asyncio.wait_for(fire(trigger(lease, unavailable_timeout=1)), 20)
+    assert event["verdict"] == "unreachable"
+
+
+async def test_cleanup_releases_nothing(client, new_table, acquire):
+    lease = acquire(new_table())
+    waiting = trigger(lease)
+    running = asyncio.create_task(fire(waiting))
+    await asyncio.sleep(0.3)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await waiting.cleanup()
+    assert client.list_leases(lease["lease_id"])
+    assert client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason is None
+
+
+async def test_a_kill_ends_the_rounds_of_its_attempt(client, new_table, acquire, driver):
+    table = new_table()
+    lease = acquire(table)
+    driver.claim(lease, table)
+    await trigger(lease).on_kill()
+    outcome = client.lease_outcome(lease["lease_id"], lease["attempt_token"])
+    assert [each.state for each in outcome.rounds] == [TieringState.FAILED]
+    assert "killed" in (outcome.cancelled_reason or "")
+
+
+async def test_a_late_kill_leaves_the_newer_attempt_alone(client, new_table, acquire, driver):  # L22
+    table = new_table()
+    older, newer = acquire(table), acquire(table)
+    claim = driver.claim(newer, table)
+    await trigger(older).on_kill()
+    assert client.lease_outcome(newer["lease_id"], newer["attempt_token"]).cancelled_reason is None
+    driver.finish(claim)
+
+
+async def test_a_kill_is_bounded_in_time(monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_port()}?timeout=60")
+    lease = {
+        "lease_id": "x",
+        "attempt_token": 1,
+        "tables": ["db.t"],
+        "lease_duration_ms": 1000,
+        "fluss_conn_id": "away",
+    }
+    started = time.monotonic()
+    with pytest.raises(FlussTieringError) as error:
+        await trigger(lease).on_kill()
+    assert error.value.code is ErrorCode.UNAVAILABLE
+    assert time.monotonic() - started < 8

@@ -1,0 +1,142 @@
+"""The submit, with a spark-submit that records how it was called; tests/system submits to Spark itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark import submit
+
+from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
+
+RECORD = """#!{python}
+import json, pathlib, sys, time
+pathlib.Path({calls!r}).write_text(json.dumps(sys.argv[1:]))
+{behaviour}
+"""
+
+
+@pytest.fixture
+def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Callable[[], list[str]]]:
+    """Puts a spark-submit that behaves as given on the PATH; the answer reads the arguments of its last call."""
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    calls = tmp_path / "calls.json"
+
+    def behave(behaviour: str) -> Callable[[], list[str]]:
+        program = tmp_path / "spark-submit"
+        program.write_text(RECORD.format(python=sys.executable, calls=str(calls), behaviour=behaviour))
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        return lambda: json.loads(calls.read_text())
+
+    return behave
+
+
+@pytest.fixture
+def make(context):
+    def operator(lease: object, **arguments: Any) -> FlussTieringSparkOperator:
+        return FlussTieringSparkOperator(task_id="submit", lease=lease, **arguments)
+
+    return operator
+
+
+@pytest.fixture
+def lease(new_table, acquire):
+    return acquire(new_table(), new_table(primary_key=False))
+
+
+def test_it_submits_the_application_with_the_lease(server, spark, make, context, lease):
+    called = spark("")
+    make(lease).execute(context("submit"))
+    application = called().index(str(submit.APPLICATION))
+    assert called()[:2] == ["--master", "local[2]"]
+    assert called()[application + 1 :] == [
+        *("--server", f"127.0.0.1:{server.port}"),
+        *("--lease-id", lease["lease_id"]),
+        *("--attempt-token", str(lease["attempt_token"])),
+        *("--lease-duration-ms", str(lease["lease_duration_ms"])),
+        "--outcome-in-status",
+        *lease["tables"],
+    ]
+
+
+def test_what_the_user_sets_in_spark_wins(spark, make, context, lease):
+    called = spark("")
+    make(lease, conf={"spark.scheduler.mode": "FIFO", "spark.executor.memory": "2g"}).execute(context("submit"))
+    settings = [argument for argument in called() if argument.startswith("spark.")]
+    assert "spark.scheduler.mode=FIFO" in settings
+    assert "spark.scheduler.mode=FAIR" not in settings
+    assert "spark.executor.memory=2g" in settings
+    assert any(each.startswith("spark.pyspark.python=") for each in settings)
+
+
+def test_a_failure_without_a_try_left_is_passed_on_to_who_waits(client, spark, make, context, driver, lease):
+    claim = driver.claim(lease, lease["tables"][0])
+    spark("print('java.net.ConnectException: password=hunter2 refused'); sys.exit(1)")
+    with pytest.raises(AirflowException, match="ConnectException"):
+        make(lease).execute(context("submit", try_number=3, max_tries=2))
+    outcome = client.lease_outcome(lease["lease_id"], lease["attempt_token"])
+    assert "java.net.ConnectException" in (outcome.cancelled_reason or "")
+    assert "hunter2" not in (outcome.cancelled_reason or "")
+    assert [(each.table_id, each.state) for each in outcome.rounds] == [(claim.table_id, TieringState.FAILED)]
+
+
+def test_a_failure_with_tries_left_leaves_the_attempt_to_the_next(client, spark, make, context, driver, lease):
+    driver.claim(lease, lease["tables"][0])
+    spark("sys.exit(1)")
+    with pytest.raises(AirflowException):
+        make(lease).execute(context("submit", try_number=2, max_tries=2))
+    outcome = client.lease_outcome(lease["lease_id"], lease["attempt_token"])
+    assert outcome.cancelled_reason is None
+    assert [each.state for each in outcome.rounds] == [TieringState.TIERING]
+
+
+@pytest.mark.parametrize(("try_number", "cancelled"), [(1, False), (3, True)])
+def test_a_kill_ends_the_program_and_without_a_try_left_the_attempt(
+    client, spark, make, context, lease, tmp_path, try_number, cancelled
+):
+    spark("print('started', flush=True); time.sleep(60)")
+    operator = make(lease)
+    errors: list[Exception] = []
+
+    def execute() -> None:
+        try:
+            operator.execute(context("submit", try_number=try_number, max_tries=2))
+        except AirflowException as error:
+            errors.append(error)
+
+    task = threading.Thread(target=execute)
+    task.start()
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "calls.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    operator.on_kill()
+    task.join(10)
+    assert not task.is_alive()
+    assert errors
+    reason = client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason
+    assert (reason == "task submit was killed") is cancelled
+    assert (reason is None) is not cancelled
+
+
+def test_without_a_lease_nothing_is_submitted(spark, make, context, tmp_path):
+    spark("")
+    with pytest.raises(AirflowFailException, match="no lease to tier under"):
+        make(None).execute(context("submit"))
+    assert not (tmp_path / "calls.json").exists()
+
+
+def test_the_application_is_not_to_be_replaced(make):
+    with pytest.raises(ValueError, match="application"):
+        make(None, application="other.py")
