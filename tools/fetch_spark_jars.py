@@ -41,12 +41,17 @@ def file_name(package: str) -> str:
     return f"{artifact}-{version}.jar"
 
 
-def main() -> None:
-    """Resolves what is missing and prints the list."""
-    jars = [JARS / file_name(package) for package in PACKAGES]
-    if not all(jar.exists() for jar in jars):
+def jars() -> list[Path]:
+    """The jars, fetched if they are not all there."""
+    paths = [JARS / file_name(package) for package in PACKAGES]
+    if not all(path.exists() for path in paths):
         resolve(JARS)
-    sys.stdout.write(",".join(str(jar) for jar in jars) + "\n")
+    return paths
+
+
+def main() -> None:
+    """Prints the list."""
+    sys.stdout.write(",".join(str(path) for path in jars()) + "\n")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ def info(number: int, end: int, *, start: int = 0, size: int = 0) -> BucketInfo:
     return BucketInfo(bucket(number), start, end, size)
 
 
-def snapshot(number: int, log_offset: int, *, rows: int = 1, size: int = 100, keys: tuple[bytes, ...] = ()) -> KvSnapshot:
+def snapshot(
+    number: int, log_offset: int, *, rows: int = 1, size: int = 100, keys: tuple[bytes, ...] = ()
+) -> KvSnapshot:
     return KvSnapshot(bucket(number), 3, log_offset, rows, size, "kv/3", keys)
 
 
@@ -96,7 +98,9 @@ def test_small_buckets_are_not_cut():
 
 
 def test_changes_of_one_bucket_are_cut_by_memory_alone_and_keep_their_order():
-    planned = plan([info(0, 1000, size=100 * MIB)], key=True, tiered={0: 0}, change_piece_bytes=30 * MIB, parallelism=64)
+    planned = plan(
+        [info(0, 1000, size=100 * MIB)], key=True, tiered={0: 0}, change_piece_bytes=30 * MIB, parallelism=64
+    )
 
     assert [piece.ordinal for piece in planned.pieces] == [0, 1, 2, 3]
     assert [(piece.start_offset, piece.end_offset) for piece in planned.pieces] == [

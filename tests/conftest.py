@@ -1,0 +1,44 @@
+"""What tests of several packages share: one Spark session for the whole run, started by the first test that needs it."""
+
+from __future__ import annotations
+
+import os
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def spark_jars() -> str:
+    """Comma-separated jars that Spark needs, fetched once; processes that tests start find them too."""
+    from fluss_tiering.spark.submit import JARS_VARIABLE
+
+    fetch = runpy.run_path(str(ROOT / "tools" / "fetch_spark_jars.py"))
+    jars = fetch["jars"]()
+    os.environ[JARS_VARIABLE] = ",".join(str(jar) for jar in jars)
+    return os.environ[JARS_VARIABLE]
+
+
+@pytest.fixture(scope="session")
+def spark(spark_jars, tmp_path_factory):
+    """A session on two cores whose tasks may fail once; each test's catalogs have names of their own."""
+    from fluss_tiering.spark.submit import spark_conf
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2,2]").appName("tests")
+    for key, value in spark_conf().items():
+        builder = builder.config(key, value)
+    session = (
+        builder.config("spark.ui.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("spark-warehouse")))
+        .config("spark.driver.memory", "1g")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

@@ -1,0 +1,169 @@
+"""The layout of a lake table is Fluss's, written down by hand from `IcebergLakeCatalog` of Fluss 0.9.1."""
+
+from __future__ import annotations
+
+import copy
+import re
+
+import pytest
+from fluss_tiering.lake.iceberg.layout import BucketPartition, bucket_partition, schema_json, table_properties
+from fluss_tiering.lake.iceberg.validation import check_layout
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, DataType, TableDescriptor
+
+
+def columns(**types: str) -> tuple[Column, ...]:
+    return tuple(Column(name, DataType.parse(text)) for name, text in types.items())
+
+
+KEYED = TableDescriptor(
+    (Column("id", DataType.parse("INT NOT NULL"), "the key"), *columns(name="STRING")), ("id",), ("id",), 4
+)
+KEYED_SCHEMA = {
+    "type": "struct",
+    "schema-id": 0,
+    "identifier-field-ids": [1],
+    "fields": [
+        {"id": 1, "name": "id", "required": True, "type": "int", "doc": "the key"},
+        {"id": 2, "name": "name", "required": False, "type": "string"},
+        {"id": 3, "name": "__bucket", "required": True, "type": "int"},
+        {"id": 4, "name": "__offset", "required": True, "type": "long"},
+        {"id": 5, "name": "__timestamp", "required": True, "type": "timestamptz"},
+    ],
+}
+KEYED_SPEC = {
+    "spec-id": 0,
+    "fields": [{"name": "id_bucket", "transform": "bucket[4]", "source-id": 1, "field-id": 1000}],
+}
+
+
+def test_user_columns_then_the_three_of_fluss_with_the_key_as_identifier():
+    assert schema_json(KEYED) == KEYED_SCHEMA
+
+
+def test_a_log_table_has_no_identifier_fields():
+    assert "identifier-field-ids" not in schema_json(TableDescriptor(columns(a="INT")))
+
+
+def test_every_type_is_fluss_s():
+    types = {
+        "BOOLEAN": "boolean",
+        "INT": "int",
+        "BIGINT": "long",
+        "DOUBLE": "double",
+        "DECIMAL(38, 18)": "decimal(38, 18)",
+        "STRING": "string",
+        "DATE": "date",
+        "TIMESTAMP(9)": "timestamp",
+        "TIMESTAMP(0)": "timestamp",
+        "TIMESTAMP_LTZ(3)": "timestamptz",
+    }
+    descriptor = TableDescriptor(tuple(Column(f"c{i}", DataType.parse(text)) for i, text in enumerate(types)))
+
+    fields = schema_json(descriptor)["fields"]
+
+    assert [field["type"] for field in fields[: len(types)]] == list(types.values())
+
+
+def test_partitioned_by_the_bucket_key_and_without_one_by_the_bucket_itself():
+    assert bucket_partition(KEYED) == BucketPartition("id", 4)
+    assert (
+        bucket_partition(TableDescriptor(columns(a="INT"), bucket_keys=("a",), num_buckets=3)).transform == "bucket[3]"
+    )
+    assert bucket_partition(TableDescriptor(columns(a="INT"), num_buckets=3)) == BucketPartition("__bucket", None)
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "said"),
+    [
+        (TableDescriptor(columns(a="INT", b="INT"), bucket_keys=("a", "b")), "exactly one column"),
+        (TableDescriptor(columns(a="INT NOT NULL"), primary_key=("a",)), "exactly one column"),
+        (TableDescriptor(columns(a="DOUBLE"), bucket_keys=("a",)), "'a' is a DOUBLE"),
+    ],
+)
+def test_what_iceberg_cannot_bucket_is_refused(descriptor, said):
+    with pytest.raises(FlussTieringError, match=said) as raised:
+        bucket_partition(descriptor)
+    assert raised.value.code is ErrorCode.INVALID_TABLE
+
+
+def test_a_column_with_a_name_of_fluss_s_own_is_refused():
+    with pytest.raises(FlussTieringError, match="'__offset'"):
+        schema_json(TableDescriptor(columns(__offset="INT")))
+
+
+def test_properties_are_prefixed_and_a_primary_key_makes_it_merge_on_read():
+    options = {"table.datalake.freshness": "30s", "iceberg.write.parquet.compression-level": "5"}
+    theirs = {"fluss.table.datalake.freshness": "30s", "write.parquet.compression-level": "5"}
+
+    assert table_properties(TableDescriptor(columns(a="INT"), properties=options)) == theirs
+    assert table_properties(TableDescriptor(KEYED.columns, ("id",), ("id",), 4, options)) == {
+        **theirs,
+        "write.delete.mode": "merge-on-read",
+        "write.update.mode": "merge-on-read",
+        "write.merge.mode": "merge-on-read",
+    }
+
+
+def check(schema=KEYED_SCHEMA, spec=KEYED_SPEC, version=2) -> None:
+    check_layout(
+        "db.t",
+        schema=(schema, schema_json(KEYED)),
+        partition=(spec, bucket_partition(KEYED)),
+        format_version=version,
+    )
+
+
+def changed(path: str, value) -> dict:
+    schema = copy.deepcopy(KEYED_SCHEMA)
+    *way, last = path.split(".")
+    place = schema
+    for step in way:
+        place = place[int(step)] if isinstance(place, list) else place[step]
+    place[int(last) if isinstance(place, list) else last] = value
+    return schema
+
+
+def test_the_layout_passes_and_so_do_other_field_ids_and_comments():
+    check()
+    check(version=3)
+    check(changed("fields.1.doc", "somebody's comment"))
+    check(changed("fields.1.id", 17))
+
+
+FURTHER = {"id": 6, "name": "extra", "required": False, "type": "int"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "difference"),
+    [
+        ({"schema": changed("fields.1.type", "long")}, "column 2 is name long, expected name string"),
+        ({"schema": changed("fields.1.name", "label")}, "column 2 is label string, expected name string"),
+        ({"schema": changed("fields.0.required", False)}, "column 1 is id int, expected id int required"),
+        (
+            {"schema": changed("fields", KEYED_SCHEMA["fields"][:4])},
+            "column 5 is missing, expected __timestamp timestamptz required",
+        ),
+        ({"schema": changed("fields", [*KEYED_SCHEMA["fields"], FURTHER])}, "it has the further column extra int"),
+        (
+            {"schema": changed("fields.1.type", {"type": "list", "element": "int"})},
+            "column 2 is name list, expected name string",
+        ),
+        (
+            {"schema": changed("identifier-field-ids", [])},
+            "its identifier fields are [], expected the primary key ['id']",
+        ),
+        (
+            {"spec": {"fields": [{"transform": "bucket[8]", "source-id": 1}]}},
+            "it is partitioned by ['bucket[8](id)'], expected ['bucket[4](id)']",
+        ),
+        ({"spec": {"fields": []}}, "it is partitioned by [], expected ['bucket[4](id)']"),
+        ({"version": 1}, "its format version is 1, expected 2 or later"),
+    ],
+)
+def test_any_other_difference_is_named_with_what_was_expected_and_what_to_do(arguments, difference):
+    with pytest.raises(FlussTieringError, match=re.escape(difference)) as raised:
+        check(**arguments)
+    assert raised.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+    assert "db.t" in raised.value.message
+    assert "undo the change" in raised.value.message

@@ -1,0 +1,421 @@
+"""Lake tables against a real Iceberg catalog: made, opened, written, committed, fenced."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import uuid
+from decimal import Decimal
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pyarrow as pa
+import pytest
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.protocol import LakeCommit
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
+
+pytestmark = pytest.mark.spark
+
+PATH = TablePath("db", "t")
+COLUMNS = (Column("k", DataType.parse("INT NOT NULL")), Column("v", DataType.parse("STRING")))
+# One bucket: every key then is where Iceberg's own transform puts it.
+KEYED = TableDescriptor(COLUMNS, ("k",), ("k",), 1, {"table.datalake.freshness": "3min"})
+LOG = TableDescriptor(COLUMNS, num_buckets=2)
+
+
+@pytest.fixture
+def keyed(lake_properties) -> TableInfo:
+    return TableInfo(1, PATH, 1, KEYED, 0, lake_properties)
+
+
+@pytest.fixture
+def log(lake_properties) -> TableInfo:
+    return TableInfo(1, PATH, 1, LOG, 0, lake_properties)
+
+
+@pytest.fixture
+def catalogs(spark) -> IcebergCatalogs:
+    return IcebergCatalogs(spark)
+
+
+def name(table: TableInfo) -> str:
+    return f"{table.lake_catalog_properties['name']}.{table.path}"
+
+
+def piece(lake, rows: dict[int, str], *, delete: bool = False, bucket: int = 0, location: str | None = None):
+    writer = lake.file_writer().open_piece(bucket, location or lake.piece_location(bucket, str(uuid.uuid4())), 0)
+    batch = pa.RecordBatch.from_pydict({"k": list(rows), "v": list(rows.values())}, schema=arrow_schema(COLUMNS))
+    stamps = pa.array(range(len(rows)), pa.int64())
+    writer.write(batch, stamps, stamps)
+    if delete:
+        writer.delete(batch.select(["k"]))
+    return writer.close()
+
+
+def commit_of(end: int, table_id: int = 1) -> LakeCommit:
+    return LakeCommit(table_id, 5, str(uuid.uuid4()), "/offsets/1", {TableBucket(table_id, 0): end})
+
+
+def rows(spark, table: TableInfo) -> list[tuple]:
+    return sorted(tuple(row) for row in spark.sql(f"SELECT k, v FROM {name(table)}").collect())
+
+
+def exists(file) -> bool:
+    return Path(urlparse(file.location).path).exists()
+
+
+def test_a_lake_table_is_made_as_fluss_makes_it(spark, catalogs, keyed):
+    catalogs.open_table(keyed)
+
+    iceberg = spark._jvm.org.apache.iceberg
+    made = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name(keyed))
+    schema = json.loads(iceberg.SchemaParser.toJson(made.schema()))
+    assert [(f["id"], f["name"], f["type"], f["required"]) for f in schema["fields"]] == [
+        (1, "k", "int", True),
+        (2, "v", "string", False),
+        (3, "__bucket", "int", True),
+        (4, "__offset", "long", True),
+        (5, "__timestamp", "timestamptz", True),
+    ]
+    assert schema["identifier-field-ids"] == [1]
+    spec = json.loads(iceberg.PartitionSpecParser.toJson(made.spec()))
+    assert [(f["name"], f["transform"], f["source-id"]) for f in spec["fields"]] == [("k_bucket", "bucket[1]", 1)]
+    order = json.loads(iceberg.SortOrderParser.toJson(made.sortOrder()))
+    assert [(f["source-id"], f["transform"], f["direction"]) for f in order["fields"]] == [(4, "identity", "asc")]
+    assert made.operations().current().formatVersion() == 2
+    properties = dict(made.properties())
+    assert properties.pop("write.parquet.compression-codec") == "zstd"  # Iceberg's own default
+    assert properties == {
+        "write.delete.mode": "merge-on-read",
+        "write.update.mode": "merge-on-read",
+        "write.merge.mode": "merge-on-read",
+        "fluss.table.datalake.freshness": "3min",
+    }
+
+
+def test_opening_a_table_again_finds_it_unchanged(catalogs, keyed):
+    assert catalogs.open_table(keyed).base() is None
+    first = catalogs.open_table(keyed).commit([], commit_of(1))
+
+    assert catalogs.open_table(keyed).base() == first
+
+
+def test_a_lake_table_of_another_layout_is_refused(spark, catalogs, keyed):
+    catalogs.open_table(keyed)
+    spark.sql(f"ALTER TABLE {name(keyed)} ADD COLUMN extra INT")
+
+    with pytest.raises(FlussTieringError, match="further column extra int") as raised:
+        catalogs.open_table(keyed)
+    assert raised.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+
+
+def test_a_catalog_that_cannot_be_opened_is_named_without_a_stack_trace(catalogs, keyed):
+    keyed.lake_catalog_properties["uri"] = "jdbc:sqlite:/no/such/folder/catalog.db"
+
+    with pytest.raises(FlussTieringError) as raised:
+        catalogs.open_table(keyed)
+    assert raised.value.code is ErrorCode.STORAGE
+    assert "/no/such/folder" in raised.value.message
+    assert "\n" not in raised.value.message
+
+
+def test_a_later_piece_s_deletes_apply_to_the_earlier_ones_of_the_same_commit(spark, catalogs, keyed):
+    lake = catalogs.open_table(keyed)
+    first, second = piece(lake, {1: "a", 2: "a", 3: "a"}), piece(lake, {2: "b"}, delete=True)
+
+    snapshot_id = lake.commit([first, second], commit_of(4))
+
+    assert rows(spark, keyed) == [(1, "a"), (2, "b"), (3, "a")]
+    assert catalogs.open_table(keyed).base() == snapshot_id
+
+
+def test_the_snapshot_says_what_fluss_and_we_say(spark, catalogs, keyed):
+    lake = catalogs.open_table(keyed)
+    commit = commit_of(4)
+    lake.commit([piece(lake, {1: "a"}), piece(lake, {1: "b"}, delete=True)], commit)
+
+    first, last = (
+        row.summary for row in spark.sql(f"SELECT summary FROM {name(keyed)}.snapshots ORDER BY committed_at").collect()
+    )
+    assert last["commit-user"] == "__fluss_lake_tiering"
+    assert last["fluss-offsets"] == "/offsets/1"
+    assert last["fluss-tiering.commit-id"] == first["fluss-tiering.commit-id"] == commit.commit_id
+    assert (last["fluss-tiering.table-id"], last["fluss-tiering.epoch"]) == ("1", "5")
+    # Only the last snapshot of a commit holds all of its rows, so only that one may name its offsets.
+    assert "commit-user" not in first
+    assert "fluss-tiering.offsets" not in first
+
+
+def test_the_newest_commit_that_the_storage_does_not_know_is_found_with_its_own_offsets(catalogs, keyed):
+    lake = catalogs.open_table(keyed)
+    known = lake.commit([piece(lake, {1: "a"})], commit_of(1))
+    lake = catalogs.open_table(keyed)
+    commit = commit_of(2)
+    newest = lake.commit([piece(lake, {1: "b"}, delete=True)], commit)
+
+    lake = catalogs.open_table(keyed)
+    for registered in (known, None):
+        found = lake.unregistered_commit(registered)
+        assert found is not None
+        assert (found.snapshot_id, found.commit) == (newest, commit)
+    assert lake.unregistered_commit(newest) is None
+
+
+def test_a_compaction_on_top_hides_nothing(spark, catalogs, log):
+    lake = catalogs.open_table(log)
+    known = lake.commit([piece(lake, {1: "a"}) + piece(lake, {2: "a"})], commit_of(2))
+    compact(spark, log)
+
+    assert catalogs.open_table(log).base() != known
+    assert catalogs.open_table(log).unregistered_commit(known) is None
+
+
+def test_a_lake_that_was_rolled_back_is_refused(spark, catalogs, keyed):
+    lake = catalogs.open_table(keyed)
+    first = lake.commit([piece(lake, {1: "a"})], commit_of(1))
+    lake = catalogs.open_table(keyed)
+    second = lake.commit([piece(lake, {2: "a"})], commit_of(2))
+    catalog = log_catalog(keyed)
+    spark.sql(f"CALL {catalog}.system.rollback_to_snapshot('{keyed.path}', {first})")
+
+    with pytest.raises(FlussTieringError, match=f"does not hold the snapshot {second}") as raised:
+        catalogs.open_table(keyed).unregistered_commit(second)
+    assert raised.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+
+
+def test_a_lake_of_a_table_that_was_dropped_and_created_again_is_refused(catalogs, keyed):
+    lake = catalogs.open_table(keyed)
+    lake.commit([piece(lake, {1: "a"})], commit_of(1, table_id=99))
+
+    with pytest.raises(FlussTieringError, match="id 99.*id 1") as raised:
+        catalogs.open_table(keyed).unregistered_commit(None)
+    assert raised.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+
+
+def test_a_lake_with_somebody_else_s_rows_is_not_begun(spark, catalogs, log):
+    catalogs.open_table(log)
+    insert(spark, log, 1)
+
+    with pytest.raises(FlussTieringError, match="rows that tiering did not write") as raised:
+        catalogs.open_table(log).unregistered_commit(None)
+    assert raised.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+
+
+@pytest.mark.parametrize("has_base", [False, True])
+@pytest.mark.parametrize("moment", ["before it stages", "between staging and commit"])
+@pytest.mark.parametrize("successor", ["append", "delete", "rows of somebody else"])
+def test_a_stale_driver_loses_and_its_files_go(spark, catalogs, keyed, monkeypatch, has_base, moment, successor):
+    """The fence, wherever the stale driver was stopped; its pieces are two, so that the second builds on the first."""
+    if has_base:
+        lake = catalogs.open_table(keyed)
+        lake.commit([piece(lake, {1: "base"})], commit_of(1))
+    stale, fresh = catalogs.open_table(keyed), catalogs.open_table(keyed)
+    pieces = [piece(stale, {1: "stale"}, delete=has_base), piece(stale, {2: "stale"}, delete=True)]
+
+    def succeed() -> None:
+        if successor == "append":
+            fresh.commit([piece(fresh, {3: "fresh"})], commit_of(2))
+        elif successor == "delete":
+            fresh.commit([piece(fresh, {1: "gone"}, delete=True)], commit_of(2))
+        else:
+            insert(spark, keyed, 3)
+
+    if moment == "before it stages":
+        succeed()
+    else:
+        run_after_staging(monkeypatch, succeed)
+    with pytest.raises(FlussTieringError) as raised:
+        stale.commit(pieces, commit_of(9))
+
+    assert raised.value.code is ErrorCode.LAKE_CONFLICT
+    assert "stale" not in {value for _, value in rows(spark, keyed)}
+    assert not any(exists(file) for each in pieces for file in each)
+
+
+def test_a_compaction_between_staging_and_commit_is_no_conflict(spark, catalogs, keyed, monkeypatch):
+    lake = catalogs.open_table(keyed)
+    lake.commit([piece(lake, {1: "a", 2: "a"}), piece(lake, {3: "a"})], commit_of(3))
+    lake = catalogs.open_table(keyed)
+    pieces = [piece(lake, {1: "b"}, delete=True), piece(lake, {1: "c", 4: "c"}, delete=True)]
+    run_after_staging(monkeypatch, lambda: compact(spark, keyed))
+
+    lake.commit(pieces, commit_of(6))
+
+    assert rows(spark, keyed) == [(1, "c"), (2, "a"), (3, "a"), (4, "c")]
+
+
+def test_a_commit_that_landed_although_it_failed_is_found_by_its_id(spark, catalogs, keyed, monkeypatch):
+    from fluss_tiering.lake.iceberg import commit as module
+
+    lake = catalogs.open_table(keyed)
+    stage = module.IcebergCommitter._stage
+
+    class LostAnswer:
+        """A transaction whose commit works and whose answer never arrives."""
+
+        def __init__(self, transaction) -> None:
+            self._transaction = transaction
+
+        def commitTransaction(self) -> None:  # noqa: N802
+            self._transaction.commitTransaction()
+            raise module.Py4JError("the answer was lost")
+
+    monkeypatch.setattr(module.IcebergCommitter, "_stage", lambda *args: LostAnswer(stage(*args)))
+
+    landed = lake.commit([piece(lake, {1: "a"})], commit_of(1))
+
+    assert catalogs.open_table(keyed).base() == landed
+    assert rows(spark, keyed) == [(1, "a")]
+
+
+def test_files_are_kept_while_the_outcome_is_open(catalogs, keyed, monkeypatch):
+    from fluss_tiering.lake.iceberg import commit as module
+
+    lake = catalogs.open_table(keyed)
+    files = piece(lake, {1: "a"})
+
+    class Unsent:
+        def commitTransaction(self) -> None:  # noqa: N802
+            raise module.Py4JError("the catalog is away")
+
+    monkeypatch.setattr(module.IcebergCommitter, "_stage", lambda *_: Unsent())
+    with pytest.raises(FlussTieringError, match="its files are kept") as raised:
+        lake.commit([files], commit_of(1))
+
+    assert raised.value.code is ErrorCode.STORAGE
+    assert all(exists(file) for file in files)
+
+
+# S21: a range without rows still advances the offsets
+def test_a_commit_without_files_says_its_offsets(spark, catalogs, keyed):
+    lake = catalogs.open_table(keyed)
+    base = lake.commit([piece(lake, {1: "a"})], commit_of(1))
+    lake = catalogs.open_table(keyed)
+    commit = commit_of(7)
+
+    lake.commit([[], []], commit)
+
+    found = catalogs.open_table(keyed).unregistered_commit(base)
+    assert found is not None
+    assert found.commit.log_end_offsets == {TableBucket(1, 0): 7}
+    assert rows(spark, keyed) == [(1, "a")]
+
+
+def test_every_type_comes_back_from_spark_as_it_was(spark, catalogs, lake_properties):
+    values = {
+        "BOOLEAN": ([True, None], [True, None]),
+        "INT": ([-(2**31), None], [-(2**31), None]),
+        "BIGINT": ([2**63 - 1, None], [2**63 - 1, None]),
+        "DOUBLE": ([-0.5, None], [-0.5, None]),
+        "DECIMAL(38, 10)": ([Decimal("-12345.0000000001"), None],) * 2,
+        "STRING": (["naïve ☕", None],) * 2,
+        "DATE": ([datetime.date(1905, 3, 1), None],) * 2,
+        "TIMESTAMP(0)": ([datetime.datetime(1950, 1, 1, 12), None],) * 2,
+        # Nanoseconds are cut, toward the epoch, as Fluss's own Iceberg writer does.
+        "TIMESTAMP(9)": (
+            pa.array([-1_500_000_001_001, None], pa.timestamp("ns")),
+            [datetime.datetime(1969, 12, 31, 23, 34, 59, 999999), None],
+        ),
+        "TIMESTAMP_LTZ(3)": (
+            [datetime.datetime(2020, 5, 1, 1, 2, 3, 4000), None],
+            [datetime.datetime(2020, 5, 1, 1, 2, 3, 4000), None],
+        ),
+    }
+    columns = tuple(Column(f"c{i}", DataType.parse(text)) for i, text in enumerate(values))
+    table = TableInfo(1, PATH, 1, TableDescriptor(columns), 0, lake_properties)
+    schema = arrow_schema(columns)
+    arrays = [pa.array(given, field.type) for (given, _), field in zip(values.values(), schema, strict=True)]
+
+    lake = catalogs.open_table(table)
+    writer = lake.file_writer().open_piece(0, lake.piece_location(0, "p"), 0)
+    writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema), pa.array([10, 11]), pa.array([1500, 1501]))
+    lake.commit([writer.close()], commit_of(2))
+
+    first, second = spark.sql(f"SELECT * FROM {name(table)} ORDER BY __offset").collect()
+    assert list(first)[: len(values)] == [wanted[0] for _, wanted in values.values()]
+    assert list(second)[: len(values)] == [None] * len(values)
+    assert (first["__bucket"], first["__offset"]) == (0, 10)
+    # A TIMESTAMP_LTZ arrives in Python in the local time of this process.
+    assert first["__timestamp"].astimezone(datetime.UTC).timestamp() == 1.5
+
+
+def test_files_carry_the_bounds_that_readers_prune_by(spark, catalogs, keyed):
+    lake = catalogs.open_table(keyed)
+    lake.commit([piece(lake, {5: "b", 9: None}), piece(lake, {9: "c"}, delete=True)], commit_of(3))
+
+    files = spark.sql(
+        f"SELECT content, record_count, equality_ids, readable_metrics.k AS k, readable_metrics.v AS v "
+        f"FROM {name(keyed)}.all_files ORDER BY content, record_count DESC"
+    ).collect()
+
+    first, _, deletes = files
+    assert (first.content, first.record_count, first.equality_ids) == (0, 2, None)
+    assert (first.k.lower_bound, first.k.upper_bound, first.k.null_value_count) == (5, 9, 0)
+    assert (first.v.lower_bound, first.v.null_value_count) == ("b", 1)
+    assert (deletes.content, deletes.record_count, deletes.equality_ids) == (2, 1, [1])
+    assert (deletes.k.lower_bound, deletes.k.upper_bound) == (9, 9)
+
+
+def test_a_file_at_its_target_size_is_followed_by_another(spark, catalogs, log):
+    lake = catalogs.open_table(log)
+    spark.sql(f"ALTER TABLE {name(log)} SET TBLPROPERTIES ('write.target-file-size-bytes'='1')")
+    lake = catalogs.open_table(log)
+    writer = lake.file_writer().open_piece(1, lake.piece_location(1, "p"), 4)
+    batch = pa.RecordBatch.from_pydict({"k": [1] * 2**20, "v": ["x"] * 2**20}, schema=arrow_schema(COLUMNS))
+    stamps = pa.array(range(2**20), pa.int64())
+    for _ in range(2):
+        writer.write(batch, stamps, stamps)
+
+    files = writer.close()
+
+    assert [Path(file.location).name for file in files] == ["p-4-00000.parquet", "p-4-00001.parquet"]
+    lake.commit([files], commit_of(2))
+    assert spark.sql(f"SELECT count(*) AS n FROM {name(log)} WHERE __bucket = 1").first().n == 2**21
+
+
+def test_an_aborted_piece_leaves_no_file(catalogs, keyed):
+    lake = catalogs.open_table(keyed)
+    location = lake.piece_location(0, "aborted")
+    writer = lake.file_writer().open_piece(0, location, 0)
+    batch = pa.RecordBatch.from_pydict({"k": [1], "v": ["x"]}, schema=arrow_schema(COLUMNS))
+    writer.write(batch, pa.array([0]), pa.array([0]))
+    writer.delete(batch.select(["k"]))
+    written = writer.close()
+    assert all(exists(file) for file in written)
+
+    writer.abort()
+
+    assert not any(exists(file) for file in written)
+
+
+def log_catalog(table: TableInfo) -> str:
+    return table.lake_catalog_properties["name"]
+
+
+def compact(spark, table: TableInfo) -> None:
+    spark.sql(
+        f"CALL {log_catalog(table)}.system.rewrite_data_files(table => '{table.lake_catalog_properties['name']}."
+        f"{table.path}', options => map('rewrite-all', 'true'))"
+    )
+
+
+def insert(spark, table: TableInfo, key: int) -> None:
+    spark.sql(f"INSERT INTO {name(table)} VALUES ({key}, 'theirs', 0, 0, TIMESTAMP '2020-01-01 00:00:00')")
+
+
+def run_after_staging(monkeypatch, action) -> None:
+    """Lets `action` happen once, between the building of the next transaction and its commit."""
+    from fluss_tiering.lake.iceberg import commit as module
+
+    stage = module.IcebergCommitter._stage
+
+    def staged(*args):
+        monkeypatch.undo()
+        transaction = stage(*args)
+        action()
+        return transaction
+
+    monkeypatch.setattr(module.IcebergCommitter, "_stage", staged)
