@@ -1,4 +1,4 @@
-"""What tests of several packages share: one Spark session for the whole run, started by the first test that needs it."""
+"""What tests of several packages share: one Spark session for the run, started by the first test that needs it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.fixture(scope="session")
 def spark_jars() -> str:
     """Comma-separated jars that Spark needs, fetched once; processes that tests start find them too."""
-    from fluss_tiering.spark.submit import JARS_VARIABLE
+    from fluss_tiering.spark.submit import JARS_VARIABLE  # noqa: PLC0415 - most tests need none of this
 
     fetch = runpy.run_path(str(ROOT / "tools" / "fetch_spark_jars.py"))
     jars = fetch["jars"]()
@@ -25,8 +25,8 @@ def spark_jars() -> str:
 @pytest.fixture(scope="session")
 def spark(spark_jars, tmp_path_factory):
     """A session on two cores whose tasks may fail once; each test's catalogs have names of their own."""
-    from fluss_tiering.spark.submit import spark_conf
-    from pyspark.sql import SparkSession
+    from fluss_tiering.spark.submit import spark_conf  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
     builder = SparkSession.builder.master("local[2,2]").appName("tests")
     for key, value in spark_conf().items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import uuid
 from decimal import Decimal
@@ -13,9 +13,13 @@ import pyarrow as pa
 import pytest
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.commit import IcebergCommitter
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
+from py4j.protocol import Py4JError
+
+# ruff: noqa: DTZ001 - a TIMESTAMP has no time zone
 
 pytestmark = pytest.mark.spark
 
@@ -190,7 +194,7 @@ def test_a_lake_of_a_table_that_was_dropped_and_created_again_is_refused(catalog
     lake = catalogs.open_table(keyed)
     lake.commit([piece(lake, {1: "a"})], commit_of(1, table_id=99))
 
-    with pytest.raises(FlussTieringError, match="id 99.*id 1") as raised:
+    with pytest.raises(FlussTieringError, match=r"id 99.*id 1") as raised:
         catalogs.open_table(keyed).unregistered_commit(None)
     assert raised.value.code is ErrorCode.LAKE_TABLE_MISMATCH
 
@@ -248,10 +252,8 @@ def test_a_compaction_between_staging_and_commit_is_no_conflict(spark, catalogs,
 
 
 def test_a_commit_that_landed_although_it_failed_is_found_by_its_id(spark, catalogs, keyed, monkeypatch):
-    from fluss_tiering.lake.iceberg import commit as module
-
     lake = catalogs.open_table(keyed)
-    stage = module.IcebergCommitter._stage
+    stage = IcebergCommitter._stage
 
     class LostAnswer:
         """A transaction whose commit works and whose answer never arrives."""
@@ -261,9 +263,9 @@ def test_a_commit_that_landed_although_it_failed_is_found_by_its_id(spark, catal
 
         def commitTransaction(self) -> None:  # noqa: N802
             self._transaction.commitTransaction()
-            raise module.Py4JError("the answer was lost")
+            raise Py4JError("the answer was lost")
 
-    monkeypatch.setattr(module.IcebergCommitter, "_stage", lambda *args: LostAnswer(stage(*args)))
+    monkeypatch.setattr(IcebergCommitter, "_stage", lambda *args: LostAnswer(stage(*args)))
 
     landed = lake.commit([piece(lake, {1: "a"})], commit_of(1))
 
@@ -272,16 +274,14 @@ def test_a_commit_that_landed_although_it_failed_is_found_by_its_id(spark, catal
 
 
 def test_files_are_kept_while_the_outcome_is_open(catalogs, keyed, monkeypatch):
-    from fluss_tiering.lake.iceberg import commit as module
-
     lake = catalogs.open_table(keyed)
     files = piece(lake, {1: "a"})
 
     class Unsent:
         def commitTransaction(self) -> None:  # noqa: N802
-            raise module.Py4JError("the catalog is away")
+            raise Py4JError("the catalog is away")
 
-    monkeypatch.setattr(module.IcebergCommitter, "_stage", lambda *_: Unsent())
+    monkeypatch.setattr(IcebergCommitter, "_stage", lambda *_: Unsent())
     with pytest.raises(FlussTieringError, match="its files are kept") as raised:
         lake.commit([files], commit_of(1))
 
@@ -312,16 +312,16 @@ def test_every_type_comes_back_from_spark_as_it_was(spark, catalogs, lake_proper
         "DOUBLE": ([-0.5, None], [-0.5, None]),
         "DECIMAL(38, 10)": ([Decimal("-12345.0000000001"), None],) * 2,
         "STRING": (["naïve ☕", None],) * 2,
-        "DATE": ([datetime.date(1905, 3, 1), None],) * 2,
-        "TIMESTAMP(0)": ([datetime.datetime(1950, 1, 1, 12), None],) * 2,
+        "DATE": ([dt.date(1905, 3, 1), None],) * 2,
+        "TIMESTAMP(0)": ([dt.datetime(1950, 1, 1, 12), None],) * 2,
         # Nanoseconds are cut, toward the epoch, as Fluss's own Iceberg writer does.
         "TIMESTAMP(9)": (
             pa.array([-1_500_000_001_001, None], pa.timestamp("ns")),
-            [datetime.datetime(1969, 12, 31, 23, 34, 59, 999999), None],
+            [dt.datetime(1969, 12, 31, 23, 34, 59, 999999), None],
         ),
         "TIMESTAMP_LTZ(3)": (
-            [datetime.datetime(2020, 5, 1, 1, 2, 3, 4000), None],
-            [datetime.datetime(2020, 5, 1, 1, 2, 3, 4000), None],
+            [dt.datetime(2020, 5, 1, 1, 2, 3, 4000), None],
+            [dt.datetime(2020, 5, 1, 1, 2, 3, 4000), None],
         ),
     }
     columns = tuple(Column(f"c{i}", DataType.parse(text)) for i, text in enumerate(values))
@@ -339,7 +339,7 @@ def test_every_type_comes_back_from_spark_as_it_was(spark, catalogs, lake_proper
     assert list(second)[: len(values)] == [None] * len(values)
     assert (first["__bucket"], first["__offset"]) == (0, 10)
     # A TIMESTAMP_LTZ arrives in Python in the local time of this process.
-    assert first["__timestamp"].astimezone(datetime.UTC).timestamp() == 1.5
+    assert first["__timestamp"].astimezone(dt.UTC).timestamp() == 1.5
 
 
 def test_files_carry_the_bounds_that_readers_prune_by(spark, catalogs, keyed):
@@ -408,9 +408,7 @@ def insert(spark, table: TableInfo, key: int) -> None:
 
 def run_after_staging(monkeypatch, action) -> None:
     """Lets `action` happen once, between the building of the next transaction and its commit."""
-    from fluss_tiering.lake.iceberg import commit as module
-
-    stage = module.IcebergCommitter._stage
+    stage = IcebergCommitter._stage
 
     def staged(*args):
         monkeypatch.undo()
@@ -418,4 +416,4 @@ def run_after_staging(monkeypatch, action) -> None:
         action()
         return transaction
 
-    monkeypatch.setattr(module.IcebergCommitter, "_stage", staged)
+    monkeypatch.setattr(IcebergCommitter, "_stage", staged)

@@ -19,6 +19,8 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 
 DEFAULT_CATALOG_NAME: Final = "fluss_catalog"
+_IDENTITY: Final = frozenset({"type", "catalog-impl", "uri", "warehouse"})
+"""Properties that decide which tables a catalog holds."""
 _SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 
 
@@ -26,12 +28,13 @@ class IcebergCatalogs:
     """Opens lake tables in the catalogs that their properties name; a `LakeCatalog`, safe for several threads.
 
     A catalog's properties become `spark.sql.catalog.<name>.*` of the session, so that Spark SQL there sees the same
-    tables; what is already set in the session wins (a cluster's own credentials, for example).
+    tables. What is already set in the session wins (a cluster's own credentials, for example), unless it makes the
+    catalog another one.
     """
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._catalogs: dict[str, JavaObject] = {}
+        self._catalogs: dict[str, tuple[Mapping[str, str], JavaObject]] = {}
         self._lock = threading.Lock()
 
     def open_table(self, table: TableInfo) -> IcebergTable:
@@ -90,8 +93,15 @@ class IcebergCatalogs:
         name = properties.get("name", DEFAULT_CATALOG_NAME)
         with self._lock:
             if name not in self._catalogs:
-                self._catalogs[name] = self._open_catalog(name, properties)
-            return self._catalogs[name]
+                self._catalogs[name] = (properties, self._open_catalog(name, properties))
+            opened_with, catalog = self._catalogs[name]
+        if opened_with != properties:
+            raise FlussTieringError(
+                ErrorCode.STORAGE,
+                f"two lake catalogs with the name {name!r} but other properties: give the one that a table overrides "
+                "properties of a name of its own, or tier the tables in separate applications",
+            )
+        return catalog
 
     def _open_catalog(self, name: str, properties: Mapping[str, str]) -> JavaObject:
         if not any(key in properties for key in ("type", "catalog-impl")):
@@ -105,8 +115,15 @@ class IcebergCatalogs:
         wanted = {prefix: _SPARK_CATALOG, f"{prefix}.cache-enabled": "false"}
         wanted.update({f"{prefix}.{key}": value for key, value in properties.items() if key != "name"})
         for key, value in wanted.items():
-            if self._spark.conf.get(key, None) is None:
+            present = self._spark.conf.get(key, None)
+            if present is None:
                 self._spark.conf.set(key, value)
+            elif present != value and key.removeprefix(f"{prefix}.") in _IDENTITY:
+                raise FlussTieringError(
+                    ErrorCode.STORAGE,
+                    f"the Spark session's {key} is {present}, but the server's lake catalog has {value}: "
+                    "remove the setting from Spark, or give one of the catalogs another name",
+                )
         with lake_errors(f"open the lake catalog {name!r} ({properties.get('type')})"):
             # Catalogs are configured from the session that is active on the JVM's thread; a new thread has none.
             session = java_session_of(self._spark)
