@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
+from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+TokenMessage: TypeAlias = (
+    kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseRequest
+    | kv_snapshot_leases_pb2.DropKvSnapshotLeaseRequest
+    | lake_tiering_pb2.LakeTieringHeartbeatRequest
+    | lake_tiering_pb2.ClaimTablesRequest
+    | lake_tiering_pb2.CancelTieringRequest
+    | lake_tiering_pb2.GetLeaseOutcomeRequest
+)
 
 MessageT = TypeVar("MessageT", bound=Message)
 SizedT = TypeVar("SizedT", bound=Sized)
@@ -53,6 +63,18 @@ def identifier(message: Message, field: str, value: str) -> str:
             f"{_name(message)}.{field} is {value[:80]!r}: expected 1 to {MAX_ID_CHARS} printable characters",
         )
     return value
+
+
+def optional_token(message: TokenMessage) -> int | None:
+    """The attempt token, or None for a caller that has none; INVALID_REQUEST when it is below 1."""
+    if not message.HasField("attempt_token"):
+        return None
+    if message.attempt_token < 1:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"{_name(message)}.attempt_token is {message.attempt_token}: expected the one that an acquire answered",
+        )
+    return message.attempt_token
 
 
 def _name(message: Message) -> str:

@@ -1,0 +1,158 @@
+"""The tiering server as a whole: starts and stops its parts in order, and runs until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from typing import Final
+
+import grpc
+import grpc.aio
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
+from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import add_KvSnapshotLeasesServicer_to_server
+from fluss_tiering.api.v1.lake_tiering_pb2_grpc import add_LakeTieringServicer_to_server
+from fluss_tiering.api.v1.tables_pb2_grpc import add_TablesServicer_to_server
+from fluss_tiering.model.clock import Clock, SystemClock
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.background import BackgroundJobs
+from fluss_tiering.server.coordinator import Coordinator
+from fluss_tiering.server.lake_catalog import LakeCatalog
+from fluss_tiering.server.logs import configure_logs
+from fluss_tiering.server.servicers.interceptor import ErrorInterceptor
+from fluss_tiering.server.servicers.leases import LeasesServicer
+from fluss_tiering.server.servicers.parts import ServerParts
+from fluss_tiering.server.servicers.tables import TablesServicer
+from fluss_tiering.server.servicers.tiering import LakeTieringServicer
+from fluss_tiering.server.settings import ServerSettings
+from fluss_tiering.server.store.store import SqlTieringStore
+from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.storage.embedded.storage import EmbeddedStorage
+
+DATABASE_FILE: Final = "server.db"
+
+_SERVICES: Final = (
+    tables_pb2.DESCRIPTOR.services_by_name["Tables"].full_name,
+    kv_snapshot_leases_pb2.DESCRIPTOR.services_by_name["KvSnapshotLeases"].full_name,
+    lake_tiering_pb2.DESCRIPTOR.services_by_name["LakeTiering"].full_name,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class TieringServer:
+    """A tiering server on the embedded storage.
+
+    Attributes:
+        port: that it listens on, once it is started.
+    """
+
+    def __init__(self, settings: ServerSettings, *, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._running = AsyncExitStack()
+        self.port = settings.port
+
+    async def start(self) -> None:
+        """Opens the data folder, loads the state and serves; when any of it fails, all that was opened is closed.
+
+        Raises:
+            FlussTieringError: DATA_DIR_IN_USE, CORRUPT_DATA, STORAGE; UNAVAILABLE when it cannot listen.
+        """
+        async with AsyncExitStack() as starting:
+            await self._start(starting)
+            self._running = starting.pop_all()
+        log.info(
+            "tiering server ready",
+            host=self._settings.host,
+            port=self.port,
+            data_dir=str(self._settings.data_dir),
+        )
+
+    async def stop(self) -> None:
+        """Takes no more calls, lets those in flight end within the grace, and closes storage and store."""
+        await self._running.aclose()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        settings = self._settings
+        threads = ServerThreads()
+        stack.callback(threads.close)
+        storage = await threads.storage(
+            EmbeddedStorage.open,
+            settings.data_dir,
+            clock=self._clock,
+            num_retained_snapshots=settings.retained_kv_snapshots,
+        )
+        stack.push_async_callback(threads.storage, storage.close)
+        store = await threads.control(SqlTieringStore.open, settings.data_dir / DATABASE_FILE)
+        stack.push_async_callback(threads.control, store.close)
+        catalog = LakeCatalog(settings)
+        await threads.storage(catalog.make_folders)
+        coordinator = await threads.control(Coordinator, settings, storage, store, self._clock)
+        parts = ServerParts(threads, storage, coordinator, catalog)
+
+        server = grpc.aio.server(
+            interceptors=[ErrorInterceptor()],
+            options=(
+                # Otherwise a second server could share the port and get half of the calls.
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", settings.max_message_bytes),
+                ("grpc.max_send_message_length", settings.max_message_bytes),
+            ),
+        )
+        add_TablesServicer_to_server(TablesServicer(parts), server)
+        add_KvSnapshotLeasesServicer_to_server(LeasesServicer(parts), server)
+        add_LakeTieringServicer_to_server(LakeTieringServicer(parts), server)
+        healthy = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+        reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        for service in ("", *_SERVICES):
+            await healthy.set(service, health_pb2.HealthCheckResponse.SERVING)
+        self.port = _listen(server, settings.host, settings.port)
+
+        jobs = BackgroundJobs(parts, settings)
+        jobs.start()
+        stack.push_async_callback(jobs.stop)
+        stack.push_async_callback(server.stop, settings.shutdown_grace / 1000)
+        stack.push_async_callback(healthy.enter_graceful_shutdown)
+        await server.start()
+
+
+def run(settings: ServerSettings) -> None:
+    """Serves until SIGTERM or SIGINT. Raises what `TieringServer.start` does."""
+    configure_logs(settings.log_format, settings.log_level)
+    asyncio.run(_run(settings))
+
+
+async def _run(settings: ServerSettings) -> None:
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    server = TieringServer(settings)
+    await server.start()
+    try:
+        await stopped.wait()
+        log.info("tiering server stopping")
+    finally:
+        await server.stop()
+    log.info("tiering server stopped")
+
+
+def _listen(server: grpc.aio.Server, host: str, port: int) -> int:
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        bound = server.add_insecure_port(address)
+    except RuntimeError as error:
+        bound, reason = 0, str(error)
+    else:
+        reason = "no address could be bound"
+    if bound == 0:
+        raise FlussTieringError(
+            ErrorCode.UNAVAILABLE,
+            f"cannot listen on {address}: {reason}; another program may have the port, choose a free one with --port",
+        )
+    return bound

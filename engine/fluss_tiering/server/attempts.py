@@ -1,0 +1,89 @@
+"""Attempts under lease ids: each acquire begins one, and what carries an older attempt's token does nothing (L22)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Final
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.store.protocol import StoreTransaction, TieringStore
+from fluss_tiering.server.store.records import LeaseAttempt
+
+_REMEMBERED_MS: Final = 7 * 24 * 60 * 60 * 1000
+"""Longer than any task waits in a queue or is retried; then an attempt whose lease is gone is forgotten."""
+
+
+class LeaseAttempts:
+    """The newest attempt of every lease id, also of dropped leases. Tokens grow over all of them and over restarts.
+
+    Changes are computed, written by the caller in its own transaction, and only then taken over with `remember`.
+    """
+
+    def __init__(self, store: TieringStore) -> None:
+        self._newest_token = store.attempt_token()
+        self._attempts = {attempt.lease_id: attempt for attempt in store.attempts()}
+
+    def newest(self, lease_id: str) -> LeaseAttempt | None:
+        """The newest attempt under the lease id, or None where none ever began (or long ago)."""
+        return self._attempts.get(lease_id)
+
+    def next(self, lease_id: str, now: int) -> LeaseAttempt:
+        """The attempt that begins now; to be written and remembered."""
+        return LeaseAttempt(lease_id, self._newest_token + 1, now)
+
+    def cancelled(self, attempt: LeaseAttempt, reason: str) -> LeaseAttempt:
+        """The attempt, cancelled; to be written and remembered."""
+        return replace(attempt, cancelled_reason=reason)
+
+    def write(self, transaction: StoreTransaction, attempt: LeaseAttempt) -> None:
+        """Writes an attempt and the newest token."""
+        transaction.put_attempt(attempt)
+        transaction.put_attempt_token(max(attempt.attempt_token, self._newest_token))
+
+    def remember(self, attempt: LeaseAttempt) -> None:
+        """Takes a written attempt over."""
+        self._attempts[attempt.lease_id] = attempt
+        self._newest_token = max(attempt.attempt_token, self._newest_token)
+
+    def is_stale(self, lease_id: str, attempt_token: int | None) -> bool:
+        """Whether a newer attempt began under the lease id; a caller without a token is never stale."""
+        newest = self._attempts.get(lease_id)
+        return newest is not None and attempt_token is not None and attempt_token < newest.attempt_token
+
+    def require_current(self, lease_id: str, attempt_token: int | None) -> int | None:
+        """The token to run a round under: the one given, else that of the newest attempt, if there is one.
+
+        Raises:
+            FlussTieringError: STALE_ATTEMPT when a newer attempt began or this one was cancelled.
+        """
+        newest = self._attempts.get(lease_id)
+        if newest is None:
+            return attempt_token
+        if self.is_stale(lease_id, attempt_token):
+            raise FlussTieringError(
+                ErrorCode.STALE_ATTEMPT,
+                f"attempt {attempt_token} of lease {lease_id} was superseded by attempt {newest.attempt_token}: "
+                "this driver must stop, the newer one goes on",
+            )
+        if newest.cancelled_reason is not None and attempt_token in (None, newest.attempt_token):
+            raise FlussTieringError(
+                ErrorCode.STALE_ATTEMPT,
+                f"attempt {newest.attempt_token} of lease {lease_id} was cancelled: {newest.cancelled_reason}; "
+                "acquire the lease again to begin a new attempt",
+            )
+        return newest.attempt_token if attempt_token is None else attempt_token
+
+    def prune(self, store: TieringStore, now: int, in_use: Collection[str]) -> None:
+        """Forgets attempts that began long ago and whose lease id is not in use."""
+        old = [
+            attempt.lease_id
+            for attempt in self._attempts.values()
+            if attempt.started_time < now - _REMEMBERED_MS and attempt.lease_id not in in_use
+        ]
+        if not old:
+            return
+        with store.transaction() as transaction:
+            transaction.delete_attempts(old)
+        for lease_id in old:
+            del self._attempts[lease_id]

@@ -1,0 +1,149 @@
+"""The lake snapshots that are known: what of each table's log is in the lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from fluss_tiering.model.clock import Clock
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import LakeSnapshot
+from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo
+from fluss_tiering.server.store.protocol import TieringStore
+from fluss_tiering.server.store.records import CommittedLakeSnapshot
+
+_KEPT_SNAPSHOTS: Final = 100
+"""Of each table; a driver that recovers asks for one of the last."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LakeCommit:
+    """What a driver that committed to the lake makes known.
+
+    Attributes:
+        log_end_offsets: of the lake snapshot itself; buckets that it does not touch may be left out.
+        offsets_path: the offsets file that its summary names.
+    """
+
+    table: TableInfo
+    tiering_epoch: int
+    snapshot_id: int
+    log_end_offsets: Mapping[TableBucket, int]
+    commit_id: str
+    offsets_path: str
+
+
+class LakeSnapshotManager:
+    """The newest lake snapshot of each table. Used in one thread of control; a change is durable before memory follows.
+
+    It knows no epochs: who may prepare and commit is for `LakeTieringManager.require_round` to say.
+    """
+
+    def __init__(self, clock: Clock, store: TieringStore) -> None:
+        self._clock = clock
+        self._store = store
+        self._newest = {each.snapshot.table_id: each.snapshot for each in store.lake_snapshots()}
+
+    def newest(self, table_id: int) -> LakeSnapshot | None:
+        """The newest lake snapshot of the table, or None."""
+        return self._newest.get(table_id)
+
+    def snapshot(self, table_id: int, snapshot_id: int) -> LakeSnapshot | None:
+        """A lake snapshot by its id, or None."""
+        committed = self._store.lake_snapshot(table_id, snapshot_id)
+        return committed.snapshot if committed else None
+
+    def prepare(
+        self,
+        table: TableInfo,
+        buckets: Iterable[BucketInfo],
+        log_end_offsets: Mapping[TableBucket, int],
+        *,
+        ignore_previous: bool,
+    ) -> dict[TableBucket, int]:
+        """What the offsets file of the next lake snapshot holds: every bucket, -1 for one of which nothing is tiered.
+
+        Buckets that are not given keep the offset of the newest lake snapshot, as in Fluss.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST for an unknown bucket or an offset that goes backwards,
+                LOG_OFFSET_OUT_OF_RANGE for one past the log's end.
+        """
+        buckets = list(buckets)
+        previous = {} if ignore_previous else self._offsets(table.table_id)
+        merged = _merged(table, buckets, previous, log_end_offsets)
+        return {info.bucket: merged.get(info.bucket, -1) for info in buckets}
+
+    def commit(self, commit: LakeCommit, buckets: Iterable[BucketInfo]) -> None:
+        """Makes a lake snapshot the newest one; one that is known with these offsets stays as it is.
+
+        Raises:
+            FlussTieringError: as `prepare`, and INVALID_REQUEST for a snapshot that is known with other offsets.
+        """
+        table, snapshot_id = commit.table, commit.snapshot_id
+        known = self.snapshot(table.table_id, snapshot_id)
+        if known is not None:
+            if any(known.log_end_offsets.get(bucket) != offset for bucket, offset in commit.log_end_offsets.items()):
+                raise FlussTieringError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"lake snapshot {snapshot_id} of table {table.path} is known with other offsets: "
+                    "commit it with the offsets that its own summary names",
+                )
+            return
+        merged = _merged(table, buckets, self._offsets(table.table_id), commit.log_end_offsets)
+        snapshot = LakeSnapshot(table.table_id, snapshot_id, merged)
+        with self._store.transaction() as transaction:
+            transaction.put_lake_snapshot(
+                CommittedLakeSnapshot(
+                    snapshot, commit.tiering_epoch, commit.commit_id, commit.offsets_path, self._clock.now_ms()
+                )
+            )
+            transaction.prune_lake_snapshots(table.table_id, _KEPT_SNAPSHOTS)
+        self._newest[table.table_id] = snapshot
+        log.info(
+            "lake snapshot committed",
+            table=str(table.path),
+            epoch=commit.tiering_epoch,
+            snapshot_id=snapshot_id,
+            commit_id=commit.commit_id,
+        )
+
+    def forget(self, table_id: int) -> None:
+        """Lets go of a dropped table, whose snapshots the store has forgotten."""
+        self._newest.pop(table_id, None)
+
+    def _offsets(self, table_id: int) -> Mapping[TableBucket, int]:
+        newest = self._newest.get(table_id)
+        return newest.log_end_offsets if newest else {}
+
+
+def _merged(
+    table: TableInfo,
+    buckets: Iterable[BucketInfo],
+    previous: Mapping[TableBucket, int],
+    log_end_offsets: Mapping[TableBucket, int],
+) -> dict[TableBucket, int]:
+    log_ends = {info.bucket: info.log_end_offset for info in buckets}
+    for bucket, offset in log_end_offsets.items():
+        if bucket not in log_ends:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"table {table.path} has no {bucket}: its buckets are 0 to {len(log_ends) - 1}",
+            )
+        if offset > log_ends[bucket]:
+            raise FlussTieringError(
+                ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
+                f"table {table.path}, {bucket}: offset {offset} is past the log's end, {log_ends[bucket]}",
+            )
+        if offset < previous.get(bucket, -1):
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"table {table.path}, {bucket}: offset {offset} is before {previous[bucket]}, up to which it is tiered "
+                "already; read the newest lake snapshot and plan again",
+            )
+    return {**previous, **log_end_offsets}

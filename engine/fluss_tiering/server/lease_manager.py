@@ -1,0 +1,210 @@
+"""KV snapshot leases: who pins which snapshot until when (seeds L1-L24).
+
+A lease only keeps snapshots from being collected; it locks nothing (L18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import structlog
+
+from fluss_tiering.model.clock import Clock
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
+from fluss_tiering.model.table import TableBucket
+from fluss_tiering.server.attempts import LeaseAttempts
+from fluss_tiering.server.store.protocol import TieringStore
+
+log = structlog.get_logger(__name__)
+
+
+class KvSnapshotLeaseManager:
+    """The leases. Used in one thread of control (L21); every change is durable before memory follows (L10)."""
+
+    def __init__(self, clock: Clock, store: TieringStore, attempts: LeaseAttempts) -> None:
+        self._clock = clock
+        self._store = store
+        self._attempts = attempts
+        self._leases = {lease.lease_id: lease for lease in store.leases()}
+
+    @property
+    def lease_count(self) -> int:
+        """How many leases there are."""
+        return len(self._leases)
+
+    @property
+    def leased_snapshot_count(self) -> int:
+        """How many snapshots are pinned, counted once for each lease that pins them, as Fluss counts."""
+        return sum(len(lease.snapshots) for lease in self._leases.values())
+
+    def leases(self, lease_id: str | None = None) -> Sequence[KvSnapshotLease]:
+        """The lease of that id, where there is one, or all by id."""
+        if lease_id is not None:
+            return [self._leases[lease_id]] if lease_id in self._leases else []
+        return sorted(self._leases.values(), key=lambda lease: lease.lease_id)
+
+    def protected(self) -> frozenset[tuple[TableBucket, int]]:
+        """The snapshots that must not be collected: (bucket, snapshot id)."""
+        return frozenset(pinned for lease in self._leases.values() for pinned in lease.snapshots.items())
+
+    def acquire(
+        self,
+        lease_id: str,
+        duration_ms: int,
+        available: Mapping[TableBucket, int],
+        unavailable: Mapping[TableBucket, int],
+    ) -> AcquiredLease:
+        """Pins the available snapshots, renews the whole lease and begins an attempt (L1, L2, L4, L6).
+
+        A bucket that the lease pins already is pinned at the new snapshot instead. A lease is not made for nothing.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST when partitioned and unpartitioned buckets of a table would mix (L20).
+        """
+        now = self._clock.now_ms()
+        present = self._leases.get(lease_id)
+        snapshots = {**(present.snapshots if present else {}), **available}
+        _check_partitions(lease_id, snapshots)
+        attempt = self._attempts.next(lease_id, now)
+        lease = KvSnapshotLease(
+            lease_id=lease_id,
+            acquired_time=present.acquired_time if present else now,
+            expiration_time=now + duration_ms,
+            attempt_token=attempt.attempt_token,
+            snapshots=snapshots,
+        )
+        with self._store.transaction() as transaction:
+            self._attempts.write(transaction, attempt)
+            if snapshots:
+                transaction.put_lease(lease)
+        self._attempts.remember(attempt)
+        if snapshots:
+            self._leases[lease_id] = lease
+        if unavailable:
+            log.warning(
+                "snapshots to lease do not exist",
+                lease_id=lease_id,
+                unavailable=[_named(each) for each in unavailable.items()],
+            )
+        log.info(
+            "lease acquired",
+            lease_id=lease_id,
+            attempt_token=attempt.attempt_token,
+            snapshots=len(snapshots),
+            expiration_time=lease.expiration_time if snapshots else None,
+        )
+        return AcquiredLease(
+            lease_id, attempt.attempt_token, lease.expiration_time if snapshots else 0, dict(unavailable)
+        )
+
+    def renew(self, durations_ms: Iterable[tuple[str, int]]) -> list[int | FlussTieringError]:
+        """The new expiration time of each lease, or KV_SNAPSHOT_LEASE_NOT_EXIST for one unknown or expired (L4, L5)."""
+        now = self._clock.now_ms()
+        answers: list[int | FlussTieringError] = []
+        renewed: dict[str, KvSnapshotLease] = {}
+        for lease_id, duration_ms in durations_ms:
+            lease = self._leases.get(lease_id)
+            if lease is None or lease.expiration_time < now:
+                answers.append(_not_exist(lease_id, lease))
+                continue
+            renewed[lease_id] = replace(lease, expiration_time=now + duration_ms)
+            answers.append(now + duration_ms)
+        self._write(renewed)
+        return answers
+
+    def release(self, lease_id: str, buckets: Iterable[TableBucket], attempt_token: int | None) -> bool:
+        """Releases buckets; with the last goes the lease (L8). False for a stale attempt: nothing is done (L22)."""
+        if self._attempts.is_stale(lease_id, attempt_token):
+            self._log_stale("release by a stale attempt ignored", lease_id, attempt_token)
+            return False
+        lease = self._leases.get(lease_id)
+        held = frozenset(buckets).intersection(lease.snapshots if lease else ())
+        if lease is not None and held:
+            self._write({lease_id: _without(lease, held)})
+        return True
+
+    def drop(self, lease_id: str, attempt_token: int | None) -> LeaseDrop:
+        """Drops a lease with all it pins (L8, L22)."""
+        if self._attempts.is_stale(lease_id, attempt_token):
+            self._log_stale("drop by a stale attempt ignored", lease_id, attempt_token)
+            return LeaseDrop.STALE
+        if lease_id not in self._leases:
+            return LeaseDrop.UNKNOWN
+        self._write({lease_id: None})
+        return LeaseDrop.DROPPED
+
+    def release_tables(self, table_ids: frozenset[int]) -> None:
+        """Releases every bucket of tables that were dropped (S12)."""
+        self._write(
+            {
+                lease.lease_id: _without(lease, frozenset(b for b in lease.snapshots if b.table_id in table_ids))
+                for lease in self._leases.values()
+                if any(bucket.table_id in table_ids for bucket in lease.snapshots)
+            }
+        )
+
+    def drop_expired(self) -> Sequence[str]:
+        """Drops the leases that expired before now (L9) and returns their ids."""
+        now = self._clock.now_ms()
+        expired = [lease.lease_id for lease in self._leases.values() if lease.expiration_time < now]
+        for lease_id in expired:
+            log.warning("lease expired", lease_id=lease_id, expiration_time=self._leases[lease_id].expiration_time)
+        self._write(dict.fromkeys(expired))
+        self._attempts.prune(self._store, now, self._leases.keys())
+        return expired
+
+    def _write(self, changed: Mapping[str, KvSnapshotLease | None]) -> None:
+        """Makes changed leases durable, then takes them over; None drops one."""
+        if not changed:
+            return
+        with self._store.transaction() as transaction:
+            for lease_id, lease in changed.items():
+                if lease is None:
+                    transaction.delete_lease(lease_id)
+                else:
+                    transaction.put_lease(lease)
+        for lease_id, lease in changed.items():
+            if lease is None:
+                del self._leases[lease_id]
+                log.info("lease dropped", lease_id=lease_id)
+            else:
+                self._leases[lease_id] = lease
+
+    def _log_stale(self, event: str, lease_id: str, attempt_token: int | None) -> None:
+        newest = self._attempts.newest(lease_id)
+        log.warning(
+            event,
+            lease_id=lease_id,
+            attempt_token=attempt_token,
+            newest_attempt_token=newest and newest.attempt_token,
+        )
+
+
+def _without(lease: KvSnapshotLease, buckets: frozenset[TableBucket]) -> KvSnapshotLease | None:
+    kept = {bucket: snapshot_id for bucket, snapshot_id in lease.snapshots.items() if bucket not in buckets}
+    return replace(lease, snapshots=kept) if kept else None
+
+
+def _check_partitions(lease_id: str, snapshots: Mapping[TableBucket, int]) -> None:
+    kinds: dict[int, bool] = {}
+    for bucket in snapshots:
+        if kinds.setdefault(bucket.table_id, bucket.partition_id is None) is not (bucket.partition_id is None):
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"lease {lease_id} mixes buckets with and without a partition of table {bucket.table_id}: "
+                "a table is either partitioned or not",
+            )
+
+
+def _not_exist(lease_id: str, lease: KvSnapshotLease | None) -> FlussTieringError:
+    what = "does not exist" if lease is None else f"expired at {lease.expiration_time} ms"
+    return FlussTieringError(
+        ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST,
+        f"lease {lease_id} {what}: its snapshots are no longer safe to read; stop the round and acquire again",
+    )
+
+
+def _named(snapshot: tuple[TableBucket, int]) -> str:
+    return f"snapshot {snapshot[1]} of {snapshot[0]}"

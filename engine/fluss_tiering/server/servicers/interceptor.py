@@ -1,0 +1,84 @@
+"""Errors of handlers become gRPC statuses; what nobody expected becomes INTERNAL, told in full in the log alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+
+import grpc
+import grpc.aio
+import structlog
+
+from fluss_tiering.model.error_text import clean_error
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS
+from fluss_tiering.wire.errors import status_of, trailing_metadata_of
+
+_OURS: Final = "/fluss_tiering."
+
+log = structlog.get_logger(__name__)
+
+if TYPE_CHECKING:
+    # These are generic in their type stubs alone.
+    Context = grpc.aio.ServicerContext[Any, Any]
+    Handler = grpc.RpcMethodHandler[Any, Any]
+    # What it returns depends on the kind of method: an awaitable or an async iterator.
+    Behaviour = Callable[[Any, Context], Any]
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps the handlers of our own services."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """The handler, wrapped."""
+        handler = await continuation(handler_call_details)
+        method = str(handler_call_details.method)
+        if handler is None or not method.startswith(_OURS):
+            return handler
+        # Which of the four is set follows from what streams.
+        coders = handler.request_deserializer, handler.response_serializer
+        if handler.request_streaming:
+            streaming = _streaming(cast("Behaviour", handler.stream_stream), method)
+            return grpc.stream_stream_rpc_method_handler(streaming, *coders)
+        if handler.response_streaming:
+            streaming = _streaming(cast("Behaviour", handler.unary_stream), method)
+            return grpc.unary_stream_rpc_method_handler(streaming, *coders)
+        return grpc.unary_unary_rpc_method_handler(_unary(cast("Behaviour", handler.unary_unary), method), *coders)
+
+
+def _unary(behaviour: Behaviour, method: str) -> Behaviour:
+    async def handle(request: object, context: Context) -> object:
+        try:
+            return await behaviour(request, context)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the answer must not show it
+            await _abort(context, method, error)
+
+    return handle
+
+
+def _streaming(behaviour: Behaviour, method: str) -> Behaviour:
+    async def handle(request: object, context: Context) -> AsyncIterator[object]:
+        try:
+            async for response in behaviour(request, context):
+                yield response
+        except Exception as error:  # noqa: BLE001 - whatever it is, the answer must not show it
+            await _abort(context, method, error)
+
+    return handle
+
+
+async def _abort(context: Context, method: str, error: Exception) -> NoReturn:
+    if isinstance(error, FlussTieringError):
+        code, message = error.code, error.message
+        # Asking for what is not there is how clients look whether it is.
+        level = logging.DEBUG if status_of(code) is grpc.StatusCode.NOT_FOUND else logging.INFO
+        log.log(level, "call refused", method=method, code=code.value, error=message)
+    else:
+        code, message = ErrorCode.UNKNOWN, f"the server failed in {method.rpartition('/')[2]}: see its log"
+        log.error("call failed", method=method, exc_info=error)
+    await context.abort(status_of(code), clean_error(message, MAX_SENT_ERROR_CHARS), trailing_metadata_of(code))

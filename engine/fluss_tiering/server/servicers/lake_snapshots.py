@@ -1,0 +1,107 @@
+"""The part of the LakeTiering service that prepares, commits and reads lake snapshots."""
+
+# ruff: noqa: N802 - the methods are named by the API
+
+from __future__ import annotations
+
+from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
+from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringServicer as GeneratedLakeTieringServicer
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.lake_manager import LakeCommit
+from fluss_tiering.server.servicers.parts import ServerParts
+from fluss_tiering.wire import lake as wire
+from fluss_tiering.wire.checks import bounded, identifier, required
+from fluss_tiering.wire.errors import error_to_pb
+from fluss_tiering.wire.tables import path_from_pb
+
+
+class LakeSnapshotsServicer(GeneratedLakeTieringServicer):
+    """Lake snapshots over gRPC: the fence in the thread of control, files in the storage's threads."""
+
+    def __init__(self, parts: ServerParts) -> None:
+        self._threads = parts.threads
+        self._storage = parts.storage
+        self._coordinator = parts.coordinator
+        self._tiering = parts.coordinator.tiering
+
+    async def PrepareLakeTableSnapshot(
+        self, request: pb.PrepareLakeTableSnapshotRequest, context: object
+    ) -> pb.PrepareLakeTableSnapshotResponse:
+        """Writes the offsets file of lake snapshots to be, each table on its own (S5)."""
+        response = pb.PrepareLakeTableSnapshotResponse()
+        for table in bounded(request, "bucket_offsets", request.bucket_offsets):
+            prepared = response.prepared_tables.add(table_id=table.table_id)
+            try:
+                prepared.lake_table_offsets_path = await self._prepare(
+                    table, ignore_previous=request.ignore_previous_table_offsets
+                )
+            except FlussTieringError as error:
+                prepared.error.CopyFrom(error_to_pb(error))
+        return response
+
+    async def CommitLakeTableSnapshot(
+        self, request: pb.CommitLakeTableSnapshotRequest, context: object
+    ) -> pb.CommitLakeTableSnapshotResponse:
+        """Makes lake snapshots known, each table on its own (S5)."""
+        metadata = {each.table_id: each for each in request.lake_table_snapshot_metadata}
+        response = pb.CommitLakeTableSnapshotResponse()
+        for table in bounded(request, "tables_req", request.tables_req):
+            committed = response.tables_resp.add(table_id=table.table_id)
+            try:
+                await self._commit(table, metadata.get(table.table_id))
+            except FlussTieringError as error:
+                committed.error.CopyFrom(error_to_pb(error))
+        return response
+
+    async def GetLakeSnapshot(self, request: pb.GetLakeSnapshotRequest, context: object) -> pb.GetLakeSnapshotResponse:
+        """The newest lake snapshot that is known, or one by its id; each of them is readable."""
+        path = path_from_pb(required(request, "table_path", request.table_path))
+        table = await self._threads.storage(self._storage.table, path)
+        lake = self._coordinator.lake
+        if request.HasField("snapshot_id"):
+            which = f"no lake snapshot {request.snapshot_id}"
+            snapshot = await self._threads.control(lake.snapshot, table.table_id, request.snapshot_id)
+        else:
+            which = "no lake snapshot yet"
+            snapshot = await self._threads.control(lake.newest, table.table_id)
+        if snapshot is None:
+            raise FlussTieringError(ErrorCode.LAKE_SNAPSHOT_NOT_EXIST, f"table {path} has {which}: tier it first")
+        return wire.lake_snapshot_to_pb(snapshot)
+
+    async def _prepare(self, request: pb.PbTableOffsets, *, ignore_previous: bool) -> str:
+        table = await self._threads.storage(self._storage.table_by_id, request.table_id)
+        buckets = await self._threads.storage(self._storage.buckets, table.path)
+        merged = await self._threads.control(
+            self._coordinator.prepare_lake_snapshot,
+            table,
+            request.tiering_epoch,
+            buckets,
+            wire.log_end_offsets_from_pb(table.table_id, request.bucket_offsets),
+            ignore_previous=ignore_previous,
+        )
+        return await self._threads.storage(self._storage.write_lake_offsets, table.table_id, merged)
+
+    async def _commit(
+        self, request: pb.PbLakeTableSnapshotInfo, metadata: pb.PbLakeTableSnapshotMetadata | None
+    ) -> None:
+        if metadata is None or metadata.snapshot_id != request.snapshot_id:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"lake_table_snapshot_metadata lacks snapshot {request.snapshot_id} of table {request.table_id}: "
+                "expected it to name the offsets file",
+            )
+        offsets_path = metadata.tiered_bucket_offsets_file_path
+        table = await self._threads.storage(self._storage.table_by_id, request.table_id)
+        commit = LakeCommit(
+            table=table,
+            tiering_epoch=request.tiering_epoch,
+            snapshot_id=request.snapshot_id,
+            log_end_offsets=wire.log_end_offsets_from_pb(table.table_id, request.buckets_req),
+            commit_id=identifier(request, "commit_id", request.commit_id),
+            offsets_path=offsets_path,
+        )
+        has_offsets_file = await self._threads.storage(self._storage.has_lake_offsets, table.table_id, offsets_path)
+        buckets = await self._threads.storage(self._storage.buckets, table.path)
+        await self._threads.control(
+            self._coordinator.commit_lake_snapshot, commit, buckets, has_offsets_file=has_offsets_file
+        )

@@ -1,0 +1,20 @@
+"""What every service works with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fluss_tiering.server.coordinator import Coordinator
+from fluss_tiering.server.lake_catalog import LakeCatalog
+from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.storage.protocol import TableStorage
+
+
+@dataclass(frozen=True, slots=True)
+class ServerParts:
+    """The parts of a server behind its services; the coordinator only in `threads.control`, the storage in its pool."""
+
+    threads: ServerThreads
+    storage: TableStorage
+    coordinator: Coordinator
+    catalog: LakeCatalog

@@ -1,0 +1,99 @@
+"""Rows of the database <-> values; both directions together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStats, TieringStatus
+from fluss_tiering.server.store.schema import NO_PARTITION
+
+
+def bucket_to_columns(bucket: TableBucket) -> dict[str, int]:
+    """Partition and bucket id of a bucket as columns of a key."""
+    return {
+        "partition_id": NO_PARTITION if bucket.partition_id is None else bucket.partition_id,
+        "bucket_id": bucket.bucket,
+    }
+
+
+def bucket_from_row(table_id: int, row: sa.Row[Any]) -> TableBucket:
+    """The bucket of a row with partition and bucket id."""
+    return TableBucket(table_id, row.bucket_id, None if row.partition_id == NO_PARTITION else row.partition_id)
+
+
+def status_to_columns(status: TieringStatus) -> Mapping[str, object]:
+    """A table's status as a row."""
+    return {
+        "table_id": status.table_id,
+        "database_name": status.path.database,
+        "table_name": status.path.table,
+        "state": status.state.value,
+        "state_since": status.state_since,
+        "tiering_epoch": status.tiering_epoch,
+        "last_tiered_time": status.last_tiered_time,
+        "last_error": status.last_error,
+        "last_error_time": status.last_error_time,
+        "consecutive_failures": status.consecutive_failures,
+        "next_retry_time": status.next_retry_time,
+    }
+
+
+def status_from_row(row: sa.Row[Any]) -> TieringStatus:
+    """A table's status."""
+    return TieringStatus(
+        table_id=row.table_id,
+        path=TablePath(row.database_name, row.table_name),
+        state=TieringState(row.state),
+        state_since=row.state_since,
+        tiering_epoch=row.tiering_epoch,
+        last_tiered_time=row.last_tiered_time,
+        last_error=row.last_error,
+        last_error_time=row.last_error_time,
+        consecutive_failures=row.consecutive_failures,
+        next_retry_time=row.next_retry_time,
+    )
+
+
+def round_to_columns(tiering_round: TieringRound) -> Mapping[str, object]:
+    """A round as a row."""
+    stats = tiering_round.stats
+    return {
+        "table_id": tiering_round.table_id,
+        "tiering_epoch": tiering_round.tiering_epoch,
+        "database_name": tiering_round.path.database,
+        "table_name": tiering_round.path.table,
+        "state": tiering_round.state.value,
+        "lease_id": tiering_round.lease_id,
+        "attempt_token": tiering_round.attempt_token,
+        "driver": tiering_round.driver,
+        "start_time": tiering_round.start_time,
+        "end_time": tiering_round.end_time,
+        "error": tiering_round.error,
+        "rows": None if stats is None else stats.rows,
+        "bytes": None if stats is None else stats.bytes,
+        "files": None if stats is None else stats.files,
+        "lake_snapshot_id": None if stats is None else stats.lake_snapshot_id,
+        "force_finished": tiering_round.force_finished,
+    }
+
+
+def round_from_row(row: sa.Row[Any]) -> TieringRound:
+    """A round."""
+    return TieringRound(
+        table_id=row.table_id,
+        path=TablePath(row.database_name, row.table_name),
+        tiering_epoch=row.tiering_epoch,
+        state=TieringState(row.state),
+        lease_id=row.lease_id,
+        attempt_token=row.attempt_token,
+        driver=row.driver,
+        start_time=row.start_time,
+        end_time=row.end_time,
+        error=row.error,
+        stats=None if row.rows is None else TieringStats(row.rows, row.bytes, row.files, row.lake_snapshot_id),
+        force_finished=row.force_finished,
+    )

@@ -1,0 +1,119 @@
+"""The tables of the server's database, and the version of their layout."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import sqlalchemy as sa
+
+SCHEMA_VERSION: Final = 1
+
+metadata = sa.MetaData()
+
+# Stands for "no partition" where a column is part of a key, which SQL does not allow to be NULL.
+NO_PARTITION: Final = -1
+
+server_meta = sa.Table(
+    "server_meta",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", sa.BigInteger, nullable=False),
+)
+"""Numbers of the server as a whole: `SCHEMA_VERSION_NAME`, `ATTEMPT_TOKEN_NAME`."""
+
+SCHEMA_VERSION_NAME: Final = "schema_version"
+ATTEMPT_TOKEN_NAME: Final = "attempt_token"  # noqa: S105 - the name of a row
+
+kv_snapshot_leases = sa.Table(
+    "kv_snapshot_leases",
+    metadata,
+    sa.Column("lease_id", sa.Text, primary_key=True),
+    sa.Column("acquired_time", sa.BigInteger, nullable=False),
+    sa.Column("expiration_time", sa.BigInteger, nullable=False),
+    sa.Column("attempt_token", sa.BigInteger, nullable=False),
+)
+
+leased_snapshots = sa.Table(
+    "leased_snapshots",
+    metadata,
+    sa.Column("lease_id", sa.Text, sa.ForeignKey("kv_snapshot_leases.lease_id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("table_id", sa.BigInteger, primary_key=True),
+    sa.Column("partition_id", sa.BigInteger, primary_key=True),
+    sa.Column("bucket_id", sa.Integer, primary_key=True),
+    sa.Column("snapshot_id", sa.BigInteger, nullable=False),
+)
+
+lease_attempts = sa.Table(
+    "lease_attempts",
+    metadata,
+    sa.Column("lease_id", sa.Text, primary_key=True),
+    sa.Column("attempt_token", sa.BigInteger, nullable=False),
+    sa.Column("started_time", sa.BigInteger, nullable=False),
+    sa.Column("cancelled_reason", sa.Text),
+)
+
+tiering_statuses = sa.Table(
+    "tiering_statuses",
+    metadata,
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("database_name", sa.Text, nullable=False),
+    sa.Column("table_name", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("state_since", sa.BigInteger, nullable=False),
+    sa.Column("tiering_epoch", sa.BigInteger, nullable=False),
+    sa.Column("last_tiered_time", sa.BigInteger),
+    sa.Column("last_error", sa.Text),
+    sa.Column("last_error_time", sa.BigInteger),
+    sa.Column("consecutive_failures", sa.Integer, nullable=False),
+    sa.Column("next_retry_time", sa.BigInteger),
+)
+
+tiering_rounds = sa.Table(
+    "tiering_rounds",
+    metadata,
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("tiering_epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("database_name", sa.Text, nullable=False),
+    sa.Column("table_name", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("lease_id", sa.Text, nullable=False, index=True),
+    sa.Column("attempt_token", sa.BigInteger),
+    sa.Column("driver", sa.Text, nullable=False),
+    sa.Column("start_time", sa.BigInteger, nullable=False),
+    sa.Column("end_time", sa.BigInteger),
+    sa.Column("error", sa.Text),
+    # rows, bytes and files are NULL together: a round without stats.
+    sa.Column("rows", sa.BigInteger),
+    sa.Column("bytes", sa.BigInteger),
+    sa.Column("files", sa.BigInteger),
+    sa.Column("lake_snapshot_id", sa.BigInteger),
+    sa.Column("force_finished", sa.Boolean, nullable=False),
+)
+
+lake_snapshots = sa.Table(
+    "lake_snapshots",
+    metadata,
+    # In the order of commits: a lake's own snapshot ids are random numbers. BIGINT does not count up in SQLite.
+    sa.Column("commit_order", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("table_id", sa.BigInteger, nullable=False),
+    sa.Column("snapshot_id", sa.BigInteger, nullable=False),
+    sa.Column("tiering_epoch", sa.BigInteger, nullable=False),
+    sa.Column("commit_id", sa.Text, nullable=False),
+    sa.Column("offsets_path", sa.Text, nullable=False),
+    sa.Column("committed_time", sa.BigInteger, nullable=False),
+    sa.UniqueConstraint("table_id", "snapshot_id"),
+)
+
+lake_snapshot_offsets = sa.Table(
+    "lake_snapshot_offsets",
+    metadata,
+    sa.Column(
+        "commit_order",
+        sa.ForeignKey("lake_snapshots.commit_order", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    sa.Column("partition_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("bucket_id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("log_end_offset", sa.BigInteger, nullable=False),
+)

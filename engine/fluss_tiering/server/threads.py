@@ -1,0 +1,65 @@
+"""How asyncio handlers reach blocking code: the one thread of control, and a pool for the storage."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_STORAGE_THREADS: Final = 16
+"""Calls wait for disks more than they compute."""
+
+
+class ServerThreads:
+    """The server's threads.
+
+    All that reads or changes the managers runs in the one thread of control, one call after the other, so that they
+    need no locks (L21, S24). A call that was begun ends, whether or not its client waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._control = ThreadPoolExecutor(1, thread_name_prefix="control")
+        self._storage = ThreadPoolExecutor(_STORAGE_THREADS, thread_name_prefix="storage")
+
+    async def control(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs a function in the thread of control."""
+        return await _run(self._control, lambda: function(*args, **kwargs))
+
+    async def storage(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs a function that calls the storage."""
+        return await _run(self._storage, lambda: function(*args, **kwargs))
+
+    async def iterate(self, open_iterator: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
+        """What an iterator over the storage yields; it is closed when the reader goes away, but never while it runs."""
+        iterator = await self.storage(open_iterator)
+        try:
+            while True:
+                step = asyncio.ensure_future(self.storage(_next, iterator))
+                try:
+                    item = await asyncio.shield(step)
+                except asyncio.CancelledError:
+                    await asyncio.wait([step])
+                    raise
+                if item is None:
+                    return
+                yield item
+        finally:
+            if isinstance(iterator, Generator):
+                iterator.close()
+
+    def close(self) -> None:
+        """Waits for what was begun and ends the threads."""
+        self._storage.shutdown()
+        self._control.shutdown()
+
+
+async def _run(executor: Executor, function: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(executor, function)
+
+
+def _next(iterator: Iterator[T]) -> T | None:
+    return next(iterator, None)

@@ -1,0 +1,1 @@
+"""The tiering state machine: which table is due, who tiers it, how its round ended."""

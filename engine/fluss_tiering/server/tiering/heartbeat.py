@@ -1,0 +1,104 @@
+"""One heartbeat's reports, applied table by table (S5-S9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
+from fluss_tiering.server.store.protocol import TieringStore
+from fluss_tiering.server.tiering.changes import TieringChanges
+from fluss_tiering.server.tiering.fence import require_coordinator, require_running
+from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner, fail, finish
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What a driver reports.
+
+    Attributes:
+        force_finished: ids of tables among `finished` that have more to tier (S8).
+        requester: who asks for a pending table; None when nobody does.
+    """
+
+    tiering: tuple[HeartbeatEntry, ...] = ()
+    finished: tuple[HeartbeatEntry, ...] = ()
+    failed: tuple[HeartbeatEntry, ...] = ()
+    force_finished: frozenset[int] = frozenset()
+    requester: RoundOwner | None = None
+
+
+class HeartbeatReports:
+    """Applies reports to changes; each answers what it refused by table id, and the others go on (S5)."""
+
+    def __init__(self, changes: TieringChanges, store: TieringStore, backoff: FailureBackoff, now: int) -> None:
+        self._changes = changes
+        self._store = store
+        self._backoff = backoff
+        self._now = now
+
+    def failed(self, entries: Iterable[HeartbeatEntry]) -> dict[int, FlussTieringError]:
+        """Ends rounds as Failed, with or without a reason (S10, S15)."""
+
+        def apply(entry: HeartbeatEntry) -> None:
+            if self._ended_as(entry, TieringState.FAILED):
+                return
+            table, running = require_running(self._changes.table(entry.table_id), entry.table_id, entry.tiering_epoch)
+            table, ended = fail(table, running, entry.error_message, self._backoff, self._now)
+            self._changes.put(table, ended)
+
+        return self._each(entries, apply)
+
+    def tiering(self, entries: Iterable[HeartbeatEntry]) -> dict[int, FlussTieringError]:
+        """Keeps rounds alive (S4, S6)."""
+
+        def apply(entry: HeartbeatEntry) -> None:
+            table, _ = require_running(self._changes.table(entry.table_id), entry.table_id, entry.tiering_epoch)
+            self._changes.put(replace(table, last_heartbeat=self._now))
+
+        return self._each(entries, apply)
+
+    def finished(
+        self, entries: Iterable[HeartbeatEntry], force_finished: frozenset[int]
+    ) -> dict[int, FlussTieringError]:
+        """Ends rounds as Tiered; a repeated finish changes nothing (S8, S9)."""
+
+        def apply(entry: HeartbeatEntry) -> None:
+            if self._ended_as(entry, TieringState.TIERED):
+                return
+            table, running = require_running(self._changes.table(entry.table_id), entry.table_id, entry.tiering_epoch)
+            forced = entry.table_id in force_finished
+            table, ended = finish(table, running, entry.stats, forced=forced, now=self._now)
+            self._changes.put(table, ended)
+
+        return self._each(entries, apply)
+
+    def _ended_as(self, entry: HeartbeatEntry, outcome: TieringState) -> bool:
+        """Whether the round already ended with this outcome: then the report is a repetition."""
+        table = self._changes.table(entry.table_id)
+        if table is None or (table.round is not None and table.round.tiering_epoch == entry.tiering_epoch):
+            return False
+        ended = self._changes.round(entry.table_id, entry.tiering_epoch) or self._store.round(
+            entry.table_id, entry.tiering_epoch
+        )
+        return ended is not None and ended.state is outcome
+
+    def _each(
+        self, entries: Iterable[HeartbeatEntry], apply: Callable[[HeartbeatEntry], None]
+    ) -> dict[int, FlussTieringError]:
+        refused = {}
+        for entry in entries:
+            try:
+                require_coordinator(entry.coordinator_epoch)
+                apply(entry)
+            except FlussTieringError as error:
+                log.warning(
+                    "heartbeat refused", table_id=entry.table_id, epoch=entry.tiering_epoch, error=error.message
+                )
+                refused[entry.table_id] = error
+        return refused
