@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -89,6 +90,12 @@ class AirflowApi:
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/return_value"
         answer = self._get(path, params={"map_index": map_index, "deserialize": True}, missing_ok=True)
         return answer and answer["value"]
+
+    def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1) -> str:
+        """The log of one try of a task, one JSON entry a line."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
+        answer = self._get(path, params={"map_index": map_index, "full_content": True})
+        return "\n".join(each if isinstance(each, str) else json.dumps(each) for each in answer["content"])
 
     def _health(self) -> dict[str, Any] | None:
         try:

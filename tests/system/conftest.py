@@ -1,0 +1,103 @@
+"""One tiering server and one real Airflow for the whole run of the system tests."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
+
+from examples.flights.airflow_api import AirflowApi
+from examples.flights.airflow_processes import AirflowProcesses
+from examples.flights.processes import Processes
+
+ROOT = Path(__file__).parents[2]
+SPARK_CONNECTION = {"conn_type": "spark", "host": "local[2]", "extra": json.dumps({"deploy-mode": "client"})}
+_NUMBERS = itertools.count()
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What runs: a client of the server, and Airflow's API."""
+
+    client: TieringClient
+    airflow: AirflowApi
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("system")
+    processes = Processes(folder)
+    port = _free_port()
+    try:
+        server = processes.start(
+            "server",
+            [
+                *(str(Path(sys.executable).with_name("fluss-tiering")), "serve"),
+                *("--data-dir", str(folder / "data"), "--port", str(port)),
+            ],
+            {},
+        )
+        airflow = AirflowProcesses(
+            processes,
+            folder / "airflow",
+            dag_folders={"examples": ROOT / "dags", "tests": Path(__file__).with_name("dags")},
+            connections={
+                "fluss_default": {"conn_type": "fluss", "host": "127.0.0.1", "port": port},
+                "spark_default": SPARK_CONNECTION,
+            },
+        )
+        with TieringClient(f"127.0.0.1:{port}") as client:
+            processes.wait_until(server, lambda: _answers(client), 60)
+            airflow.start()
+            yield Stack(client, airflow.api)
+    finally:
+        processes.stop()
+
+
+@pytest.fixture
+def new_table(stack: Stack) -> Callable[..., str]:
+    """Creates a table of 1,000 rows, with a primary key or a log table, and returns its path."""
+
+    def create(*, primary_key: bool = True, freshness: str = "1h") -> str:
+        path = TablePath("system", f"t{next(_NUMBERS)}")
+        columns = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
+        stack.client.create_table(
+            path,
+            TableDescriptor(
+                columns,
+                primary_key=("id",) if primary_key else (),
+                bucket_keys=("id",) if primary_key else (),
+                num_buckets=2,
+                properties={"table.datalake.enabled": "true", "table.datalake.freshness": freshness},
+            ),
+        )
+        schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+        rows = pa.table({"id": range(1000), "name": [f"name {i}" for i in range(1000)]}, schema=schema)
+        list(stack.client.write_rows(path, WriteKind.UPSERT if primary_key else WriteKind.APPEND, [rows]))
+        return str(path)
+
+    return create
+
+
+def _answers(client: TieringClient) -> bool:
+    try:
+        client.describe_storage()
+    except FlussTieringError:
+        return False
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

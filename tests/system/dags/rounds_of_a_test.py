@@ -1,0 +1,100 @@
+"""DAGs around rounds that a test runs itself instead of Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import Context, dag, task
+
+from airflow_provider_fluss.callbacks import release_lease_on_failure
+from airflow_provider_fluss.operators.lease import (
+    FlussAcquireKvSnapshotLeaseOperator,
+    FlussReleaseKvSnapshotLeaseOperator,
+)
+from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
+
+PARAMS = {"tables": []}
+TABLES = "{{ params.tables }}"
+
+
+class GrantedThenKilled(FlussAcquireKvSnapshotLeaseOperator):
+    """Its first try is killed after the server granted the lease and before the XCom is written."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        lease = super().execute(context)
+        if context["ti"].try_number == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return lease
+
+
+@dag(schedule=None, params=PARAMS, render_template_as_native_obj=True)
+def waits_for_round() -> None:
+    acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=TABLES)
+    wait = FlussTieringStatusSensor(task_id="wait", lease=acquire.output, poke_interval=1)
+    release = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
+    acquire >> wait >> release.as_teardown(setups=acquire)
+
+
+@dag(schedule=None, params=PARAMS, render_template_as_native_obj=True)
+def retried() -> None:
+    acquire = GrantedThenKilled(task_id="acquire", tables=TABLES, retries=1, retry_delay=timedelta(seconds=1))
+
+    @task(retries=1, retry_delay=timedelta(seconds=1))
+    def submit(lease: dict[str, Any], ti: Any = None) -> dict[str, Any]:
+        if ti.try_number == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return lease
+
+    release = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
+    submit(acquire.output) >> release.as_teardown(setups=acquire)
+
+
+@dag(schedule=None, params=PARAMS, render_template_as_native_obj=True)
+def killed() -> None:
+    acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=TABLES)
+
+    @task
+    def submit() -> None:
+        time.sleep(300)
+
+    work = submit()
+    wait = FlussTieringStatusSensor(task_id="wait", lease=acquire.output, poke_interval=1, submit_task_id="submit")
+    release = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
+    acquire >> [work, wait] >> release.as_teardown(setups=acquire)
+
+
+@dag(schedule=None, params=PARAMS, render_template_as_native_obj=True)
+def task_callback_without_teardown() -> None:
+    acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=TABLES)
+
+    @task(on_failure_callback=release_lease_on_failure)
+    def fails() -> None:
+        raise RuntimeError("injected fault")
+
+    acquire >> fails()
+
+
+@dag(schedule=None, params=PARAMS, render_template_as_native_obj=True, on_failure_callback=release_lease_on_failure)
+def dag_callback_without_teardown() -> None:
+    @task
+    def each_table(params: dict[str, Any]) -> list[list[str]]:
+        return [[table] for table in params["tables"]]
+
+    acquire = FlussAcquireKvSnapshotLeaseOperator.partial(task_id="acquire").expand(tables=each_table())
+
+    @task
+    def is_killed() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    acquire >> is_killed()
+
+
+waits_for_round()
+retried()
+killed()
+task_callback_without_teardown()
+dag_callback_without_teardown()

@@ -1,0 +1,123 @@
+"""The provider under a real scheduler, triggerer and DAG processor, with rounds that the tests run themselves."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
+from system_support import eventually
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+
+RUN_SECONDS = 120
+
+
+def start(stack, dag_id: str, *tables: str) -> str:
+    stack.airflow.wait_for_dag(dag_id)
+    return stack.airflow.trigger(dag_id, {"tables": list(tables)})
+
+
+def states(stack, dag_id: str, run_id: str) -> dict[str, str | None]:
+    return {each.task_id: each.state for each in stack.airflow.task_states(dag_id, run_id)}
+
+
+def deferred_on_lease(stack, run_id: str) -> dict:
+    eventually(lambda: states(stack, "waits_for_round", run_id)["wait"] == "deferred")
+    return stack.airflow.xcom("waits_for_round", run_id, "acquire")
+
+
+def claim(stack, lease: dict, table: str) -> Claim:
+    (claimed,) = stack.client.claim_tables([TablePath.parse(table)], lease["lease_id"], lease["attempt_token"], "test")
+    assert not isinstance(claimed, FlussTieringError), claimed
+    return claimed
+
+
+def log_of(stack, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
+    return stack.airflow.task_log(dag_id, run_id, task_id, try_number)
+
+
+def test_the_sensor_is_deferred_while_a_table_is_tiering_and_succeeds_once_it_is_tiered(stack, new_table):  # S25
+    table = new_table()
+    run = start(stack, "waits_for_round", table)
+    lease = deferred_on_lease(stack, run)
+    claimed = claim(stack, lease, table)
+    (status,) = stack.client.list_tiering_statuses(TablePath.parse(table))
+    assert status.state == "Tiering"
+    assert states(stack, "waits_for_round", run)["wait"] == "deferred"
+    entry = HeartbeatEntry(claimed.table_id, claimed.tiering_epoch, stats=TieringStats(1000, 9000, 2, 77))
+    stack.client.heartbeat(finished=[entry])
+    assert stack.airflow.wait_for_run("waits_for_round", run, RUN_SECONDS) == "success"
+    (outcome,) = stack.airflow.xcom("waits_for_round", run, "wait")
+    assert (outcome["table"], outcome["status"], outcome["rows"]) == (table, "Tiered", 1000)
+    assert stack.client.list_leases(lease["lease_id"]) == []
+
+
+def test_the_sensor_fails_with_the_last_error_and_the_lease_is_released(stack, new_table):  # S10
+    table, good = new_table(), new_table()
+    run = start(stack, "waits_for_round", table, good)
+    lease = deferred_on_lease(stack, run)
+    assert stack.client.list_leases(lease["lease_id"])
+    claimed = claim(stack, lease, table)
+    failed = HeartbeatEntry(claimed.table_id, claimed.tiering_epoch, "catalog: no space left on device")
+    stack.client.heartbeat(failed=[failed])
+    other = claim(stack, lease, good)
+    stack.client.heartbeat(finished=[HeartbeatEntry(other.table_id, other.tiering_epoch, stats=TieringStats())])
+    assert stack.airflow.wait_for_run("waits_for_round", run, RUN_SECONDS) == "failed"
+    log = log_of(stack, "waits_for_round", run, "wait")
+    assert f"{table} (epoch {claimed.tiering_epoch}): catalog: no space left on device" in log
+    assert states(stack, "waits_for_round", run) == {"acquire": "success", "wait": "failed", "release": "success"}
+    assert stack.client.list_leases(lease["lease_id"]) == []
+
+
+def test_a_retried_task_finds_the_same_lease(stack, new_table):  # L17, L22
+    run = start(stack, "retried", new_table())
+    assert stack.airflow.wait_for_run("retried", run, RUN_SECONDS) == "success"
+    lease = stack.airflow.xcom("retried", run, "acquire")
+    first = log_of(stack, "retried", run, "acquire", 1)
+    assert stack.airflow.task_state("retried", run, "acquire").try_number == 2
+    assert f"Acquired lease {lease['lease_id']} (attempt " in first
+    assert f"Acquired lease {lease['lease_id']} (attempt {lease['attempt_token']})" not in first
+    # What is downstream reads the lease of the try that succeeded, in each of its own tries.
+    assert stack.airflow.task_state("retried", run, "submit").try_number == 2
+    assert stack.airflow.xcom("retried", run, "submit") == lease
+    assert stack.client.list_leases(lease["lease_id"]) == []
+
+
+def test_a_submit_killed_on_its_last_try_ends_the_waiting_and_leaves_no_lease(stack, new_table):  # L13
+    run = start(stack, "killed", new_table())
+    eventually(lambda: states(stack, "killed", run)["wait"] == "deferred")
+    eventually(lambda: states(stack, "killed", run)["submit"] == "running")
+    lease = stack.airflow.xcom("killed", run, "acquire")
+    assert stack.client.list_leases(lease["lease_id"])
+    process = stack.airflow.task_state("killed", run, "submit").pid
+    assert process
+    os.kill(process, signal.SIGKILL)
+    assert stack.airflow.wait_for_run("killed", run, RUN_SECONDS) == "failed"
+    assert states(stack, "killed", run) == {
+        "acquire": "success",
+        "submit": "failed",
+        "wait": "failed",
+        "release": "success",
+    }
+    assert "were never claimed" in log_of(stack, "killed", run, "wait")
+    assert stack.client.list_leases(lease["lease_id"]) == []
+
+
+def test_a_failed_tasks_callback_releases_its_lease(stack, new_table):
+    run = start(stack, "task_callback_without_teardown", new_table())
+    assert stack.airflow.wait_for_run("task_callback_without_teardown", run, RUN_SECONDS) == "failed"
+    lease = stack.airflow.xcom("task_callback_without_teardown", run, "acquire")
+    eventually(lambda: not stack.client.list_leases(lease["lease_id"]))
+
+
+def test_a_failed_runs_callback_in_the_dag_processor_releases_all_its_leases(stack, new_table):
+    dag_id = "dag_callback_without_teardown"
+    run = start(stack, dag_id, new_table(), new_table())
+    assert stack.airflow.wait_for_run(dag_id, run, RUN_SECONDS) == "failed"
+    leases = [stack.airflow.xcom(dag_id, run, "acquire", index)["lease_id"] for index in (0, 1)]
+    assert len(set(leases)) == 2
+    eventually(lambda: not any(stack.client.list_leases(each) for each in leases))
