@@ -7,13 +7,10 @@ from compacted_reference import rows_of, value, varint
 from fluss_tiering.formats.compacted_row import decode_values, encode_values
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import Column, DataType
+from fluss_tiering.model.table import Column
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-
-def table_columns(*types: str) -> tuple[Column, ...]:
-    return tuple(Column(f"c{index}", DataType.parse(text)) for index, text in enumerate(types))
+from row_of_all_types import VECTOR, VECTOR_COLUMNS, table_columns, vector_batch
 
 
 def corrupt(stored: bytes | list[bytes], of: tuple[Column, ...], schema_id: int = 1) -> str:
@@ -22,50 +19,6 @@ def corrupt(stored: bytes | list[bytes], of: tuple[Column, ...], schema_id: int 
         decode_values(values, of, schema_id)
     assert caught.value.code is ErrorCode.CORRUPT_DATA
     return caught.value.message
-
-
-VECTOR_COLUMNS = table_columns(
-    "INT NOT NULL",
-    "INT",
-    "BIGINT",
-    "BOOLEAN",
-    "DOUBLE",
-    "STRING",
-    "DATE",
-    "TIMESTAMP(0)",
-    "TIMESTAMP(3)",
-    "TIMESTAMP(6)",
-    "TIMESTAMP_LTZ(9)",
-    "DECIMAL(5, 2)",
-    "DECIMAL(20, 0)",
-    "DECIMAL(38, 1)",
-    "STRING",
-)
-VECTOR_ROW = [300, -1, -1, True, 1.5, "hé", 1, -1, 1, 1_002, -1, Decimal("-1.23"), Decimal(128), Decimal("-12.9"), None]
-VECTOR = bytes.fromhex(
-    "01 00"  # schema id 1, little-endian
-    "00 40"  # null bits of 15 columns: only column 14, which is bit 6 of the second byte
-    "AC 02"  # 300 = 0b10_0101100: 7 bits at a time, lowest first, the high bit says that more follow
-    "FF FF FF FF 0F"  # -1 is 32 one bits: four groups of 7 and one of 4
-    "FF FF FF FF FF FF FF FF FF 01"  # -1 is 64 one bits: nine groups of 7 and one of 1
-    "01"  # true
-    "00 00 00 00 00 00 F8 3F"  # 1.5 = 0x3FF8000000000000, little-endian
-    "03 68 C3 A9"  # 3 bytes of UTF-8
-    "01"  # one day after the epoch
-    "98 F8 FF FF FF FF FF FF FF 01"  # one second before the epoch = -1000 ms = ...1111000_0011000 in binary
-    "01"  # 1 ms, and nothing below
-    "01 D0 0F"  # 1002 us = 1 ms and 2000 ns = 0b1111_1010000
-    "FF FF FF FF FF FF FF FF FF 01 BF 84 3D"  # -1 ns = -1 ms and 999999 ns = 0b111101_0000100_0111111
-    "85 FF FF FF FF FF FF FF FF 01"  # unscaled -123 = ...1111111_0000101 in binary
-    "02 00 80"  # 128 in 2 bytes, since 0x80 alone would be -128
-    "02 FF 7F"  # -129 = 0xFF7F
-)
-
-
-def vector_batch() -> pa.RecordBatch:
-    schema = arrow_schema(VECTOR_COLUMNS)
-    arrays = [pa.array([item], field.type) for item, field in zip(VECTOR_ROW, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def test_a_row_of_all_types_has_the_bytes_of_flusss_layout() -> None:

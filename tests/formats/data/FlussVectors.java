@@ -1,0 +1,138 @@
+import java.math.BigDecimal;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.List;
+import org.apache.fluss.bucketing.IcebergBucketingFunction;
+import org.apache.fluss.compression.ArrowCompressionInfo;
+import org.apache.fluss.compression.ArrowCompressionType;
+import org.apache.fluss.memory.UnmanagedPagedOutputView;
+import org.apache.fluss.record.ChangeType;
+import org.apache.fluss.record.DefaultLogRecordBatch;
+import org.apache.fluss.record.MemoryLogRecords;
+import org.apache.fluss.record.MemoryLogRecordsArrowBuilder;
+import org.apache.fluss.row.BinaryString;
+import org.apache.fluss.row.Decimal;
+import org.apache.fluss.row.GenericRow;
+import org.apache.fluss.row.TimestampLtz;
+import org.apache.fluss.row.TimestampNtz;
+import org.apache.fluss.row.arrow.ArrowWriterPool;
+import org.apache.fluss.row.encode.CompactedKeyEncoder;
+import org.apache.fluss.row.encode.CompactedRowEncoder;
+import org.apache.fluss.row.encode.ValueEncoder;
+import org.apache.fluss.row.encode.iceberg.IcebergKeyEncoder;
+import org.apache.fluss.shaded.arrow.org.apache.arrow.memory.RootAllocator;
+import org.apache.fluss.types.DataType;
+import org.apache.fluss.types.DataTypes;
+import org.apache.fluss.types.RowType;
+
+/**
+ * Makes the vectors of test_fluss_vectors.py with Fluss's own classes: prints value, key, buckets and an empty batch, and
+ * writes the log batches into this folder. With Java 17 and org.apache.fluss:fluss-server:0.9.1-incubating as $JAR:
+ *
+ * <pre>java --add-opens=java.base/java.nio=ALL-UNNAMED -cp $JAR FlussVectors.java</pre>
+ */
+public class FlussVectors {
+
+    private static final DataType[] TYPES = {
+        DataTypes.INT().copy(false),
+        DataTypes.INT(),
+        DataTypes.BIGINT(),
+        DataTypes.BOOLEAN(),
+        DataTypes.DOUBLE(),
+        DataTypes.STRING(),
+        DataTypes.DATE(),
+        DataTypes.TIMESTAMP(0),
+        DataTypes.TIMESTAMP(3),
+        DataTypes.TIMESTAMP(6),
+        DataTypes.TIMESTAMP_LTZ(9),
+        DataTypes.DECIMAL(5, 2),
+        DataTypes.DECIMAL(20, 0),
+        DataTypes.DECIMAL(38, 1),
+        DataTypes.STRING()
+    };
+    private static final int[] BUCKET_KEYS = {0, 1, 2, 5, 6, 7, 8, 9, 11, 12, 13};
+
+    public static void main(String[] arguments) throws Exception {
+        String[] names = new String[TYPES.length];
+        Arrays.setAll(names, index -> "c" + index);
+        RowType rowType = RowType.of(TYPES, names);
+        Object[] values = values(null);
+        CompactedRowEncoder encoder = new CompactedRowEncoder(TYPES);
+        encoder.startNewRow();
+        for (int index = 0; index < TYPES.length; index++) {
+            encoder.encodeField(index, values[index]);
+        }
+        print("value", ValueEncoder.encodeValue((short) 1, encoder.finishRow()));
+
+        GenericRow row = GenericRow.of(values);
+        List<String> keys = new ArrayList<>(Arrays.asList(names).subList(0, 14));
+        print("key", CompactedKeyEncoder.createKeyEncoder(rowType, keys).encodeKey(row));
+        for (int index : BUCKET_KEYS) {
+            byte[] key = new IcebergKeyEncoder(rowType, List.of(names[index])).encodeKey(row);
+            System.out.println("bucket of " + names[index] + ": " + new IcebergBucketingFunction().bucketing(key, 1009));
+        }
+
+        print("batch without records", batch(rowType, (byte) 0, ArrowCompressionInfo.NO_COMPRESSION, null));
+        GenericRow full = GenericRow.of(values(BinaryString.fromString("x")));
+        ArrowCompressionInfo zstd = new ArrowCompressionInfo(ArrowCompressionType.ZSTD, 3);
+        ArrowCompressionInfo lz4 = new ArrowCompressionInfo(ArrowCompressionType.LZ4_FRAME, -1);
+        write("none", batch(rowType, (byte) 0, ArrowCompressionInfo.NO_COMPRESSION, full));
+        write("lz4", batch(rowType, (byte) 0, lz4, full));
+        write("zstd", batch(rowType, (byte) 0, zstd, full));
+        write("zstd-magic-1", batch(rowType, (byte) 1, zstd, full));
+    }
+
+    private static Object[] values(BinaryString last) {
+        return new Object[] {
+            300,
+            -1,
+            -1L,
+            true,
+            1.5,
+            BinaryString.fromString("h\u00e9"),
+            1,
+            TimestampNtz.fromMillis(-1000),
+            TimestampNtz.fromMillis(1),
+            TimestampNtz.fromMillis(1, 2000),
+            TimestampLtz.fromEpochMillis(-1, 999999),
+            Decimal.fromBigDecimal(new BigDecimal("-1.23"), 5, 2),
+            Decimal.fromBigDecimal(new BigDecimal("128"), 20, 0),
+            Decimal.fromBigDecimal(new BigDecimal("-12.9"), 38, 1),
+            last
+        };
+    }
+
+    private static byte[] batch(RowType rowType, byte magic, ArrowCompressionInfo compression, GenericRow row)
+            throws Exception {
+        ArrowWriterPool writers = new ArrowWriterPool(new RootAllocator(Long.MAX_VALUE));
+        MemoryLogRecordsArrowBuilder builder =
+                MemoryLogRecordsArrowBuilder.builder(
+                        40L,
+                        magic,
+                        1,
+                        writers.getOrCreateWriter(1L, 1, Integer.MAX_VALUE, rowType, compression),
+                        new UnmanagedPagedOutputView(64 * 1024));
+        if (row != null) {
+            builder.append(ChangeType.INSERT, row);
+            builder.append(ChangeType.UPDATE_BEFORE, row);
+            builder.append(ChangeType.UPDATE_AFTER, row);
+        }
+        builder.close();
+        MemoryLogRecords records = MemoryLogRecords.pointToBytesView(builder.build());
+        ((DefaultLogRecordBatch) records.batches().iterator().next()).setCommitTimestamp(1234567L);
+        byte[] bytes = new byte[records.sizeInBytes()];
+        records.getMemorySegment().get(records.getPosition(), bytes);
+        return bytes;
+    }
+
+    private static void print(String what, byte[] bytes) {
+        System.out.println(what + ": " + HexFormat.of().withUpperCase().formatHex(bytes));
+    }
+
+    private static void write(String name, byte[] bytes) throws Exception {
+        Files.write(Path.of("fluss-0.9.1-" + name + ".bin"), bytes);
+    }
+}

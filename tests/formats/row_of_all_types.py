@@ -1,0 +1,55 @@
+"""A row with a value of every type, and the bytes that it is stored as, worked out by hand from Fluss's layout."""
+
+from decimal import Decimal
+
+import pyarrow as pa
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.table import Column, DataType
+
+
+def table_columns(*types: str) -> tuple[Column, ...]:
+    return tuple(Column(f"c{index}", DataType.parse(text)) for index, text in enumerate(types))
+
+
+VECTOR_COLUMNS = table_columns(
+    "INT NOT NULL",
+    "INT",
+    "BIGINT",
+    "BOOLEAN",
+    "DOUBLE",
+    "STRING",
+    "DATE",
+    "TIMESTAMP(0)",
+    "TIMESTAMP(3)",
+    "TIMESTAMP(6)",
+    "TIMESTAMP_LTZ(9)",
+    "DECIMAL(5, 2)",
+    "DECIMAL(20, 0)",
+    "DECIMAL(38, 1)",
+    "STRING",
+)
+VECTOR_ROW = [300, -1, -1, True, 1.5, "hé", 1, -1, 1, 1_002, -1, Decimal("-1.23"), Decimal(128), Decimal("-12.9"), None]
+VECTOR = bytes.fromhex(
+    "01 00"  # schema id 1, little-endian
+    "00 40"  # null bits of 15 columns: only column 14, which is bit 6 of the second byte
+    "AC 02"  # 300 = 0b10_0101100: 7 bits at a time, lowest first, the high bit says that more follow
+    "FF FF FF FF 0F"  # -1 is 32 one bits: four groups of 7 and one of 4
+    "FF FF FF FF FF FF FF FF FF 01"  # -1 is 64 one bits: nine groups of 7 and one of 1
+    "01"  # true
+    "00 00 00 00 00 00 F8 3F"  # 1.5 = 0x3FF8000000000000, little-endian
+    "03 68 C3 A9"  # 3 bytes of UTF-8
+    "01"  # one day after the epoch
+    "98 F8 FF FF FF FF FF FF FF 01"  # one second before the epoch = -1000 ms = ...1111000_0011000 in binary
+    "01"  # 1 ms, and nothing below
+    "01 D0 0F"  # 1002 us = 1 ms and 2000 ns = 0b1111_1010000
+    "FF FF FF FF FF FF FF FF FF 01 BF 84 3D"  # -1 ns = -1 ms and 999999 ns = 0b111101_0000100_0111111
+    "85 FF FF FF FF FF FF FF FF 01"  # unscaled -123 = ...1111111_0000101 in binary
+    "02 00 80"  # 128 in 2 bytes, since 0x80 alone would be -128
+    "02 FF 7F"  # -129 = 0xFF7F
+)
+
+
+def vector_batch() -> pa.RecordBatch:
+    schema = arrow_schema(VECTOR_COLUMNS)
+    arrays = [pa.array([item], field.type) for item, field in zip(VECTOR_ROW, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

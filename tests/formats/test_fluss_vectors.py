@@ -1,0 +1,71 @@
+"""Bytes made by Fluss 0.9.1's own classes, by `data/FlussVectors.java`, are those that are written and read here."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from fluss_tiering.formats.bucketing import assign_buckets
+from fluss_tiering.formats.compacted_row import decode_values, encode_values
+from fluss_tiering.formats.key import encode_keys
+from fluss_tiering.formats.log_batch import ChangeType, decode_log_batch, encode_log_batch, read_header
+from fluss_tiering.formats.schema import arrow_schema
+from row_of_all_types import VECTOR, VECTOR_COLUMNS, vector_batch
+
+VALUE = bytes.fromhex(
+    "01000040AC02FFFFFFFF0FFFFFFFFFFFFFFFFFFF0101000000000000F83F0368C3A90198F8FFFFFFFFFFFFFF010101D00F"
+    "FFFFFFFFFFFFFFFFFF01BF843D85FFFFFFFFFFFFFFFF0102008002FF7F"
+)
+KEY = VALUE[4:]
+BUCKETS_OF_1009 = {0: 366, 1: 578, 2: 578, 5: 143, 6: 462, 7: 698, 8: 774, 9: 945, 11: 557, 12: 213, 13: 734}
+EMPTY_BATCH = bytes.fromhex(
+    "2800000000000000240000000087D61200000000001F2B172801000000000000FFFFFFFFFFFFFFFFFFFFFFFF00000000"
+)
+COMMIT_TIMESTAMP = 1_234_567
+
+
+def test_values_are_flusss() -> None:
+    assert VALUE == VECTOR
+    assert encode_values(vector_batch(), VECTOR_COLUMNS, 1).to_pylist() == [VALUE]
+    assert decode_values(pa.array([VALUE]), VECTOR_COLUMNS, 1).equals(vector_batch())
+
+
+def test_keys_are_flusss() -> None:
+    assert encode_keys(vector_batch(), VECTOR_COLUMNS[:14]).to_pylist() == [KEY]
+
+
+@pytest.mark.parametrize("index", BUCKETS_OF_1009)
+def test_buckets_are_flusss(index: int) -> None:
+    buckets = assign_buckets(vector_batch().column(index), VECTOR_COLUMNS[index].data_type, 1009)
+    assert buckets.tolist() == [BUCKETS_OF_1009[index]]
+
+
+@pytest.mark.parametrize(
+    ("name", "magic", "compression"),
+    [("none", 0, "NONE"), ("lz4", 0, "LZ4_FRAME"), ("zstd", 0, "ZSTD"), ("zstd-magic-1", 1, "ZSTD")],
+)
+def test_log_batches_of_fluss_are_read(name: str, magic: int, compression: str) -> None:
+    data = Path(__file__).with_name("data").joinpath(f"fluss-0.9.1-{name}.bin").read_bytes()
+    row = vector_batch().set_column(14, arrow_schema(VECTOR_COLUMNS).field(14), pa.array(["x"]))
+    header = read_header(memoryview(data), 0)
+    assert header is not None
+    assert (header.magic, header.size, header.record_count, header.next_offset) == (magic, len(data), 3, 43)
+    batch = decode_log_batch(memoryview(data), 0, row.schema)
+    assert (batch.base_offset, batch.commit_timestamp) == (40, COMMIT_TIMESTAMP)
+    kinds = np.array([ChangeType.INSERT, ChangeType.UPDATE_BEFORE, ChangeType.UPDATE_AFTER], np.uint8)
+    assert np.array_equal(batch.change_types, kinds)
+    assert pa.Table.from_batches([batch.records]).equals(pa.Table.from_batches([row, row, row]))
+    ours = encode_log_batch(
+        40, COMMIT_TIMESTAMP, batch.records, schema_id=1, change_types=batch.change_types, compression=compression
+    )
+    start = header.header_size
+    assert ours[48:51] == data[start : start + 3]
+    assert ours[:8] + ours[13:21] + ours[25:48] == data[:8] + data[13:21] + data[start - 23 : start]
+
+
+def test_a_batch_without_records_is_flusss() -> None:
+    nothing = vector_batch().slice(0, 0)
+    change_types = np.empty(0, np.uint8)
+    assert encode_log_batch(
+        40, COMMIT_TIMESTAMP, nothing, schema_id=1, change_types=change_types, compression="ZSTD"
+    ) == EMPTY_BATCH
