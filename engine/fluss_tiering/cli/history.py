@@ -35,13 +35,12 @@ def history(
             Heading("Rows", numeric=True),
             Heading("Bytes", numeric=True),
             Heading("Files", numeric=True),
-            Heading("Lease", folded=True),
-            Heading("Driver", folded=True),
-            Heading("Error", folded=True),
+            Heading("Driver"),
         ],
         (_as_row(each) for each in rounds),
         empty=f"{table} has had no round yet.",
     )
+    output.print_errors((f"epoch {each.tiering_epoch}", each.error) for each in rounds if each.error)
 
 
 def _as_row(tiering_round: TieringRound) -> list[str]:
@@ -59,9 +58,7 @@ def _as_row(tiering_round: TieringRound) -> list[str]:
         output.count_cell(stats.rows if stats else None),
         output.bytes_cell(stats.bytes if stats else None),
         output.count_cell(stats.files if stats else None),
-        output.text_cell(tiering_round.lease_id),
         output.text_cell(tiering_round.driver),
-        output.text_cell(tiering_round.error),
     ]
 
 

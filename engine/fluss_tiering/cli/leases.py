@@ -26,7 +26,7 @@ def list_leases(server: options.Server = DEFAULT_TARGET, json: options.Json = Fa
     output.print_table(
         None,
         [
-            Heading("Lease", folded=True),
+            Heading("Lease"),
             Heading("Acquired"),
             Heading("Expires"),
             Heading("Tables", numeric=True),

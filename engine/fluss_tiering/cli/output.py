@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 import humanize
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -32,22 +33,21 @@ _STATUS_STYLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A column's title; numbers are set to the right, long text may be folded."""
+    """A column's title. Numbers are set to the right; they and the first column are never broken over lines."""
 
     title: str
     numeric: bool = False
-    folded: bool = False
 
 
 def print_table(title: str | None, headings: Sequence[Heading], rows: Iterable[Sequence[str]], empty: str) -> None:
     """Prints rows of marked-up cells, or the sentence `empty` when there are none."""
-    table = Table(title=title, title_justify="left", header_style="bold", expand=False)
-    for heading in headings:
+    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, heading in enumerate(headings):
         table.add_column(
             heading.title,
             justify="right" if heading.numeric else "left",
             overflow="fold",
-            no_wrap=not heading.folded,
+            no_wrap=heading.numeric or number == 0,
         )
     for row in rows:
         table.add_row(*row)
@@ -55,6 +55,12 @@ def print_table(title: str | None, headings: Sequence[Heading], rows: Iterable[S
         console.print(table)
     else:
         console.print(empty, highlight=False)
+
+
+def print_errors(errors: Iterable[tuple[str, str]]) -> None:
+    """Prints what failed below a table, where a long message has room: (what, message)."""
+    for what, message in errors:
+        console.print(f"[bold red]{escape(what)}:[/] {escape(message)}", highlight=False, soft_wrap=True)
 
 
 def print_json(values: Iterable[Mapping[str, object]]) -> None:
@@ -70,6 +76,11 @@ def status_cell(status: str) -> str:
 def ago_cell(time_ms: int | None) -> str:
     """How long ago (or ahead) a time is."""
     return NOTHING if time_ms is None else humanize.naturaltime(_datetime(time_ms), when=datetime.now(UTC))
+
+
+def since_cell(time_ms: int) -> str:
+    """How long something has been so."""
+    return humanize.naturaldelta(datetime.now(UTC) - _datetime(time_ms))
 
 
 def text_cell(text: str | None) -> str:

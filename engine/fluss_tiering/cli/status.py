@@ -27,10 +27,14 @@ def status(
             Heading("Last tiered"),
             Heading("Failures", numeric=True),
             Heading("Next try"),
-            Heading("Last error", folded=True),
         ],
         (_as_row(each) for each in statuses),
         empty="No table is tiered yet. Create one with `fluss-tiering tables create`.",
+    )
+    output.print_errors(
+        (f"{each.path}, {output.ago_cell(each.last_error_time)}", each.last_error)
+        for each in statuses
+        if each.last_error
     )
 
 
@@ -38,12 +42,11 @@ def _as_row(status: TieringStatus) -> list[str]:
     return [
         str(status.path),
         output.status_cell(status.state),
-        output.ago_cell(status.state_since).removesuffix(" ago"),
+        output.since_cell(status.state_since),
         output.count_cell(status.tiering_epoch),
         output.ago_cell(status.last_tiered_time),
         output.count_cell(status.consecutive_failures or None),
         output.ago_cell(status.next_retry_time),
-        output.text_cell(status.last_error),
     ]
 
 

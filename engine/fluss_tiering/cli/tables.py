@@ -130,7 +130,7 @@ def describe_table(table: options.Table, server: options.Server = DEFAULT_TARGET
     )
     output.print_table(
         "options",
-        [Heading("Option"), Heading("Value", folded=True)],
+        [Heading("Option"), Heading("Value")],
         ([output.text_cell(key), output.text_cell(value)] for key, value in sorted(info.descriptor.properties.items())),
         empty="no options",
     )

@@ -98,7 +98,6 @@ def _print(results: list[TableResult]) -> None:
             Heading("Files", numeric=True),
             Heading("Lake snapshot", numeric=True),
             Heading("Seconds", numeric=True),
-            Heading("Error", folded=True),
         ],
         (
             [
@@ -110,12 +109,12 @@ def _print(results: list[TableResult]) -> None:
                 output.count_cell(each.stats.files),
                 output.text_cell(str(each.stats.lake_snapshot_id) if each.stats.lake_snapshot_id else None),
                 f"{each.seconds:.1f}",
-                output.text_cell(each.error),
             ]
             for each in results
         ),
         empty="No table was tiered.",
     )
+    output.print_errors((str(each.path), each.error) for each in results if each.error)
 
 
 def _as_json(result: TableResult) -> dict[str, object]:
