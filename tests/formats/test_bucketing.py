@@ -59,7 +59,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("text", KEYS)
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_buckets_are_those_of_icebergs_transform(text: str, data: st.DataObject) -> None:
     iceberg_type, values_of_type = KEYS[text]
@@ -76,7 +76,7 @@ def test_buckets_are_those_of_icebergs_transform(text: str, data: st.DataObject)
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=10))
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 def test_nanoseconds_are_hashed_as_the_microseconds_they_are_in(nanoseconds: list[int]) -> None:
     fine = pa.array(nanoseconds, pa.timestamp("ns"))
     coarse = pa.array([value // 1000 for value in nanoseconds], pa.timestamp("us"))

@@ -1,3 +1,4 @@
+import numpy as np
 import pyarrow as pa
 import pytest
 from arrow_strategies import columns, record_batches
@@ -42,4 +43,13 @@ def test_a_table_in_pieces_has_the_keys_of_its_pieces() -> None:
 def test_a_null_in_a_key_is_refused() -> None:
     with pytest.raises(FlussTieringError, match="key column 'name' is null") as caught:
         encode_keys(pa.table({"id": [1, 2], "name": ["a", None]}), [ID, NAME])
+    assert caught.value.code is ErrorCode.INVALID_ROWS
+
+
+def test_more_keys_than_an_array_holds_are_refused_before_they_are_written() -> None:
+    zeros = pa.py_buffer(np.zeros(1_200_000_000, np.uint8))  # never touched, so never in memory
+    offsets = pa.py_buffer(np.array([0, zeros.size], np.int32))
+    huge = pa.StringArray.from_buffers(1, offsets, zeros)
+    with pytest.raises(FlussTieringError, match="1 rows take 2400000010 bytes: expected at most 2147483647") as caught:
+        encode_keys(pa.table({"name": huge, "other": huge}), [NAME, Column("other", NAME.data_type)])
     assert caught.value.code is ErrorCode.INVALID_ROWS

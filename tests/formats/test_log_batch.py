@@ -232,6 +232,7 @@ def test_unverified_bytes_are_taken_as_they_are() -> None:
     assert batch.records.equals(ROWS)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 20), st.integers(0, 20))
 def test_a_slice_holds_the_records_of_an_offset_range(from_offset: int, to_offset: int) -> None:
     rows = pa.RecordBatch.from_pydict({"offset": list(range(5, 13))})
