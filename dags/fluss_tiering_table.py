@@ -56,6 +56,7 @@ def fluss_tiering_table() -> None:
         poke_interval=5,
         timeout=timedelta(hours=6),
         retries=1,
+        retry_delay=timedelta(seconds=5),
     )
     release = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
     acquire >> [submit, wait] >> release.as_teardown(setups=acquire)

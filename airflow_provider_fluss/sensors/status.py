@@ -66,7 +66,7 @@ class FlussTieringStatusSensor(BaseSensorOperator):
         self.unavailable_timeout = _seconds(unavailable_timeout)
         self._patience = Patience(self.unavailable_timeout)
         self._submit: SubmitTask | None = None
-        self._submit_ended: str | None = None
+        self._unclaimed = False
 
     def execute(self, context: Context) -> object:
         """Defer to the trigger, unless all is decided already; or poke."""
@@ -98,6 +98,8 @@ class FlussTieringStatusSensor(BaseSensorOperator):
     def poke(self, context: Context) -> PokeReturnValue:
         """Ask once."""
         lease = self._lease_handle()
+        # Before the outcome is asked for, so that a claim made in between is seen.
+        submit_ended = self._submit.look() if self._submit and self._unclaimed else None
         try:
             with FlussHook(lease.fluss_conn_id).get_client() as client:
                 outcome = client.lease_outcome(lease.lease_id, lease.attempt_token)
@@ -107,12 +109,11 @@ class FlussTieringStatusSensor(BaseSensorOperator):
             self.log.warning("The tiering server is unavailable, trying again: %s", error.message)
             return PokeReturnValue(is_done=False)
         self._patience.restore()
-        judgement = judge(outcome, lease.tables, lease.attempt_token, self._submit_ended)
+        judgement = judge(outcome, lease.tables, lease.attempt_token, submit_ended)
         if judgement.verdict is not Verdict.WAITING:
             return PokeReturnValue(is_done=True, xcom_value=self.execute_complete(context, judgement.to_event()))
         self.log.info("%s", judgement.message)
-        if judgement.unclaimed and self._submit:
-            self._submit_ended = self._submit.look()
+        self._unclaimed = bool(judgement.unclaimed)
         return PokeReturnValue(is_done=False)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> list[dict[str, Any]]:

@@ -129,6 +129,7 @@ def _settings(
 
 
 def free_ports(count: int) -> list[int]:
+    """Ports of this machine's loopback that nothing listens on."""
     """Ports of this machine that nothing listens on, all different."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 
 from examples.flights.airflow_api import AirflowApi
-from examples.flights.airflow_processes import AirflowProcesses
+from examples.flights.airflow_processes import AirflowProcesses, free_ports
 from examples.flights.processes import Processes
 
 ROOT = Path(__file__).parents[2]
@@ -34,10 +33,10 @@ class Stack:
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(tmp_path_factory: pytest.TempPathFactory, spark_jars: str) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("system")
     processes = Processes(folder)
-    port = _free_port()
+    (port,) = free_ports(1)
     try:
         server = processes.start(
             "server",
@@ -65,11 +64,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def new_table(stack: Stack) -> Callable[..., str]:
-    """Creates a table of 1,000 rows, with a primary key or a log table, and returns its path."""
+def new_table(stack: Stack) -> Iterator[Callable[..., str]]:
+    """Creates a table of 1,000 rows, with a primary key or a log table, and returns its path; dropped in the end."""
+    created: list[TablePath] = []
 
     def create(*, primary_key: bool = True, freshness: str = "1h") -> str:
         path = TablePath("system", f"t{next(_NUMBERS)}")
+        created.append(path)
         columns = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
         stack.client.create_table(
             path,
@@ -86,7 +87,9 @@ def new_table(stack: Stack) -> Callable[..., str]:
         list(stack.client.write_rows(path, WriteKind.UPSERT if primary_key else WriteKind.APPEND, [rows]))
         return str(path)
 
-    return create
+    yield create
+    for path in created:
+        stack.client.drop_table(path)
 
 
 def _answers(client: TieringClient) -> bool:
@@ -95,9 +98,3 @@ def _answers(client: TieringClient) -> bool:
     except FlussTieringError:
         return False
     return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -1,0 +1,117 @@
+"""The example DAGs as they are, under a real Airflow, with Spark and Iceberg."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+import pytest
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import TieringState
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
+from system_support import eventually
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+RUN_SECONDS = 240
+EXPECTED = pa.table({"id": range(1000), "name": [f"name {i}" for i in range(1000)]})
+
+
+def catalog_of(stack, table: str) -> SqlCatalog:
+    """The catalog that the table is tiered into, opened by another reader than ours."""
+    (info,) = stack.client.get_tables([TablePath.parse(table)])
+    properties = info.lake_catalog_properties
+    uri = properties["uri"].removeprefix("jdbc:").split("?")[0].replace("sqlite:", "sqlite:///")
+    return SqlCatalog(properties["name"], uri=uri, warehouse=properties["warehouse"])
+
+
+def rows_in_lake(stack, table: str) -> pa.Table:
+    rows = catalog_of(stack, table).load_table(table).scan(selected_fields=("id", "name")).to_arrow()
+    return rows.sort_by("id").cast(EXPECTED.schema)
+
+
+def pending(stack, *tables: str) -> None:
+    def all_pending() -> bool:
+        states = {str(each.path): each.state for each in stack.client.list_tiering_statuses()}
+        return all(states[table] is TieringState.PENDING for table in tables)
+
+    eventually(all_pending)
+
+
+def tasks(stack, dag_id: str, run: str) -> dict[str, str | None]:
+    return {each.task_id: each.state for each in stack.airflow.task_states(dag_id, run)}
+
+
+def test_without_a_pending_table_nothing_is_done_and_nothing_fails(stack):
+    stack.airflow.wait_for_dag("fluss_tiering")
+    run = stack.airflow.trigger("fluss_tiering")
+    assert stack.airflow.wait_for_run("fluss_tiering", run, RUN_SECONDS) == "success"
+    assert set(tasks(stack, "fluss_tiering", run).values()) == {"skipped"}
+
+
+def test_all_pending_tables_are_tiered_by_one_application_while_the_sensor_is_deferred(stack, new_table):
+    keyed, log = new_table(freshness="1s"), new_table(primary_key=False, freshness="1s")
+    pending(stack, keyed, log)
+    run = stack.airflow.trigger("fluss_tiering")
+    seen = set()
+    deadline = time.monotonic() + RUN_SECONDS
+    while (state := stack.airflow.run_state("fluss_tiering", run)) not in ("success", "failed"):
+        assert time.monotonic() < deadline
+        now = tasks(stack, "fluss_tiering", run)
+        (status,) = stack.client.list_tiering_statuses(TablePath.parse(keyed))
+        seen.add((now.get("tier.submit"), now.get("tier.wait"), status.state))
+        time.sleep(0.2)
+    assert state == "success"
+    assert ("running", "deferred", TieringState.TIERING) in seen
+    lease = stack.airflow.xcom("fluss_tiering", run, "tier.acquire", 0)
+    assert set(lease["tables"]) == {keyed, log}
+    rounds = stack.airflow.xcom("fluss_tiering", run, "tier.wait", 0)
+    assert {(each["table"], each["status"], each["rows"]) for each in rounds} == {
+        (keyed, "Tiered", 1000),
+        (log, "Tiered", 1000),
+    }
+    drivers = {each.driver for each in stack.client.list_tiering_rounds(lease_id=lease["lease_id"], limit=1)}
+    assert len(drivers) == 1
+    assert rows_in_lake(stack, keyed) == EXPECTED
+    assert rows_in_lake(stack, log) == EXPECTED
+    assert stack.client.list_leases(lease["lease_id"]) == []
+
+
+def test_a_table_that_cannot_be_tiered_is_named_and_the_other_is_tiered_all_the_same(stack, new_table):  # S10
+    good, bad = new_table(freshness="1s"), new_table(freshness="1s")
+    catalog = catalog_of(stack, bad)
+    catalog.create_namespace_if_not_exists("system")
+    catalog.create_table(bad, Schema(NestedField(1, "somebody_elses", StringType())))
+    pending(stack, good, bad)
+    run = stack.airflow.trigger("fluss_tiering")
+    assert stack.airflow.wait_for_run("fluss_tiering", run, RUN_SECONDS) == "failed"
+    assert tasks(stack, "fluss_tiering", run) == {
+        "pending_batches": "success",
+        "tier.acquire": "success",
+        "tier.submit": "success",
+        "tier.wait": "failed",
+        "tier.release": "success",
+    }
+    (failed,) = [
+        each for each in stack.client.list_tiering_rounds(TablePath.parse(bad)) if each.state is TieringState.FAILED
+    ][:1]
+    log = stack.airflow.task_log("fluss_tiering", run, "tier.wait", 1, 0)
+    assert "1 of 2 tables failed" in log
+    assert bad in log
+    assert failed.error
+    assert failed.error[:100] in log
+    assert rows_in_lake(stack, good) == EXPECTED
+    lease = stack.airflow.xcom("fluss_tiering", run, "tier.acquire", 0)
+    assert stack.client.list_leases(lease["lease_id"]) == []
+
+
+def test_one_table_is_tiered_by_its_name_whether_it_is_due_or_not(stack, new_table):
+    stack.airflow.wait_for_dag("fluss_tiering_table")
+    table = new_table(freshness="1h")
+    run = stack.airflow.trigger("fluss_tiering_table", {"table": table})
+    assert stack.airflow.wait_for_run("fluss_tiering_table", run, RUN_SECONDS) == "success"
+    assert rows_in_lake(stack, table) == EXPECTED
+    lease = stack.airflow.xcom("fluss_tiering_table", run, "acquire")
+    assert stack.client.list_leases(lease["lease_id"]) == []
