@@ -66,6 +66,7 @@ def test_log_batches_of_fluss_are_read(name: str, magic: int, compression: str) 
 def test_a_batch_without_records_is_flusss() -> None:
     nothing = vector_batch().slice(0, 0)
     change_types = np.empty(0, np.uint8)
-    assert encode_log_batch(
-        40, COMMIT_TIMESTAMP, nothing, schema_id=1, change_types=change_types, compression="ZSTD"
-    ) == EMPTY_BATCH
+    assert (
+        encode_log_batch(40, COMMIT_TIMESTAMP, nothing, schema_id=1, change_types=change_types, compression="ZSTD")
+        == EMPTY_BATCH
+    )
