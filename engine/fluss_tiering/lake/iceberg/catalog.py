@@ -79,8 +79,9 @@ class IcebergCatalogs:
         )
         try:
             catalog.createNamespace(identifier.namespace())
-        except Py4JJavaError as error:
-            if not is_iceberg(error, "AlreadyExistsException"):
+        except Py4JJavaError:
+            # Somebody else may make it at the same time; the JDBC catalog then fails on its own unique key.
+            if not catalog.namespaceExists(identifier.namespace()):
                 raise
         try:
             return builder.create()
