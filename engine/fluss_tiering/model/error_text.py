@@ -14,7 +14,7 @@ _ASSIGNMENT: Final = re.compile(
     ( (?<![\w.-]) [\w.-]*? (?: passw(?:or)?d | passphrase | pwd | secret | token | credentials? | signature
                      | (?:api|access|account|private|encryption)[_.-]?key ) [\w.-]{0,64} | \b sig )
     ( ["']? \s* [=:] \s* )
-    ( "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | [^\s,;&"'<>)}\]]+ )
+    ( \[ [^\]]* \]? | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | [^\s,;&"'<>)}\]]+ )
     """
 )
 # The server's own attempt tokens are ordinals, and people need them to see which attempt was fenced.

@@ -10,7 +10,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from fluss_tiering.client.channel import DEFAULT_PORT, MAX_MESSAGE_BYTES
 from fluss_tiering.model.duration import parse_duration_ms
-from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _PREFIX: Final = "FLUSS_TIERING_"
@@ -77,8 +76,9 @@ def load_settings(**given: Any) -> ServerSettings:
         return ServerSettings(**given)
     except ValidationError as error:
         wrong = "; ".join(
-            f"{_PREFIX}{'_'.join(str(part) for part in each['loc']).upper()}: {each['msg']}, "
-            f"not {mask_secrets(repr(each['input']))}"
+            f"{_PREFIX}{'_'.join(str(part) for part in each['loc']).upper()}: {each['msg']}"
+            # What stands inside a setting is a catalog's property, and may be a secret.
+            + (f", not {each['input']!r}" if len(each["loc"]) == 1 else "")
             for each in error.errors()
         )
         raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"settings of the server: {wrong}") from error

@@ -1,0 +1,168 @@
+"""What tests of several packages use: a clock to turn by hand, servers in a thread and as processes, tables."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.clock import Clock
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.server.app import TieringServer
+from fluss_tiering.server.settings import load_settings
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+
+_NUMBERS = itertools.count()
+
+
+class VirtualClock:
+    """Stands still until it is turned."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def advance(self, ms: int) -> None:
+        self._now_ms += ms
+
+
+class ServerThread:
+    """A server in this process, on a free port, so that its clock and its insides can be reached."""
+
+    def __init__(self, data_dir: Path, *, clock: Clock | None = None, **settings: Any) -> None:
+        self.data_dir = data_dir
+        self._settings = load_settings(data_dir=data_dir, port=0, shutdown_grace=1000, **settings)
+        self._clock = clock
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.server = TieringServer(self._settings, clock=clock)
+
+    @property
+    def target(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            self.run(self.server.start())
+        except BaseException:
+            self._end_thread()
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.run(self.server.stop())
+        self._end_thread()
+
+    def run(self, steps: Any) -> Any:
+        """Runs a coroutine in the server's event loop."""
+        return asyncio.run_coroutine_threadsafe(steps, self._loop).result(60)
+
+    def _end_thread(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class ServerProcess:
+    """A server as a program; may be killed and started again on its data folder."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.data_dir = folder / "data"
+        self.log_file = folder / "server.log"
+        self.port = 0
+        self._environment = {**os.environ, "FLUSS_TIERING_SHUTDOWN_GRACE": "2s", **environment}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def target(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> Self:
+        seen = self.log_file.stat().st_size if self.log_file.exists() else 0
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(str(Path(sys.executable).with_name("fluss-tiering")), "serve"),
+                    *("--data-dir", str(self.data_dir), "--port", str(self.port)),
+                ],
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+            )
+        deadline = time.monotonic() + 60
+        while not (ready := re.search(r'"tiering server ready".* port=(\d+)', self.log_file.read_text()[seen:])):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(self.log_file.read_text()[seen:])
+            time.sleep(0.05)
+        self.port = int(ready[1])
+        return self
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """Asks the server to stop; its exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+def descriptor(
+    *, primary_key: bool = True, num_buckets: int = 1, freshness: str | None = "3min", tiered: bool = True
+) -> TableDescriptor:
+    """A table of a key and a name."""
+    properties = {"table.datalake.enabled": "true"} if tiered else {}
+    if freshness is not None:
+        properties["table.datalake.freshness"] = freshness
+    return TableDescriptor(
+        columns=(Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING"))),
+        primary_key=("id",) if primary_key else (),
+        bucket_keys=("id",) if primary_key else (),
+        num_buckets=num_buckets,
+        properties=properties,
+    )
+
+
+def table_info(table_id: int, *, name: str | None = None, created_time: int = 0, **options: Any) -> TableInfo:
+    """A table for managers, which know no storage."""
+    return TableInfo(table_id, TablePath("db", name or f"t{table_id}"), 1, descriptor(**options), created_time)
+
+
+def new_path() -> TablePath:
+    """A name that no other test uses."""
+    return TablePath("db", f"t_{next(_NUMBERS)}")
+
+
+def new_table(client: TieringClient, ids: Sequence[int] = (), **options: Any) -> TableInfo:
+    """A table of its own in the server, with rows of these ids."""
+    info = client.create_table(new_path(), descriptor(**options))
+    if ids:
+        put(client, info, {each: f"name {each}" for each in ids})
+    return info
+
+
+def put(client: TieringClient, table: TableInfo, names: Mapping[int, str | None]) -> None:
+    """Writes rows."""
+    rows = pa.table({"id": list(names), "name": list(names.values())}, schema=SCHEMA)
+    kind = WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND
+    assert sum(client.write_rows(table.path, kind, [rows])) == len(names)

@@ -1,0 +1,74 @@
+"""Secrets are masked, and texts are cut without breaking a character: seed S11."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from fluss_tiering.model.error_text import clean_error, mask_secrets
+from hypothesis import given
+from hypothesis import strategies as st
+
+SECRET = "hunter2/+=abc"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"password={SECRET}",
+        f"s3.secret-access-key = {SECRET}, region=eu",
+        f'{{"client.secret": "{SECRET}", "x": 1}}',
+        f"{{'oauth2.token': '{SECRET}'}}",
+        f"sasl.password: {SECRET}",
+        f"fs.azure.account.key.lake.dfs.core.windows.net={SECRET}",
+        f"jdbc:postgresql://lake:{SECRET.replace('/', '')}@db:5432/catalog failed",
+        f"Authorization: Bearer {SECRET}",
+        f"https://lake/x?sig={SECRET}&se=2030",
+        f"X-Amz-Signature={SECRET}",
+        f'"tokens": ["a", "{SECRET}"], "x": 1',
+        f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----",
+        f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}",
+    ],
+)
+def test_secrets_are_masked(text: str) -> None:  # S11
+    masked = mask_secrets(text)
+    assert SECRET not in masked
+    assert SECRET.replace("/", "") not in masked
+    assert "***" in masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "attempt token 7 of lease X was superseded; attempt_token=8",
+        "the primary key: a, b; bucket.key=id",
+        "https://lake.example:8181/v1/config failed",
+        "unexpected end of file",
+    ],
+)
+def test_other_texts_stay(text: str) -> None:  # S11
+    assert mask_secrets(text) == text
+
+
+def test_what_is_around_a_secret_stays() -> None:  # S11
+    assert mask_secrets("jdbc:postgresql://lake:pw@db/x?user=lake") == "jdbc:postgresql://lake:***@db/x?user=lake"
+    assert mask_secrets("s3.secret-access-key=abc, region=eu") == "s3.secret-access-key=***, region=eu"
+
+
+@given(st.text(max_size=300), st.integers(1, 200))
+def test_texts_are_cut_between_characters(text: str, limit: int) -> None:  # S11
+    cut = clean_error(text, limit)
+    assert len(cut) <= limit
+    masked = mask_secrets(text)
+    assert cut == masked if len(masked) <= limit else cut[:-1] == masked[: limit - 1]
+
+
+def test_a_secret_is_masked_before_the_cut() -> None:  # S11
+    assert "hun" not in clean_error("x" * 10 + " password=hunter2", 23)
+
+
+@pytest.mark.parametrize("unit", ["a", "token", "token=", "a://b:", "a.b ", "-----BEGIN PRIVATE KEY-----"])
+def test_hostile_texts_take_no_time(unit: str) -> None:
+    started = time.monotonic()
+    mask_secrets(unit * (1_000_000 // len(unit)))
+    assert time.monotonic() - started < 5

@@ -1,0 +1,116 @@
+"""The managers on a real store, which can be opened again as after a restart, and whose disk can be full."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine_support import VirtualClock, table_info
+from fluss_tiering.model.lease import AcquiredLease
+from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
+from fluss_tiering.model.tiering import (
+    Claim,
+    HeartbeatAnswer,
+    HeartbeatEntry,
+    TieringState,
+    TieringStats,
+    TieringStatus,
+)
+from fluss_tiering.server.attempts import LeaseAttempts
+from fluss_tiering.server.lake_manager import LakeSnapshotManager
+from fluss_tiering.server.lease_manager import KvSnapshotLeaseManager
+from fluss_tiering.server.store.store import SqlTieringStore
+from fluss_tiering.server.tiering.heartbeat import Heartbeat
+from fluss_tiering.server.tiering.manager import LakeTieringManager, TieringPolicy
+from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner
+
+HEARTBEAT_TIMEOUT = 120_000
+BACKOFF_BASE, BACKOFF_CAP = 10_000, 600_000
+
+
+class Managers:
+    """Store and managers; `tables` are what a storage would have."""
+
+    def __init__(self, database: Path, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.tables: dict[int, TableInfo] = {}
+        self._database = database
+        self._open()
+
+    def _open(self) -> None:
+        self.store = SqlTieringStore.open(self._database)
+        self.attempts = LeaseAttempts(self.store)
+        self.leases = KvSnapshotLeaseManager(self.clock, self.store, self.attempts)
+        backoff = FailureBackoff(BACKOFF_BASE, BACKOFF_CAP, random.Random(7))
+        policy = TieringPolicy(HEARTBEAT_TIMEOUT, backoff, kept_rounds=5)
+        self.tiering = LakeTieringManager(self.clock, self.store, self.attempts, policy)
+        self.tiering.load(self.tables.values())
+        self.lake = LakeSnapshotManager(self.clock, self.store)
+
+    def restart(self) -> None:
+        """What a server that was killed finds again."""
+        self.store.close()
+        self._open()
+
+    def close(self) -> None:
+        self.store.close()
+
+    @contextmanager
+    def failing_disk(self) -> Iterator[None]:
+        """Every write to the database fails."""
+        self._pragma("query_only = ON")
+        try:
+            yield
+        finally:
+            self._pragma("query_only = OFF")
+
+    def _pragma(self, pragma: str) -> None:
+        with self.store._engine.connect() as connection:
+            connection.exec_driver_sql(f"PRAGMA {pragma}")
+
+    def acquire(self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int]) -> AcquiredLease:
+        return self.leases.acquire(lease_id, duration_ms, snapshots, {})
+
+    def add_table(self, table_id: int, **options: object) -> TableInfo:
+        table = table_info(table_id, created_time=self.clock.now_ms(), **options)
+        self.tables[table_id] = table
+        self.tiering.register(table)
+        return table
+
+    def drop_table(self, table_id: int) -> None:
+        del self.tables[table_id]
+        self.tiering.remove(table_id)
+        self.lake.forget(table_id)
+        self.leases.release_tables(frozenset({table_id}))
+
+    def status(self, table: TableInfo) -> TieringStatus:
+        (status,) = self.tiering.statuses(table.path)
+        return status
+
+    def state(self, table: TableInfo) -> TieringState:
+        return self.status(table).state
+
+    def claim(self, table: TableInfo | TablePath, lease_id: str = "lease", token: int | None = None) -> Claim:
+        """The claim of one table; its refusal is raised."""
+        path = table.path if isinstance(table, TableInfo) else table
+        (claim,) = self.tiering.claim([path], RoundOwner(lease_id, token, "driver-1"))
+        if not isinstance(claim, Claim):
+            raise claim
+        return claim
+
+    def finish(self, claim: Claim, stats: TieringStats | None = None, *, forced: bool = False) -> HeartbeatAnswer:
+        entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, stats=stats)
+        force_finished = frozenset({claim.table_id} if forced else ())
+        return self.tiering.heartbeat(Heartbeat(finished=(entry,), force_finished=force_finished))
+
+    def fail(self, claim: Claim, error: str | None = "out of memory") -> HeartbeatAnswer:
+        entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, error_message=error)
+        return self.tiering.heartbeat(Heartbeat(failed=(entry,)))
+
+    def beat(self, claim: Claim) -> HeartbeatAnswer:
+        return self.tiering.heartbeat(Heartbeat(tiering=(HeartbeatEntry(claim.table_id, claim.tiering_epoch),)))
+
+    def request(self, driver: str = "driver-1") -> Claim | None:
+        return self.tiering.heartbeat(Heartbeat(requester=RoundOwner("", None, driver))).claim

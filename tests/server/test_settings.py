@@ -1,0 +1,90 @@
+"""The server's settings: defaults, environment, and messages for wrong ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from engine_support import table_info
+from fluss_tiering.client import DEFAULT_PORT
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.lake_catalog import LakeCatalog
+from fluss_tiering.server.settings import load_settings
+from fluss_tiering.server.tiering.options import LakeOptions
+
+
+def test_defaults_are_those_of_the_sources() -> None:  # L9, S4
+    settings = load_settings()
+    assert (settings.host, settings.port) == ("127.0.0.1", DEFAULT_PORT)
+    assert settings.lease_check_interval == 10 * 60_000
+    assert (settings.heartbeat_timeout, settings.heartbeat_check_interval) == (120_000, 15_000)
+    assert (settings.kv_snapshot_interval, settings.retained_kv_snapshots) == (10 * 60_000, 2)
+    assert settings.data_dir.is_absolute()
+
+
+def test_the_environment_sets_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUSS_TIERING_PORT", "4000")
+    monkeypatch.setenv("FLUSS_TIERING_HEARTBEAT_TIMEOUT", "30 s")
+    monkeypatch.setenv("FLUSS_TIERING_LAKE_CATALOG", json.dumps({"type": "rest", "uri": "http://lake"}))
+    settings = load_settings(port=5000)
+    assert (settings.port, settings.heartbeat_timeout) == (5000, 30_000)
+    assert settings.lake_catalog == {"type": "rest", "uri": "http://lake"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "named"),
+    [
+        ("PORT", "70000", "less than or equal to 65535"),
+        ("HEARTBEAT_TIMEOUT", "soon", "whole number and a unit"),
+        ("KV_SNAPSHOT_INTERVAL", "0s", "greater than 0"),
+        ("LOG_FORMAT", "xml", "'logfmt' or 'json'"),
+        ("LAKE_CATALOG", "type=rest", "JSON"),
+    ],
+)
+def test_wrong_settings_are_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, named: str) -> None:
+    monkeypatch.setenv(f"FLUSS_TIERING_{name}", value)
+    with pytest.raises(FlussTieringError) as refused:
+        load_settings()
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert name.lower() in refused.value.message.lower()
+    assert named in refused.value.message
+
+
+def test_secrets_in_wrong_settings_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:  # S11
+    monkeypatch.setenv("FLUSS_TIERING_LAKE_CATALOG", json.dumps({"s3.secret-access-key": ["hunter2"]}))
+    with pytest.raises(FlussTieringError) as refused:
+        load_settings()
+    assert "hunter2" not in refused.value.message
+
+
+def test_the_lake_is_a_jdbc_catalog_in_the_data_folder_by_default(tmp_path: Path) -> None:
+    table = LakeCatalog(load_settings(data_dir=tmp_path)).complete(table_info(1))
+    assert table.lake_catalog_properties == {
+        "type": "jdbc",
+        "name": "fluss_lake",
+        "uri": f"jdbc:sqlite:{tmp_path}/lake/catalog.db?busy_timeout=30000",
+        "jdbc.schema-version": "V1",
+        "warehouse": f"file:{tmp_path}/lake/warehouse",
+    }
+
+
+def test_a_tables_own_catalog_properties_win(tmp_path: Path) -> None:
+    catalog = LakeCatalog(load_settings(data_dir=tmp_path, lake_catalog={"type": "rest", "uri": "http://a"}))
+    properties = catalog.properties({"table.datalake.iceberg.uri": "http://b", "table.datalake.freshness": "1s"})
+    assert properties == {"type": "rest", "uri": "http://b"}
+
+
+def test_lake_options_of_a_table() -> None:  # S2
+    assert LakeOptions.of({}) == LakeOptions(enabled=False, freshness_ms=3 * 60_000)
+    enabled = LakeOptions.of({"table.datalake.enabled": "TRUE", "table.datalake.freshness": "500ms"})
+    assert enabled == LakeOptions(enabled=True, freshness_ms=500)
+
+
+@pytest.mark.parametrize(("option", "value"), [("enabled", "yes"), ("freshness", "3"), ("freshness", "fast")])
+def test_wrong_lake_options_name_the_option(option: str, value: str) -> None:
+    with pytest.raises(FlussTieringError) as refused:
+        LakeOptions.of({f"table.datalake.{option}": value})
+    assert refused.value.code is ErrorCode.INVALID_TABLE
+    assert f"table.datalake.{option}" in refused.value.message
+    assert value in refused.value.message
