@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss_tiering.formats.changelog import last_per_key
 from fluss_tiering.formats.compacted_row import decode_values, encode_values
 from fluss_tiering.formats.key import encode_keys
 from fluss_tiering.formats.log_batch import ChangeType, ChangeTypes
@@ -51,6 +52,7 @@ class ChangelogBuilder:
     def __init__(self, info: TableInfo) -> None:
         descriptor = info.descriptor
         self._columns = descriptor.columns
+        self._key = descriptor.primary_key
         self._key_columns: Sequence[Column] = [descriptor.column(name) for name in descriptor.primary_key]
         self._schema_id = info.schema_id
 
@@ -85,19 +87,19 @@ class ChangelogBuilder:
 
     def replay(self, records: pa.RecordBatch, change_types: ChangeTypes) -> tuple[KvChanges, int]:
         """What records of the changelog change by key, and how many rows they add."""
-        groups = _Groups(encode_keys(records, self._key_columns))
-        last_types = change_types[groups.last_rows]
-        lives = (last_types == ChangeType.INSERT) | (last_types == ChangeType.UPDATE_AFTER)
-        changes = KvChanges(
-            groups.keys.filter(pa.array(lives)).to_pylist(),
-            self._values(records, groups.last_rows[lives]),
-            groups.keys.filter(pa.array(~lives)).to_pylist(),
-        )
+        rows = last_per_key(records, self._key, change_types)
+        lives = change_types[rows] != ChangeType.DELETE
+        put, deleted = rows[lives], rows[~lives]
+        changes = KvChanges(self._keys(records, put), self._values(records, put), self._keys(records, deleted))
         inserted = np.count_nonzero(change_types == ChangeType.INSERT)
         return changes, int(inserted - np.count_nonzero(change_types == ChangeType.DELETE))
 
     def _records(self, values: pa.BinaryArray) -> pa.RecordBatch:
         return decode_values(values, self._columns, self._schema_id)
+
+    def _keys(self, records: pa.RecordBatch, rows: _Indices) -> list[bytes]:
+        keys: list[bytes] = encode_keys(records.take(pa.array(rows)), self._key_columns).to_pylist()
+        return keys
 
     def _values(self, records: pa.RecordBatch, rows: _Indices) -> list[bytes]:
         values: list[bytes] = encode_values(records.take(pa.array(rows)), self._columns, self._schema_id).to_pylist()

@@ -129,6 +129,7 @@ class RocksDbStore:
         """Flushes and closes."""
         with reporting_rocksdb_errors(self._folder):
             self._db.close()
+            del self._state_family  # It holds the database open.
 
 
 @contextmanager

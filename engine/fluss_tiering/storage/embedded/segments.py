@@ -138,17 +138,20 @@ class SegmentedLog:
             return
         self._staged = None
         try:
-            os.close(staged.descriptor)
             if staged.is_new:
                 staged.path.unlink()
-                sync_directory(self._folder)
             else:
-                _cut(staged.path, self._active_size)
+                os.ftruncate(staged.descriptor, self._active_size)
         except OSError as error:
             self._failure = (
                 f"{staged.path} takes no more writes, since a failed one could not be taken back ({error.strerror}): "
                 "check the disk, then restart the server"
             )
+        # Best effort: unsynced, a loss of power could bring the failed write back until a later one replaces it.
+        with suppress(OSError):
+            os.fsync(staged.descriptor)
+        with suppress(OSError):
+            os.close(staged.descriptor)
 
 
 def _write_all(descriptor: int, data: bytes, position: int) -> int:
@@ -162,7 +165,7 @@ def _write_all(descriptor: int, data: bytes, position: int) -> int:
 
 
 def _cut(path: Path, size: int) -> None:
-    """Cuts a segment to a size, durably; syncs it too where it has that size already."""
+    """Cuts a segment to a size, durably; syncs it too where it has that size already, since nobody may have."""
     descriptor = os.open(path, os.O_WRONLY)
     try:
         os.ftruncate(descriptor, size)

@@ -1,0 +1,180 @@
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+from fluss_tiering.formats.bucketing import assign_buckets
+from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.table import DataType, TableBucket, WriteKind
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from storage_support import (
+    PATH,
+    end_offsets,
+    kv_keys,
+    kv_rows,
+    kv_table,
+    opened,
+    read_changes,
+    read_snapshots,
+    refused,
+    replayed,
+)
+
+UPSERT, DELETE = WriteKind.UPSERT, WriteKind.DELETE
+
+
+def row(key: int, name: str | None = "a", amount: Any = None) -> dict[str, Any]:
+    return {"id": key, "region": "eu", "name": name, "amount": amount}
+
+
+def test_the_changelog_says_what_happened_to_each_row(tmp_path: Path) -> None:
+    with opened(tmp_path) as storage:
+        table = storage.create_table(PATH, kv_table())
+        bucket = TableBucket(table.table_id, 0)
+        assert storage.write(PATH, UPSERT, kv_rows([row(2), row(1)])) == {bucket: 2}
+        assert storage.write(PATH, UPSERT, kv_rows([row(3), row(1, "b")])) == {bucket: 5}
+        assert storage.write(PATH, DELETE, kv_keys(3, 7, 2)) == {bucket: 7}
+        assert read_changes(storage) == [
+            ("+I", row(2)),
+            ("+I", row(1)),
+            ("+I", row(3)),
+            ("-U", row(1)),
+            ("+U", row(1, "b")),
+            ("-D", row(3)),
+            ("-D", row(2)),
+        ]
+
+
+def test_an_upsert_of_an_equal_row_is_an_update_as_in_fluss(tmp_path: Path) -> None:
+    with opened(tmp_path) as storage:
+        storage.create_table(PATH, kv_table())
+        storage.write(PATH, UPSERT, kv_rows([row(1)]))
+        storage.write(PATH, UPSERT, kv_rows([row(1)]))
+        assert read_changes(storage) == [("+I", row(1)), ("-U", row(1)), ("+U", row(1))]
+
+
+def test_several_changes_of_a_key_in_one_write_are_as_if_made_one_by_one(tmp_path: Path) -> None:
+    with opened(tmp_path) as storage:
+        storage.create_table(PATH, kv_table())
+        storage.write(PATH, UPSERT, kv_rows([row(1, "a"), row(2, "x"), row(1, "b"), row(1, "c")]))
+        storage.write(PATH, DELETE, kv_keys(1, 1))
+        assert read_changes(storage) == [
+            ("+I", row(1, "a")),
+            ("+I", row(2, "x")),
+            ("-U", row(1, "a")),
+            ("+U", row(1, "b")),
+            ("-U", row(1, "b")),
+            ("+U", row(1, "c")),
+            ("-D", row(1, "c")),
+        ]
+
+
+def test_deleting_what_is_not_there_writes_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path) as storage:
+        table = storage.create_table(PATH, kv_table())
+        assert storage.write(PATH, DELETE, kv_keys(1, 2)) == {TableBucket(table.table_id, 0): 0}
+        assert storage.buckets(PATH)[0].log_size_bytes == 0
+
+
+def test_a_delete_needs_the_key_columns_only_and_ignores_the_others(tmp_path: Path) -> None:
+    with opened(tmp_path) as storage:
+        storage.create_table(PATH, kv_table())
+        storage.write(PATH, UPSERT, kv_rows([row(1), row(2), row(3)]))
+        storage.write(PATH, DELETE, kv_keys(1))
+        storage.write(PATH, DELETE, kv_keys(2).append_column("name", pa.array([17])))
+        with refused(ErrorCode.INVALID_ROWS, "no column 'region'"):
+            storage.write(PATH, DELETE, kv_keys(3).select(["id"]))
+        with refused(ErrorCode.INVALID_ROWS, "no column 'colour'"):
+            storage.write(PATH, DELETE, kv_keys(3).append_column("colour", pa.array(["red"])))
+        assert [change for change, _ in read_changes(storage)] == ["+I", "+I", "+I", "-D", "-D"]
+
+
+def test_a_null_in_the_key_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    with opened(tmp_path) as storage:
+        storage.create_table(PATH, kv_table(3))
+        rows = kv_rows([row(1), row(2)])
+        with_null = rows.set_column(1, "region", pa.array(["eu", None]))
+        for kind, offered in ((UPSERT, with_null), (DELETE, with_null.select(["id", "region"]))):
+            with refused(ErrorCode.INVALID_ROWS, "'region'", "null", "row 1"):
+                storage.write(PATH, kind, offered)
+        assert end_offsets(storage) == [0, 0, 0]
+
+
+KEYS = st.tuples(st.integers(0, 5), st.sampled_from(["eu", "us"]))
+ROWS = st.builds(
+    lambda key, name, amount: {"id": key[0], "region": key[1], "name": name, "amount": amount},
+    KEYS,
+    st.none() | st.sampled_from(["", "ä", "x" * 200]),
+    st.none() | st.decimals(-99_999_999, 99_999_999, places=2, allow_nan=False),
+)
+OPERATIONS = st.one_of(
+    st.tuples(st.just("upsert"), st.lists(ROWS, max_size=8)),
+    st.tuples(st.just("delete"), st.lists(KEYS, max_size=6)),
+    st.tuples(st.just("snapshot"), st.none()),
+    st.tuples(st.just("restart"), st.none()),
+)
+
+
+class Model:
+    """Rows changed one at a time in a dict."""
+
+    def __init__(self, num_buckets: int) -> None:
+        self.num_buckets = num_buckets
+        self.rows: dict[Any, Any] = {}
+        self.changes: list[list[tuple[str, dict[str, Any]]]] = [[] for _ in range(num_buckets)]
+
+    def bucket(self, key: tuple[int, str]) -> list[tuple[str, dict[str, Any]]]:
+        hashed = assign_buckets(pa.array([key[0]], pa.int32()), DataType.parse("INT NOT NULL"), self.num_buckets)
+        return self.changes[int(hashed[0])]
+
+    def upsert(self, new: dict[str, Any]) -> None:
+        key = (new["id"], new["region"])
+        if key in self.rows:
+            self.bucket(key).extend([("-U", self.rows[key]), ("+U", new)])
+        else:
+            self.bucket(key).append(("+I", new))
+        self.rows[key] = new
+
+    def delete(self, key: tuple[int, str]) -> None:
+        if key in self.rows:
+            self.bucket(key).append(("-D", self.rows.pop(key)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(OPERATIONS, min_size=1, max_size=12))
+def test_any_changes_give_the_changelog_and_the_rows_of_a_dict(operations: list[tuple[str, Any]]) -> None:
+    model = Model(num_buckets=2)
+    with TemporaryDirectory() as folder:
+        with opened(Path(folder)) as storage:
+            storage.create_table(PATH, kv_table(2))
+        pending = iter([*operations, ("snapshot", None)])
+        running = True
+        while running:
+            running = False
+            with opened(Path(folder)) as storage:
+                for operation, argument in pending:
+                    if operation == "upsert":
+                        for new in argument:
+                            model.upsert(new)
+                        storage.write(PATH, UPSERT, kv_rows(argument))
+                    elif operation == "delete":
+                        for key in argument:
+                            model.delete(key)
+                        keys = {"id": [key[0] for key in argument], "region": [key[1] for key in argument]}
+                        schema = pa.schema({"id": pa.int32(), "region": pa.string()})
+                        storage.write(PATH, DELETE, pa.table(keys, schema=schema))
+                    elif operation == "snapshot":
+                        taken = storage.take_kv_snapshots(PATH)
+                        assert sum(snapshot.row_count for snapshot in taken) == len(model.rows)
+                        assert read_snapshots(storage) == model.rows
+                    else:
+                        running = True
+                        break
+                for bucket in range(2):
+                    assert read_changes(storage, bucket) == model.changes[bucket]
+        with opened(Path(folder)) as storage:
+            merged: dict[Any, Any] = {}
+            for bucket in range(2):
+                merged |= replayed(read_changes(storage, bucket))
+            assert merged == model.rows

@@ -1,0 +1,133 @@
+import io
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.table import StorageDescription, TableBucket, WriteKind
+from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader
+from fluss_tiering.storage.embedded.storage import EmbeddedStorage
+from fluss_tiering.storage.open import open_split_reader
+from fluss_tiering.storage.remote import RemoteSplitReader
+from storage_support import (
+    PATH,
+    end_offsets,
+    kv_keys,
+    kv_rows,
+    kv_table,
+    log_rows,
+    log_table,
+    opened,
+    read_log,
+    refused,
+)
+
+
+class Streams:
+    """A storage's bytes as a client hands them out, with chunks cut anywhere; may end early or be damaged."""
+
+    def __init__(
+        self, storage: EmbeddedStorage, chunk: int, *, keep: int | None = None, flip: int | None = None
+    ) -> None:
+        self.storage, self.chunk, self.keep, self.flip = storage, chunk, keep, flip
+
+    def fetch_log(self, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[bytes]:
+        data = bytearray(b"".join(self.storage.fetch_log(bucket, start_offset, end_offset))[: self.keep])
+        if self.flip is not None:
+            data[self.flip] ^= 1
+        stream = io.BytesIO(data)
+        yield from iter(lambda: stream.read(self.chunk), b"")
+
+    def fetch_kv_snapshot(
+        self, bucket: TableBucket, snapshot_id: int, from_key: bytes | None, to_key: bytes | None
+    ) -> Iterator[bytes]:
+        for batch in self.storage.fetch_kv_snapshot(bucket, snapshot_id, from_key, to_key):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+            yield sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("chunk", [1, 100, 1 << 20])
+def test_a_log_reads_the_same_through_the_server(tmp_path: Path, chunk: int) -> None:
+    with opened(tmp_path) as storage:
+        table = storage.create_table(PATH, kv_table())
+        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": key} for key in range(20)]))
+        storage.write(PATH, WriteKind.DELETE, kv_keys(3, 5))
+        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 7, "name": "x"}]))
+        remote = RemoteSplitReader(Streams(storage, chunk))
+        for start, end in ((0, 24), (4, 21), (19, 20), (20, 24), (7, 7)):
+            direct = read_log(storage.reader(), table, 0, start, end)
+            fetched = read_log(remote, table, 0, start, end)
+            assert [(batch.base_offset, batch.commit_timestamp) for batch in fetched] == [
+                (batch.base_offset, batch.commit_timestamp) for batch in direct
+            ]
+            for ours, theirs in zip(fetched, direct, strict=True):
+                assert ours.records.equals(theirs.records)
+                assert ours.change_types.tolist() == theirs.change_types.tolist()
+
+
+def test_a_log_comes_in_chunks_of_bounded_size(tmp_path: Path) -> None:
+    with opened(tmp_path) as storage:
+        table = storage.create_table(PATH, log_table(properties={"table.log.arrow.compression.type": "NONE"}))
+        for start in range(0, 400_000, 100_000):
+            storage.write(PATH, WriteKind.APPEND, log_rows(start, start + 100_000))
+        chunks = list(storage.fetch_log(TableBucket(table.table_id, 0), 5, 400_000))
+        assert [len(chunk) for chunk in chunks[:-1]] == [1 << 20] * (len(chunks) - 1)
+        assert len(chunks) > 5
+        with refused(ErrorCode.INVALID_REQUEST, "expected buckets 0 to 0"):
+            list(storage.fetch_log(TableBucket(table.table_id, 1), 0, 1))
+        with refused(ErrorCode.TABLE_NOT_EXIST):
+            list(storage.fetch_log(TableBucket(99, 0), 0, 1))
+
+
+def test_a_stream_that_is_damaged_or_ends_early_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path) as storage:
+        table = storage.create_table(PATH, log_table())
+        storage.write(PATH, WriteKind.APPEND, log_rows(0, 10))
+        storage.write(PATH, WriteKind.APPEND, log_rows(10, 20))
+        size = len(b"".join(storage.fetch_log(TableBucket(table.table_id, 0), 0, 20)))
+        first = len(b"".join(storage.fetch_log(TableBucket(table.table_id, 0), 0, 10)))
+        for streams, message in (
+            (Streams(storage, 100, keep=size - 1), "ended within a log batch"),
+            (Streams(storage, 100, keep=first), "ended before offset 10, expected 20"),
+            (Streams(storage, 100, flip=first + 60), "checksum"),
+            (Streams(storage, 100, flip=12 + first), "cannot be read"),
+        ):
+            with refused(ErrorCode.CORRUPT_DATA, message, f"bucket 0 of table {table.table_id}"):
+                read_log(RemoteSplitReader(streams), table, 0, 0, 20)
+
+
+def test_a_snapshot_reads_the_same_through_the_server(tmp_path: Path) -> None:
+    with opened(tmp_path) as storage:
+        table = storage.create_table(PATH, kv_table())
+        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": key, "name": "x" * 500} for key in range(5_000)]))
+        (snapshot,) = storage.take_kv_snapshots(PATH)
+        remote = RemoteSplitReader(Streams(storage, 0))
+        entries = storage.fetch_kv_snapshot(snapshot.bucket, snapshot.snapshot_id, None, None)
+        key = pa.Table.from_batches(entries).column("key")[2_500]
+        for key_range in ((None, None), (key.as_py(), None), (None, key.as_py())):
+            direct = pa.Table.from_batches(storage.reader().read_kv_snapshot(table, snapshot, *key_range))
+            fetched = pa.Table.from_batches(remote.read_kv_snapshot(table, snapshot, *key_range))
+            assert fetched.equals(direct)
+            assert direct.num_rows in {5_000, 2_500}
+
+
+def test_a_folder_is_read_directly_only_where_it_is_the_servers_own(tmp_path: Path) -> None:
+    with opened(tmp_path / "server") as storage:
+        table = storage.create_table(PATH, log_table())
+        storage.write(PATH, WriteKind.APPEND, log_rows(0, 5))
+        description = storage.describe()
+        reader = open_split_reader(description, "localhost:1")
+        assert isinstance(reader, EmbeddedSplitReader)
+        assert len(read_log(reader, table, 0, 0, end_offsets(storage)[0])[0].records) == 5
+        for elsewhere in (str(tmp_path), str(tmp_path / "missing"), ""):
+            moved = StorageDescription(description.kind, elsewhere, description.data_dir_id, description.server_version)
+            assert isinstance(open_split_reader(moved, "localhost:1"), RemoteSplitReader)
+    with opened(tmp_path / "other"):
+        pass
+    shutil.rmtree(tmp_path / "server")
+    (tmp_path / "other").rename(tmp_path / "server")
+    assert isinstance(open_split_reader(description, "localhost:1"), RemoteSplitReader)

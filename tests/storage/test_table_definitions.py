@@ -1,0 +1,108 @@
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath
+from storage_support import PATH, TurnedClock, columns, kv_table, log_table, opened, refused
+
+EVERY_TYPE = columns(
+    b="BOOLEAN",
+    i="INT NOT NULL",
+    l="BIGINT",
+    d="DOUBLE NOT NULL",
+    m="DECIMAL(38, 10)",
+    s="STRING",
+    day="DATE",
+    t="TIMESTAMP(9)",
+    z="TIMESTAMP_LTZ(3) NOT NULL",
+)
+
+
+def test_a_table_is_the_same_after_a_restart(tmp_path: Path) -> None:
+    descriptor = TableDescriptor(
+        (*EVERY_TYPE, Column("note", DataType.parse("STRING"), "what the customer said")),
+        primary_key=("i", "z"),
+        bucket_keys=("i",),
+        num_buckets=3,
+        properties={"table.datalake.freshness": "1min", "table.log.arrow.compression.type": "LZ4_FRAME"},
+        comment="orders of the shop",
+    )
+    with opened(tmp_path, clock=TurnedClock(1_234)) as storage:
+        created = storage.create_table(PATH, descriptor)
+        other = storage.create_table(TablePath("other", "orders"), log_table())
+    with opened(tmp_path) as storage:
+        assert storage.table(PATH) == created
+        assert storage.table_by_id(other.table_id) == other
+        assert storage.tables() == [other, created]
+    assert created.descriptor == descriptor
+    assert created.created_time == 1_234
+    assert created.lake_catalog_properties == {}
+
+
+def test_a_primary_key_of_one_column_is_the_bucket_key(tmp_path: Path) -> None:
+    with opened(tmp_path) as storage:
+        table = storage.create_table(PATH, TableDescriptor(columns(id="INT NOT NULL"), primary_key=("id",)))
+        assert table.descriptor.bucket_keys == ("id",)
+        table = storage.create_table(TablePath("shop", "log"), TableDescriptor(columns(id="INT NOT NULL")))
+        assert table.descriptor.bucket_keys == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"columns": ()}, "has no columns"),
+        ({"columns": columns(a="INT") * 2}, "two columns are named 'a'"),
+        ({"columns": (Column("", DataType.parse("INT")),)}, "has no name"),
+        ({"columns": columns(__offset="BIGINT")}, "'__offset' is reserved"),
+        ({"columns": columns(_change_type="STRING")}, "'_change_type' is reserved"),
+        ({"primary_key": ("x",)}, "'x', which is no column"),
+        ({"primary_key": ("i", "i")}, "'i' twice"),
+        ({"primary_key": ("l",)}, "'l' is nullable"),
+        ({"primary_key": ("d",)}, "'d' is DOUBLE NOT NULL"),
+        ({"primary_key": ("i", "z")}, "no bucket key is named"),
+        ({"primary_key": ("i", "z"), "bucket_keys": ("l",)}, "'l' is not part of the primary key"),
+        ({"bucket_keys": ("i", "l")}, "several columns: expected at most one"),
+        ({"bucket_keys": ("x",)}, "'x', which is no column"),
+        ({"bucket_keys": ("d",)}, "'d': a column of type DOUBLE NOT NULL cannot be the bucket key"),
+        ({"bucket_keys": ("b",)}, "expected one of INT"),
+        ({"num_buckets": 0}, "0 buckets: expected 1 to 1024"),
+        ({"num_buckets": 1025}, "1025 buckets: expected 1 to 1024"),
+        ({"properties": {"table.log.arrow.compression.type": "GZIP"}}, "'GZIP': expected one of NONE, LZ4_FRAME, ZSTD"),
+        ({"properties": {"table.changelog.image": "WAL"}}, "table.changelog.image is 'WAL': expected FULL"),
+        ({"properties": {"table.merge-engine": "first_row"}}, "table.merge-engine is set"),
+    ],
+)
+def test_an_impossible_table_is_refused_and_nothing_is_made(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with opened(tmp_path) as storage:
+        with refused(ErrorCode.INVALID_TABLE, message, "expected"):
+            storage.create_table(PATH, dataclasses.replace(TableDescriptor(EVERY_TYPE), **changes))
+        assert storage.tables() == []
+    assert list((tmp_path / "tables").iterdir()) == []
+
+
+def test_an_existing_table_is_not_made_again(tmp_path: Path) -> None:
+    with opened(tmp_path) as storage:
+        created = storage.create_table(PATH, log_table())
+        with refused(ErrorCode.TABLE_ALREADY_EXIST, "shop.orders", "drop the table first"):
+            storage.create_table(PATH, kv_table())
+        assert storage.tables() == [created]
+
+
+def test_an_unknown_or_dropped_table_is_named(tmp_path: Path) -> None:
+    with opened(tmp_path) as storage:
+        created = storage.create_table(PATH, kv_table())
+        folder = tmp_path / "tables" / "shop" / f"orders-{created.table_id}"
+        assert folder.is_dir()
+        assert storage.drop_table(PATH) == created
+        assert not folder.exists()
+        for call in (storage.drop_table, storage.table, storage.buckets, storage.take_kv_snapshots):
+            with refused(ErrorCode.TABLE_NOT_EXIST, "shop.orders"):
+                call(PATH)
+        with refused(ErrorCode.TABLE_NOT_EXIST, str(created.table_id)):
+            storage.table_by_id(created.table_id)
+    with opened(tmp_path) as storage:
+        assert storage.tables() == []
