@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ def spark(spark_jars, tmp_path_factory):
     from fluss_tiering.spark.submit import spark_conf  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2,2]").appName("tests")
     for key, value in spark_conf().items():
         builder = builder.config(key, value)

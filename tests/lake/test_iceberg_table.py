@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from urllib.parse import urlparse
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from fluss_tiering.formats.schema import arrow_schema
@@ -52,7 +53,7 @@ def name(table: TableInfo) -> str:
 def piece(lake, rows: dict[int, str], *, delete: bool = False, bucket: int = 0, location: str | None = None):
     writer = lake.file_writer().open_piece(bucket, location or lake.piece_location(bucket, str(uuid.uuid4())), 0)
     batch = pa.RecordBatch.from_pydict({"k": list(rows), "v": list(rows.values())}, schema=arrow_schema(COLUMNS))
-    stamps = pa.array(range(len(rows)), pa.int64())
+    stamps = np.arange(len(rows))
     writer.write(batch, stamps, stamps)
     if delete:
         writer.delete(batch.select(["k"]))
@@ -331,7 +332,7 @@ def test_every_type_comes_back_from_spark_as_it_was(spark, catalogs, lake_proper
 
     lake = catalogs.open_table(table)
     writer = lake.file_writer().open_piece(0, lake.piece_location(0, "p"), 0)
-    writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema), pa.array([10, 11]), pa.array([1500, 1501]))
+    writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema), np.array([10, 11]), np.array([1500, 1501]))
     lake.commit([writer.close()], commit_of(2))
 
     first, second = spark.sql(f"SELECT * FROM {name(table)} ORDER BY __offset").collect()
@@ -365,7 +366,7 @@ def test_a_file_at_its_target_size_is_followed_by_another(spark, catalogs, log):
     lake = catalogs.open_table(log)
     writer = lake.file_writer().open_piece(1, lake.piece_location(1, "p"), 4)
     batch = pa.RecordBatch.from_pydict({"k": [1] * 2**20, "v": ["x"] * 2**20}, schema=arrow_schema(COLUMNS))
-    stamps = pa.array(range(2**20), pa.int64())
+    stamps = np.arange(2**20)
     for _ in range(2):
         writer.write(batch, stamps, stamps)
 
@@ -381,7 +382,7 @@ def test_an_aborted_piece_leaves_no_file(catalogs, keyed):
     location = lake.piece_location(0, "aborted")
     writer = lake.file_writer().open_piece(0, location, 0)
     batch = pa.RecordBatch.from_pydict({"k": [1], "v": ["x"]}, schema=arrow_schema(COLUMNS))
-    writer.write(batch, pa.array([0]), pa.array([0]))
+    writer.write(batch, np.array([0]), np.array([0]))
     writer.delete(batch.select(["k"]))
     written = writer.close()
     assert all(exists(file) for file in written)

@@ -11,9 +11,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_tiering.model.table import TableBucket, TableInfo
+
+Int64s = npt.NDArray[np.int64]
 
 
 class FileContent(StrEnum):
@@ -67,8 +71,8 @@ class CommittedSnapshot:
 class PieceWriter(Protocol):
     """Writes the rows of one piece of one bucket; used by one thread."""
 
-    def write(self, rows: pa.RecordBatch, offsets: pa.Array, timestamps_ms: pa.Array) -> None:
-        """Adds rows of the table's Arrow schema with their log offsets and commit timestamps (int64 both)."""
+    def write(self, rows: pa.RecordBatch, offsets: Int64s, timestamps_ms: Int64s) -> None:
+        """Adds rows of the table's Arrow schema with the log offset and the commit timestamp of each."""
         ...
 
     def delete(self, keys: pa.RecordBatch) -> None:

@@ -143,7 +143,9 @@ def _tables(client: TieringClient, paths: Sequence[TablePath]) -> tuple[list[Tab
 def _session(options: TierOptions) -> Iterator[SparkSession]:
     builder = SparkSession.builder.appName("fluss-tiering")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        # Not under spark-submit, which has been given all of this: the session's JVM is started from here.
+        # Not under spark-submit, which has been given all of this: the session's JVM is started from here. The workers'
+        # Python is then taken from the environment alone.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = builder.master(options.master)
         for key, value in spark_conf().items():
             builder = builder.config(key, value)

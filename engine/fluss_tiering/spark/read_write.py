@@ -7,13 +7,14 @@ no snapshot refers to.
 
 from __future__ import annotations
 
+import pickle
 import resource
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from pyspark import TaskContext
 
 from fluss_tiering.formats.changelog import last_per_key
 from fluss_tiering.formats.log_batch import ChangeType, ChangeTypes, LogBatch
-from fluss_tiering.lake.protocol import FileContent, LakeFile, LakeFileWriter, PieceWriter
+from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import StorageDescription, TableInfo
 from fluss_tiering.spark.plan import LogPiece, Piece, SnapshotPiece
@@ -29,31 +30,8 @@ from fluss_tiering.spark.result import PieceResult, StageSeconds
 from fluss_tiering.storage.open import open_split_reader
 from fluss_tiering.storage.protocol import SplitReader
 
-RESULT_SCHEMA: Final = (
-    "piece int, rows bigint, read double, decode double, reduce double, encode double, peak_bytes bigint, "
-    "files array<struct<content: string, bucket: int, location: string, size_bytes: bigint, footer: binary>>"
-)
-_FILE: Final = pa.struct(
-    [
-        ("content", pa.string()),
-        ("bucket", pa.int32()),
-        ("location", pa.string()),
-        ("size_bytes", pa.int64()),
-        ("footer", pa.binary()),
-    ]
-)
-_RESULT: Final = pa.schema(
-    [
-        ("piece", pa.int32()),
-        ("rows", pa.int64()),
-        ("read", pa.float64()),
-        ("decode", pa.float64()),
-        ("reduce", pa.float64()),
-        ("encode", pa.float64()),
-        ("peak_bytes", pa.int64()),
-        ("files", pa.list_(_FILE)),
-    ]
-)
+RESULT_SCHEMA: Final = "result binary"
+"""Of what comes back: one pickled `PieceResult` a row, as between any worker and driver of Spark."""
 _FROM_SNAPSHOT: Final = -1
 """`__offset` and `__timestamp` (ms) of rows that come from a KV snapshot (Fluss's `TieringSplitReader`)."""
 
@@ -117,7 +95,7 @@ def _copy_snapshot(
     rows = 0
     for batch in watch.each("read", reader.read_kv_snapshot(table, piece.snapshot, piece.from_key, piece.to_key)):
         with watch("encode"):
-            stamp = pa.repeat(pa.scalar(_FROM_SNAPSHOT, pa.int64()), batch.num_rows)
+            stamp = np.full(batch.num_rows, _FROM_SNAPSHOT, np.int64)
             writer.write(batch, stamp, stamp)
         rows += batch.num_rows
     return rows
@@ -128,8 +106,8 @@ def _copy_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: Pi
     for batch in watch.each("read", reader.read_log(table, piece.bucket, piece.start_offset, piece.end_offset)):
         count = batch.records.num_rows
         with watch("encode"):
-            offsets = pa.arange(batch.base_offset, batch.base_offset + count)
-            timestamps = pa.repeat(pa.scalar(batch.commit_timestamp, pa.int64()), count)
+            offsets = np.arange(batch.base_offset, batch.base_offset + count)
+            timestamps = np.full(count, batch.commit_timestamp, np.int64)
             writer.write(batch.records, offsets, timestamps)
         rows += count
     return rows
@@ -162,7 +140,7 @@ def _reduce_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: 
     with watch("encode"):
         if keys is not None:
             writer.delete(_one_batch(keys))
-        writer.write(_one_batch(rows), pa.array(offsets[live]), pa.array(timestamps[live]))
+        writer.write(_one_batch(rows), offsets[live], timestamps[live])
     return sum(counts)
 
 
@@ -181,29 +159,11 @@ def _one_batch(rows: pa.Table) -> pa.RecordBatch:
 
 
 def _to_batch(result: PieceResult) -> pa.RecordBatch:
-    seconds = result.seconds
-    row = {
-        "piece": result.piece,
-        "rows": result.rows,
-        "read": seconds.read,
-        "decode": seconds.decode,
-        "reduce": seconds.reduce,
-        "encode": seconds.encode,
-        "peak_bytes": result.peak_bytes,
-        "files": [asdict(file) for file in result.files],
-    }
-    return pa.RecordBatch.from_pylist([row], schema=_RESULT)
-
-
-def result_from_row(row: Mapping[str, Any]) -> PieceResult:
-    """A row of `RESULT_SCHEMA` as it arrives at the driver."""
-    return PieceResult(
-        piece=row["piece"],
-        rows=row["rows"],
-        files=tuple(LakeFile(**{**file, "content": FileContent(file["content"])}) for file in row["files"]),
-        seconds=StageSeconds(row["read"], row["decode"], row["reduce"], row["encode"]),
-        peak_bytes=row["peak_bytes"],
-    )
+    # Built from buffers, since pa.array would load pandas, which takes longer than a small piece.
+    payload = pickle.dumps(result)
+    ends = np.array([0, len(payload)], np.int32)
+    column = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(ends), pa.py_buffer(payload)])
+    return pa.RecordBatch.from_arrays([column], names=["result"])
 
 
 def _peak_bytes() -> int:

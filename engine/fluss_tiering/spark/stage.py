@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.keeper import Guard
-from fluss_tiering.spark.read_write import RESULT_SCHEMA, StageJob, result_from_row
+from fluss_tiering.spark.read_write import RESULT_SCHEMA, StageJob
 from fluss_tiering.spark.result import PieceResult
 
 _POOL_PROPERTY: Final = "spark.scheduler.pool"
@@ -43,11 +44,12 @@ def run_stage(spark: SparkSession, job: StageJob, group: str, guard: Guard) -> l
 
     pieces = len(job.tasks)
     try:
-        rows = spark.range(0, pieces, 1, pieces).mapInArrow(work, RESULT_SCHEMA).toArrow().to_pylist()
+        rows = spark.range(0, pieces, 1, pieces).mapInArrow(work, RESULT_SCHEMA).toArrow()
     except (Py4JError, PySparkException) as error:
         guard.check()
         raise FlussTieringError(ErrorCode.UNKNOWN, f"a Spark task failed: {_cause(error)}") from None
-    results = sorted((result_from_row(row) for row in rows), key=lambda result: result.piece)
+    results: list[PieceResult] = [pickle.loads(row) for row in rows.column("result").to_pylist()]  # noqa: S301 - ours
+    results.sort(key=lambda result: result.piece)
     if [result.piece for result in results] != list(range(pieces)):
         raise FlussTieringError(
             ErrorCode.UNKNOWN,

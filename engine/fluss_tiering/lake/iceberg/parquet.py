@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlparse
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fluss_tiering.lake.protocol import FileContent, LakeFile, PieceWriter
+from fluss_tiering.lake.protocol import FileContent, Int64s, LakeFile, PieceWriter
 from fluss_tiering.model.table import OFFSET_COLUMN
 
+_MICROS_PER_MILLI: Final = 1000
 _MAX_BUFFERED_ROWS: Final = 1 << 20
 _MAX_BUFFERED_BYTES: Final = 96 << 20
 """A row group is what is buffered: large, since dictionaries start again with each, but far below a worker's memory."""
@@ -59,11 +62,17 @@ class ParquetPieceWriter:
                 settings, settings.delete_schema, FileContent.EQUALITY_DELETES, bucket, f"{prefix}-deletes"
             )
 
-    def write(self, rows: pa.RecordBatch, offsets: pa.Array, timestamps_ms: pa.Array) -> None:
-        """Adds rows with their log offsets and commit timestamps."""
-        bucket = pa.repeat(pa.scalar(self._bucket, pa.int32()), rows.num_rows)
-        timestamps = timestamps_ms.cast(pa.timestamp("ms", "UTC"))
-        self._data.write([*rows.columns, bucket, offsets, timestamps])
+    def write(self, rows: pa.RecordBatch, offsets: Int64s, timestamps_ms: Int64s) -> None:
+        """Adds rows with the log offset and the commit timestamp of each."""
+        count = rows.num_rows
+        self._data.write(
+            [
+                *rows.columns,
+                _column(pa.int32(), np.full(count, self._bucket, np.int32)),
+                _column(pa.int64(), offsets),
+                _column(pa.timestamp("us", "UTC"), timestamps_ms * _MICROS_PER_MILLI),
+            ]
+        )
 
     def delete(self, keys: pa.RecordBatch) -> None:
         """Deletes the rows of these keys, given in the order of the key columns in the schema."""
@@ -190,6 +199,11 @@ class _OpenFile:
         footer = pa.BufferOutputStream()
         self._footers[0].write_metadata_file(footer)
         return size, footer.getvalue().to_pybytes()
+
+
+def _column(kind: pa.DataType, values: Int64s | npt.NDArray[np.int32]) -> pa.Array:
+    """The values as a column; unlike `pa.array` this does not load pandas."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
