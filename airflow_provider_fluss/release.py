@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fluss_tiering.model.lease import LeaseDrop
+from fluss_tiering.model.tiering import OUTCOMES
+
 if TYPE_CHECKING:
     import logging
 
@@ -14,18 +17,19 @@ if TYPE_CHECKING:
 
 
 def release_lease(client: TieringClient, lease: LeaseHandle, reason: str, log: Logger | logging.Logger) -> None:
-    """Cancel what still runs under this attempt of the lease, then drop the lease; repeating it changes nothing.
+    """Cancel the attempt unless all of its rounds have ended, then drop the lease; repeating it changes nothing.
 
     The cancel comes first, since the application may have outlived its task: from then on it is refused at its next
-    heartbeat or commit and can no longer read what the drop unpins. Both carry the attempt token, so that neither
+    claim, heartbeat and commit, and no longer reads what the drop unpins. Both carry the attempt token, so that neither
     touches a newer attempt (L22).
 
     Raises:
         FlussTieringError: the server refused or could not be reached; whatever remains ends with the lease's expiry.
     """
-    from fluss_tiering.model.lease import LeaseDrop  # noqa: PLC0415
-
-    client.cancel_tiering(lease.lease_id, lease.attempt_token, reason)
+    rounds = client.lease_outcome(lease.lease_id, lease.attempt_token).rounds
+    ended = {str(each.path) for each in rounds if each.state in OUTCOMES}
+    if not ended.issuperset(lease.tables):
+        client.cancel_tiering(lease.lease_id, lease.attempt_token, reason)
     match client.drop_lease(lease.lease_id, attempt_token=lease.attempt_token):
         case LeaseDrop.DROPPED:
             log.info("Released lease %s of %s", lease.lease_id, ", ".join(lease.tables))

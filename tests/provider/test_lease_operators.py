@@ -95,6 +95,25 @@ def test_release_drops_the_lease_and_repeating_it_changes_nothing(client, new_ta
     release(lease)
 
 
+def test_release_after_the_rounds_ended_says_nothing_of_a_cancellation(client, new_table, acquire, driver, release):
+    table = new_table()
+    lease = acquire(table)
+    driver.finish(driver.claim(lease, table))
+    release(lease)
+    outcome = client.lease_outcome(lease["lease_id"], lease["attempt_token"])
+    assert [each.state for each in outcome.rounds] == [TieringState.TIERED]
+    assert outcome.cancelled_reason is None
+
+
+def test_release_keeps_an_application_out_that_has_not_claimed_yet(new_table, acquire, driver, release):
+    table = new_table()
+    lease = acquire(table)
+    release(lease)
+    with pytest.raises(FlussTieringError) as refused:
+        driver.claim(lease, table)
+    assert refused.value.code is ErrorCode.STALE_ATTEMPT
+
+
 def test_release_ends_what_still_runs_and_keeps_it_out(client, new_table, acquire, driver, release):
     table = new_table()
     lease = acquire(table)
