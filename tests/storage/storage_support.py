@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from fluss_tiering.formats.log_batch import ChangeType, LogBatch
 from fluss_tiering.formats.schema import arrow_schema
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 from fluss_tiering.storage.protocol import SplitReader
@@ -141,16 +139,6 @@ def read_snapshots(storage: EmbeddedStorage) -> dict[Any, Any]:
     by_key = {(row["id"], row["region"]): row for row in rows}
     assert len(by_key) == len(rows)
     return by_key
-
-
-@contextmanager
-def refused(code: ErrorCode, *parts: str) -> Iterator[None]:
-    """Expects an error of that code whose message has all parts."""
-    with pytest.raises(FlussTieringError) as caught:
-        yield
-    assert caught.value.code is code, caught.value.message
-    for part in parts:
-        assert part in caught.value.message, f"{part!r} is not in {caught.value.message!r}"
 
 
 def segments(folder: Path, bucket: int = 0) -> list[Path]:

@@ -8,6 +8,7 @@ from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import DataType, TableBucket, WriteKind
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 from storage_support import (
     PATH,
     end_offsets,
@@ -17,7 +18,6 @@ from storage_support import (
     opened,
     read_changes,
     read_snapshots,
-    refused,
     replayed,
 )
 
@@ -141,7 +141,7 @@ class Model:
             self.bucket(key).append(("-D", self.rows.pop(key)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(OPERATIONS, min_size=1, max_size=12))
 def test_any_changes_give_the_changelog_and_the_rows_of_a_dict(operations: list[tuple[str, Any]]) -> None:
     model = Model(num_buckets=2)

@@ -10,6 +10,7 @@ from fluss_tiering.model.table import KvSnapshot, TableBucket, WriteKind
 from fluss_tiering.storage.embedded.kv_snapshots import split_keys
 from fluss_tiering.storage.embedded.rocksdb import TableFile
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
+from refusals import refused
 from storage_support import (
     PATH,
     kv_keys,
@@ -20,7 +21,6 @@ from storage_support import (
     opened,
     read_changes,
     read_snapshots,
-    refused,
     replayed,
 )
 

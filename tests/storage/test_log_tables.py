@@ -8,6 +8,7 @@ import pytest
 from fluss_tiering.formats.bucketing import assign_buckets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableDescriptor, WriteKind
+from refusals import refused
 from storage_support import (
     LOG_COLUMNS,
     PATH,
@@ -20,7 +21,6 @@ from storage_support import (
     opened,
     read_log,
     read_rows,
-    refused,
     segments,
 )
 

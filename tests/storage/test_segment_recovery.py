@@ -8,7 +8,8 @@ from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import WriteKind
 from fluss_tiering.storage.embedded.segment_recovery import scan_segment
 from fluss_tiering.storage.embedded.segments import SegmentedLog
-from storage_support import PATH, end_offsets, log_rows, log_table, open_storage, opened, read_rows, refused, segments
+from refusals import refused
+from storage_support import PATH, end_offsets, log_rows, log_table, open_storage, opened, read_rows, segments
 
 ROWS_PER_BATCH = 5
 BATCHES = 3

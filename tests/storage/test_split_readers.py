@@ -11,6 +11,7 @@ from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 from fluss_tiering.storage.open import open_split_reader
 from fluss_tiering.storage.remote import RemoteSplitReader
+from refusals import refused
 from storage_support import (
     PATH,
     end_offsets,
@@ -21,7 +22,6 @@ from storage_support import (
     log_table,
     opened,
     read_log,
-    refused,
 )
 
 

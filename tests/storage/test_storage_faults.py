@@ -10,6 +10,7 @@ import pytest
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import WriteKind
 from fluss_tiering.storage.embedded.rocksdb import RocksDbStore
+from refusals import refused
 from storage_support import (
     PATH,
     end_offsets,
@@ -21,7 +22,6 @@ from storage_support import (
     read_changes,
     read_rows,
     read_snapshots,
-    refused,
     replayed,
     segments,
 )

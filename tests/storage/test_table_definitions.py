@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath
-from storage_support import PATH, TurnedClock, columns, kv_table, log_table, opened, refused
+from refusals import refused
+from storage_support import PATH, TurnedClock, columns, kv_table, log_table, opened
 
 EVERY_TYPE = columns(
     b="BOOLEAN",
