@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from fluss_tiering.client import DEFAULT_PORT
@@ -17,8 +17,11 @@ from examples.flights.job import DAG, MainJob
 from examples.flights.processes import Processes
 from examples.flights.report import print_report
 
+_LOG_COLUMNS: Final = 120
+"""Of output that goes to a file, where nothing says how wide it is."""
+
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
-console = Console()
+console = Console(width=None if sys.stdout.isatty() else _LOG_COLUMNS, record=True)
 
 Folder = Annotated[
     Path, typer.Option("--folder", help="Where data, logs and Airflow's own files go.", resolve_path=True)
@@ -27,7 +30,11 @@ Keep = Annotated[bool, typer.Option("--keep", help="Go on with the data that is 
 
 
 @app.command()
-def run(folder: Folder = RUN_FOLDER / "main-job", keep: Keep = False) -> None:
+def run(
+    folder: Folder = RUN_FOLDER / "main-job",
+    keep: Keep = False,
+    svg: Annotated[Path | None, typer.Option(help="Save what is printed as a picture.", show_default=False)] = None,
+) -> None:
     """Load the flights data, tier it twice through Airflow and compare every row."""
     started = time.monotonic()
     environment = Environment(fresh_folder(folder, keep=keep))
@@ -58,8 +65,11 @@ def run(folder: Folder = RUN_FOLDER / "main-job", keep: Keep = False) -> None:
     if not equal or leases:
         raise typer.Exit(1)
     console.print(
-        f"[bold green]Every row is in the lake, once.[/] {seconds:.0f} s in all; logs in {folder}", highlight=False
+        f"[bold green]Every row is in the lake, once.[/] {seconds:.0f} s in all; logs in {_shown(folder)}",
+        highlight=False,
     )
+    if svg is not None:
+        console.save_svg(str(svg), title="make run")
 
 
 @app.command()
@@ -87,7 +97,7 @@ def up(
     console.print(
         f"\ntiering server  {environment.target}   (try: .venv/bin/fluss-tiering status --server {environment.target})"
         f"\nAirflow         {environment.airflow.url}   (no login; trigger the DAG [bold]{DAG}[/])"
-        f"\nlogs            {folder}\n\nEnd both with `make down`.",
+        f"\nlogs            {_shown(folder)}\n\nEnd both with `make down`.",
         highlight=False,
     )
 
@@ -99,6 +109,10 @@ def down(folder: Folder = RUN_FOLDER / "up") -> None:
     names = [each.name for each in processes.running]
     processes.stop()
     console.print(f"Ended {', '.join(names)}." if names else "Nothing was running.", highlight=False)
+
+
+def _shown(folder: Path) -> Path:
+    return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
 
 
 def _step(title: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +17,8 @@ from pyspark.sql import SparkSession
 
 from examples.flights.tables import DATABASE, TABLES
 
-_CATALOG: Final = "lake"
+_CATALOG: Final = "fluss_lake"
+"""A JDBC catalog's tables are found only under the catalog name that they were made with, the server's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +49,13 @@ class Comparison:
         )
 
 
-def start_spark(lake_catalog_properties: Mapping[str, str]) -> SparkSession:
-    """A session with the lake's catalog, set up with Iceberg's own settings."""
+def start_spark(lake_catalog_properties: Mapping[str, str], log: Path) -> SparkSession:
+    """A session with the lake's catalog, set up with Iceberg's own settings; what its JVM prints goes to `log`."""
     builder: Any = SparkSession.builder.master("local[2]").appName("compare")
     settings = {
         **spark_conf(),
         "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
     }
@@ -59,14 +64,27 @@ def start_spark(lake_catalog_properties: Mapping[str, str]) -> SparkSession:
     settings |= {f"{prefix}.{key}": value for key, value in lake_catalog_properties.items()}
     for key, value in settings.items():
         builder = builder.config(key, value)
-    session: SparkSession = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    with _stderr_to(log):
+        session: SparkSession = builder.getOrCreate()
     return session
 
 
 def compare(spark: SparkSession, expected: Mapping[str, pa.Table], scratch: Path) -> list[Comparison]:
     """A comparison for each table, in the order of `TABLES`; `scratch` takes the expected rows as Parquet files."""
     return [_compare(spark, table.name, expected[table.name], scratch) for table in TABLES]
+
+
+@contextmanager
+def _stderr_to(log: Path) -> Iterator[None]:
+    """Processes started inside the block inherit `log` as their standard error."""
+    before = os.dup(sys.stderr.fileno())
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    try:
+        yield
+    finally:
+        os.dup2(before, sys.stderr.fileno())
+        os.close(before)
 
 
 def _compare(spark: SparkSession, name: str, expected: pa.Table, scratch: Path) -> Comparison:

@@ -78,7 +78,7 @@ class MainJob:
         state = api.wait_for_run(DAG, run_id, _ROUND_SECONDS)
         seconds = time.monotonic() - started
         tasks = ", ".join(f"{each.task_id} {each.state}" for each in api.task_states(DAG, run_id))
-        self._console.print(f"DAG run [bold]{state}[/] after {seconds:.0f} s: {tasks}", highlight=False)
+        self._console.print(f"  DAG run {state} after {seconds:.0f} s: {tasks}", highlight=False, soft_wrap=True)
         if state != "success":
             with self._environment.client() as client:
                 errors = [
@@ -93,7 +93,7 @@ class MainJob:
             infos = client.get_tables([table.path for table in TABLES])
             rounds = {table.name: _last_tiered(client.list_tiering_rounds(table.path)) for table in TABLES}
         if self._spark is None:
-            self._spark = start_spark(infos[0].lake_catalog_properties)
+            self._spark = start_spark(infos[0].lake_catalog_properties, self._environment.folder / "compare.log")
         scratch = self._environment.folder / "expected"
         scratch.mkdir(exist_ok=True)
         comparisons = compare(self._spark, self._expected(), scratch)

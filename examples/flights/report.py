@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from examples.flights.job import TableReport
 
+_TEXTS: Final = ("table", "kind", "compared", "status")
+_NUMBERS: Final = ("rows expected", "rows in the lake", "epoch", "lake snapshot", "seconds", "rows/s")
+
 
 def print_report(console: Console, title: str, reports: Sequence[TableReport]) -> bool:
     """Prints one line a table and says whether all are equal to what was expected."""
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for heading in ("table", "kind"):
-        table.add_column(heading)
-    for heading in ("rows expected", "rows in the lake"):
-        table.add_column(heading, justify="right")
-    table.add_column("compared")
-    table.add_column("status")
-    for heading in ("epoch", "lake snapshot", "seconds", "rows/s"):
-        table.add_column(heading, justify="right")
+    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in _TEXTS:
+        table.add_column(heading, overflow="fold")
+    for heading in _NUMBERS:
+        table.add_column(heading, justify="right", overflow="fold")
     for report in reports:
         table.add_row(*_cells(report))
     console.print(table)
@@ -30,19 +31,14 @@ def print_report(console: Console, title: str, reports: Sequence[TableReport]) -
 def _cells(report: TableReport) -> list[str]:
     comparison, tiered = report.comparison, report.tiering_round
     difference = f"[bold red]{comparison.missing:,} missing, {comparison.unexpected:,} unexpected[/]"
-    cells = [
-        comparison.name,
-        report.kind,
-        f"{comparison.rows_expected:,}",
-        f"{comparison.rows_in_lake:,}",
-        "[green]equal[/]" if comparison.equal else difference,
-    ]
+    compared = "[green]equal[/]" if comparison.equal else difference
+    rows = [f"{comparison.rows_expected:,}", f"{comparison.rows_in_lake:,}"]
     if tiered is None or tiered.stats is None or tiered.end_time is None:
-        return [*cells, "[red]never tiered[/]", "", "", "", ""]
+        return [comparison.name, report.kind, compared, "[red]never tiered[/]", *rows, "", "", "", ""]
     seconds = max(tiered.end_time - tiered.start_time, 1) / 1000
     return [
-        *cells,
-        f"[green]{tiered.state}[/]",
+        *(comparison.name, report.kind, compared, f"[green]{tiered.state}[/]"),
+        *rows,
         f"{tiered.tiering_epoch}",
         str(tiered.stats.lake_snapshot_id or "–"),
         f"{seconds:.1f}",
