@@ -1,0 +1,145 @@
+"""The acquire step of a round: seeds L6, L7, L12, L17, L24."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from engine_support import HOUR, SCHEMA, ServerThread, new_table
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lease import AcquiredLease
+from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind
+from fluss_tiering.model.tiering import Claim
+
+
+def pinned(client: TieringClient, lease_id: str) -> dict[TableBucket, int]:
+    leases = client.list_leases(lease_id)
+    return dict(leases[0].snapshots) if leases else {}
+
+
+def latest(client: TieringClient, table: TableInfo) -> dict[TableBucket, int]:
+    return {
+        info.bucket: info.latest_kv_snapshot.snapshot_id
+        for info in client.list_buckets([table.path])[table.path]
+        if info.latest_kv_snapshot
+    }
+
+
+def test_all_snapshots_of_a_round_are_leased_at_once(client: TieringClient) -> None:  # L12, L24
+    one, two = new_table(client, range(50), num_buckets=3), new_table(client, range(50), num_buckets=2)
+    log = new_table(client, range(50), primary_key=False)
+    acquired = client.lease_latest_snapshots("all", [one.path, log.path, two.path], HOUR)
+    assert acquired.unavailable_snapshots == {}
+    assert pinned(client, "all") == {**latest(client, one), **latest(client, two)}
+    assert len(pinned(client, "all")) == 5
+    assert client.list_leases("all")[0].expiration_time == acquired.expiration_time
+
+
+def test_buckets_without_data_need_no_snapshot(client: TieringClient) -> None:
+    table = new_table(client, [1], num_buckets=8)
+    client.lease_latest_snapshots("one row", [table.path], HOUR)
+    assert len(pinned(client, "one row")) == 1
+
+
+def test_tiered_buckets_need_no_snapshot(client: TieringClient) -> None:
+    table = new_table(client, [1, 2, 3])
+    (claim,) = client.claim_tables([table.path], "tiered", None, "d")
+    assert isinstance(claim, Claim)
+    offsets = {TableBucket(table.table_id, 0): 3}
+    path = client.prepare_lake_snapshot(table, claim.tiering_epoch, offsets)
+    client.commit_lake_snapshot(table, claim.tiering_epoch, 1, offsets, path, "c")
+    acquired = client.lease_latest_snapshots("tiered", [table.path], HOUR)
+    assert (acquired.expiration_time, pinned(client, "tiered")) == (0, {})
+    assert acquired.attempt_token > 0, "an attempt begins all the same"
+
+
+@pytest.mark.parametrize("options", [{"primary_key": False}, {}])
+def test_tables_without_anything_to_lease_go_on(client: TieringClient, options: dict[str, bool]) -> None:
+    table = new_table(client, **options)
+    acquired = client.lease_latest_snapshots(f"nothing {options}", [table.path], HOUR)
+    assert acquired.expiration_time == 0
+    assert acquired.attempt_token > 0
+
+
+def test_the_same_round_acquires_again_under_its_lease_id(client: TieringClient) -> None:  # L17
+    table = new_table(client, [1])
+    first = client.lease_latest_snapshots("again", [table.path], HOUR)
+    second = client.lease_latest_snapshots("again", [table.path], HOUR)
+    assert second.attempt_token > first.attempt_token
+    assert len(client.list_leases("again")) == 1
+
+
+def test_an_unknown_table_leases_nothing(client: TieringClient) -> None:
+    table = new_table(client, [1])
+    client.drop_table(table.path)
+    with pytest.raises(FlussTieringError) as refused:
+        client.lease_latest_snapshots("unknown", [table.path], HOUR)
+    assert refused.value.code is ErrorCode.TABLE_NOT_EXIST
+    assert pinned(client, "unknown") == {}
+
+
+class SnapshotsVanish(TieringClient):
+    """Right before each of the first acquires, newer snapshots take the place of those that were planned."""
+
+    def __init__(self, target: str, table: TableInfo, times: int) -> None:
+        super().__init__(target)
+        self._table = table
+        self._times = times
+        self.planned: list[dict[TableBucket, int]] = []
+
+    def acquire_lease(self, lease_id, duration_ms, snapshots, *, allow_empty=False) -> AcquiredLease:
+        self.planned.append(dict(snapshots))
+        if self._times > 0:
+            self._times -= 1
+            for number in range(2):
+                rows = pa.table({"id": [1000 + self._times * 2 + number], "name": ["new"]}, schema=SCHEMA)
+                list(self.write_rows(self._table.path, WriteKind.UPSERT, [rows]))
+                self.take_kv_snapshots([self._table.path])
+            while self._exists(snapshots):
+                """Until the collector has come by."""
+        return super().acquire_lease(lease_id, duration_ms, snapshots, allow_empty=allow_empty)
+
+    def _exists(self, snapshots) -> bool:
+        try:
+            self.kv_snapshot_metadata(list(snapshots.items()))
+        except FlussTieringError:
+            return False
+        return True
+
+
+@pytest.fixture
+def collecting(tmp_path: Path):
+    """A server that collects old snapshots all the time."""
+    with ServerThread(tmp_path / "data", kv_snapshot_interval=20, retained_kv_snapshots=1) as running:
+        yield running
+
+
+def test_a_vanished_snapshot_is_planned_again_from_the_latest(
+    collecting: ServerThread, caplog: pytest.LogCaptureFixture
+) -> None:  # L6, L7
+    with TieringClient(collecting.target) as client:
+        table = new_table(client, [1])
+    with SnapshotsVanish(collecting.target, table, times=1) as client, caplog.at_level(logging.WARNING):
+        acquired = client.lease_latest_snapshots("X", [table.path], HOUR)
+        assert acquired.unavailable_snapshots == {}
+        assert pinned(client, "X") == client.planned[1] != client.planned[0]
+        (bucket, gone), *_ = client.planned[0].items()
+        assert client.kv_snapshot_metadata(list(pinned(client, "X").items()))
+    (record,) = [each for each in caplog.records if each.name == "fluss_tiering.client.leasing"]
+    assert f"snapshot {gone} of {bucket}" in record.getMessage()
+    assert "lease_id=X" in record.getMessage()
+
+
+def test_snapshots_that_keep_vanishing_end_the_round(collecting: ServerThread) -> None:  # L7
+    with TieringClient(collecting.target) as client:
+        table = new_table(client, [1])
+    with SnapshotsVanish(collecting.target, table, times=100) as client:
+        with pytest.raises(FlussTieringError) as failed:
+            client.lease_latest_snapshots("X", [table.path], HOUR)
+        assert failed.value.code is ErrorCode.KV_SNAPSHOT_NOT_EXIST
+        assert str(TableBucket(table.table_id, 0)) in failed.value.message
+        assert len(client.planned) == 3
+        assert client.list_leases() == []

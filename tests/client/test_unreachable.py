@@ -1,0 +1,121 @@
+"""Servers that are not there, do not answer, or are no tiering servers."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from engine_support import ServerProcess
+from fluss_tiering.client import AsyncTieringClient, TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableBucket, TablePath, WriteKind
+
+PATH = TablePath("db", "t")
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of something that accepts connections and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address on which nothing listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+CALLS: list[Callable[[TieringClient], object]] = [
+    TieringClient.list_tables,
+    lambda client: list(client.fetch_log(TableBucket(1, 0), 0, 1)),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_unreachable_server_is_named_with_what_to_do(nobody: str, call: Callable[[TieringClient], object]) -> None:
+    started = time.monotonic()
+    with TieringClient(nobody) as client, pytest.raises(FlussTieringError) as failed:
+        call(client)
+    assert failed.value.code is ErrorCode.UNAVAILABLE
+    assert f"cannot reach the tiering server at {nobody}" in failed.value.message
+    assert "fluss-tiering serve" in failed.value.message
+    assert time.monotonic() - started < 15
+
+
+async def test_an_unreachable_server_is_named_in_asyncio_too(nobody: str) -> None:
+    async with AsyncTieringClient(nobody, timeout=5) as client:
+        with pytest.raises(FlussTieringError) as failed:
+            await client.list_tiering_statuses()
+    assert failed.value.code is ErrorCode.UNAVAILABLE
+    assert nobody in failed.value.message
+
+
+def test_writing_to_an_unreachable_server(nobody: str) -> None:
+    import pyarrow as pa  # noqa: PLC0415 - as a caller of write_rows has it
+
+    with TieringClient(nobody) as client, pytest.raises(FlussTieringError) as failed:
+        list(client.write_rows(PATH, WriteKind.APPEND, [pa.table({"id": [1]})]))
+    assert failed.value.code is ErrorCode.UNAVAILABLE
+    assert nobody in failed.value.message
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_server_that_never_answers_ends_at_the_deadline(silent: str, call: Callable[[TieringClient], object]) -> None:
+    started = time.monotonic()
+    with TieringClient(silent, timeout=0.5) as client, pytest.raises(FlussTieringError) as failed:
+        call(client)
+    assert failed.value.code is ErrorCode.UNAVAILABLE
+    assert silent in failed.value.message
+    assert time.monotonic() - started < 10
+
+
+def test_something_else_on_the_port_is_told_apart() -> None:
+    other = grpc.server(ThreadPoolExecutor(1))
+    port = other.add_insecure_port("127.0.0.1:0")
+    other.start()
+    try:
+        with TieringClient(f"127.0.0.1:{port}") as client, pytest.raises(FlussTieringError) as failed:
+            client.list_tables()
+    finally:
+        other.stop(None)
+    assert failed.value.code is ErrorCode.UNKNOWN
+    assert "is no tiering server, or an older one" in failed.value.message
+
+
+def test_a_server_that_restarts_is_found_again(tmp_path: Path) -> None:
+    process = ServerProcess(tmp_path).start()
+    with TieringClient(process.target, timeout=60) as client:
+        assert client.list_tables() == []
+        process.kill()
+        starting = threading.Thread(target=process.start)
+        starting.start()
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                assert client.list_tables() == []
+            except FlussTieringError as error:
+                assert error.code is ErrorCode.UNAVAILABLE  # noqa: PT017 - until it is up
+                assert time.monotonic() < deadline
+            else:
+                break
+        starting.join()
+    process.stop()
+
+
+def test_the_base_install_needs_no_arrow() -> None:
+    heavy = ("pyarrow", "numpy", "sqlalchemy", "pydantic", "airflow", "pyspark")
+    program = f"import sys, fluss_tiering.client; sys.exit(any(name in sys.modules for name in {heavy}))"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,0 +1,236 @@
+"""The server as a whole: start, stop, health, reflection, and what keeps it from starting."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from pathlib import Path
+
+import grpc
+import pyarrow as pa
+import pytest
+from engine_support import SCHEMA, ServerProcess, ServerThread, descriptor, new_path, new_table
+from fluss_tiering.api.v1 import tables_pb2
+from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TablePath, WriteKind
+from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.server.tiering.manager import LakeTieringManager
+from fluss_tiering.storage.embedded.storage import EmbeddedStorage
+from fluss_tiering.wire.errors import ERROR_CODE_METADATA_KEY
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+
+def test_health_and_reflection(server: ServerProcess) -> None:
+    with grpc.insecure_channel(server.target) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        for service in ("", "fluss_tiering.v1.Tables", "fluss_tiering.v1.LakeTiering"):
+            answer = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        services = ProtoReflectionDescriptorDatabase(channel).get_services()
+    assert {f"fluss_tiering.v1.{name}" for name in ("Tables", "KvSnapshotLeases", "LakeTiering")} <= set(services)
+
+
+def test_a_taken_port_is_named_and_nothing_stays_open(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        process = ServerProcess(tmp_path)
+        process.port = port
+        with pytest.raises(RuntimeError) as failed:
+            process.start()
+    assert f"cannot listen on 127.0.0.1:{port}" in str(failed.value)
+    assert "--port" in str(failed.value)
+    assert "Traceback" not in str(failed.value)
+    assert process.process is not None
+    assert process.process.returncode != 0
+    with ServerThread(tmp_path / "data"):
+        """The data folder was let go."""
+
+
+def test_two_servers_never_share_a_port(tmp_path: Path) -> None:
+    with ServerThread(tmp_path / "one") as one:
+        second = ServerProcess(tmp_path)
+        second.port = one.server.port
+        with pytest.raises(RuntimeError, match="cannot listen"):
+            second.start()
+
+
+def test_a_second_server_on_a_data_folder_is_refused(tmp_path: Path) -> None:
+    with ServerThread(tmp_path / "data") as first:
+        with pytest.raises(RuntimeError) as failed:
+            ServerProcess(tmp_path).start()
+        assert str(tmp_path / "data") in str(failed.value)
+        assert "in use by another server" in str(failed.value)
+        assert "Traceback" not in str(failed.value)
+        with TieringClient(first.target) as client:
+            new_table(client, [1, 2])
+
+
+def test_a_data_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("mine")
+    with pytest.raises(FlussTieringError) as failed, ServerThread(tmp_path / "data"):
+        """Does not start."""
+    assert str(tmp_path / "data") in failed.value.message
+    assert (tmp_path / "data").read_text() == "mine"
+
+
+def test_sigterm_lets_calls_in_flight_end(tmp_path: Path) -> None:
+    process = ServerProcess(tmp_path, FLUSS_TIERING_SHUTDOWN_GRACE="20s").start()
+    halfway = threading.Event()
+    rows = pa.table({"id": [1, 2], "name": ["a", None]}, schema=SCHEMA)
+
+    def batches():
+        yield rows
+        halfway.wait(20)
+        yield rows
+
+    with TieringClient(process.target) as client:
+        table = new_table(client, primary_key=False)
+        acknowledged: list[int] = []
+        writer = threading.Thread(
+            target=lambda: acknowledged.extend(client.write_rows(table.path, WriteKind.APPEND, batches()))
+        )
+        writer.start()
+        wait_until(lambda: client.list_buckets([table.path])[table.path][0].log_end_offset == 2)
+        stopped: list[int] = []
+        stopping = threading.Thread(target=lambda: stopped.append(process.stop()))
+        stopping.start()
+        wait_until(lambda: "tiering server stopping" in process.log_file.read_text())
+        halfway.set()
+        writer.join(20)
+        stopping.join(30)
+    assert acknowledged == [2, 2]
+    assert stopped == [0]
+    assert "Traceback" not in process.log_file.read_text()
+
+
+def test_a_restarted_server_has_everything_back(tmp_path: Path) -> None:  # S24, L11
+    process = ServerProcess(tmp_path).start()
+    with TieringClient(process.target) as client:
+        table = new_table(client, range(100))
+        lease = client.lease_latest_snapshots("X", [table.path], 3_600_000)
+        client.claim_tables([table.path], "X", lease.attempt_token, "d")
+        before = (client.list_leases(), client.list_tiering_statuses(), client.list_tiering_rounds())
+    process.kill()
+    process.start()
+    with TieringClient(process.target) as client:
+        assert (client.list_leases(), client.list_tiering_statuses(), client.list_tiering_rounds()) == before
+        (pinned,) = client.list_leases()[0].snapshots.items()
+        assert client.kv_snapshot_metadata([pinned])[0].row_count == 100
+    assert process.stop() == 0
+
+
+def test_what_nobody_expected_is_told_in_the_log_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # S11
+    def broken(_self: EmbeddedStorage) -> None:
+        raise ZeroDivisionError("inner detail")
+
+    with ServerThread(tmp_path / "data") as running, TieringClient(running.target) as client:
+        monkeypatch.setattr(EmbeddedStorage, "tables", broken)
+        with pytest.raises(FlussTieringError) as failed:
+            client.list_tables()
+    assert failed.value.code is ErrorCode.UNKNOWN
+    assert failed.value.message == "the server failed in ListTables: see its log"
+    assert "inner detail" in capsys.readouterr().out
+
+
+def test_the_code_travels_in_the_trailing_metadata(server: ServerProcess) -> None:
+    path = {"database_name": "db", "table_name": "é"}
+    with grpc.insecure_channel(server.target) as channel, pytest.raises(grpc.RpcError) as failed:
+        TablesStub(channel).GetTables(tables_pb2.GetTablesRequest(table_paths=[path]), timeout=10)
+    assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert dict(failed.value.trailing_metadata())[ERROR_CODE_METADATA_KEY] == "INVALID_TABLE"
+
+
+def test_a_long_message_in_any_language_arrives(client: TieringClient) -> None:  # S11
+    with pytest.raises(FlussTieringError) as failed:
+        client.acquire_lease("😀" * 600, 1000, {}, allow_empty=True)
+    assert "😀" * 80 in failed.value.message
+
+
+def test_a_table_that_cannot_be_registered_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise FlussTieringError(ErrorCode.STORAGE, "the disk is full")
+
+    path = TablePath("db", "t")
+    with ServerThread(tmp_path / "data") as running, TieringClient(running.target) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(LakeTieringManager, "register", full)
+            with pytest.raises(FlussTieringError, match="the disk is full"):
+                client.create_table(path, descriptor())
+        assert client.list_tables() == []
+        client.create_table(path, descriptor())
+        assert client.list_tiering_statuses(path)[0].state is TieringState.SCHEDULED
+
+
+def test_due_tables_become_pending_by_themselves(tmp_path: Path) -> None:  # S2
+    with ServerThread(tmp_path / "data") as running, TieringClient(running.target) as client:
+        path = new_path()
+        client.create_table(path, descriptor(freshness="500ms"))
+        assert client.list_tiering_statuses(path)[0].state is TieringState.SCHEDULED
+        wait_until(lambda: client.list_tiering_statuses(path)[0].state is TieringState.PENDING)
+
+
+def test_silent_rounds_fail_and_expired_leases_go_by_themselves(tmp_path: Path) -> None:  # S4, L9
+    settings = {"heartbeat_timeout": 300, "heartbeat_check_interval": 50, "lease_check_interval": 50}
+    with ServerThread(tmp_path / "data", **settings) as running, TieringClient(running.target) as client:
+        table = new_table(client, [1])
+        client.lease_latest_snapshots("X", [table.path], 400)
+        client.claim_tables([table.path], "X", None, "d")
+        assert client.list_leases()
+        wait_until(lambda: client.list_tiering_statuses(table.path)[0].state is TieringState.FAILED)
+        assert "heartbeat timed out after" in (client.list_tiering_statuses(table.path)[0].last_error or "")
+        wait_until(lambda: not client.list_leases())
+
+
+def test_a_leased_snapshot_outlives_newer_ones_until_it_is_released(tmp_path: Path) -> None:  # L3, L11
+    settings = {"kv_snapshot_interval": 50, "retained_kv_snapshots": 1}
+    with ServerThread(tmp_path / "data", **settings) as running, TieringClient(running.target) as client:
+        table = new_table(client, [1, 2])
+        client.lease_latest_snapshots("X", [table.path], 3_600_000)
+        (leased,) = client.list_leases()[0].snapshots.items()
+        bucket, snapshot_id = leased
+        for newer in (1, 2, 3):
+            write_more(client, table.path, newer)
+            wait_until(lambda: latest(client, table.path) >= snapshot_id + newer)  # noqa: B023 - waited for here
+        collected = (bucket, snapshot_id + 1)
+        wait_until(lambda: not exists(client, collected))
+        assert (
+            sum(pa.ipc.open_stream(part).read_all().num_rows for part in client.fetch_kv_snapshot(*leased, None, None))
+            == 2
+        )
+        assert client.release_lease("X", [bucket])
+        wait_until(lambda: not exists(client, leased))
+
+
+def write_more(client: TieringClient, path: TablePath, key: int) -> None:
+    rows = pa.table({"id": [key * 1000], "name": ["more"]}, schema=SCHEMA)
+    list(client.write_rows(path, WriteKind.UPSERT, [rows]))
+
+
+def latest(client: TieringClient, path: TablePath) -> int:
+    snapshot = client.list_buckets([path])[path][0].latest_kv_snapshot
+    return -1 if snapshot is None else snapshot.snapshot_id
+
+
+def exists(client: TieringClient, snapshot: tuple) -> bool:
+    try:
+        client.kv_snapshot_metadata([snapshot])
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.KV_SNAPSHOT_NOT_EXIST:
+            raise
+        return False
+    return True
+
+
+def wait_until(condition, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
