@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -140,11 +141,11 @@ def _write(client: TieringClient, path: TablePath, kind: WriteKind, batches: Ite
 
 @contextmanager
 def _session() -> Iterator[SparkSession]:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: Any = SparkSession.builder.master(f"local[{CORES},4]").appName("benchmark")
-    for key, value in {**spark_conf(), "spark.ui.enabled": "false"}.items():
+    for key, value in {**spark_conf(), "spark.ui.enabled": "false", "spark.log.level": "ERROR"}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark
     finally:

@@ -147,6 +147,8 @@ def _session(options: TierOptions) -> Iterator[SparkSession]:
         # Python is then taken from the environment alone.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = builder.master(options.master)
+        # pyspark reads the workers' Python from the environment alone in a process that spark-submit did not start.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         for key, value in spark_conf().items():
             builder = builder.config(key, value)
     try:
