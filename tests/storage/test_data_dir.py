@@ -119,6 +119,7 @@ def test_a_crash_while_a_table_is_made_or_dropped_leaves_no_trace(tmp_path: Path
     ("where", "message"),
     [
         ("tables/notes.txt", "only folders of databases"),
+        ("tables/shop/notes.txt", "only folders of tables"),
         ("tables/shop/TABLE/notes.txt", "only the files of a table"),
         ("tables/shop/TABLE/log-0/notes.txt", "only segments"),
         ("tables/shop/TABLE/kv-0/notes.txt", "only a RocksDB and its snapshots"),

@@ -8,6 +8,7 @@ import pytest
 from fluss_tiering.formats.bucketing import assign_buckets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableDescriptor, WriteKind
+from fluss_tiering.storage.embedded import table as embedded_table
 from refusals import refused
 from storage_support import (
     LOG_COLUMNS,
@@ -163,6 +164,16 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path: Path,
         with refused(ErrorCode.INVALID_ROWS, message, "expected"):
             storage.write(PATH, APPEND, rows)
         assert end_offsets(storage) == [0, 0]
+
+
+def test_a_write_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_table, "_MAX_WRITE_BYTES", 1_000)
+    with opened(tmp_path) as storage:
+        storage.create_table(PATH, log_table())
+        with refused(ErrorCode.INVALID_ROWS, "expected at most 1000", "write fewer at once"):
+            storage.write(PATH, APPEND, log_rows(0, 100))
+        storage.write(PATH, APPEND, log_rows(0, 100).slice(90))
+        assert end_offsets(storage) == [10]
 
 
 def test_a_null_bucket_key_is_refused_before_the_first_row_is_written(tmp_path: Path) -> None:

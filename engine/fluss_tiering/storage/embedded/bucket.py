@@ -1,7 +1,7 @@
 """One bucket: its log and, in a primary-key table, its rows by key and their snapshots.
 
-A write goes through `stage`, `sync` and `publish`, or `rollback`, under the bucket's lock, so that the table can take
-several buckets through each step together. Once the log is synced the write is made: what RocksDB holds follows.
+A write goes through `stage`, `sync`, `publish` and `apply`, or `rollback`, under the bucket's lock, so that the table
+can take several buckets through each step together. With `sync` it is made: what RocksDB holds follows from the log.
 """
 
 from __future__ import annotations
@@ -59,8 +59,11 @@ class LogBucket:
         self._log.sync()
 
     def publish(self) -> None:
-        """Acknowledges what was synced."""
+        """Moves the log's end over what was synced."""
         self._log.publish()
+
+    def apply(self) -> None:
+        """Nothing is kept by key."""
 
     def rollback(self) -> None:
         """Takes back what was staged."""
@@ -115,18 +118,16 @@ class KvBucket(LogBucket):
         self._change = change
         self._stage_log(change.records, change.change_types, commit_timestamp)
 
-    def publish(self) -> None:
-        """Acknowledges what was synced and applies it by key."""
-        super().publish()
+    def apply(self) -> None:
+        """Changes the rows by key as published."""
         change, self._change = self._change, None
         store = self._store
         if change is None or store is None or change.records.num_rows == 0:
             return
-        state = KvState(self._log.end_offset, store.state.row_count + change.added_rows)
         try:
-            store.apply(change.by_key, state)
+            store.apply(change.by_key, KvState(self._log.end_offset, store.state.row_count + change.added_rows))
         except FlussTieringError:
-            # The log has the write, so it is made; opening the store again applies it from there.
+            # The log has the write, so it is made; whoever opens the store next applies it from there.
             _LOG.exception("could not apply a write to RocksDB in %s; it is applied from the log next", self._kv_folder)
             self._store = None
             with suppress(FlussTieringError):
@@ -167,15 +168,16 @@ class KvBucket(LogBucket):
             self._store = None
 
     def _open_store(self) -> RocksDbStore:
-        if self._store is None:
-            store = RocksDbStore(self._kv_folder, self._memory)
-            try:
-                self._catch_up(store)
-            except BaseException:
-                store.close()
-                raise
-            self._store = store
-        return self._store
+        """The store, with all of the log applied."""
+        store = self._store or RocksDbStore(self._kv_folder, self._memory)
+        try:
+            self._catch_up(store)
+        except BaseException:
+            self._store = None
+            store.close()
+            raise
+        self._store = store
+        return store
 
     def _catch_up(self, store: RocksDbStore) -> None:
         """Applies what the log has and the store has not."""

@@ -42,10 +42,8 @@ class Catalog:
         self._lock = threading.Lock()
         self._by_path: dict[TablePath, EmbeddedTable] = {}
         self._by_id: dict[int, EmbeddedTable] = {}
-        for database in sorted((data_dir.root / TABLES_FOLDER).iterdir()):
-            if not database.is_dir():
-                raise corrupt(database, "is foreign", "only folders of databases here", "move it away")
-            for folder in sorted(database.iterdir()):
+        for database in _folders(data_dir.root / TABLES_FOLDER, "databases"):
+            for folder in _folders(database, "tables"):
                 if folder.suffix in {TEMPORARY_SUFFIX, DELETED_SUFFIX}:
                     delete_folder(folder)
                 else:
@@ -120,6 +118,14 @@ class Catalog:
             raise corrupt(table.folder, f"is a second {table.info.path}", f"only {other.folder}", "move one away")
         self._by_path[table.info.path] = table
         self._by_id[table.info.table_id] = table
+
+
+def _folders(parent: Path, of: str) -> list[Path]:
+    entries = sorted(parent.iterdir())
+    for entry in entries:
+        if not entry.is_dir():
+            raise corrupt(entry, "is foreign", f"only folders of {of} here", "move it away")
+    return entries
 
 
 def table_not_exist(which: str) -> FlussTieringError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -35,14 +36,9 @@ class EmbeddedSplitReader:
         """
         schema = arrow_schema(table.descriptor.columns)
         folder = table_folder(self._data_dir, table.path, table.table_id)
-        if not folder.exists():
-            raise FlussTieringError(
-                ErrorCode.TABLE_NOT_EXIST,
-                f"table {table.path} with id {table.table_id} does not exist in {self._data_dir}: "
-                "expected one that was not dropped meanwhile",
-            )
-        for stored in stored_batches(log_folder(folder, bucket.bucket), start_offset, end_offset):
-            yield stored.decode(schema).slice(start_offset, end_offset)
+        with telling_dropped(table, folder):
+            for stored in stored_batches(log_folder(folder, bucket.bucket), start_offset, end_offset):
+                yield stored.decode(schema).slice(start_offset, end_offset)
 
     def read_kv_snapshot(
         self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
@@ -60,3 +56,17 @@ class EmbeddedSplitReader:
                 remedy = "take a new KV snapshot and let the round start again"
                 raise corrupt(folder, f"has an entry that cannot be read ({error.message})", "rows", remedy) from error
             yield rows
+
+
+@contextmanager
+def telling_dropped(table: TableInfo, folder: Path) -> Iterator[None]:
+    """Turns the errors that missing files make into TABLE_NOT_EXIST where the whole table is gone."""
+    try:
+        yield
+    except FlussTieringError as error:
+        if folder.exists():
+            raise
+        raise FlussTieringError(
+            ErrorCode.TABLE_NOT_EXIST,
+            f"table {table.path} with id {table.table_id} does not exist: expected one that was not dropped meanwhile",
+        ) from error

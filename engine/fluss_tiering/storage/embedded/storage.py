@@ -26,7 +26,7 @@ from fluss_tiering.storage.embedded.catalog import Catalog
 from fluss_tiering.storage.embedded.data_dir import DataDir
 from fluss_tiering.storage.embedded.kv_checkpoint import read_checkpoint
 from fluss_tiering.storage.embedded.lake_offsets import is_offsets_file, write_offsets_file
-from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader
+from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader, telling_dropped
 from fluss_tiering.storage.embedded.segment_reader import stored_batches
 from fluss_tiering.storage.embedded.segments import DEFAULT_SEGMENT_BYTES
 from fluss_tiering.storage.embedded.table_folder import write_log_ends
@@ -155,18 +155,20 @@ class EmbeddedStorage:
 
         Raises TABLE_NOT_EXIST, INVALID_REQUEST, LOG_OFFSET_OUT_OF_RANGE, CORRUPT_DATA.
         """
-        source = self._catalog.get_by_id(bucket.table_id).bucket(bucket)
+        table = self._catalog.get_by_id(bucket.table_id)
+        source = table.bucket(bucket)
         if end_offset > source.log_end_offset:
             raise FlussTieringError(
                 ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
                 f"{bucket} ends at offset {source.log_end_offset}: expected no range up to {end_offset}",
             )
         pending = bytearray()
-        for batch in stored_batches(source.log_folder, start_offset, end_offset):
-            pending += batch.raw
-            while len(pending) >= _CHUNK_BYTES:
-                yield bytes(pending[:_CHUNK_BYTES])
-                del pending[:_CHUNK_BYTES]
+        with telling_dropped(table.info, table.folder):
+            for batch in stored_batches(source.log_folder, start_offset, end_offset):
+                pending += batch.raw
+                while len(pending) >= _CHUNK_BYTES:
+                    yield bytes(pending[:_CHUNK_BYTES])
+                    del pending[:_CHUNK_BYTES]
         if pending:
             yield bytes(pending)
 

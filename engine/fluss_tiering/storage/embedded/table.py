@@ -64,6 +64,8 @@ class EmbeddedTable:
                 raise
             for bucket in buckets:
                 bucket.publish()
+            for bucket in buckets:
+                bucket.apply()
             return {bucket.bucket: bucket.log_end_offset for bucket in buckets}
 
     def take_snapshots(self) -> list[KvSnapshot]:
@@ -134,20 +136,18 @@ class EmbeddedTable:
                 f"table {self.info.path} has {'a' if descriptor.has_primary_key else 'no'} primary key, "
                 f"and the rows were to {kind}: expected {expected}",
             )
-        if rows.nbytes > _MAX_WRITE_BYTES:
+        columns = descriptor.columns
+        if kind is WriteKind.DELETE:
+            columns = tuple(descriptor.column(name) for name in descriptor.primary_key)
+            ignored = {column.name for column in descriptor.columns} - set(descriptor.primary_key)
+            rows = rows.select([index for index, name in enumerate(rows.column_names) if name not in ignored])
+        checked = conform(rows, columns, descriptor.primary_key)
+        if checked.nbytes > _MAX_WRITE_BYTES:
             raise FlussTieringError(
                 ErrorCode.INVALID_ROWS,
-                f"the rows take {rows.nbytes} bytes: expected at most {_MAX_WRITE_BYTES}; write fewer at once",
+                f"the rows take {checked.nbytes} bytes: expected at most {_MAX_WRITE_BYTES}; write fewer at once",
             )
-        columns: Sequence[str] = descriptor.primary_key if kind is WriteKind.DELETE else ()
-        if columns:
-            others = {column.name for column in descriptor.columns} - set(columns)
-            rows = rows.select([index for index, name in enumerate(rows.column_names) if name not in others])
-            wanted = [descriptor.column(name) for name in columns]
-        else:
-            wanted = list(descriptor.columns)
-        checked = conform(rows, wanted, descriptor.primary_key).combine_chunks()
-        batches = checked.to_batches()
+        batches = checked.combine_chunks().to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=checked.schema)
 
     def _place(self, records: pa.RecordBatch) -> Mapping[int, pa.RecordBatch]:
