@@ -25,10 +25,10 @@ REASON_CHARACTERS: Final = 1500
 class FlussTieringSparkOperator(SparkSubmitOperator):
     """Tiers all tables of a lease with one Spark application.
 
-    Everything that `SparkSubmitOperator` takes can be given, but for the application and its arguments: the deploy
-    mode, `py_files` that ship this package to a cluster, resources. Settings in `conf` win over those that the
-    application brings. With a client deploy mode the task lasts as long as the application; with a cluster deploy mode
-    a retry reattaches to an application that survived its worker, where Spark's provider can.
+    Everything that `SparkSubmitOperator` takes can be given, but for the application and its arguments: the deploy mode,
+    `py_files` that ship this package to a cluster, resources. Settings in `conf` win over those that the application
+    brings; jars and packages are added to its own. With a client deploy mode the task lasts as long as the application;
+    with a cluster deploy mode a retry reattaches to an application that survived its worker, where Spark's provider can.
 
     A table that cannot be tiered does not fail this task: it is Failed with its last error, and the
     `FlussTieringStatusSensor` beside this task names it. When this task is killed or fails and no try is left, it
@@ -76,7 +76,7 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
             lease_duration_ms=lease.lease_duration_ms,
             outcome_in_status=True,
         )
-        self.conf = {**submit.spark_conf(), **(self.conf or {})}
+        self._complete_conf(submit.spark_conf())
         self._is_last_try = context["ti"].try_number > context["ti"].max_tries
         try:
             super().execute(context)
@@ -95,6 +95,15 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
             self._cancel(f"task {self.task_id} was killed")
         super().on_kill()
 
+    def _complete_conf(self, needed: dict[str, str]) -> None:
+        """Adds what the application needs to what was given, which wins; jars and packages are needed beside it."""
+        given: dict[str, Any] = self.conf or {}
+        lists = {"spark.jars": self.jars, "spark.jars.packages": self.packages}
+        joined = {key: _joined(option, given.get(key), needed.get(key)) for key, option in lists.items()}
+        self.conf = {**needed, **given, **{key: value for key, value in joined.items() if value}}
+        # On the command line they would take the place of those in the settings.
+        self.jars = self.packages = None
+
     def _cancel(self, reason: str) -> None:
         lease = self._handle
         if lease is None:
@@ -105,6 +114,10 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
         except FlussTieringError as error:
             # What happened to the task counts, not this; the rounds end when their heartbeats time out.
             self.log.warning("The rounds under lease %s could not be cancelled: %s", lease.lease_id, error)
+
+
+def _joined(*lists: str | None) -> str:
+    return ",".join(each for each in lists if each)
 
 
 def _end_of(message: str) -> str:

@@ -80,6 +80,16 @@ def test_what_the_user_sets_in_spark_wins(spark, make, context, lease):
     assert any(each.startswith("spark.pyspark.python=") for each in settings)
 
 
+def test_jars_and_packages_are_added_to_those_that_the_application_needs(monkeypatch, spark, make, context, lease):
+    monkeypatch.delenv(submit.JARS_VARIABLE, raising=False)
+    called = spark("")
+    operator = make(lease, packages="a:b:1", jars="/x.jar", conf={"spark.jars.packages": "c:d:2"})
+    operator.execute(context("submit"))
+    assert f"spark.jars.packages=a:b:1,c:d:2,{','.join(submit.PACKAGES)}" in called()
+    assert "spark.jars=/x.jar" in called()
+    assert not {"--packages", "--jars"} & set(called())
+
+
 def test_a_failure_without_a_try_left_is_passed_on_to_who_waits(client, spark, make, context, driver, lease):
     claim = driver.claim(lease, lease["tables"][0])
     spark("print('java.net.ConnectException: password=hunter2 refused'); sys.exit(1)")

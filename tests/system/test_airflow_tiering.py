@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 import pyarrow as pa
@@ -104,6 +106,25 @@ def test_a_table_that_cannot_be_tiered_is_named_and_the_other_is_tiered_all_the_
     assert failed.error[:100] in log
     assert rows_in_lake(stack, good) == EXPECTED
     lease = stack.airflow.xcom("fluss_tiering", run, "tier.acquire", 0)
+    assert stack.client.list_leases(lease["lease_id"]) == []
+
+
+def test_an_application_that_outlives_its_killed_task_ends_its_round_and_leaves_no_lease(stack, new_table):
+    stack.airflow.wait_for_dag("killed_with_spark")
+    table = new_table()
+    run = stack.airflow.trigger("killed_with_spark", {"tables": [table]})
+    path = TablePath.parse(table)
+    eventually(lambda: stack.client.list_tiering_statuses(path)[0].state is TieringState.TIERING, every=0.1)
+    os.kill(stack.airflow.task_state("killed_with_spark", run, "submit").pid, signal.SIGKILL)
+    assert stack.airflow.wait_for_run("killed_with_spark", run, RUN_SECONDS) == "failed"
+    assert tasks(stack, "killed_with_spark", run) == {
+        "acquire": "success",
+        "submit": "failed",
+        "wait": "success",
+        "release": "success",
+    }
+    assert rows_in_lake(stack, table) == EXPECTED
+    lease = stack.airflow.xcom("killed_with_spark", run, "acquire")
     assert stack.client.list_leases(lease["lease_id"]) == []
 
 

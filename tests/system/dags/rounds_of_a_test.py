@@ -1,4 +1,4 @@
-"""DAGs around rounds that a test runs itself instead of Spark."""
+"""DAGs that a test interferes with: it runs their rounds itself, or kills their tasks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from airflow_provider_fluss.operators.lease import (
     FlussAcquireKvSnapshotLeaseOperator,
     FlussReleaseKvSnapshotLeaseOperator,
 )
+from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
 
 PARAMS = {"tables": []}
@@ -68,6 +69,15 @@ def killed() -> None:
 
 
 @dag(schedule=None, params=PARAMS, render_template_as_native_obj=True)
+def killed_with_spark() -> None:
+    acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=TABLES)
+    submit = FlussTieringSparkOperator(task_id="submit", lease=acquire.output)
+    wait = FlussTieringStatusSensor(task_id="wait", lease=acquire.output, poke_interval=1, submit_task_id="submit")
+    release = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
+    acquire >> [submit, wait] >> release.as_teardown(setups=acquire)
+
+
+@dag(schedule=None, params=PARAMS, render_template_as_native_obj=True)
 def task_callback_without_teardown() -> None:
     acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=TABLES)
 
@@ -93,8 +103,12 @@ def dag_callback_without_teardown() -> None:
     acquire >> is_killed()
 
 
+killed_with_spark()
+
+
 waits_for_round()
 retried()
 killed()
+killed_with_spark()
 task_callback_without_teardown()
 dag_callback_without_teardown()
