@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.tiering import CORES, Measured, Sizes, TieringBenchmark
 
-console = Console()
+console = Console(width=None if sys.stdout.isatty() else 140)
 
 
 def main(
@@ -27,7 +29,12 @@ def main(
 
 
 def _print_rounds(bare: float, measured: list[Measured]) -> None:
-    table = Table(title=f"Rounds on {CORES} cores, Spark already up", title_justify="left", header_style="bold")
+    table = Table(
+        title=f"Rounds on {CORES} cores, Spark already up",
+        title_justify="left",
+        header_style="bold",
+        box=box.SIMPLE_HEAD,
+    )
     table.add_column("work")
     headings = ("rows", "seconds", "rows/s", "of bare encode", "files", "MB written", "peak worker MB", "load rows/s")
     for heading in headings:
@@ -54,6 +61,7 @@ def _print_stages(measured: list[Measured]) -> None:
         title="What the stages cost, in seconds (workers': summed over tasks)",
         title_justify="left",
         header_style="bold",
+        box=box.SIMPLE_HEAD,
     )
     table.add_column("work")
     names = ("plan", "read and write", "commit", "worker: read", "worker: decode", "worker: reduce", "worker: encode")

@@ -1,0 +1,53 @@
+"""The command, called as its console script calls it, against the shared server."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from engine_fixtures import client, server
+from fluss_tiering.cli import main
+
+__all__ = ["client", "server"]
+
+_NUMBERS = itertools.count()
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    def refuses(self, code: int, *words: str) -> bool:
+        """Whether it ended with this code and one clear line that has the words, and no traceback."""
+        assert self.code == code, self
+        assert "Traceback" not in self.out + self.err
+        assert all(word in self.err for word in words), self.err
+        return True
+
+
+@pytest.fixture
+def command(server, monkeypatch, capsys) -> Callable[..., Answer]:
+    monkeypatch.setenv("FLUSS_TIERING_SERVER", server.target)
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def call(*arguments: str) -> Answer:
+        monkeypatch.setattr("sys.argv", ["fluss-tiering", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            main.main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return Answer(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def table() -> str:
+    """The name of a table that no other test has."""
+    return f"cli.table_{next(_NUMBERS)}"

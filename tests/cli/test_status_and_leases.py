@@ -1,0 +1,74 @@
+"""What the command shows of statuses, rounds and leases, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from engine_support import SCHEMA
+from fluss_tiering.model.table import TablePath, WriteKind
+from fluss_tiering.model.tiering import HeartbeatEntry
+
+NOWHERE = "127.0.0.1:9"
+
+
+@pytest.fixture
+def tiered(command, client, table):
+    """A table that failed once, with an error that looks like markup."""
+    command("tables", "create", table, "-c", "id BIGINT", "-c", "name STRING", "--primary-key", "id")
+    (claim,) = client.claim_tables([TablePath.parse(table)], "cli-lease", None, "driver-1")
+    client.heartbeat(failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, "no [bold]space[/] left")])
+    return table
+
+
+def test_status_shows_why_a_table_failed(command, tiered):
+    answer = command("status", tiered)
+    assert "Failed" in answer.out
+    assert f"{tiered}, now: no [bold]space[/] left" in answer.out
+    (status,) = json.loads(command("status", tiered, "--json").out)
+    assert status["status"] == "Failed"
+    assert status["last_error"] == "no [bold]space[/] left"
+    assert status["last_tiered_time"] is None  # S14
+    assert status["tiering_epoch"] == status["consecutive_failures"] == 1
+
+
+def test_history_shows_the_round(command, tiered):
+    assert "no [bold]space[/] left" in command("history", tiered).out
+    (last,) = json.loads(command("history", tiered, "--json").out)
+    assert (last["status"], last["driver"], last["lease_id"]) == ("Failed", "driver-1", "cli-lease")
+
+
+def test_leases_are_listed_and_dropped(command, client, table):
+    command("tables", "create", table, "-c", "id BIGINT", "-c", "name STRING", "--primary-key", "id")
+    path = TablePath.parse(table)
+    list(
+        client.write_rows(path, WriteKind.UPSERT, [SCHEMA.empty_table().from_pylist([{"id": 1, "name": "a"}], SCHEMA)])
+    )
+    client.lease_latest_snapshots("cli-pins", [path], 60_000)
+    assert "cli-pins" in command("leases", "list").out
+    (lease,) = [each for each in json.loads(command("leases", "list", "--json").out) if each["lease_id"] == "cli-pins"]
+    assert len(lease["snapshots"]) == 1
+    assert command("leases", "drop", "cli-pins").code == 0
+    assert command("leases", "drop", "cli-pins").refuses(1, "cli-pins", "leases list")
+
+
+def test_unknown_table_is_named(command):
+    assert command("status", "cli.nowhere").refuses(1, "cli.nowhere")
+    assert command("status", "nowhere").refuses(2, "nowhere")
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["tables", "list"], ["leases", "list"], ["tier", "--pending"]])
+def test_unreachable_server_is_named_with_what_to_do(command, arguments):
+    assert command(*arguments, "--server", NOWHERE).refuses(2, NOWHERE, "fluss-tiering serve")
+
+
+def test_tier_needs_tables_or_pending(command, table):
+    assert command("tier").refuses(2, "--pending")
+    assert command("tier", table, "--pending").refuses(2, "--pending")
+
+
+def test_tier_prints_the_submit_that_does_the_same(command, server, table):
+    printed = command("tier", table, "--print-submit", "--master", "spark://host:7077").out
+    assert printed.startswith("spark-submit --master spark://host:7077 ")
+    assert f"--server {server.target}" in printed
+    assert printed.rstrip().endswith(table)

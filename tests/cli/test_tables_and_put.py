@@ -1,0 +1,139 @@
+"""Tables made from files or columns, rows put and deleted from files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from fluss_tiering.model.table import TablePath
+
+ORDERS = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int64()),
+        "name": ["a", "b", None],
+        "price": pa.array([1, 2, 3]).cast(pa.decimal128(20, 0)),
+    }
+)
+
+
+@pytest.fixture
+def orders(tmp_path):
+    path = tmp_path / "orders.parquet"
+    pa.parquet.write_table(ORDERS, path)
+    return path
+
+
+def log_end(client, table):
+    path = TablePath.parse(table)
+    return sum(bucket.log_end_offset for bucket in client.list_buckets([path])[path])
+
+
+def test_table_like_a_file_takes_its_columns_and_options(command, client, table, orders):
+    answer = command("tables", "create", table, "--like", orders, "--primary-key", "id", "--buckets", 3, "-p", "a.b=c")
+    assert answer.code == 0
+    (described,) = json.loads(command("tables", "describe", table, "--json").out)
+    assert described["columns"] == [
+        {"name": "id", "type": "BIGINT NOT NULL"},
+        {"name": "name", "type": "STRING"},
+        {"name": "price", "type": "DECIMAL(20, 0)"},
+    ]
+    assert described["primary_key"] == described["bucket_keys"] == ["id"]
+    assert described["num_buckets"] == 3
+    assert described["properties"] == {
+        "a.b": "c",
+        "table.datalake.enabled": "true",
+        "table.datalake.freshness": "3min",
+    }
+
+
+def test_rows_are_put_and_deleted_by_key(command, client, table, orders):
+    command("tables", "create", table, "--like", orders, "--primary-key", "id")
+    assert "Upserted 3 rows" in command("put", table, orders).out
+    assert log_end(client, table) == 3
+    assert "Deleted by key 3 rows" in command("put", table, orders, "--delete").out
+    assert log_end(client, table) == 6
+
+
+def test_csv_is_read_as_the_tables_types(command, client, table, tmp_path):
+    command("tables", "create", table, "-c", "day DATE", "-c", "price DECIMAL(10, 2)", "-c", "note STRING")
+    rows = tmp_path / "rows.csv"
+    rows.write_text("day,price,note\n2026-01-31,1.50,NA\n2026-02-01,,x\n")
+    assert "Appended 2 rows" in command("put", table, rows, "--null-value", "NA").out
+    assert log_end(client, table) == 2
+
+
+def test_lists_show_the_table(command, table, orders):
+    command("tables", "create", table, "--like", orders)
+    assert table in command("tables", "list").out
+    assert table in {
+        f"{each['database_name']}.{each['table_name']}" for each in json.loads(command("tables", "list", "--json").out)
+    }
+    assert command("tables", "drop", table).code == 0
+    assert table not in command("tables", "list").out
+
+
+def test_unknown_table_is_named(command, orders):
+    assert command("put", "cli.nowhere", orders).refuses(1, "cli.nowhere", "does not exist")
+    assert command("tables", "describe", "cli.nowhere").refuses(1, "cli.nowhere")
+    assert command("tables", "drop", "cli.nowhere").refuses(1, "cli.nowhere")
+    assert command("tables", "drop", "cli.nowhere", "--if-exists").code == 0
+
+
+def test_table_that_exists_is_refused(command, table, orders):
+    command("tables", "create", table, "--like", orders)
+    assert command("tables", "create", table, "--like", orders).refuses(1, table, "exists")
+    assert command("tables", "create", table, "--like", orders, "--if-not-exists").code == 0
+
+
+def test_wrong_type_in_a_put_is_named_and_writes_nothing(command, client, table, orders, tmp_path):
+    command("tables", "create", table, "-c", "id BIGINT", "-c", "name BIGINT", "-c", "price DECIMAL(20, 0)")
+    assert command("put", table, orders).refuses(2, "name", "BIGINT")
+    wrong = tmp_path / "wrong.csv"
+    wrong.write_text("id,name,price\nx,1,1\n")
+    assert command("put", table, wrong).refuses(2, "wrong.csv", "int64")
+    assert log_end(client, table) == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (ORDERS.drop_columns(["id"]), ("id",)),
+        (ORDERS.set_column(0, "id", pa.array([1, None, 3], pa.int64())), ("id", "null")),
+        (ORDERS.append_column("extra", pa.array([1, 2, 3])), ("extra",)),
+    ],
+    ids=["key column missing", "null in a key", "unknown column"],
+)
+def test_rows_that_do_not_fit_are_refused_whole(command, client, table, orders, tmp_path, rows, words):
+    command("tables", "create", table, "--like", orders, "--primary-key", "id")
+    path = tmp_path / "wrong.parquet"
+    pa.parquet.write_table(rows, path)
+    assert command("put", table, path).refuses(2, *words)
+    assert log_end(client, table) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-c", "id"], ("'id'", "NAME TYPE")),
+        (["-c", "id MAGIC"], ("MAGIC", "BIGINT")),
+        (["-c", "id BIGINT", "-p", "nothing"], ("nothing", "KEY=VALUE")),
+        (["-c", "id BIGINT", "--primary-key", "other"], ("other",)),
+        (["-c", "a INT", "-c", "b INT", "--primary-key", "a,b"], ("bucket",)),
+        (["-c", "id BIGINT", "--freshness", "soon"], ("soon",)),
+        ([], ("--like", "--column")),
+    ],
+)
+def test_definitions_that_cannot_be_are_refused(command, client, table, arguments, words):
+    assert command("tables", "create", table, *arguments).refuses(2, *words)
+    assert TablePath.parse(table) not in {each.path for each in client.list_tables()}
+
+
+def test_files_that_cannot_be_read_are_named(command, table, orders, tmp_path):
+    command("tables", "create", table, "--like", orders)
+    torn = tmp_path / "torn.parquet"
+    torn.write_bytes(orders.read_bytes()[:-20])
+    assert command("put", table, torn).refuses(2, "torn.parquet")
+    assert command("put", table, tmp_path / "none.parquet").refuses(2, "none.parquet")
+    assert command("put", table, tmp_path / "rows.xml").refuses(2, "rows.xml", ".parquet")
