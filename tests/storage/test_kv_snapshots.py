@@ -273,10 +273,13 @@ def file(level: int, size: int, first_key: bytes) -> TableFile:
     ("files", "expected"),
     [
         ([], []),
-        ([file(6, 50, b"a"), file(6, 49, b"f")], []),
-        ([file(6, 50, b"m"), file(6, 60, b"a"), file(6, 50, b"f"), file(6, 50, b"t")], [b"m"]),
-        ([file(6, 100, b"a"), file(6, 100, b"f"), file(6, 10, b"t")], [b"f", b"t"]),
-        ([file(6, 51, b"a"), file(6, 51, b"f"), file(0, 99, b"c")], [b"f"]),
+        ([file(6, 149, b"a")], []),
+        ([file(6, 75, b"a"), file(6, 74, b"f")], []),
+        ([file(6, 75, b"f"), file(6, 75, b"a")], [b"f"]),
+        ([file(6, 60, b"m"), file(6, 50, b"a"), file(6, 50, b"f"), file(6, 40, b"t")], [b"m"]),
+        ([file(6, 30, bytes([n])) for n in range(10)], [bytes([3]), bytes([7])]),
+        ([file(6, 200, b"a"), file(6, 200, b"f"), file(6, 10, b"t")], [b"f", b"t"]),
+        ([file(6, 60, b"a"), file(6, 60, b"f"), file(0, 80, b"c")], [b"f"]),
         ([file(0, 500, b"a"), file(0, 500, b"f"), file(6, 10, b"c")], []),
     ],
 )

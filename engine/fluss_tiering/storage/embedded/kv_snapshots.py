@@ -131,8 +131,8 @@ class KvSnapshots:
 def split_keys(files: Sequence[TableFile], piece_bytes: int = _PIECE_BYTES) -> list[bytes]:
     """Keys that cut a store into ranges of about `piece_bytes`, ascending; none where it is not much larger.
 
-    Only where a file begins, and only files of the level that holds most, since those do not overlap; what other levels
-    hold is taken to lie evenly over them. A store that is still all on level 0 is not cut: it is small.
+    A range begins where a file of the level that holds most begins, since files there do not overlap; what other levels
+    hold is taken to lie evenly over them. A store that is mostly on level 0 is not cut: it is small.
     """
     size_of_level: dict[int, int] = {}
     for file in files:
@@ -142,12 +142,15 @@ def split_keys(files: Sequence[TableFile], piece_bytes: int = _PIECE_BYTES) -> l
     largest = max(size_of_level, key=size_of_level.__getitem__)
     if largest == 0:
         return []
-    scale = sum(size_of_level.values()) / size_of_level[largest]
+    total = sum(size_of_level.values())
+    scale = total / size_of_level[largest]
+    pieces = max(1, round(total / piece_bytes))
     keys: list[bytes] = []
-    behind_last_cut = 0.0
+    before = 0.0
     for file in sorted((file for file in files if file.level == largest), key=lambda file: file.first_key):
-        if behind_last_cut >= piece_bytes:
+        size = file.size_bytes * scale
+        next_cut = (len(keys) + 1) * total / pieces
+        if before > 0 and len(keys) < pieces - 1 and before + size / 2 >= next_cut:
             keys.append(file.first_key)
-            behind_last_cut = 0.0
-        behind_last_cut += file.size_bytes * scale
+        before += size
     return keys

@@ -33,7 +33,8 @@ _STATE_FAMILY: Final = "state"
 _STATE_KEY: Final = b"state"
 _STATE: Final = struct.Struct("<qq")
 _WRITE_BUFFER_BYTES: Final = 32 << 20
-_TABLE_FILE_BYTES: Final = 32 << 20
+_TABLE_FILE_BYTES: Final = 16 << 20
+"""Snapshots can be cut where a file begins."""
 _BLOOM_BITS_PER_KEY: Final = 10
 _KEYS_PER_LOOKUP: Final = 4096
 """rocksdict holds the interpreter's lock while it turns keys and values into Python objects; more keys at once would
