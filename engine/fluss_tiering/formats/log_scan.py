@@ -21,7 +21,7 @@ _NO_WRITER_POSITION: Final = 32
 def seek_batch(log: memoryview, offset: int) -> int:
     """The position of the first batch that ends behind an offset, or of what stands behind the last one before it.
 
-    Goes from header to header and looks at nothing behind the batch it finds; some millions of batches a second.
+    Goes from header to header and looks at nothing behind the batch it finds; about a million batches a second.
     """
     position = 0
     limit = len(log) - _DELTA_POSITION[1] - _DELTA.size
