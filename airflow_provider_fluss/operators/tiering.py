@@ -25,10 +25,11 @@ REASON_CHARACTERS: Final = 1500
 class FlussTieringSparkOperator(SparkSubmitOperator):
     """Tiers all tables of a lease with one Spark application.
 
-    Everything that `SparkSubmitOperator` takes can be given, but for the application and its arguments: the deploy mode,
-    `py_files` that ship this package to a cluster, resources. Settings in `conf` win over those that the application
-    brings; jars and packages are added to its own. With a client deploy mode the task lasts as long as the application;
-    with a cluster deploy mode a retry reattaches to an application that survived its worker, where Spark's provider can.
+    Everything that `SparkSubmitOperator` takes can be given, but for the application and its arguments: the deploy
+    mode, `py_files` that ship this package to a cluster, resources. Settings in `conf` win over those that the
+    application brings; jars and packages are added to its own. With a client deploy mode the task lasts as long as the
+    application; with a cluster deploy mode a retry reattaches to an application that survived its worker, where Spark's
+    provider can.
 
     A table that cannot be tiered does not fail this task: it is Failed with its last error, and the
     `FlussTieringStatusSensor` beside this task names it. When this task is killed or fails and no try is left, it

@@ -91,6 +91,11 @@ class AirflowApi:
         answer = self._get(path, params={"map_index": map_index, "deserialize": True}, missing_ok=True)
         return answer and answer["value"]
 
+    def mark_failed(self, dag_id: str, run_id: str, task_id: str) -> None:
+        """What a person does who marks a task as failed; ends it when it runs."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
+        self._request("PATCH", path, json={"new_state": "failed"})
+
     def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1) -> str:
         """The log of one try of a task, one JSON entry a line."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"

@@ -114,7 +114,7 @@ def test_an_application_that_outlives_its_killed_task_ends_its_round_and_leaves_
     table = new_table()
     run = stack.airflow.trigger("killed_with_spark", {"tables": [table]})
     path = TablePath.parse(table)
-    eventually(lambda: stack.client.list_tiering_statuses(path)[0].state is TieringState.TIERING, every=0.1)
+    eventually(lambda: stack.client.list_tiering_statuses(path)[0].state is TieringState.TIERING, RUN_SECONDS, 0.1)
     os.kill(stack.airflow.task_state("killed_with_spark", run, "submit").pid, signal.SIGKILL)
     assert stack.airflow.wait_for_run("killed_with_spark", run, RUN_SECONDS) == "failed"
     assert tasks(stack, "killed_with_spark", run) == {
@@ -124,6 +124,18 @@ def test_an_application_that_outlives_its_killed_task_ends_its_round_and_leaves_
         "release": "success",
     }
     assert rows_in_lake(stack, table) == EXPECTED
+    lease = stack.airflow.xcom("killed_with_spark", run, "acquire")
+    assert stack.client.list_leases(lease["lease_id"]) == []
+
+
+def test_a_submit_that_is_marked_failed_tells_the_sensor_and_leaves_no_lease(stack, new_table):
+    stack.airflow.wait_for_dag("killed_with_spark")
+    run = stack.airflow.trigger("killed_with_spark", {"tables": [new_table()]})
+    eventually(lambda: tasks(stack, "killed_with_spark", run)["submit"] == "running")
+    eventually(lambda: "Spark-Submit cmd" in stack.airflow.task_log("killed_with_spark", run, "submit"))
+    stack.airflow.mark_failed("killed_with_spark", run, "submit")
+    assert stack.airflow.wait_for_run("killed_with_spark", run, RUN_SECONDS) == "failed"
+    assert "Tiering was cancelled: task submit was killed" in stack.airflow.task_log("killed_with_spark", run, "wait")
     lease = stack.airflow.xcom("killed_with_spark", run, "acquire")
     assert stack.client.list_leases(lease["lease_id"]) == []
 
