@@ -58,6 +58,27 @@ def test_a_snapshot_is_of_its_moment_and_the_log_from_its_offset_leads_to_now(tm
         assert read_snapshots(storage) == now
 
 
+def test_snapshots_taken_under_writers_hold_just_what_the_log_before_them_does(tmp_path: Path) -> None:
+    with opened(tmp_path) as storage, ThreadPoolExecutor(3) as writers:
+        storage.create_table(PATH, kv_table())
+        storage.write(PATH, UPSERT, rows(0, 1))
+
+        def write(number: int) -> None:
+            storage.write(PATH, UPSERT, rows(number % 50, number % 50 + 20, f"{number}"))
+            storage.write(PATH, DELETE, kv_keys(*range(number % 70)))
+
+        writes = [writers.submit(write, number) for number in range(60)]
+        taken = [storage.take_kv_snapshots(PATH)[0] for _ in range(5)]
+        for written in writes:
+            written.result(timeout=60)
+        changes = read_changes(storage)
+        for snapshot in taken:
+            batches = storage.reader().read_kv_snapshot(storage.table(PATH), snapshot, None, None)
+            found = {(row["id"], row["region"]): row for batch in batches for row in batch.to_pylist()}
+            assert found == replayed(changes[: snapshot.log_offset])
+            assert len(found) == snapshot.row_count
+
+
 def test_a_bucket_without_news_keeps_its_snapshot_and_one_never_written_has_none(tmp_path: Path) -> None:
     with opened(tmp_path) as storage:
         storage.create_table(PATH, kv_table(4))

@@ -1,10 +1,13 @@
 import io
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from engine_support import ServerThread
+from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import StorageDescription, TableBucket, WriteKind
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader
@@ -131,3 +134,37 @@ def test_a_folder_is_read_directly_only_where_it_is_the_servers_own(tmp_path: Pa
     shutil.rmtree(tmp_path / "server")
     (tmp_path / "other").rename(tmp_path / "server")
     assert isinstance(open_split_reader(description, "localhost:1"), RemoteSplitReader)
+
+
+@pytest.mark.system
+def test_a_server_streams_to_readers_elsewhere_what_its_files_hold(tmp_path: Path) -> None:
+    with ServerThread(tmp_path / "data") as server, TieringClient(server.target) as client:
+        table = client.create_table(PATH, kv_table(2))
+        written = kv_rows([{"id": key, "name": "x" * 400} for key in range(20_000)])
+        assert sum(client.write_rows(PATH, WriteKind.UPSERT, [written])) == 20_000
+        assert sum(client.write_rows(PATH, WriteKind.DELETE, [kv_keys(*range(5_000))])) == 5_000
+        snapshots = client.take_kv_snapshots([PATH])[table.table_id]
+        description = client.describe_storage()
+        direct = open_split_reader(description, server.target)
+        elsewhere = replace(description, data_dir="/elsewhere")
+        remote = open_split_reader(elsewhere, server.target)
+        assert isinstance(direct, EmbeddedSplitReader)
+        assert isinstance(remote, RemoteSplitReader)
+        for info in client.list_buckets([PATH])[PATH]:
+            span = (info.bucket.bucket, 7, info.log_end_offset - 3)
+            ours, theirs = read_log(direct, table, *span), read_log(remote, table, *span)
+            assert [batch.base_offset for batch in ours] == [batch.base_offset for batch in theirs]
+            assert pa.Table.from_batches(batch.records for batch in ours).equals(
+                pa.Table.from_batches(batch.records for batch in theirs)
+            )
+            with refused(ErrorCode.LOG_OFFSET_OUT_OF_RANGE):
+                read_log(remote, table, info.bucket.bucket, 0, info.log_end_offset + 1)
+        for snapshot in snapshots:
+            rows = pa.Table.from_batches(remote.read_kv_snapshot(table, snapshot, None, None))
+            assert rows.num_rows == snapshot.row_count
+            assert rows.equals(pa.Table.from_batches(direct.read_kv_snapshot(table, snapshot, None, None)))
+            with refused(ErrorCode.KV_SNAPSHOT_NOT_EXIST):
+                list(remote.read_kv_snapshot(table, replace(snapshot, snapshot_id=99), None, None))
+        client.drop_table(PATH)
+        with refused(ErrorCode.TABLE_NOT_EXIST):
+            read_log(remote, table, 0, 0, 1)

@@ -31,7 +31,7 @@ from fluss_tiering.storage.embedded.segment_reader import stored_batches
 from fluss_tiering.storage.embedded.segments import DEFAULT_SEGMENT_BYTES
 from fluss_tiering.storage.embedded.table_folder import write_log_ends
 
-KIND: Final = "embedded"
+_KIND: Final = "embedded"
 
 _CHUNK_BYTES: Final = 1 << 20
 """Of what readers elsewhere are sent at once; well below gRPC's limit for a message, 4 MiB."""
@@ -79,7 +79,7 @@ class EmbeddedStorage:
 
     def describe(self) -> StorageDescription:
         """Kind and data folder."""
-        return StorageDescription(KIND, str(self._data_dir.root), self._data_dir.id, version("fluss-tiering"))
+        return StorageDescription(_KIND, str(self._data_dir.root), self._data_dir.id, version("fluss-tiering"))
 
     def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo:
         """A new table. Raises TABLE_ALREADY_EXIST, INVALID_TABLE, STORAGE."""
