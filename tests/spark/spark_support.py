@@ -1,0 +1,117 @@
+"""What tests of rounds use: a lake beside a server, tables to write to, rows to read back with Spark SQL."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import pyarrow as pa
+from engine_support import SCHEMA, ServerProcess, descriptor
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.table import TableInfo, TablePath, WriteKind
+from fluss_tiering.model.tiering import TieringRound
+from fluss_tiering.spark import application
+from fluss_tiering.spark.options import TierOptions
+from fluss_tiering.spark.progress import LogProgress
+from fluss_tiering.spark.result import TableResult
+from pyspark.sql import Row, SparkSession
+
+_NUMBERS = itertools.count(1)
+
+Rows = Mapping[int, str | None]
+
+
+def lake_catalog(folder: Path) -> dict[str, str]:
+    """Properties of a catalog that no other test's session knows by its name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return {
+        "type": "jdbc",
+        "name": f"rounds_{next(_NUMBERS)}",
+        "uri": f"jdbc:sqlite:{folder}/catalog.db?busy_timeout=30000",
+        "jdbc.schema-version": "V1",
+        "warehouse": f"file:{folder}/warehouse",
+    }
+
+
+def lake_server(folder: Path, **environment: str) -> ServerProcess:
+    """A server with a lake of its own."""
+    catalog = json.dumps(lake_catalog(folder / "lake"))
+    return ServerProcess(folder, FLUSS_TIERING_LAKE_CATALOG=catalog, **environment)
+
+
+@dataclass(frozen=True)
+class Tiering:
+    """A server, its lake and a Spark session."""
+
+    client: TieringClient
+    spark: SparkSession
+    target: str
+
+    def table(self, *, primary_key: bool = True, num_buckets: int = 1, **options: Any) -> TableInfo:
+        """A new table of a key `id` and a `name`."""
+        path = TablePath("db", f"t{next(_NUMBERS)}")
+        return self.client.create_table(path, descriptor(primary_key=primary_key, num_buckets=num_buckets, **options))
+
+    def write(self, table: TableInfo, rows: Rows, kind: WriteKind | None = None) -> None:
+        if kind is None:
+            kind = WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND
+        batch = pa.RecordBatch.from_pydict({"id": list(rows), "name": list(rows.values())}, schema=SCHEMA)
+        for _ in self.client.write_rows(table.path, kind, [batch]):
+            pass
+
+    def delete(self, table: TableInfo, keys: Iterable[int]) -> None:
+        self.write(table, dict.fromkeys(keys), WriteKind.DELETE)
+
+    def tier_all(self, *tables: TableInfo, **options: Any) -> list[TableResult]:
+        paths = tuple(table.path for table in tables)
+        return application.run(TierOptions(server=self.target, tables=paths, **options), self.spark, LogProgress())
+
+    def tier(self, table: TableInfo, **options: Any) -> TableResult:
+        """A round that does not fail."""
+        (result,) = self.tier_all(table, **options)
+        assert result.error is None
+        return result
+
+    def name(self, table: TableInfo) -> str:
+        """The lake table's name in Spark SQL, in a session that need not have tiered it."""
+        properties = dict(table.lake_catalog_properties)
+        catalog = properties.pop("name")
+        if self.spark.conf.get(f"spark.sql.catalog.{catalog}", None) is None:
+            self.spark.conf.set(f"spark.sql.catalog.{catalog}", "org.apache.iceberg.spark.SparkCatalog")
+            for key, value in {**properties, "cache-enabled": "false"}.items():
+                self.spark.conf.set(f"spark.sql.catalog.{catalog}.{key}", value)
+        return f"{catalog}.{table.path}"
+
+    def lake(self, table: TableInfo) -> list[Row]:
+        """The lake's rows, by key."""
+        return self.spark.sql(f"SELECT * FROM {self.name(table)} ORDER BY id, __offset").collect()
+
+    def lake_rows(self, table: TableInfo) -> list[tuple[int, str | None]]:
+        """The lake's rows without Fluss's columns."""
+        return sorted((row.id, row.name) for row in self.lake(table))
+
+    def snapshots(self, table: TableInfo) -> list[Row]:
+        return self.spark.sql(f"SELECT * FROM {self.name(table)}.snapshots ORDER BY committed_at").collect()
+
+    def files(self, table: TableInfo) -> list[str]:
+        """What the lake's present snapshot refers to; a file that stands there twice is here twice."""
+        rows = self.spark.sql(f"SELECT file_path FROM {self.name(table)}.files").collect()
+        return sorted(Path(urlparse(row.file_path).path).name for row in rows)
+
+    def files_on_disk(self, table: TableInfo) -> list[str]:
+        warehouse = urlparse(table.lake_catalog_properties["warehouse"]).path
+        return sorted(path.name for path in Path(warehouse, *str(table.path).split(".")).rglob("data/**/*.parquet"))
+
+    def rounds(self, table: TableInfo) -> list[TieringRound]:
+        """Newest first."""
+        return self.client.list_tiering_rounds(table.path)
+
+
+def named(keys: Iterable[int], name: str) -> dict[int, str]:
+    """A row for each key."""
+    return {key: f"{name} {key}" for key in keys}
