@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -131,6 +132,24 @@ def test_a_vanished_snapshot_is_planned_again_from_the_latest(
     (record,) = [each for each in caplog.records if each.name == "fluss_tiering.client.leasing"]
     assert f"snapshot {gone} of {bucket}" in record.getMessage()
     assert "lease_id=X" in record.getMessage()
+
+
+class PinsWithoutLooking(SnapshotsVanish):
+    """A server that pins what does not exist and calls it available, as Fluss 0.9.1 does."""
+
+    def acquire_lease(self, lease_id, duration_ms, snapshots, *, allow_empty=False) -> AcquiredLease:
+        return replace(
+            super().acquire_lease(lease_id, duration_ms, snapshots, allow_empty=allow_empty), unavailable_snapshots={}
+        )
+
+
+def test_what_was_leased_is_proven_to_exist(collecting: ServerThread) -> None:  # L6, L7, upstream 2512
+    with TieringClient(collecting.target) as client:
+        table = new_table(client, range(20), num_buckets=2)
+    with PinsWithoutLooking(collecting.target, table, times=1) as client:
+        client.lease_latest_snapshots("X", [table.path], HOUR)
+        assert len(client.planned) == 2
+        assert len(client.kv_snapshot_metadata(list(pinned(client, "X").items()))) == 2
 
 
 def test_snapshots_that_keep_vanishing_end_the_round(collecting: ServerThread) -> None:  # L7

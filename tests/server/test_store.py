@@ -28,7 +28,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert str(tmp_path / "missing") in refused.value.message
 
 
-def test_the_layout_of_a_newer_server_is_refused(tmp_path: Path) -> None:  # L23
+def test_the_layout_of_a_newer_server_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "server.db"
     SqlTieringStore.open(file).close()
     engine = sa.create_engine(f"sqlite:///{file}")

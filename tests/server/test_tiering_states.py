@@ -147,7 +147,7 @@ def test_a_dropped_table_leaves_nothing(managers: Managers) -> None:  # S12, S20
     assert (managers.status(again).tiering_epoch, managers.status(again).last_error) == (0, None)
 
 
-def test_a_restart_reconciles_with_the_storage(managers: Managers) -> None:  # S24
+def test_a_restart_reconciles_with_the_storage(managers: Managers) -> None:  # S2, S24
     kept = managers.add_table(1)
     managers.add_table(2)
     managers.finish(managers.claim(kept))
@@ -156,10 +156,13 @@ def test_a_restart_reconciles_with_the_storage(managers: Managers) -> None:  # S
     created_as_the_server_died = table_info(3, created_time=managers.clock.now_ms())
     managers.tables[3] = created_as_the_server_died
     managers.tables[4] = table_info(4, tiered=False)
+    created_long_ago = table_info(5, created_time=managers.clock.now_ms() - 3 * MINUTE)
+    managers.tables[5] = created_long_ago
     managers.restart()
     assert managers.status(kept) == before
-    assert [status.table_id for status in managers.tiering.statuses()] == [1, 3]
+    assert [status.table_id for status in managers.tiering.statuses()] == [1, 3, 5]
     assert managers.state(created_as_the_server_died) is TieringState.SCHEDULED
+    assert managers.state(created_long_ago) is TieringState.PENDING
 
 
 def test_registering_again_changes_nothing(managers: Managers) -> None:
