@@ -141,7 +141,7 @@ def _reduce_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: 
         if keys is not None:
             writer.delete(_one_batch(keys))
         writer.write(_one_batch(rows), offsets[live], timestamps[live])
-    return sum(counts)
+    return int(np.count_nonzero(kinds != ChangeType.UPDATE_BEFORE))
 
 
 def _change_types(batch: LogBatch) -> ChangeTypes:

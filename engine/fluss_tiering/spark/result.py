@@ -30,7 +30,7 @@ class PieceResult:
     """What the winning attempt of a task wrote for one piece.
 
     Attributes:
-        rows: changes or rows read.
+        rows: read; of a change, what the row was before is not another one.
         peak_bytes: the worker's largest resident size so far.
     """
 
