@@ -82,16 +82,17 @@ class Processes:
             time.sleep(_POLL_SECONDS)
 
     def stop(self) -> None:
-        """Ends all, the last started first: SIGTERM to each group, SIGKILL to what remains."""
+        """Ends all, the last started first: SIGTERM to each program, SIGKILL to what remains of its family."""
         for started in reversed(self._started):
             process = _process(started)
             if process is None:
                 continue
             family = [process, *process.children(recursive=True)]
-            _signal(family, signal.SIGTERM)
-            _, alive = psutil.wait_procs(family, timeout=_STOP_SECONDS)
-            _signal(alive, signal.SIGKILL)
-            psutil.wait_procs(alive, timeout=_STOP_SECONDS)
+            # Only the program itself: Airflow's scheduler waits for workers that somebody else has ended.
+            _signal([process], signal.SIGTERM)
+            psutil.wait_procs([process], timeout=_STOP_SECONDS)
+            _signal(family, signal.SIGKILL)
+            psutil.wait_procs(family, timeout=_STOP_SECONDS)
         self._started = []
         self._state.unlink(missing_ok=True)
 

@@ -130,13 +130,16 @@ def test_an_application_that_outlives_its_killed_task_ends_its_round_and_leaves_
 
 def test_a_submit_that_is_marked_failed_tells_the_sensor_and_leaves_no_lease(stack, new_table):
     stack.airflow.wait_for_dag("killed_with_spark")
-    run = stack.airflow.trigger("killed_with_spark", {"tables": [new_table()]})
+    table = new_table()
+    run = stack.airflow.trigger("killed_with_spark", {"tables": [table]})
     eventually(lambda: tasks(stack, "killed_with_spark", run)["submit"] == "running")
     eventually(lambda: "Spark-Submit cmd" in stack.airflow.task_log("killed_with_spark", run, "submit"))
+    lease = stack.airflow.xcom("killed_with_spark", run, "acquire")
+    # A claimed table keeps the sensor waiting until the submit task says that it was killed.
+    stack.client.claim_tables([TablePath.parse(table)], lease["lease_id"], lease["attempt_token"], "a test")
     stack.airflow.mark_failed("killed_with_spark", run, "submit")
     assert stack.airflow.wait_for_run("killed_with_spark", run, RUN_SECONDS) == "failed"
     assert "Tiering was cancelled: task submit was killed" in stack.airflow.task_log("killed_with_spark", run, "wait")
-    lease = stack.airflow.xcom("killed_with_spark", run, "acquire")
     assert stack.client.list_leases(lease["lease_id"]) == []
 
 
