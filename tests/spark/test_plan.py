@@ -97,6 +97,15 @@ def test_small_buckets_are_not_cut():
     assert len(planned.pieces) == 3
 
 
+def test_small_pieces_share_tasks_and_large_ones_do_not():
+    small = plan([info(number, 10, size=1000) for number in range(32)], parallelism=2)
+    large = plan([info(number, 10, size=64 * MIB) for number in range(32)], parallelism=2)
+
+    assert (len(small.pieces), small.tasks) == (32, 2)
+    assert (len(large.pieces), large.tasks) == (32, 32)
+    assert plan([info(0, 10)], parallelism=8).tasks == 1
+
+
 def test_changes_of_one_bucket_are_cut_by_memory_alone_and_keep_their_order():
     planned = plan(
         [info(0, 1000, size=100 * MIB)], key=True, tiered={0: 0}, change_piece_bytes=30 * MIB, parallelism=64

@@ -17,7 +17,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket
 
 _MIN_PIECE_BYTES: Final = 16 << 20
-"""Below this a piece of its own costs more in tasks and files than it wins in parallelism."""
+"""Below this a piece or a task of its own costs more than it wins in parallelism."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,14 @@ class RoundPlan:
 
     Attributes:
         log_end_offsets: of every bucket of which something is in the lake after the round.
+        tasks: Spark tasks that the pieces are spread over; small pieces share one, since one costs a tenth of a second.
         advances: whether any offset moves; a range without rows moves offsets too (S21).
         complete: False when something is left for the next round, which then is due at once (S8).
     """
 
     pieces: tuple[Piece, ...]
     log_end_offsets: Mapping[TableBucket, int]
+    tasks: int
     advances: bool
     complete: bool = True
 
@@ -140,7 +142,9 @@ def plan_round(
     pieces = tuple(piece for each in ranges for piece in _pieces(each, ranges, limits, has_primary_key))
     offsets = {each.info.bucket: each.end for each in ranges if each.tiered or each.end > 0}
     kept = {bucket: offset for bucket, offset in tiered.items() if offset >= 0}
-    return RoundPlan(pieces, {**kept, **offsets}, advances={**kept, **offsets} != kept, complete=complete)
+    log_end_offsets = {**kept, **offsets}
+    tasks = min(len(pieces), max(limits.parallelism, math.ceil(_total_bytes(ranges) / _MIN_PIECE_BYTES)))
+    return RoundPlan(pieces, log_end_offsets, tasks, advances=log_end_offsets != kept, complete=complete)
 
 
 def _range(info: BucketInfo, tiered: int, leased: KvSnapshot | None) -> _Range:
@@ -189,8 +193,7 @@ def _within(ranges: Sequence[_Range], round_bytes: int | None) -> tuple[list[_Ra
 
 
 def _pieces(each: _Range, ranges: Sequence[_Range], limits: PlanLimits, has_primary_key: bool) -> Iterator[Piece]:
-    total = sum(other.snapshot_bytes + other.log_bytes for other in ranges)
-    even_share = max(_MIN_PIECE_BYTES, math.ceil(total / limits.parallelism))
+    even_share = max(_MIN_PIECE_BYTES, math.ceil(_total_bytes(ranges) / limits.parallelism))
     append_bytes = min(limits.append_piece_bytes, even_share)
     has_rows = each.snapshot is not None and each.snapshot.row_count > 0
     if each.snapshot is not None and has_rows:
@@ -204,6 +207,10 @@ def _pieces(each: _Range, ranges: Sequence[_Range], limits: PlanLimits, has_prim
         yield LogPiece(
             each.info.bucket, start, end, ordinal=first + number, deletes=each.tiered or has_rows or number > 0
         )
+
+
+def _total_bytes(ranges: Sequence[_Range]) -> float:
+    return sum(each.snapshot_bytes + each.log_bytes for each in ranges)
 
 
 def _snapshot_pieces(snapshot: KvSnapshot, piece_bytes: int) -> Iterator[SnapshotPiece]:

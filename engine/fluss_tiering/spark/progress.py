@@ -34,8 +34,8 @@ class Progress(Protocol):
         """The table's round now does something else."""
         ...
 
-    def stage(self, path: TablePath, group: str, pieces: int) -> None:
-        """The round's Spark stage begins, with one task for each piece."""
+    def stage(self, path: TablePath, group: str, tasks: int) -> None:
+        """The round's Spark stage begins."""
         ...
 
     def done(self, result: TableResult) -> None:
@@ -58,9 +58,9 @@ class LogProgress:
         """Logs the step."""
         _LOG.info("%s: %s", path, what)
 
-    def stage(self, path: TablePath, group: str, pieces: int) -> None:
+    def stage(self, path: TablePath, group: str, tasks: int) -> None:
         """Logs the stage."""
-        _LOG.info("%s: reading and writing %d pieces (Spark job group %s)", path, pieces, group)
+        _LOG.info("%s: reading and writing in %d tasks (Spark job group %s)", path, tasks, group)
 
     def done(self, result: TableResult) -> None:
         """Logs the outcome."""
@@ -108,9 +108,9 @@ class TerminalProgress:
             self._groups.pop(path, None)
         self._bars.update(self._task(path), description=what)
 
-    def stage(self, path: TablePath, group: str, pieces: int) -> None:
+    def stage(self, path: TablePath, group: str, tasks: int) -> None:
         """Gives the table's bar its length."""
-        self._bars.update(self._task(path), description="reading and writing", total=pieces)
+        self._bars.update(self._task(path), description="reading and writing", total=tasks)
         with self._lock:
             self._groups[path] = group
 

@@ -39,7 +39,7 @@ ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True, slots=True)
-class PieceTask:
+class PieceWork:
     """A piece and where its files go."""
 
     piece: Piece
@@ -52,14 +52,16 @@ class StageJob:
 
     Attributes:
         target: address of the server, for a reader that cannot open the storage's files.
-        tasks: by the number that arrives as the row's id.
+        work: by the number that arrives as the row's id.
+        tasks: of Spark, over which it is spread.
     """
 
     table: TableInfo
     storage: StorageDescription
     target: str
     writer: LakeFileWriter
-    tasks: Sequence[PieceTask]
+    work: Sequence[PieceWork]
+    tasks: int
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Does the pieces whose numbers arrive."""
@@ -71,16 +73,16 @@ class StageJob:
                 yield _to_batch(self._do(number, attempt, reader))
 
     def _do(self, number: int, attempt: int, reader: SplitReader) -> PieceResult:
-        task = self.tasks[number]
-        writer = self.writer.open_piece(task.piece.bucket.bucket, task.location, attempt)
+        work = self.work[number]
+        writer = self.writer.open_piece(work.piece.bucket.bucket, work.location, attempt)
         watch = _Stopwatch()
         try:
-            if isinstance(task.piece, SnapshotPiece):
-                rows = _copy_snapshot(self.table, task.piece, reader, writer, watch)
+            if isinstance(work.piece, SnapshotPiece):
+                rows = _copy_snapshot(self.table, work.piece, reader, writer, watch)
             elif self.table.has_primary_key:
-                rows = _reduce_log(self.table, task.piece, reader, writer, watch)
+                rows = _reduce_log(self.table, work.piece, reader, writer, watch)
             else:
-                rows = _copy_log(self.table, task.piece, reader, writer, watch)
+                rows = _copy_log(self.table, work.piece, reader, writer, watch)
             with watch("encode"):
                 files = tuple(writer.close())
         except BaseException:
@@ -93,7 +95,7 @@ def _copy_snapshot(
     table: TableInfo, piece: SnapshotPiece, reader: SplitReader, writer: PieceWriter, watch: _Stopwatch
 ) -> int:
     rows = 0
-    for batch in watch.each("read", reader.read_kv_snapshot(table, piece.snapshot, piece.from_key, piece.to_key)):
+    for batch in watch.read(reader, reader.read_kv_snapshot(table, piece.snapshot, piece.from_key, piece.to_key)):
         with watch("encode"):
             stamp = np.full(batch.num_rows, _FROM_SNAPSHOT, np.int64)
             writer.write(batch, stamp, stamp)
@@ -103,7 +105,7 @@ def _copy_snapshot(
 
 def _copy_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: PieceWriter, watch: _Stopwatch) -> int:
     rows = 0
-    for batch in watch.each("read", reader.read_log(table, piece.bucket, piece.start_offset, piece.end_offset)):
+    for batch in watch.read(reader, reader.read_log(table, piece.bucket, piece.start_offset, piece.end_offset)):
         count = batch.records.num_rows
         with watch("encode"):
             offsets = np.arange(batch.base_offset, batch.base_offset + count)
@@ -118,7 +120,7 @@ def _reduce_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: 
 
     Equality deletes do not touch rows of their own commit, so that a key may stand in a piece only once.
     """
-    batches = list(watch.each("read", reader.read_log(table, piece.bucket, piece.start_offset, piece.end_offset)))
+    batches = list(watch.read(reader, reader.read_log(table, piece.bucket, piece.start_offset, piece.end_offset)))
     counts = [batch.records.num_rows for batch in batches]
     if not sum(counts):
         return 0
@@ -184,16 +186,22 @@ class _Stopwatch:
         try:
             yield
         finally:
-            self._seconds[stage] = self._seconds.get(stage, 0.0) + time.perf_counter() - start
+            self._add(stage, time.perf_counter() - start)
 
-    def each(self, stage: str, items: Iterator[ItemT]) -> Iterator[ItemT]:
-        """The items, with the time that getting them takes counted as the stage's."""
+    def read(self, reader: SplitReader, items: Iterator[ItemT]) -> Iterator[ItemT]:
+        """The items, with the time that the reader takes for them counted as reading and decoding."""
         while True:
-            with self(stage):
-                item = next(items, None)
+            decoded, start = reader.decode_seconds, time.perf_counter()
+            item = next(items, None)
+            decoding = reader.decode_seconds - decoded
+            self._add("decode", decoding)
+            self._add("read", time.perf_counter() - start - decoding)
             if item is None:
                 return
             yield item
+
+    def _add(self, stage: str, seconds: float) -> None:
+        self._seconds[stage] = self._seconds.get(stage, 0.0) + seconds
 
     def seconds(self) -> StageSeconds:
         """What was counted."""

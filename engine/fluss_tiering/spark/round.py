@@ -18,7 +18,7 @@ from fluss_tiering.spark.keeper import Guard
 from fluss_tiering.spark.lease import TableLease
 from fluss_tiering.spark.plan import PlanLimits, RoundPlan, plan_round
 from fluss_tiering.spark.progress import Progress
-from fluss_tiering.spark.read_write import PieceTask, StageJob
+from fluss_tiering.spark.read_write import PieceWork, StageJob
 from fluss_tiering.spark.result import PieceResult, RoundCost, RoundOutcome, StageSeconds, total_stats
 from fluss_tiering.spark.stage import run_stage
 
@@ -100,11 +100,11 @@ def _read_and_write(
         return []
     # Unique to this attempt: files of another one are never overwritten, whoever still writes them.
     attempt = uuid.uuid4()
-    tasks = tuple(
-        PieceTask(piece, lake.piece_location(piece.bucket.bucket, f"{number:05d}-{attempt}"))
+    work = tuple(
+        PieceWork(piece, lake.piece_location(piece.bucket.bucket, f"{number:05d}-{attempt}"))
         for number, piece in enumerate(plan.pieces)
     )
-    job = StageJob(table, services.storage, services.target, lake.file_writer(), tasks)
+    job = StageJob(table, services.storage, services.target, lake.file_writer(), work, plan.tasks)
     guard.check()
-    services.progress.stage(table.path, job_group(guard), len(tasks))
+    services.progress.stage(table.path, job_group(guard), plan.tasks)
     return run_stage(services.spark, job, job_group(guard), guard)

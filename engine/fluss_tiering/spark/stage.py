@@ -1,4 +1,4 @@
-"""Runs the one Spark stage of a round: a task for each piece, one result row back from each."""
+"""Runs the one Spark stage of a round: pieces spread over tasks, one result row back from each piece."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def run_stage(spark: SparkSession, job: StageJob, group: str, guard: Guard) -> l
     def work(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return job(numbers)
 
-    pieces = len(job.tasks)
+    pieces = len(job.work)
     try:
-        rows = spark.range(0, pieces, 1, pieces).mapInArrow(work, RESULT_SCHEMA).toArrow()
+        rows = spark.range(0, pieces, 1, job.tasks).mapInArrow(work, RESULT_SCHEMA).toArrow()
     except (Py4JError, PySparkException) as error:
         guard.check()
         raise FlussTieringError(ErrorCode.UNKNOWN, f"a Spark task failed: {_cause(error)}") from None

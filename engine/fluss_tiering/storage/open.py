@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fluss_tiering.client.client import TieringClient
 from fluss_tiering.model.table import StorageDescription
 from fluss_tiering.storage.embedded.data_dir import read_data_dir_id
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader
 from fluss_tiering.storage.protocol import SplitReader
-from fluss_tiering.storage.remote import RemoteSplitReader
 
 
 def open_split_reader(description: StorageDescription, target: str) -> SplitReader:
@@ -22,4 +20,8 @@ def open_split_reader(description: StorageDescription, target: str) -> SplitRead
     """
     if description.data_dir and read_data_dir_id(Path(description.data_dir)) == description.data_dir_id:
         return EmbeddedSplitReader(Path(description.data_dir))
+    # The client takes a worker longer to load than a small piece takes to read.
+    from fluss_tiering.client.client import TieringClient  # noqa: PLC0415
+    from fluss_tiering.storage.remote import RemoteSplitReader  # noqa: PLC0415
+
     return RemoteSplitReader(TieringClient(target))

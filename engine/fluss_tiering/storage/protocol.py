@@ -116,6 +116,11 @@ class TableStorage(Protocol):
 class SplitReader(Protocol):
     """Reads what splits name, as Arrow batches; used on executors."""
 
+    @property
+    def decode_seconds(self) -> float:
+        """Spent so far on turning stored bytes into rows, apart from getting at them."""
+        ...
+
     def read_log(self, table: TableInfo, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[LogBatch]:
         """The rows of [start_offset, end_offset) in log order, cut to that range.
 

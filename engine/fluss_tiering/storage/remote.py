@@ -13,6 +13,7 @@ from fluss_tiering.formats.log_batch import LogBatch, decode_log_batch, read_hea
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
+from fluss_tiering.storage.timing import DecodeTimer
 
 
 class SplitStreams(Protocol):
@@ -34,6 +35,12 @@ class RemoteSplitReader:
 
     def __init__(self, streams: SplitStreams) -> None:
         self._streams = streams
+        self._decoding = DecodeTimer()
+
+    @property
+    def decode_seconds(self) -> float:
+        """Spent so far on turning what was sent into rows."""
+        return self._decoding.seconds
 
     def read_log(self, table: TableInfo, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[LogBatch]:
         """The rows of [start_offset, end_offset) in log order, cut to that range.
@@ -46,7 +53,7 @@ class RemoteSplitReader:
         schema = arrow_schema(table.descriptor.columns)
         expected = start_offset
         for raw in _whole_batches(bucket, self._streams.fetch_log(bucket, start_offset, end_offset)):
-            with _naming_bucket(bucket):
+            with _naming_bucket(bucket), self._decoding():
                 batch = decode_log_batch(memoryview(raw), 0, schema)
             rows = batch.slice(expected, end_offset)
             if rows.base_offset != expected:
@@ -68,7 +75,7 @@ class RemoteSplitReader:
         for message in self._streams.fetch_kv_snapshot(bucket, snapshot.snapshot_id, from_key, to_key):
             with pa.ipc.open_stream(message) as entries:
                 for batch in entries:
-                    with _naming_bucket(bucket):
+                    with _naming_bucket(bucket), self._decoding():
                         rows = decode_values(batch.column("value"), table.descriptor.columns, table.schema_id)
                     yield rows
 

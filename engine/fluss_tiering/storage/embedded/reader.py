@@ -9,15 +9,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_tiering.formats.compacted_row import decode_values
 from fluss_tiering.formats.log_batch import LogBatch
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.embedded.files import corrupt
-from fluss_tiering.storage.embedded.kv_checkpoint import read_checkpoint
 from fluss_tiering.storage.embedded.layout import log_folder, table_folder
 from fluss_tiering.storage.embedded.segment_reader import stored_batches
+from fluss_tiering.storage.timing import DecodeTimer
 
 _CHUNK_BYTES: Final = 8 << 20
 
@@ -27,6 +26,12 @@ class EmbeddedSplitReader:
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
+        self._decoding = DecodeTimer()
+
+    @property
+    def decode_seconds(self) -> float:
+        """Spent so far on turning stored bytes into rows."""
+        return self._decoding.seconds
 
     def read_log(self, table: TableInfo, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[LogBatch]:
         """The rows of [start_offset, end_offset) in log order, cut to that range.
@@ -38,7 +43,9 @@ class EmbeddedSplitReader:
         folder = table_folder(self._data_dir, table.path, table.table_id)
         with telling_dropped(table, folder):
             for stored in stored_batches(log_folder(folder, bucket.bucket), start_offset, end_offset):
-                yield stored.decode(schema).slice(start_offset, end_offset)
+                with self._decoding():
+                    batch = stored.decode(schema).slice(start_offset, end_offset)
+                yield batch
 
     def read_kv_snapshot(
         self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
@@ -48,10 +55,15 @@ class EmbeddedSplitReader:
         Raises:
             FlussTieringError: KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA.
         """
+        # Compiled decoders and RocksDB take a worker longer to load than a small piece of a log takes to read.
+        from fluss_tiering.formats.compacted_row import decode_values  # noqa: PLC0415
+        from fluss_tiering.storage.embedded.kv_checkpoint import read_checkpoint  # noqa: PLC0415
+
         folder = self._data_dir / snapshot.path
         for entries in read_checkpoint(folder, from_key, to_key, _CHUNK_BYTES):
             try:
-                rows = decode_values(entries.column("value"), table.descriptor.columns, table.schema_id)
+                with self._decoding():
+                    rows = decode_values(entries.column("value"), table.descriptor.columns, table.schema_id)
             except FlussTieringError as error:
                 remedy = "take a new KV snapshot and let the round start again"
                 raise corrupt(folder, f"has an entry that cannot be read ({error.message})", "rows", remedy) from error
