@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     import logging
 
     from airflow.sdk.types import Logger
-    from fluss_tiering.client import TieringClient
 
     from airflow_provider_fluss.lease import LeaseHandle
+    from fluss_tiering.client import TieringClient
 
 
 def release_lease(client: TieringClient, lease: LeaseHandle, reason: str, log: Logger | logging.Logger) -> None:

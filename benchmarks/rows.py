@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+
 from fluss_tiering.model.table import Column, DataType, TableDescriptor
 
 BATCH_ROWS: Final = 65_536

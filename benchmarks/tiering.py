@@ -14,6 +14,12 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from benchmarks import rows
+from benchmarks.encode import bare_encode_seconds
+from examples.flights.environment import use_local_jars
+from examples.flights.processes import Processes
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath, WriteKind
@@ -22,12 +28,6 @@ from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.progress import LogProgress
 from fluss_tiering.spark.result import TableResult
 from fluss_tiering.spark.submit import spark_conf
-from pyspark.sql import SparkSession
-
-from benchmarks import rows
-from benchmarks.encode import bare_encode_seconds
-from examples.flights.environment import use_local_jars
-from examples.flights.processes import Processes
 
 CORES: Final = 2
 _PORT: Final = 9163

@@ -26,8 +26,9 @@ def spark_jars() -> str:
 @pytest.fixture(scope="session")
 def spark(spark_jars, tmp_path_factory):
     """A session on two cores whose tasks may fail once; each test's catalogs have names of their own."""
-    from fluss_tiering.spark.submit import spark_conf  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    from fluss_tiering.spark.submit import spark_conf  # noqa: PLC0415
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2,2]").appName("tests")

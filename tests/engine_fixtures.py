@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from engine_support import ServerProcess, VirtualClock
 from fluss_tiering.client import TieringClient
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
+
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind

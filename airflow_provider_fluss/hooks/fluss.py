@@ -8,6 +8,7 @@ from airflow.sdk import BaseHook
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
+
     from fluss_tiering.client import AsyncTieringClient, TieringClient
 
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0

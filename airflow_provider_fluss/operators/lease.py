@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
-from fluss_tiering.model.table import TablePath
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle, lease_id
 from airflow_provider_fluss.release import release_lease
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
+from fluss_tiering.model.table import TablePath
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowFailException
-from fluss_tiering.model.error_text import mask_secrets
-from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.table import TablePath
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
+from fluss_tiering.model.error_text import mask_secrets
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import TablePath
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.bases.sensor import poke_mode_only
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from fluss_tiering.model.errors import FlussTieringError
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
@@ -17,6 +16,7 @@ from airflow_provider_fluss.outcome import Verdict, judge
 from airflow_provider_fluss.patience import Patience
 from airflow_provider_fluss.submit_task import SubmitTask
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
+from fluss_tiering.model.errors import FlussTieringError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from fluss_tiering.client import DEFAULT_PORT
-from fluss_tiering.model.errors import FlussTieringError
 from rich.console import Console
 
 from examples.flights.environment import RUN_FOLDER, Environment, fresh_folder
 from examples.flights.job import DAG, MainJob
 from examples.flights.processes import Processes
 from examples.flights.report import print_report
+from fluss_tiering.client import DEFAULT_PORT
+from fluss_tiering.model.errors import FlussTieringError
 
 _LOG_COLUMNS: Final = 120
 """Of output that goes to a file, where nothing says how wide it is."""

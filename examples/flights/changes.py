@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from fluss_tiering.model.table import WriteKind
 
 from examples.flights import source
 from examples.flights.tables import TABLES, ExampleTable
+from fluss_tiering.model.table import WriteKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet
-from fluss_tiering.spark.submit import spark_conf
 from pyspark.sql import SparkSession
 
 from examples.flights.tables import DATABASE, TABLES
+from fluss_tiering.spark.submit import spark_conf
 
 _CATALOG: Final = "fluss_lake"
 """A JDBC catalog's tables are found only under the catalog name that they were made with, the server's default."""

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from examples.flights.airflow_processes import AirflowProcesses, free_ports
+from examples.flights.processes import Processes
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.spark.submit import JARS_VARIABLE
-
-from examples.flights.airflow_processes import AirflowProcesses, free_ports
-from examples.flights.processes import Processes
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RUN_FOLDER: Final = ROOT / ".run"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from fluss_tiering.model.tiering import TieringRound, TieringState
 from pyspark.sql import SparkSession
 from rich.console import Console
 
@@ -18,6 +17,7 @@ from examples.flights.changes import Change
 from examples.flights.compare import Comparison, compare, start_spark
 from examples.flights.environment import Environment
 from examples.flights.tables import TABLES
+from fluss_tiering.model.tiering import TieringRound, TieringState
 
 DAG: Final = "fluss_tiering"
 FRESHNESS: Final = "2s"

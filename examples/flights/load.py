@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from fluss_tiering.client import TieringClient
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from examples.flights.changes import Change
+from fluss_tiering.client import TieringClient
 
 _REQUEST_ROWS: Final = 32_768
 

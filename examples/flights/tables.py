@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+
 from fluss_tiering.formats.schema import columns_from_arrow
 from fluss_tiering.model.table import TableDescriptor, TablePath
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+
 from engine_fixtures import client, server
 from fluss_tiering.cli import main
 

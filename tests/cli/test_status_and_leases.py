@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from engine_support import SCHEMA
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import HeartbeatEntry

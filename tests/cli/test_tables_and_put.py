@@ -7,6 +7,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+
 from fluss_tiering.model.table import TablePath
 
 ORDERS = pa.table(

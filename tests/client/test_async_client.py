@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from engine_support import HOUR, ServerProcess, new_table
 from fluss_tiering.client import AsyncTieringClient, LeaseDrop, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+
 from engine_support import ServerProcess
 from fluss_tiering.client import AsyncTieringClient, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import strategies as st
+
 from fluss_tiering.formats.schema import arrow_schema, arrow_type
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot
-from hypothesis import strategies as st
 
 MAX_MICROSECONDS = 2**63 - 1
 

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot
 
 

@@ -3,6 +3,7 @@
 from decimal import Decimal
 
 import pyarrow as pa
+
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import Column, DataType
 

@@ -5,14 +5,15 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from fluss_tiering.formats.bucketing import assign_buckets, check_bucket_key_type
-from fluss_tiering.formats.schema import arrow_type
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import DataType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg import types as iceberg
 from pyiceberg.transforms import BucketTransform
+
+from fluss_tiering.formats.bucketing import assign_buckets, check_bucket_key_type
+from fluss_tiering.formats.schema import arrow_type
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import DataType
 
 ALL_31_BITS = 2**31 - 1
 

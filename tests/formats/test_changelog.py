@@ -2,11 +2,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from arrow_strategies import columns, record_batches
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from fluss_tiering.formats.changelog import last_per_key
 from fluss_tiering.formats.key import encode_keys
 from fluss_tiering.formats.log_batch import ChangeType
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 INSERT, BEFORE, AFTER, DELETE = ChangeType.INSERT, ChangeType.UPDATE_BEFORE, ChangeType.UPDATE_AFTER, ChangeType.DELETE
 

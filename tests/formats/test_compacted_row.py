@@ -4,13 +4,14 @@ import pyarrow as pa
 import pytest
 from arrow_strategies import columns, record_batches, same
 from compacted_reference import rows_of, value, varint
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from row_of_all_types import VECTOR, VECTOR_COLUMNS, table_columns, vector_batch
+
 from fluss_tiering.formats.compacted_row import decode_values, encode_values
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from row_of_all_types import VECTOR, VECTOR_COLUMNS, table_columns, vector_batch
 
 
 def corrupt(stored: bytes | list[bytes], of: tuple[Column, ...], schema_id: int = 1) -> str:

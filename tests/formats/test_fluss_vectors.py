@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from row_of_all_types import VECTOR, VECTOR_COLUMNS, vector_batch
+
 from fluss_tiering.formats.bucketing import assign_buckets
 from fluss_tiering.formats.compacted_row import decode_values, encode_values
 from fluss_tiering.formats.key import encode_keys
 from fluss_tiering.formats.log_batch import ChangeType, decode_log_batch, encode_log_batch, read_header
 from fluss_tiering.formats.schema import arrow_schema
-from row_of_all_types import VECTOR, VECTOR_COLUMNS, vector_batch
 
 VALUE = bytes.fromhex(
     "01000040AC02FFFFFFFF0FFFFFFFFFFFFFFFFFFF0101000000000000F83F0368C3A90198F8FFFFFFFFFFFFFF010101D00F"

@@ -3,12 +3,13 @@ import pyarrow as pa
 import pytest
 from arrow_strategies import columns, record_batches
 from compacted_reference import key, rows_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from fluss_tiering.formats.key import encode_keys
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 ID = Column("id", DataType.parse("BIGINT NOT NULL"))
 NAME = Column("name", DataType.parse("STRING NOT NULL"))

@@ -4,6 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from arrow_strategies import columns, record_batches, same
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from fluss_tiering.formats.log_batch import (
     ChangeType,
     LogBatch,
@@ -15,8 +18,6 @@ from fluss_tiering.formats.log_batch import (
 )
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 COMPRESSIONS = ["NONE", "LZ4_FRAME", "ZSTD"]
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])

@@ -3,6 +3,7 @@ import struct
 import numpy as np
 import pyarrow as pa
 import pytest
+
 from fluss_tiering.formats.log_batch import encode_log_batch
 from fluss_tiering.formats.log_scan import find_whole_batch, seek_batch
 

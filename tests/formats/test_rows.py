@@ -2,6 +2,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+
 from fluss_tiering.formats.rows import conform
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

@@ -1,5 +1,6 @@
 import pyarrow as pa
 import pytest
+
 from fluss_tiering.formats.schema import arrow_schema, arrow_type, column_from_arrow, columns_from_arrow
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType

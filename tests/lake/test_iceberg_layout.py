@@ -6,6 +6,7 @@ import copy
 import re
 
 import pytest
+
 from fluss_tiering.lake.iceberg.layout import BucketPartition, bucket_partition, schema_json, table_properties
 from fluss_tiering.lake.iceberg.validation import check_layout
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

@@ -12,13 +12,14 @@ from urllib.parse import urlparse
 import numpy as np
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JError
+
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
-from py4j.protocol import Py4JError
 
 # ruff: noqa: DTZ001 - a TIMESTAMP has no time zone
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from fluss_tiering.model.error_text import clean_error, mask_secrets
 from hypothesis import given
 from hypothesis import strategies as st
+
+from fluss_tiering.model.error_text import clean_error, mask_secrets
 
 SECRET = "hunter2/+=abc"
 

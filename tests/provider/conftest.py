@@ -16,10 +16,9 @@ from provider_support import Driver, Server
 # Airflow reads its home when it is first imported.
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-home-")
 
+from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
-
-from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
 
 _NUMBERS = itertools.count()
 

@@ -6,10 +6,10 @@ import time
 
 import pytest
 from airflow.sdk import BaseHook
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from provider_support import free_port
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 
 def test_the_connection_names_the_server(monkeypatch):

@@ -6,10 +6,6 @@ from datetime import timedelta
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import LeaseDrop
-from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import TieringState
 from provider_support import free_port
 from structlog.testing import capture_logs
 
@@ -17,6 +13,10 @@ from airflow_provider_fluss.operators.lease import (
     FlussAcquireKvSnapshotLeaseOperator,
     FlussReleaseKvSnapshotLeaseOperator,
 )
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lease import LeaseDrop
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import TieringState
 
 
 @pytest.fixture

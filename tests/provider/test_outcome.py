@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import LeaseOutcome, TieringRound, TieringState, TieringStats
 
 from airflow_provider_fluss.outcome import Verdict, judge
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import LeaseOutcome, TieringRound, TieringState, TieringStats
 
 TABLES = ("db.a", "db.b")
 

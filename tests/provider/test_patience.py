@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 from airflow_provider_fluss.outcome import Verdict
 from airflow_provider_fluss.patience import Patience
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 AWAY = FlussTieringError(ErrorCode.UNAVAILABLE, "connection refused")
 

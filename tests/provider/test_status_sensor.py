@@ -9,11 +9,11 @@ from datetime import timedelta
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout, TaskDeferred
-from fluss_tiering.model.errors import FlussTieringError
 from provider_support import free_port
 
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
+from fluss_tiering.model.errors import FlussTieringError
 
 
 @pytest.fixture

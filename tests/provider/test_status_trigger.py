@@ -6,12 +6,12 @@ import asyncio
 import time
 
 import pytest
-from fluss_tiering.client import TieringClient
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.tiering import TieringState
 from provider_support import Server, free_port
 
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.tiering import TieringState
 
 
 def trigger(lease: dict, *, unavailable_timeout: float = 30) -> FlussTieringStatusTrigger:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.spark import submit
 
 from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
+from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark import submit
 
 RECORD = """#!{python}
 import json, pathlib, sys, time

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from manager_support import Managers
+
 from engine_fixtures import client, clock, server  # noqa: F401
 from engine_support import VirtualClock
-from manager_support import Managers
 
 
 @pytest.fixture

@@ -10,6 +10,9 @@ from pathlib import Path
 import grpc
 import pyarrow as pa
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
 from engine_support import SCHEMA, ServerProcess, ServerThread, descriptor, new_path, new_table
 from fluss_tiering.api.v1 import tables_pb2
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
@@ -20,8 +23,6 @@ from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.server.tiering.manager import LakeTieringManager
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 from fluss_tiering.wire.errors import ERROR_CODE_METADATA_KEY
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 
 def test_health_and_reflection(server: ServerProcess) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from manager_support import Managers
+
 from engine_support import VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, TieringState
 from fluss_tiering.server.tiering.heartbeat import Heartbeat
 from fluss_tiering.server.tiering.states import RoundOwner
-from manager_support import Managers
 
 
 def begin_attempt(managers: Managers, lease_id: str = "X") -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from manager_support import HEARTBEAT_TIMEOUT, Managers
+
 from engine_support import MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import (
@@ -14,7 +16,6 @@ from fluss_tiering.model.tiering import (
 )
 from fluss_tiering.server.tiering.heartbeat import Heartbeat
 from fluss_tiering.server.tiering.states import RoundOwner
-from manager_support import HEARTBEAT_TIMEOUT, Managers
 
 STATS = TieringStats(rows=10, bytes=1000, files=2, lake_snapshot_id=77)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from manager_support import Managers
+
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo
 from fluss_tiering.server.lake_manager import LakeCommit
-from manager_support import Managers
 
 B0, B1, B2 = (TableBucket(1, bucket) for bucket in range(3))
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from manager_support import Managers
+
 from engine_support import HOUR, MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS, LeaseDrop
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.lease_manager import KvSnapshotLeaseManager
-from manager_support import Managers
 
 B0, B1 = TableBucket(1, 0), TableBucket(1, 1)
 OTHER = TableBucket(2, 0)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import grpc
 import pyarrow as pa
 import pytest
+
 from engine_support import SCHEMA, ServerProcess, descriptor, new_path, new_table, put
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
 from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import KvSnapshotLeasesStub

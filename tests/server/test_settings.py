@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from engine_support import table_info
 from fluss_tiering.client import DEFAULT_PORT
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.store import schema
 from fluss_tiering.server.store.store import SqlTieringStore

@@ -7,11 +7,12 @@ from itertools import product
 
 import pytest
 import structlog
+from manager_support import BACKOFF_BASE, BACKOFF_CAP, Managers
+
 from engine_support import MINUTE, VirtualClock, table_info
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import TRANSITIONS, TieringState, TieringStatus
 from fluss_tiering.server.tiering.states import FailureBackoff, TieredTable, move
-from manager_support import BACKOFF_BASE, BACKOFF_CAP, Managers
 
 LEGAL = {
     ("New", "Scheduled"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fluss_tiering.client import TieringClient
 from spark_support import Tiering, lake_server
+
+from fluss_tiering.client import TieringClient
 
 
 @pytest.fixture(scope="session")

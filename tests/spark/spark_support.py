@@ -11,6 +11,8 @@ from typing import Any
 from urllib.parse import urlparse
 
 import pyarrow as pa
+from pyspark.sql import Row, SparkSession
+
 from engine_support import SCHEMA, ServerProcess, descriptor
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TableInfo, TablePath, WriteKind
@@ -19,7 +21,6 @@ from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.progress import LogProgress
 from fluss_tiering.spark.result import TableResult
-from pyspark.sql import Row, SparkSession
 
 _NUMBERS = itertools.count(1)
 

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pyspark import TaskContext, cloudpickle
+from spark_support import Tiering, named
+
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
@@ -23,8 +26,6 @@ from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.submit import APPLICATION, application_arguments
-from pyspark import TaskContext, cloudpickle
-from spark_support import Tiering, named
 
 pytestmark = [pytest.mark.spark, pytest.mark.system]
 

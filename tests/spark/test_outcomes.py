@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from spark_support import Tiering, named
+
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -12,7 +14,6 @@ from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions, parse_arguments
 from fluss_tiering.spark.progress import outcome_text
 from fluss_tiering.spark.submit import application_arguments
-from spark_support import Tiering, named
 
 pytestmark = pytest.mark.spark
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket
 from fluss_tiering.spark.plan import LogPiece, PlanLimits, RoundPlan, SnapshotPiece, plan_round
-from hypothesis import given
-from hypothesis import strategies as st
 
 MIB = 1 << 20
 

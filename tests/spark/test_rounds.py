@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from spark_support import Tiering, named
+
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application
 from fluss_tiering.spark.plan import PlanLimits
-from spark_support import Tiering, named
 
 pytestmark = pytest.mark.spark
 

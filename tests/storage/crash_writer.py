@@ -7,8 +7,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from fluss_tiering.model.table import TablePath, WriteKind
 from storage_support import PATH, kv_keys, kv_rows, log_rows, open_storage
+
+from fluss_tiering.model.table import TablePath, WriteKind
 
 LOG_PATH = TablePath("shop", "clicks")
 ROWS_PER_STEP = 50

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 

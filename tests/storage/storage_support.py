@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+
 from fluss_tiering.formats.log_batch import ChangeType, LogBatch
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath

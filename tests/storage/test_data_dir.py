@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from refusals import refused
+from storage_support import PATH, end_offsets, kv_table, log_rows, log_table, open_storage, opened, segments
+
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.storage.embedded.data_dir import read_data_dir_id
-from refusals import refused
-from storage_support import PATH, end_offsets, kv_table, log_rows, log_table, open_storage, opened, segments
 
 
 def test_a_second_server_on_a_data_folder_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:

@@ -3,9 +3,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-from fluss_tiering.formats.bucketing import assign_buckets
-from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import DataType, TableBucket, WriteKind
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused
@@ -20,6 +17,10 @@ from storage_support import (
     read_snapshots,
     replayed,
 )
+
+from fluss_tiering.formats.bucketing import assign_buckets
+from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.table import DataType, TableBucket, WriteKind
 
 UPSERT, DELETE = WriteKind.UPSERT, WriteKind.DELETE
 

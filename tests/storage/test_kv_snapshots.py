@@ -5,11 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import KvSnapshot, TableBucket, WriteKind
-from fluss_tiering.storage.embedded.kv_snapshots import split_keys
-from fluss_tiering.storage.embedded.rocksdb import TableFile
-from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 from refusals import refused
 from storage_support import (
     PATH,
@@ -23,6 +18,12 @@ from storage_support import (
     read_snapshots,
     replayed,
 )
+
+from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.table import KvSnapshot, TableBucket, WriteKind
+from fluss_tiering.storage.embedded.kv_snapshots import split_keys
+from fluss_tiering.storage.embedded.rocksdb import TableFile
+from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 
 UPSERT, DELETE = WriteKind.UPSERT, WriteKind.DELETE
 

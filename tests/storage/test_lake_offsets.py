@@ -2,10 +2,11 @@ import json
 from pathlib import Path
 
 import pytest
-from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import TableBucket, TablePath
 from refusals import refused
 from storage_support import PATH, log_table, opened
+
+from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.table import TableBucket, TablePath
 
 
 def test_an_offsets_file_is_laid_out_as_fluss_reads_it(tmp_path: Path) -> None:

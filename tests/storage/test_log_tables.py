@@ -5,10 +5,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from fluss_tiering.formats.bucketing import assign_buckets
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableBucket, TableDescriptor, WriteKind
-from fluss_tiering.storage.embedded import table as embedded_table
 from refusals import refused
 from storage_support import (
     LOG_COLUMNS,
@@ -24,6 +20,11 @@ from storage_support import (
     read_rows,
     segments,
 )
+
+from fluss_tiering.formats.bucketing import assign_buckets
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableBucket, TableDescriptor, WriteKind
+from fluss_tiering.storage.embedded import table as embedded_table
 
 APPEND = WriteKind.APPEND
 ZSTD_FRAME = bytes.fromhex("28b52ffd")

@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
+from refusals import refused
+from storage_support import PATH, end_offsets, log_rows, log_table, open_storage, opened, read_rows, segments
+
 from fluss_tiering.formats.log_batch import read_header
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import WriteKind
 from fluss_tiering.storage.embedded.segment_recovery import scan_segment
 from fluss_tiering.storage.embedded.segments import SegmentedLog
-from refusals import refused
-from storage_support import PATH, end_offsets, log_rows, log_table, open_storage, opened, read_rows, segments
 
 ROWS_PER_BATCH = 5
 BATCHES = 3

@@ -6,14 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from engine_support import ServerThread
-from fluss_tiering.client import TieringClient
-from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import StorageDescription, TableBucket, WriteKind
-from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader
-from fluss_tiering.storage.embedded.storage import EmbeddedStorage
-from fluss_tiering.storage.open import open_split_reader
-from fluss_tiering.storage.remote import RemoteSplitReader
 from refusals import refused
 from storage_support import (
     PATH,
@@ -26,6 +18,15 @@ from storage_support import (
     opened,
     read_log,
 )
+
+from engine_support import ServerThread
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.table import StorageDescription, TableBucket, WriteKind
+from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader
+from fluss_tiering.storage.embedded.storage import EmbeddedStorage
+from fluss_tiering.storage.open import open_split_reader
+from fluss_tiering.storage.remote import RemoteSplitReader
 
 
 class Streams:

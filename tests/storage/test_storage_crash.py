@@ -12,9 +12,6 @@ import crash_writer
 import pyarrow as pa
 import pytest
 from crash_writer import LOG_PATH, ROWS_PER_STEP, SEGMENT_BYTES, kv_step
-from fluss_tiering.formats.bucketing import assign_buckets
-from fluss_tiering.model.table import DataType, WriteKind
-from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 from storage_support import (
     PATH,
     kv_table,
@@ -25,6 +22,10 @@ from storage_support import (
     read_snapshots,
     replayed,
 )
+
+from fluss_tiering.formats.bucketing import assign_buckets
+from fluss_tiering.model.table import DataType, WriteKind
+from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 
 ROUNDS = 4
 BUCKETS = 2

@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import WriteKind
-from fluss_tiering.storage.embedded.rocksdb import RocksDbStore
 from refusals import refused
 from storage_support import (
     PATH,
@@ -25,6 +22,10 @@ from storage_support import (
     replayed,
     segments,
 )
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import WriteKind
+from fluss_tiering.storage.embedded.rocksdb import RocksDbStore
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 Refuse = Callable[[str, str], None]

@@ -3,10 +3,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath
 from refusals import refused
 from storage_support import PATH, TurnedClock, columns, kv_table, log_table, opened
+
+from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath
 
 EVERY_TYPE = columns(
     b="BOOLEAN",

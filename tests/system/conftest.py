@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from fluss_tiering.client import TieringClient
-from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 
 from examples.flights.airflow_api import AirflowApi
 from examples.flights.airflow_processes import AirflowProcesses, free_ports
 from examples.flights.processes import Processes
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 
 ROOT = Path(__file__).parents[2]
 SPARK_CONNECTION = {"conn_type": "spark", "host": "local[2]", "extra": json.dumps({"deploy-mode": "client"})}

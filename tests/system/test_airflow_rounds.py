@@ -6,10 +6,11 @@ import os
 import signal
 
 import pytest
+from system_support import eventually
+
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
-from system_support import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 

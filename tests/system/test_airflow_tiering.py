@@ -8,12 +8,13 @@ import time
 
 import pyarrow as pa
 import pytest
-from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import TieringState
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 from system_support import eventually
+
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import TieringState
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 

@@ -6,6 +6,10 @@ import string
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
@@ -34,9 +38,6 @@ from fluss_tiering.model.tiering import (
     TieringStatus,
 )
 from fluss_tiering.wire import buckets, lake, leases, tables, tiering
-from google.protobuf.message import Message
-from hypothesis import given
-from hypothesis import strategies as st
 
 ids = st.integers(0, 2**63 - 1)
 small = st.integers(0, 2**31 - 1)

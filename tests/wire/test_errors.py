@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
+
 from fluss_tiering.api.v1 import common_pb2
 from fluss_tiering.model.errors import GRPC_STATUS_NAMES, ErrorCode, FlussTieringError
 from fluss_tiering.wire.errors import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from fluss_tiering.api.v1 import common_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2
 
 FLUSS = [

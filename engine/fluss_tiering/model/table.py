@@ -48,7 +48,8 @@ class TablePath:
         parts = text.split(".")
         if len(parts) != 2:
             raise FlussTieringError(
-                ErrorCode.INVALID_TABLE, f"{text!r} is not a table path: expected DATABASE.TABLE, for example fluss.orders"
+                ErrorCode.INVALID_TABLE,
+                f"{text!r} is not a table path: expected DATABASE.TABLE, for example fluss.orders",
             )
         return cls(*parts)
 
@@ -84,7 +85,9 @@ class DataTypeRoot(StrEnum):
 
 
 _TEMPORAL: Final = frozenset({DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ})
-_TYPE_TEXT: Final = re.compile(r"\s*([A-Za-z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*(NOT\s+NULL|NULL)?\s*", re.IGNORECASE)
+_TYPE_TEXT: Final = re.compile(
+    r"\s*([A-Za-z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*(NOT\s+NULL|NULL)?\s*", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,9 @@ class DataType:
         name = match.group(1).upper() if match else ""
         if match is None or name not in DataTypeRoot.__members__:
             supported = ", ".join(DataTypeRoot)
-            raise FlussTieringError(ErrorCode.INVALID_TABLE, f"{text!r} is not a supported type: expected one of {supported}")
+            raise FlussTieringError(
+                ErrorCode.INVALID_TABLE, f"{text!r} is not a supported type: expected one of {supported}"
+            )
         root = DataTypeRoot(name)
         default = 10 if root is DataTypeRoot.DECIMAL else 6 if root in _TEMPORAL else 0
         precision = int(match.group(2)) if match.group(2) else default
