@@ -35,7 +35,7 @@ class TablePath:
             if not _NAME.fullmatch(name):
                 raise FlussTieringError(
                     ErrorCode.INVALID_TABLE,
-                    f"{name!r} is not a {kind} name: expected 1 to 200 letters, digits, '_' or '-', not starting with '__'",
+                    f"{name!r} is not a {kind} name: expected 1 to 200 letters, digits, '_' or '-', no '__' first",
                 )
 
     @classmethod
@@ -49,7 +49,7 @@ class TablePath:
         if len(parts) != 2:
             raise FlussTieringError(
                 ErrorCode.INVALID_TABLE,
-                f"{text!r} is not a table path: expected DATABASE.TABLE, for example fluss.orders",
+                f"{text!r} is not a table path: expected DATABASE.TABLE, as fluss.orders",
             )
         return cls(*parts)
 
@@ -86,7 +86,7 @@ class DataTypeRoot(StrEnum):
 
 _TEMPORAL: Final = frozenset({DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ})
 _TYPE_TEXT: Final = re.compile(
-    r"\s*([A-Za-z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*(NOT\s+NULL|NULL)?\s*", re.IGNORECASE
+    r"\s*([a-z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*(NOT\s+NULL|NULL)?\s*", re.IGNORECASE
 )
 
 
@@ -103,7 +103,7 @@ class DataType:
         if self.root is DataTypeRoot.DECIMAL and not (1 <= self.precision <= 38 and 0 <= self.scale <= self.precision):
             raise FlussTieringError(
                 ErrorCode.INVALID_TABLE,
-                f"DECIMAL({self.precision}, {self.scale}): expected a precision from 1 to 38 and a scale from 0 to the precision",
+                f"DECIMAL({self.precision}, {self.scale}): expected a precision from 1 to 38 and a scale from 0 to it",
             )
         if self.root in _TEMPORAL and not 0 <= self.precision <= 9:
             raise FlussTieringError(
@@ -121,9 +121,7 @@ class DataType:
         name = match.group(1).upper() if match else ""
         if match is None or name not in DataTypeRoot.__members__:
             supported = ", ".join(DataTypeRoot)
-            raise FlussTieringError(
-                ErrorCode.INVALID_TABLE, f"{text!r} is not a supported type: expected one of {supported}"
-            )
+            raise FlussTieringError(ErrorCode.INVALID_TABLE, f"{text!r} is not a type: expected one of {supported}")
         root = DataTypeRoot(name)
         default = 10 if root is DataTypeRoot.DECIMAL else 6 if root in _TEMPORAL else 0
         precision = int(match.group(2)) if match.group(2) else default
@@ -154,7 +152,7 @@ class TableDescriptor:
 
     Attributes:
         primary_key: names of the key columns; empty for a log table. Key columns are never nullable.
-        bucket_keys: at most one (Iceberg tables in Fluss allow no more); empty on a log table: rows go to buckets in turn.
+        bucket_keys: at most one (Iceberg tables in Fluss allow no more); without one rows go to buckets in turn.
         num_buckets: 1 or more.
         properties: Fluss's table options, for example `table.datalake.freshness`.
     """
