@@ -15,10 +15,13 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.lease import LeaseHandle
+from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
+from airflow_provider_fluss.release import release_lease
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-    from airflow_provider_fluss.lease import LeaseHandle
 
 CALL_TIMEOUT_SECONDS: Final = 5.0
 TOTAL_TIMEOUT_SECONDS: Final = 10.0
@@ -47,9 +50,6 @@ def release_lease_on_failure(context: Context) -> None:
 
 
 def _release(lease: LeaseHandle, reason: str) -> None:
-    from airflow_provider_fluss.hooks.fluss import FlussHook  # noqa: PLC0415
-    from airflow_provider_fluss.release import release_lease  # noqa: PLC0415
-
     try:
         with FlussHook(lease.fluss_conn_id, timeout=CALL_TIMEOUT_SECONDS).get_client() as client:
             release_lease(client, lease, reason, log)
@@ -58,8 +58,6 @@ def _release(lease: LeaseHandle, reason: str) -> None:
 
 
 def _leases(context: Context) -> Iterator[LeaseHandle]:
-    from airflow_provider_fluss.lease import LeaseHandle  # noqa: PLC0415
-
     for value in _of_run(context) if _is_of_dag(context) else _of_task(context):
         if value is None:
             continue
@@ -116,6 +114,4 @@ def _of_task(context: Context) -> Iterator[Any]:
 
 
 def _is_acquire(task: object) -> bool:
-    from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator  # noqa: PLC0415
-
     return issubclass(getattr(task, "operator_class", type(task)), FlussAcquireKvSnapshotLeaseOperator)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from airflow_provider_fluss.outcome import Judgement, Verdict
-
-if TYPE_CHECKING:
-    from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 
 class Patience:
@@ -35,8 +32,6 @@ class Patience:
         Raises:
             FlussTieringError: `error` itself, when it says anything else than that the server is unavailable.
         """
-        from fluss_tiering.model.errors import ErrorCode  # noqa: PLC0415
-
         if error.code is not ErrorCode.UNAVAILABLE:
             raise error
         now = self._monotonic()

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseHook
 
+from fluss_tiering.model.errors import FlussTieringError
+
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
@@ -66,8 +68,6 @@ class FlussHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """Whether the server answers, and what it says about itself; for the button of the connection's form."""
-        from fluss_tiering.model.errors import FlussTieringError  # noqa: PLC0415
-
         try:
             with self.get_client() as client:
                 storage = client.describe_storage()

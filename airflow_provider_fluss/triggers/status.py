@@ -14,6 +14,7 @@ from airflow_provider_fluss.lease import LeaseHandle
 from airflow_provider_fluss.outcome import Judgement, Verdict, judge
 from airflow_provider_fluss.patience import Patience
 from airflow_provider_fluss.submit_task import SubmitTask
+from fluss_tiering.model.errors import FlussTieringError
 
 if TYPE_CHECKING:
     from fluss_tiering.client import AsyncTieringClient
@@ -77,8 +78,6 @@ class FlussTieringStatusTrigger(BaseTrigger):
             await client.cancel_tiering(lease.lease_id, lease.attempt_token, "the task that waited for it was killed")
 
     async def _wait(self, client: AsyncTieringClient, lease: LeaseHandle) -> Judgement:
-        from fluss_tiering.model.errors import FlussTieringError  # noqa: PLC0415
-
         submit = SubmitTask(**self.submit_task) if self.submit_task else None
         submit_ended: str | None = None
         patience = Patience(self.unavailable_timeout)
