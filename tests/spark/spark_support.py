@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,15 @@ def lake_server(folder: Path, **environment: str) -> ServerProcess:
     """A server with a lake of its own."""
     catalog = json.dumps(lake_catalog(folder / "lake"))
     return ServerProcess(folder, FLUSS_TIERING_LAKE_CATALOG=catalog, **environment)
+
+
+def driver_environment() -> dict[str, str]:
+    """For a driver that lives for seconds: no optimising compiler in its JVM, no web page of Spark's."""
+    return {
+        **os.environ,
+        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell",
+    }
 
 
 @dataclass(frozen=True)

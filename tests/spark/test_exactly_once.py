@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from pyspark import TaskContext, cloudpickle
-from spark_support import Tiering, named
+from spark_support import Tiering, driver_environment, named
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.table import IcebergTable
@@ -54,15 +54,13 @@ def arguments(lake: Tiering, lease: AcquiredLease, *tables: TableInfo) -> list[s
 
 
 def start(*command: str) -> subprocess.Popen[str]:
-    # A JVM that lives for seconds only loses time with its optimising compiler.
-    environment = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     return subprocess.Popen(
         [sys.executable, *command],
         start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=environment,
+        env=driver_environment(),
     )
 
 

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
-from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs, preload
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringState
@@ -151,6 +151,7 @@ def _session(options: TierOptions) -> Iterator[SparkSession]:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         for key, value in spark_conf().items():
             builder = builder.config(key, value)
+    preload()
     try:
         spark = builder.getOrCreate()
     except PySparkException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import threading
 from collections.abc import Mapping
@@ -22,6 +23,11 @@ DEFAULT_CATALOG_NAME: Final = "fluss_catalog"
 _IDENTITY: Final = frozenset({"type", "catalog-impl", "uri", "warehouse"})
 """Properties that decide which tables a catalog holds."""
 _SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
+
+
+def preload() -> None:
+    """Loads what the first commit would load, in a thread of its own."""
+    threading.Thread(target=importlib.import_module, args=("fluss_tiering.lake.iceberg.content_file",)).start()
 
 
 class IcebergCatalogs:

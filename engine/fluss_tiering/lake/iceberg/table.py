@@ -11,7 +11,6 @@ from py4j.java_gateway import JavaObject, JVMView
 
 from fluss_tiering.formats.schema import arrow_type
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_files
-from fluss_tiering.lake.iceberg.content_file import ContentFiles
 from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
 from fluss_tiering.lake.iceberg.summary import from_summary
@@ -108,6 +107,9 @@ class IcebergTable:
 
     def commit(self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit) -> int:
         """Makes all files visible at once. Raises LAKE_CONFLICT, STORAGE."""
+        # Takes seconds to load, which an empty round need not spend and `preload` can spend while Spark starts.
+        from fluss_tiering.lake.iceberg.content_file import ContentFiles  # noqa: PLC0415
+
         content = ContentFiles(
             json.dumps(self._schema), self._properties, self._spec["spec-id"], self._spec["fields"][0]["field-id"]
         )
