@@ -26,7 +26,7 @@ $(INSTALLED): pyproject.toml engine/pyproject.toml constraints.txt tools/check_p
 	@touch $@
 
 $(JARS): tools/fetch_spark_jars.py engine/fluss_tiering/spark/submit.py | $(INSTALLED)
-	@$(BIN)/python tools/fetch_spark_jars.py
+	@$(BIN)/python tools/fetch_spark_jars.py >/dev/null
 	@touch $@
 
 run: setup ## The main job: flights data, a real Airflow, two rounds, every row compared
