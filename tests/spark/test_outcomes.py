@@ -196,3 +196,20 @@ def test_outcomes_in_one_line(tiering: Tiering):
 
     assert "4 rows in 1 files" in outcome_text(first)
     assert "nothing new" in outcome_text(second)
+
+
+# S11
+def test_secrets_stay_out_of_what_is_logged_and_recorded(tiering: Tiering, monkeypatch, caplog):
+    table = tiering.table()
+    tiering.write(table, named(range(4), "row"))
+
+    def refused(_):
+        raise FlussTieringError(ErrorCode.STORAGE, "could not open jdbc:postgresql://db/lake?user=me&password=hunter2")
+
+    monkeypatch.setattr(IcebergTable, "file_writer", refused)
+
+    (result,) = tiering.tier_all(table)
+
+    for text in (result.error, tiering.rounds(table)[0].error, caplog.text):
+        assert "could not open" in text
+        assert "hunter2" not in text

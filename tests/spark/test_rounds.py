@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from io import StringIO
+
 import pytest
+from rich.console import Console
 from spark_support import Tiering, named
 
 from fluss_tiering.client import TieringClient
@@ -10,7 +14,9 @@ from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application
+from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.plan import PlanLimits
+from fluss_tiering.spark.progress import TerminalProgress
 
 pytestmark = pytest.mark.spark
 
@@ -244,3 +250,32 @@ def test_a_leased_snapshot_whose_bucket_was_tiered_since_is_not_read_again(tieri
     assert result.stats.rows == 2
     assert tiering.lake_rows(table) == sorted(named(range(6), "row").items())
     assert tiering.client.list_leases("queued for hours") == []
+
+
+def test_workers_that_cannot_open_the_storage_s_files_read_through_the_server(tiering: Tiering, monkeypatch):
+    describe = TieringClient.describe_storage
+    monkeypatch.setattr(TieringClient, "describe_storage", lambda client: replace(describe(client), data_dir=""))
+    log, keyed = tiering.table(primary_key=False, num_buckets=2), tiering.table(num_buckets=2)
+    for table in (log, keyed):
+        tiering.write(table, named(range(20), "first"))
+    tiering.client.take_kv_snapshots([keyed.path])
+    tiering.write(keyed, named(range(10, 30), "second"))
+
+    results = tiering.tier_all(log, keyed)
+
+    assert [result.error for result in results] == [None, None]
+    assert tiering.lake_rows(log) == sorted(named(range(20), "first").items())
+    assert tiering.lake_rows(keyed) == sorted({**named(range(20), "first"), **named(range(10, 30), "second")}.items())
+
+
+def test_bars_in_a_terminal_end_with_the_outcome(tiering: Tiering):
+    table = tiering.table(primary_key=False)
+    tiering.write(table, named(range(7), "row"))
+    terminal = Console(file=StringIO(), force_terminal=True, width=200)
+
+    progress = TerminalProgress(tiering.spark.sparkContext, terminal)
+    application.run(TierOptions(server=tiering.target, tables=(table.path,)), tiering.spark, progress)
+
+    shown = terminal.file.getvalue()
+    assert f"{table.path}" in shown
+    assert "Tiered: 7 rows in 1 files" in shown

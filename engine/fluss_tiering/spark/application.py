@@ -23,7 +23,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.keeper import Keeper
-from fluss_tiering.spark.lease import Lease, Releaser, acquire_own_lease, pinned_by_table
+from fluss_tiering.spark.lease import Lease, Releaser, TableLease, acquire_own_lease, pinned_by_table
 from fluss_tiering.spark.options import TierOptions, parse_arguments
 from fluss_tiering.spark.plan import PlanLimits
 from fluss_tiering.spark.progress import LogProgress, Progress, TerminalProgress
@@ -87,7 +87,11 @@ def run(options: TierOptions, spark: SparkSession | None = None, progress: Progr
         ).tier
         threads = ThreadPoolExecutor(options.table_concurrency, thread_name_prefix="fluss-tiering-table")
         stack.enter_context(threads)
-        rounds = {table.path: threads.submit(tier, table, set(pinned.get(table.table_id, ()))) for table in tables}
+        leases = {table.path: TableLease(client, keeper, lease, table) for table in tables}
+        for table in tables:
+            # Also of tables that wait for their turn: the lease must outlive the wait.
+            leases[table.path].hold(set(pinned.get(table.table_id, ())))
+        rounds = {table.path: threads.submit(tier, table, leases[table.path]) for table in tables}
         try:
             with _terminated_by_signal():
                 wait(rounds.values())

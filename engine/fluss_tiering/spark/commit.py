@@ -17,6 +17,7 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import Claim
+from fluss_tiering.spark.keeper import Guard
 from fluss_tiering.spark.plan import RoundPlan
 from fluss_tiering.spark.result import PieceResult
 
@@ -55,30 +56,30 @@ def commit_round(
     pieces: Sequence[PieceResult],
     *,
     table: TableInfo,
-    claim: Claim,
+    guard: Guard,
 ) -> int:
-    """Commits a round and returns the id of its lake snapshot.
+    """Commits a round, unless it was lost, and returns the id of its lake snapshot.
 
     Raises:
         FlussTieringError: FENCED_TIERING_EPOCH, LAKE_CONFLICT, STORAGE, UNAVAILABLE. Files are deleted only where it
             is certain that no lake snapshot refers to them.
     """
+    epoch = guard.claim.tiering_epoch
     try:
-        offsets_path = client.prepare_lake_snapshot(table, claim.tiering_epoch, plan.log_end_offsets)
+        guard.check()
+        offsets_path = client.prepare_lake_snapshot(table, epoch, plan.log_end_offsets)
     except FlussTieringError:
         lake.delete_files([file for piece in pieces for file in piece.files])
         raise
     commit = LakeCommit(
         table_id=table.table_id,
-        tiering_epoch=claim.tiering_epoch,
+        tiering_epoch=epoch,
         commit_id=str(uuid.uuid4()),
         offsets_path=offsets_path,
         log_end_offsets=plan.log_end_offsets,
     )
     snapshot_id = lake.commit(_by_ordinal(plan, pieces), commit)
-    client.commit_lake_snapshot(
-        table, claim.tiering_epoch, snapshot_id, plan.log_end_offsets, offsets_path, commit.commit_id
-    )
+    client.commit_lake_snapshot(table, epoch, snapshot_id, plan.log_end_offsets, offsets_path, commit.commit_id)
     return snapshot_id
 
 

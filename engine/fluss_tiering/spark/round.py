@@ -65,8 +65,7 @@ def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guar
     pieces = _read_and_write(services, table, lake, plan, guard)
     written = time.perf_counter()
     services.progress.step(table.path, "committing")
-    guard.check()
-    snapshot_id = commit_round(services.client, lake, plan, pieces, table=table, claim=guard.claim)
+    snapshot_id = commit_round(services.client, lake, plan, pieces, table=table, guard=guard)
     cost = RoundCost(
         plan=planned - began,
         stage=written - planned,

@@ -19,9 +19,10 @@ from tenacity import (
 from tenacity.nap import sleep_using_event
 
 from fluss_tiering.lake.iceberg.java import java_error_text
+from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableBucket, TableInfo
-from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS, Claim, HeartbeatEntry, TieringState
 from fluss_tiering.spark.keeper import Guard, Keeper
 from fluss_tiering.spark.lease import Lease, Releaser, TableLease
 from fluss_tiering.spark.result import RoundOutcome, TableResult
@@ -64,21 +65,19 @@ class TableRun:
         self._driver = driver
         self._stopped = stopped
 
-    def tier(self, table: TableInfo, pinned: set[TableBucket]) -> TableResult:
+    def tier(self, table: TableInfo, lease: TableLease) -> TableResult:
         """The table's outcome; whatever goes wrong is part of it and touches no other table.
 
         Args:
             table: not tiered by another thread of this application.
-            pinned: the table's buckets in the application's lease.
+            lease: the table's part of what is pinned.
         """
         began = time.perf_counter()
-        lease = TableLease(self._services.client, self._keeper, self._lease, table)
-        lease.hold(pinned)
         try:
             self._services.progress.step(table.path, "claiming")
             claim = self._claim(table)
         except FlussTieringError as error:
-            result = TableResult(table.path, TieringState.FAILED, time.perf_counter() - began, error=error.message)
+            result = TableResult(table.path, TieringState.FAILED, time.perf_counter() - began, error=_text(error))
         else:
             result = self._round(table, claim, lease, began)
         # The outcome first, then the buckets: a Spark task's retry reads the same snapshot up to the round's end (L13).
@@ -170,10 +169,12 @@ def _is_being_tiered(error: BaseException) -> bool:
 
 
 def _text(failure: Exception) -> str:
-    """What failed in one line; a surprise is also logged with its traceback."""
+    """What failed in one line, without secrets; a surprise is also logged with its traceback."""
     if isinstance(failure, FlussTieringError):
-        return failure.message
-    if isinstance(failure, Py4JError):
-        return java_error_text(failure)
-    _LOG.error("a round failed unexpectedly", exc_info=failure)
-    return f"{type(failure).__name__}: {failure}"
+        text = failure.message
+    elif isinstance(failure, Py4JError):
+        text = java_error_text(failure)
+    else:
+        _LOG.error("a round failed unexpectedly", exc_info=failure)
+        text = f"{type(failure).__name__}: {failure}"
+    return clean_error(text, MAX_SENT_ERROR_CHARS)

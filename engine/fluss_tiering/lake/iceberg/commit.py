@@ -51,8 +51,10 @@ class IcebergCommitter:
         files = [file for piece in pieces for file in piece]
         try:
             transaction = self._stage(pieces, commit)
-        except Py4JError as error:
+        except Exception as error:
             delete_files(self._table, files)
+            if not isinstance(error, Py4JError):
+                raise
             text = java_error_text(error)
             if is_iceberg(error, "ValidationException"):
                 raise self._conflict(text) from None

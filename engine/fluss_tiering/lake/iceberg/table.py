@@ -85,14 +85,12 @@ class IcebergTable:
         ]
         schema = pa.schema([field.with_metadata({_FIELD_ID: ids[field.name]}) for field in fields])
         keys = self._table.descriptor.primary_key
+        codec = self._properties.get("write.parquet.compression-codec", "zstd").lower()
         level = self._properties.get("write.parquet.compression-level")
         return ParquetFileWriter(
             schema=schema,
             delete_schema=pa.schema([schema.field(key) for key in keys]) if keys else None,
-            compression=(
-                self._properties.get("write.parquet.compression-codec", "zstd").lower(),
-                None if level is None else int(level),
-            ),
+            compression=("none" if codec == "uncompressed" else codec, None if level is None else int(level)),
             target_file_bytes=int(self._properties.get("write.target-file-size-bytes", _DEFAULT_TARGET_FILE_BYTES)),
             io_properties=dict(self._table.lake_catalog_properties),
         )
