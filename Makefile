@@ -26,7 +26,8 @@ $(INSTALLED): pyproject.toml engine/pyproject.toml constraints.txt tools/check_p
 	@touch $@
 
 $(JARS): tools/fetch_spark_jars.py engine/fluss_tiering/spark/submit.py | $(INSTALLED)
-	@$(BIN)/python tools/fetch_spark_jars.py >/dev/null
+	@mkdir -p $(@D)
+	@$(BIN)/python tools/fetch_spark_jars.py >$(@D)/fetch.log 2>&1 || { cat $(@D)/fetch.log; exit 1; }
 	@touch $@
 
 run: setup ## The main job: flights data, a real Airflow, two rounds, every row compared

@@ -20,8 +20,8 @@ from benchmarks import rows
 from benchmarks.encode import bare_encode_seconds
 from examples.flights.environment import use_local_jars
 from examples.flights.processes import Processes
+from examples.flights.server import start_server
 from fluss_tiering.client import TieringClient
-from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
@@ -31,7 +31,6 @@ from fluss_tiering.spark.submit import spark_conf
 
 CORES: Final = 2
 _PORT: Final = 9163
-_READY_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +108,11 @@ class TieringBenchmark:
     @contextmanager
     def _server(self, folder: Path) -> Iterator[TieringClient]:
         processes = Processes(folder / "run")
-        command = [str(Path(sys.executable).with_name("fluss-tiering")), "serve", "--port", str(_PORT)]
-        started = processes.start("server", [*command, "--data-dir", str(folder / "data")], {})
         try:
-            processes.wait_until(started, self._answers, _READY_SECONDS)
-            with TieringClient(self._target) as client:
+            with TieringClient(start_server(processes, folder / "data", _PORT)) as client:
                 yield client
         finally:
             processes.stop()
-
-    def _answers(self) -> bool:
-        try:
-            with TieringClient(self._target, timeout=2) as client:
-                client.describe_storage()
-        except FlussTieringError:
-            return False
-        return True
 
 
 def _batches_of(ids: np.ndarray) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ from examples.flights.report import print_report
 from fluss_tiering.client import DEFAULT_PORT
 from fluss_tiering.model.errors import FlussTieringError
 
-_LOG_COLUMNS: Final = 120
+_LOG_COLUMNS: Final = 132
 """Of output that goes to a file, where nothing says how wide it is."""
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)

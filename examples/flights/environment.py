@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from examples.flights.airflow_processes import AirflowProcesses, free_ports
 from examples.flights.processes import Processes
+from examples.flights.server import start_server
 from fluss_tiering.client import TieringClient
-from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.spark.submit import JARS_VARIABLE
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RUN_FOLDER: Final = ROOT / ".run"
 _JARS: Final = ROOT / ".cache" / "jars"
-_SERVER_READY_SECONDS: Final = 60.0
 
 
 class Environment:
@@ -49,11 +47,7 @@ class Environment:
 
     def start_server(self) -> None:
         """Starts the tiering server on this folder's data; returns when it answers."""
-        command = [str(Path(sys.executable).with_name("fluss-tiering")), "serve"]
-        started = self.processes.start(
-            "server", [*command, "--data-dir", str(self.folder / "data"), "--port", str(self._server_port)], {}
-        )
-        self.processes.wait_until(started, self._server_answers, _SERVER_READY_SECONDS)
+        start_server(self.processes, self.folder / "data", self._server_port)
 
     def start_airflow(self) -> None:
         """Starts Airflow; returns when all its parts are healthy and have read the DAGs."""
@@ -63,14 +57,6 @@ class Environment:
     def stop(self) -> None:
         """Ends everything."""
         self.processes.stop()
-
-    def _server_answers(self) -> bool:
-        try:
-            with TieringClient(self.target, timeout=2) as client:
-                client.describe_storage()
-        except FlussTieringError:
-            return False
-        return True
 
     def _connections(self) -> Mapping[str, Mapping[str, object]]:
         return {

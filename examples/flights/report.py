@@ -21,7 +21,7 @@ def print_report(console: Console, title: str, reports: Sequence[TableReport]) -
     for heading in _TEXTS:
         table.add_column(heading, overflow="fold")
     for heading in _NUMBERS:
-        table.add_column(heading, justify="right", overflow="fold")
+        table.add_column(heading, justify="right", no_wrap=heading == "lake snapshot")
     for report in reports:
         table.add_row(*_cells(report))
     console.print(table)
