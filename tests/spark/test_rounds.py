@@ -226,6 +226,24 @@ def test_a_bucket_that_the_given_lease_does_not_pin_is_leased_by_the_driver(tier
     assert tiering.client.list_leases() == []
 
 
+def test_rows_that_arrive_while_the_driver_leases_are_not_lost(tiering: Tiering, monkeypatch):
+    table = tiering.table()
+    acquired = tiering.client.lease_latest_snapshots("rows arrive", [table.path], 60_000)
+    tiering.write(table, named(range(4), "row"))
+    lease = TieringClient.lease_latest_snapshots
+
+    def lease_later(*args):
+        tiering.write(table, named(range(4, 8), "row"))
+        tiering.client.take_kv_snapshots([table.path])
+        return lease(*args)
+
+    monkeypatch.setattr(TieringClient, "lease_latest_snapshots", lease_later)
+
+    tiering.tier(table, lease_id="rows arrive", attempt_token=acquired.attempt_token)
+
+    assert tiering.lake_rows(table) == sorted(named(range(8), "row").items())
+
+
 # L22: the driver's own acquire must not make its owner's token an old one
 def test_the_owner_s_attempt_token_stays_the_newest(tiering: Tiering):
     table = tiering.table()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -11,7 +12,7 @@ from pyspark.sql import SparkSession
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.protocol import LakeCatalog, LakeTable
 from fluss_tiering.model.lake import LakeSnapshot
-from fluss_tiering.model.table import StorageDescription, TableInfo
+from fluss_tiering.model.table import KvSnapshot, StorageDescription, TableBucket, TableInfo
 from fluss_tiering.model.tiering import TieringStats
 from fluss_tiering.spark.commit import commit_round, recover
 from fluss_tiering.spark.keeper import Guard
@@ -82,7 +83,11 @@ def _plan(
     tiered = {} if known is None else known.log_end_offsets
     buckets = services.client.list_buckets([table.path])[table.path]
     never_tiered = [info for info in buckets if tiered.get(info.bucket, -1) < 0]
-    snapshots = lease.snapshots(guard.claim, never_tiered) if table.has_primary_key and never_tiered else {}
+    snapshots: Mapping[TableBucket, KvSnapshot] = {}
+    if table.has_primary_key and never_tiered:
+        snapshots = lease.snapshots(guard.claim, never_tiered)
+        # Captured again: a snapshot that was only leased now may end behind what was the log's end before.
+        buckets = services.client.list_buckets([table.path])[table.path]
     return plan_round(
         has_primary_key=table.has_primary_key,
         tiered=tiered,
