@@ -27,7 +27,8 @@ from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.submit import APPLICATION, application_arguments
 
-pytestmark = [pytest.mark.spark, pytest.mark.system]
+# The drivers are started in a fixture, whose time counts as that of the first test.
+pytestmark = [pytest.mark.spark, pytest.mark.system, pytest.mark.timeout(600)]
 
 _PATIENCE_S = 120
 _FAULTY_DRIVER = Path(__file__).with_name("faulty_driver.py")
