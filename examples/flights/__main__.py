@@ -53,7 +53,7 @@ def run(
             if prepare is not None:
                 prepare()
             job.tier()
-            equal = print_report(console, title, job.compare()) and equal
+            equal = print_report(console, job.compare()) and equal
         with environment.client() as client:
             leases = client.list_leases()
     finally:

@@ -15,9 +15,9 @@ _TEXTS: Final = ("table", "kind", "compared", "status")
 _NUMBERS: Final = ("rows expected", "rows in the lake", "epoch", "lake snapshot", "seconds", "rows/s")
 
 
-def print_report(console: Console, title: str, reports: Sequence[TableReport]) -> bool:
+def print_report(console: Console, reports: Sequence[TableReport]) -> bool:
     """Prints one line a table and says whether all are equal to what was expected."""
-    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in _TEXTS:
         table.add_column(heading, overflow="fold")
     for heading in _NUMBERS:
