@@ -51,6 +51,13 @@ def test_a_primary_key_of_one_column_is_the_bucket_key(tmp_path: Path) -> None:
         assert table.descriptor.bucket_keys == ()
 
 
+@pytest.mark.parametrize("text", ["TIMESTAMP(6) NOT NULL", "TIMESTAMP_LTZ(6) NOT NULL"])
+def test_a_timestamp_in_a_key_may_have_microseconds(tmp_path: Path, text: str) -> None:
+    with opened(tmp_path) as storage:
+        table = storage.create_table(PATH, TableDescriptor(columns(t=text), primary_key=("t",)))
+        assert table.descriptor.bucket_keys == ("t",)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -63,6 +70,15 @@ def test_a_primary_key_of_one_column_is_the_bucket_key(tmp_path: Path) -> None:
         ({"primary_key": ("i", "i")}, "'i' twice"),
         ({"primary_key": ("l",)}, "'l' is nullable"),
         ({"primary_key": ("d",)}, "'d' is DOUBLE NOT NULL"),
+        (
+            {"columns": columns(t="TIMESTAMP(7) NOT NULL"), "primary_key": ("t",)},
+            "primary key column 't' is TIMESTAMP(7) NOT NULL: expected a precision of at most 6",
+        ),
+        (
+            {"columns": columns(i="INT NOT NULL", z="TIMESTAMP_LTZ(9) NOT NULL"), "primary_key": ("i", "z")},
+            "primary key column 'z' is TIMESTAMP_LTZ(9) NOT NULL: expected a precision of at most 6",
+        ),
+        ({"bucket_keys": ("t",)}, "bucket key column 't' is TIMESTAMP(9): expected a precision of at most 6"),
         ({"primary_key": ("i", "z")}, "no bucket key is named"),
         ({"primary_key": ("i", "z"), "bucket_keys": ("l",)}, "'l' is not part of the primary key"),
         ({"bucket_keys": ("i", "l")}, "several columns: expected at most one"),

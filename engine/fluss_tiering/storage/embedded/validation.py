@@ -9,7 +9,7 @@ from typing import Final, NoReturn
 from fluss_tiering.formats.bucketing import check_bucket_key_type
 from fluss_tiering.formats.log_batch import LogCompression
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataTypeRoot, TableDescriptor
+from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataType, DataTypeRoot, TableDescriptor
 
 _COMPRESSION_OPTION: Final = "table.log.arrow.compression.type"
 _DEFAULT_COMPRESSION: Final = "ZSTD"
@@ -19,6 +19,8 @@ _CHANGELOG_COLUMNS: Final = ("_change_type", "_log_offset", "_commit_timestamp")
 """Names that Fluss keeps for reading a changelog as a table."""
 _NO_KEY: Final = frozenset({DataTypeRoot.DOUBLE})
 """Types that Iceberg does not take in identifier fields (its specification, "Identifier Field IDs")."""
+_MAX_KEY_TIMESTAMP_PRECISION: Final = 6
+"""The lake keeps microseconds: keys that differ only in nanoseconds would be one key there."""
 _FIXED_OPTIONS: Final = {
     "table.log.format": "ARROW",
     "table.log.arrow.compression.zstd.level": "3",
@@ -100,6 +102,7 @@ def _check_primary_key(descriptor: TableDescriptor) -> None:
             _refuse(f"the primary key column {name!r} is nullable: expected it to be declared {data_type} NOT NULL")
         if data_type.root in _NO_KEY:
             _refuse(f"the primary key column {name!r} is {data_type}: expected a type that Iceberg takes in a key")
+        _check_key_precision("primary key", name, data_type)
 
 
 def _check_bucket_key(descriptor: TableDescriptor, bucket_keys: tuple[str, ...]) -> None:
@@ -112,10 +115,21 @@ def _check_bucket_key(descriptor: TableDescriptor, bucket_keys: tuple[str, ...])
             f"the bucket key {name!r} is not part of the primary key: "
             f"expected one of {', '.join(descriptor.primary_key)}, so that all changes of a key are in one bucket"
         )
+    data_type = descriptor.column(name).data_type
     try:
-        check_bucket_key_type(descriptor.column(name).data_type)
+        check_bucket_key_type(data_type)
     except FlussTieringError as error:
         _refuse(f"the bucket key {name!r}: {error.message}")
+    _check_key_precision("bucket key", name, data_type)
+
+
+def _check_key_precision(what: str, name: str, data_type: DataType) -> None:
+    is_timestamp = data_type.root in {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}
+    if is_timestamp and data_type.precision > _MAX_KEY_TIMESTAMP_PRECISION:
+        _refuse(
+            f"the {what} column {name!r} is {data_type}: expected a precision of at most "
+            f"{_MAX_KEY_TIMESTAMP_PRECISION}, since the lake keeps microseconds"
+        )
 
 
 def _check_named(what: str, names: tuple[str, ...], descriptor: TableDescriptor) -> None:
