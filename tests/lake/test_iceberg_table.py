@@ -212,7 +212,7 @@ def test_a_lake_with_somebody_else_s_rows_is_not_begun(spark, catalogs, log):
 
 @pytest.mark.parametrize("has_base", [False, True])
 @pytest.mark.parametrize("moment", ["before it stages", "between staging and commit"])
-@pytest.mark.parametrize("successor", ["append", "delete", "rows of somebody else"])
+@pytest.mark.parametrize("successor", ["append", "delete", "nothing but offsets", "rows of somebody else"])
 def test_a_stale_driver_loses_and_its_files_go(spark, catalogs, keyed, monkeypatch, has_base, moment, successor):
     """The fence, wherever the stale driver was stopped; its pieces are two, so that the second builds on the first."""
     if has_base:
@@ -226,6 +226,8 @@ def test_a_stale_driver_loses_and_its_files_go(spark, catalogs, keyed, monkeypat
             fresh.commit([piece(fresh, {3: "fresh"})], commit_of(2))
         elif successor == "delete":
             fresh.commit([piece(fresh, {1: "gone"}, delete=True)], commit_of(2))
+        elif successor == "nothing but offsets":
+            fresh.commit([], commit_of(2))
         else:
             insert(spark, keyed, 3)
 
@@ -291,6 +293,15 @@ def test_files_are_kept_while_the_outcome_is_open(catalogs, keyed, monkeypatch):
     assert all(exists(file) for file in files)
 
 
+def test_of_two_commits_without_files_one_loses(catalogs, keyed):
+    stale, fresh = catalogs.open_table(keyed), catalogs.open_table(keyed)
+    fresh.commit([], commit_of(2))
+
+    with pytest.raises(FlussTieringError) as raised:
+        stale.commit([[]], commit_of(1))
+    assert raised.value.code is ErrorCode.LAKE_CONFLICT
+
+
 # S21: a range without rows still advances the offsets
 def test_a_commit_without_files_says_its_offsets(spark, catalogs, keyed):
     lake = catalogs.open_table(keyed)
@@ -316,10 +327,10 @@ def test_every_type_comes_back_from_spark_as_it_was(spark, catalogs, lake_proper
         "STRING": (["naïve ☕", None],) * 2,
         "DATE": ([dt.date(1905, 3, 1), None],) * 2,
         "TIMESTAMP(0)": ([dt.datetime(1950, 1, 1, 12), None],) * 2,
-        # Nanoseconds are cut, toward the epoch, as Fluss's own Iceberg writer does.
+        # Nanoseconds are floored, as the bucketing of a key does.
         "TIMESTAMP(9)": (
             pa.array([-1_500_000_001_001, None], pa.timestamp("ns")),
-            [dt.datetime(1969, 12, 31, 23, 34, 59, 999999), None],
+            [dt.datetime(1969, 12, 31, 23, 34, 59, 999998), None],
         ),
         "TIMESTAMP_LTZ(3)": (
             [dt.datetime(2020, 5, 1, 1, 2, 3, 4000), None],
