@@ -119,6 +119,16 @@ def test_a_type_that_does_not_fit_is_named_with_what_was_expected(values: pa.Arr
     assert message.startswith(f"column 'c' is {values.type}: expected {DataType.parse(text)}")
 
 
+@pytest.mark.parametrize("scale", [-5, 11, -16777214])
+@pytest.mark.parametrize("in_dictionary", [False, True])
+def test_a_decimal_with_a_senseless_scale_is_refused_before_it_is_cast(scale: int, in_dictionary: bool) -> None:
+    values = pa.array([1], pa.int64()).cast(pa.decimal128(19, 0)).view(pa.decimal128(10, scale))
+    if in_dictionary:
+        values = pa.DictionaryArray.from_arrays(pa.array([0]), values)
+    message = refused(pa.table({"c": values}), (column("c", "DECIMAL(10, 2)"),))
+    assert message.startswith(f"column 'c' is decimal128(10, {scale}): expected a decimal with a scale from 0")
+
+
 def test_more_sub_second_digits_than_the_precision_are_refused() -> None:
     message = refused(pa.table({"c": pa.array([10], pa.timestamp("us"))}), (column("c", "TIMESTAMP(4)"),))
     assert message == "column 'c' has a value with more than 4 sub-second digits: expected TIMESTAMP(4)"

@@ -98,6 +98,7 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     root = column.data_type.root
     target = arrow_type(column.data_type)
     offered = values.type
+    _check_scale(offered.value_type if pa.types.is_dictionary(offered) else offered, column)
     try:
         if pa.types.is_dictionary(offered):
             values = values.cast(offered.value_type)
@@ -117,6 +118,15 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     if root in {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}:
         _check_timestamps(values, column)
     return values
+
+
+def _check_scale(offered: pa.DataType, column: Column) -> None:
+    """Arrow's casts trust a scale to be sane, and read beyond their tables of powers by one that is not."""
+    if pa.types.is_decimal(offered) and not 0 <= offered.scale <= offered.precision:
+        _refuse(
+            f"column {column.name!r} is {offered}: expected a decimal with a scale from 0 to its precision, "
+            f"since the column is {column.data_type}"
+        )
 
 
 def _without_zone(values: pa.ChunkedArray) -> pa.ChunkedArray:
