@@ -41,7 +41,7 @@ class IcebergCommitter:
         self._content = content
 
     def commit(self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit) -> int:
-        """Commits the files of all pieces at once and returns the id of the snapshot that completes them.
+        """Commits the files of all pieces, at least one, at once and returns the id of the snapshot that completes them.
 
         Raises:
             FlussTieringError: LAKE_CONFLICT when the lake moved past the base without this commit; its files are
@@ -79,7 +79,7 @@ class IcebergCommitter:
         everything = self._iceberg.expressions.Expressions.alwaysTrue()
         transaction = self._table.newTransaction()
         base = self._base
-        deltas: Sequence[Sequence[LakeFile]] = [piece for piece in pieces if piece] or [()]
+        deltas = [piece for piece in pieces if piece]
         for number, piece in enumerate(deltas, start=1):
             delta = transaction.newRowDelta()
             if base is not None:

@@ -12,7 +12,7 @@ from py4j.java_gateway import JavaObject, JVMView
 from fluss_tiering.formats.schema import arrow_type
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_files
 from fluss_tiering.lake.iceberg.java import lake_errors
-from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
+from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.summary import from_summary
 from fluss_tiering.lake.protocol import CommittedSnapshot, LakeCommit, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -104,7 +104,14 @@ class IcebergTable:
             return str(self._handle.locationProvider().newDataLocation(spec, partition, name))
 
     def commit(self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit) -> int:
-        """Makes all files visible at once. Raises LAKE_CONFLICT, STORAGE."""
+        """Makes all files visible at once. Raises LAKE_CONFLICT, STORAGE.
+
+        A commit that only moves offsets gets a data file without rows: the fence of other drivers sees added files, and
+        nothing else of a snapshot, so without one a stale driver could still commit on top.
+        """
+        if not any(pieces):
+            location = f"{self.piece_location(0, commit.commit_id)}-no-rows.parquet"
+            pieces = [[write_file_without_rows(self.file_writer(), 0, location)]]
         # Takes seconds to load, which an empty round need not spend and `preload` can spend while Spark starts.
         from fluss_tiering.lake.iceberg.content_file import ContentFiles  # noqa: PLC0415
 
