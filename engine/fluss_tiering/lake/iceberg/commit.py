@@ -41,7 +41,7 @@ class IcebergCommitter:
         self._content = content
 
     def commit(self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit) -> int:
-        """Commits the files of all pieces, at least one, at once and returns the id of the snapshot that completes them.
+        """Commits the files of all pieces, at least one, at once; returns the id of the snapshot that completes them.
 
         Raises:
             FlussTieringError: LAKE_CONFLICT when the lake moved past the base without this commit; its files are
