@@ -102,6 +102,51 @@ def test_an_impossible_table_is_refused_and_nothing_is_made(
     assert list((tmp_path / "tables").iterdir()) == []
 
 
+PARQUET = "iceberg.write.parquet.compression-"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"columns": columns(i="INT", i_bucket="INT"), "bucket_keys": ("i",)}, "'i_bucket' is that of Iceberg's"),
+        ({"columns": columns(i="INT NOT NULL", i_bucket="INT"), "primary_key": ("i",)}, "bucket key 'i'"),
+        ({"columns": columns(name="INT", Name="INT")}, "'name' and 'Name'"),
+        ({"columns": columns(__Offset="INT")}, "'__offset' and '__Offset'"),
+        ({"columns": (Column("a\0b", DataType.parse("INT")),)}, "'a\\x00b' is blank or has control characters"),
+        ({"columns": (Column(" ", DataType.parse("INT")),)}, "' ' is blank"),
+        *(
+            ({"properties": {"iceberg.write.target-file-size-bytes": value}}, f"target-file-size-bytes is {value!r}")
+            for value in ("128MB", "0", "-1", "", "1_000", "9" * 19)
+        ),
+        ({"properties": {f"{PARQUET}codec": "lzma"}}, "codec is 'lzma': expected one of zstd, gzip"),
+        ({"properties": {f"{PARQUET}level": "high"}}, "level is 'high': expected a whole number from"),
+        ({"properties": {f"{PARQUET}level": "10", f"{PARQUET}codec": "gzip"}}, "from 1 to 9 for gzip"),
+        ({"properties": {f"{PARQUET}level": "3", f"{PARQUET}codec": "snappy"}}, "snappy has no levels"),
+        ({"properties": {"iceberg.format-version": "1"}}, "iceberg.format-version is '1': expected 2"),
+        ({"properties": {"iceberg.format-version": "3"}}, "iceberg.format-version is '3': expected 2"),
+        ({"properties": {"iceberg.write.format.default": "orc"}}, "write.format.default is 'orc': expected parquet"),
+    ],
+)
+def test_a_table_that_could_never_be_tiered_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with opened(tmp_path) as storage:
+        with refused(ErrorCode.INVALID_TABLE, message, "expected"):
+            storage.create_table(PATH, dataclasses.replace(TableDescriptor(EVERY_TYPE), **changes))
+        assert storage.tables() == []
+
+
+@pytest.mark.parametrize("codec", ["zstd", "GZIP", "snappy", "lz4", "uncompressed", "none"])
+def test_properties_that_tiering_can_write_are_taken(tmp_path: Path, codec: str) -> None:
+    properties = {
+        f"{PARQUET}codec": codec,
+        "iceberg.write.target-file-size-bytes": "1048576",
+        "iceberg.format-version": "2",
+        "iceberg.write.format.default": "parquet",
+    }
+    table = TableDescriptor(columns(i="INT", bucket="INT", j_bucket="INT"), bucket_keys=("i",), properties=properties)
+    with opened(tmp_path) as storage:
+        assert storage.create_table(PATH, table).descriptor == table
+
+
 def test_an_existing_table_is_not_made_again(tmp_path: Path) -> None:
     with opened(tmp_path) as storage:
         created = storage.create_table(PATH, log_table())

@@ -10,6 +10,7 @@ from fluss_tiering.formats.bucketing import check_bucket_key_type
 from fluss_tiering.formats.log_batch import LogCompression
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataType, DataTypeRoot, TableDescriptor
+from fluss_tiering.storage.embedded.lake_rules import check_lake_rules
 
 _COMPRESSION_OPTION: Final = "table.log.arrow.compression.type"
 _DEFAULT_COMPRESSION: Final = "ZSTD"
@@ -53,7 +54,9 @@ def validate(descriptor: TableDescriptor) -> TableDescriptor:
         bucket_keys = descriptor.primary_key
     if bucket_keys:
         _check_bucket_key(descriptor, bucket_keys)
-    return replace(descriptor, bucket_keys=bucket_keys)
+    resolved = replace(descriptor, bucket_keys=bucket_keys)
+    check_lake_rules(resolved)
+    return resolved
 
 
 def compression_of(descriptor: TableDescriptor) -> LogCompression:

@@ -1,0 +1,85 @@
+"""What a table's definition must not hold because its Iceberg table could then never be made or written.
+
+Refused when the table is created, where it costs nothing: found by the first round, rows would already be in it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import SYSTEM_COLUMNS, TableDescriptor
+
+_TARGET_FILE_SIZE: Final = "iceberg.write.target-file-size-bytes"
+_CODEC: Final = "iceberg.write.parquet.compression-codec"
+_LEVEL: Final = "iceberg.write.parquet.compression-level"
+_ONLY: Final = {"iceberg.format-version": "2", "iceberg.write.format.default": "parquet"}
+"""Equality deletes need version 2 and version 3 has other rules for them; data files are Parquet."""
+_MAX_LONG: Final = 2**63 - 1
+_DEFAULT_CODEC: Final = "zstd"
+_UNCOMPRESSED: Final = ("uncompressed", "none")
+_COMPRESSING: Final = ("zstd", "gzip", "snappy", "lz4", "brotli")
+
+
+def check_lake_rules(descriptor: TableDescriptor) -> None:
+    """Checks the names of columns and the `iceberg.*` properties; the bucket key must be known by now.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE saying what is wrong, what was expected and what to do.
+    """
+    for objections in (_names(descriptor), _properties(descriptor.properties)):
+        for message in objections:
+            raise FlussTieringError(ErrorCode.INVALID_TABLE, message)
+
+
+def _names(descriptor: TableDescriptor) -> Iterator[str]:
+    names = [column.name for column in descriptor.columns]
+    # Spark finds columns whatever their case, and Iceberg's index of lower-case names allows each only once.
+    by_lower_case = {name.lower(): name for name in SYSTEM_COLUMNS}
+    for name in names:
+        if not name.strip() or any(unicodedata.category(character) == "Cc" for character in name):
+            yield f"the column name {name!r} is blank or has control characters: expected printable text"
+        other = by_lower_case.setdefault(name.lower(), name)
+        if other != name:
+            yield (
+                f"the columns {other!r} and {name!r} of the lake table differ by case only: "
+                "expected names that differ otherwise; rename the column"
+            )
+    for key in descriptor.bucket_keys:
+        partition = f"{key}_bucket"
+        if partition in names:
+            yield (
+                f"the column name {partition!r} is that of Iceberg's partition field for the bucket key {key!r}: "
+                "expected another; rename the column"
+            )
+
+
+def _properties(properties: Mapping[str, str]) -> Iterator[str]:
+    size = properties.get(_TARGET_FILE_SIZE)
+    if size is not None and not (re.fullmatch("[0-9]{1,19}", size) and 0 < int(size) <= _MAX_LONG):
+        yield f"{_TARGET_FILE_SIZE} is {size!r}: expected a whole number of bytes above 0"
+    for option, only in _ONLY.items():
+        value = properties.get(option, only)
+        if value.lower() != only:
+            yield f"{option} is {value!r}: expected {only}, the only value that tiering writes"
+    codec = properties.get(_CODEC, _DEFAULT_CODEC)
+    compressing = [name for name in _COMPRESSING if pa.Codec.is_available(name)]
+    if codec.lower() not in (*compressing, *_UNCOMPRESSED):
+        yield f"{_CODEC} is {codec!r}: expected one of {', '.join((*compressing, *_UNCOMPRESSED))}"
+    elif _LEVEL in properties:
+        yield from _level(codec.lower(), properties[_LEVEL])
+
+
+def _level(codec: str, level: str) -> Iterator[str]:
+    try:
+        lowest, highest = pa.Codec.minimum_compression_level(codec), pa.Codec.maximum_compression_level(codec)
+    except (pa.ArrowInvalid, ValueError):
+        yield f"{_LEVEL} is {level!r}: expected it to be absent, since {codec} has no levels"
+        return
+    if not (re.fullmatch("-?[0-9]{1,10}", level) and lowest <= int(level) <= highest):
+        yield f"{_LEVEL} is {level!r}: expected a whole number from {lowest} to {highest} for {codec}"
