@@ -1,3 +1,4 @@
+import dataclasses
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, pairwise
@@ -136,6 +137,16 @@ def test_a_protected_snapshot_is_kept_and_others_but_the_newest_go(tmp_path: Pat
         assert storage.collect_kv_snapshots(protected) == 0
         assert storage.collect_kv_snapshots(frozenset()) == 1
         assert exists(storage, *taken) == [False, False, False, True]
+
+
+# L6
+def test_a_partition_of_an_unpartitioned_table_has_no_snapshot(tmp_path: Path) -> None:
+    with opened(tmp_path) as storage:
+        storage.create_table(PATH, kv_table())
+        storage.write(PATH, UPSERT, rows(0, 1))
+        (taken,) = storage.take_kv_snapshots(PATH)
+        assert storage.kv_snapshot(dataclasses.replace(taken.bucket, partition_id=7), taken.snapshot_id) is None
+        assert storage.kv_snapshot(taken.bucket, taken.snapshot_id) == taken
 
 
 def test_as_many_snapshots_are_kept_as_the_storage_is_told(tmp_path: Path) -> None:

@@ -121,7 +121,9 @@ class EmbeddedStorage:
         return self._catalog.get(path).take_snapshots()
 
     def kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:
-        """The snapshot, or None when it does not exist (any more)."""
+        """The snapshot, or None when it does not exist (any more); no table here has partitions."""
+        if bucket.partition_id is not None:
+            return None
         try:
             return self._catalog.get_by_id(bucket.table_id).snapshot(bucket.bucket, snapshot_id)
         except FlussTieringError as error:
