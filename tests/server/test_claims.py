@@ -72,6 +72,20 @@ def test_an_older_attempt_claims_nothing(managers: Managers) -> None:  # L22
     managers.claim(table, "X", new)
 
 
+@pytest.mark.parametrize("lease_id", ["X", "new"])
+def test_a_token_that_was_never_given_out_claims_nothing(managers: Managers, lease_id: str) -> None:  # L22
+    table = managers.add_table(1)
+    made_up = begin_attempt(managers) + 1
+    managers.restart()
+    with pytest.raises(FlussTieringError) as refused:
+        managers.claim(table, lease_id, made_up)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert f"attempt token {made_up} was never given out by this server" in refused.value.message
+    assert managers.state(table) is TieringState.SCHEDULED
+    assert begin_attempt(managers, lease_id) == made_up
+    managers.claim(table, lease_id, made_up)
+
+
 def test_a_claim_without_a_token_is_of_the_newest_attempt(managers: Managers) -> None:
     table = managers.add_table(1)
     token = begin_attempt(managers)

@@ -55,9 +55,17 @@ class LeaseAttempts:
         """The token to run a round under: the one given, else that of the newest attempt, if there is one.
 
         Raises:
-            FlussTieringError: STALE_ATTEMPT when a newer attempt began or this one was cancelled.
+            FlussTieringError: STALE_ATTEMPT when a newer attempt began or this one was cancelled; INVALID_REQUEST for
+                a token that was never given out under the lease id, since it would pass for one that is yet to come.
         """
         newest = self._attempts.get(lease_id)
+        newest_token = self._newest_token if newest is None else newest.attempt_token
+        if attempt_token is not None and attempt_token > newest_token:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"attempt token {attempt_token} was never given out by this server under lease {lease_id}: "
+                "acquire the lease first",
+            )
         if newest is None:
             return attempt_token
         if self.is_stale(lease_id, attempt_token):
