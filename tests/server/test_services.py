@@ -104,7 +104,8 @@ def test_wrong_rows_are_refused_whole(client: TieringClient, rows: pa.Table) -> 
 
 def test_bytes_that_are_no_rows_are_refused(client: TieringClient, channel: grpc.Channel) -> None:
     table = new_table(client)
-    for arrow_ipc in (b"", b"garbage" * 10, ipc(pa.table({"id": [1], "name": ["a"]}, schema=SCHEMA))[:-40]):
+    rows = ipc(pa.table({"id": [1], "name": ["a"]}, schema=SCHEMA))
+    for arrow_ipc in (b"", b"garbage" * 10, rows[:-40], rows.replace(b"name", b"\xff\xfeme")):
         request = tables_pb2.WriteRowsRequest(
             table_path={"database_name": "db", "table_name": table.path.table},
             kind=tables_pb2.PB_WRITE_KIND_UPSERT,

@@ -472,7 +472,7 @@ class WriteRowsRequest(_message.Message):
     ARROW_IPC_FIELD_NUMBER: _builtins.int
     kind: Global___PbWriteKind.ValueType
     arrow_ipc: _builtins.bytes
-    """One Arrow IPC stream: schema and one or more record batches."""
+    """One Arrow IPC stream: schema and one or more record batches, uncompressed, of at most 256 MiB."""
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath: ...
     def __init__(

@@ -14,6 +14,7 @@ import pyarrow as pa
 from fluss_tiering.api.v1 import common_pb2
 from fluss_tiering.api.v1 import tables_pb2 as pb
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesServicer as GeneratedTablesServicer
+from fluss_tiering.formats.ipc import rows_from_ipc
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.server.servicers.parts import ServerParts
@@ -146,7 +147,7 @@ class TablesServicer(GeneratedTablesServicer):
             await self._threads.control(self._coordinator.forget_table, table.table_id)
 
     def _write(self, path: TablePath, kind: WriteKind, arrow_ipc: bytes) -> tuple[int, Mapping[TableBucket, int]]:
-        rows = _from_ipc(arrow_ipc)
+        rows = rows_from_ipc(arrow_ipc)
         return rows.num_rows, self._storage.write(path, kind, rows)
 
     def _buckets(self, path: TablePath) -> pb.PbTableBuckets:
@@ -172,19 +173,6 @@ class TablesServicer(GeneratedTablesServicer):
 async def _to_its_end(steps: Coroutine[Any, Any, T]) -> T:
     """Runs steps that must not stop half-way, also when the client goes away meanwhile."""
     return await asyncio.shield(asyncio.ensure_future(steps))
-
-
-def _from_ipc(arrow_ipc: bytes) -> pa.Table:
-    try:
-        with pa.ipc.open_stream(arrow_ipc) as reader:
-            rows = reader.read_all()
-        # A client's bytes: offsets and UTF-8 are checked before anything reads by them.
-        rows.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
-        raise FlussTieringError(
-            ErrorCode.INVALID_ROWS, f"the rows are no valid Arrow IPC stream: {error}; send schema and record batches"
-        ) from error
-    return rows
 
 
 def _to_ipc(batch: pa.RecordBatch) -> bytes:

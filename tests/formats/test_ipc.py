@@ -1,0 +1,83 @@
+"""Arrow IPC streams as an untrusted sender may make them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pyarrow as pa
+import pytest
+
+from fluss_tiering.formats import ipc
+from fluss_tiering.formats.ipc import rows_from_ipc
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+ROWS = pa.table({"id": [1, 2, None], "name": pa.array(["a", "b", "a"]).dictionary_encode()})
+
+
+def stream(rows: pa.Table, options: pa.ipc.IpcWriteOptions | None = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
+        writer.write_table(rows, max_chunksize=2)
+    return sink.getvalue().to_pybytes()
+
+
+def refusal(arrow_ipc: bytes) -> FlussTieringError:
+    with pytest.raises(FlussTieringError) as refused:
+        rows_from_ipc(arrow_ipc)
+    return refused.value
+
+
+def test_rows_come_back_as_they_were_sent() -> None:
+    assert rows_from_ipc(stream(ROWS)) == ROWS
+    assert rows_from_ipc(stream(ROWS.slice(0, 0))) == ROWS.slice(0, 0)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+@pytest.mark.parametrize("column", ["id", "name"])
+def test_compressed_streams_are_refused_before_they_expand(codec: str, column: str) -> None:
+    arrow_ipc = stream(ROWS.select([column]), pa.ipc.IpcWriteOptions(compression=codec))
+    error = refusal(arrow_ipc)
+    assert error.code is ErrorCode.INVALID_REQUEST
+    assert "compressed buffers: expected none" in error.message
+
+
+def test_a_small_stream_of_gigabytes_takes_no_memory() -> None:
+    zeros = pa.table({"id": pa.Array.from_buffers(pa.int64(), 1 << 23, [None, pa.py_buffer(bytes(1 << 26))])})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, zeros.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(zeros)
+    del zeros
+    before = pa.total_allocated_bytes()
+    assert refusal(sink.getvalue().to_pybytes()).code is ErrorCode.INVALID_REQUEST
+    assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+def test_streams_of_a_former_version_are_refused() -> None:  # they may say elsewhere that they are compressed
+    options = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4)
+    error = refusal(stream(ROWS, options))
+    assert error.code is ErrorCode.INVALID_REQUEST
+    assert "expected metadata version 5" in error.message
+
+
+@pytest.mark.parametrize("rows", [pa.table({"id": range(100)}), pa.table({"id": pa.nulls(1000)})])
+def test_rows_beyond_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch, rows: pa.Table) -> None:
+    monkeypatch.setattr(ipc, "MAX_ROWS_BYTES", 799)
+    error = refusal(stream(rows))
+    assert error.code is ErrorCode.INVALID_REQUEST
+    assert "more than 799 bytes" in error.message
+
+
+def test_a_column_name_that_is_not_utf8_is_refused() -> None:
+    arrow_ipc = stream(pa.table({"zz\u00ff": [1]})).replace("\u00ff".encode(), b"\xff\xfe")
+    error = refusal(arrow_ipc)
+    assert error.code is ErrorCode.INVALID_ROWS
+    assert "names in UTF-8" in error.message
+
+
+@pytest.mark.parametrize("position", range(0, 600, 7))
+def test_damaged_bytes_are_rows_or_refused(position: int) -> None:
+    damaged = bytearray(stream(ROWS))
+    damaged[position] ^= 0xFF
+    # Anything else than this error, or the end of the process, fails.
+    with suppress(FlussTieringError):
+        assert rows_from_ipc(bytes(damaged)).num_columns == ROWS.num_columns
