@@ -65,6 +65,15 @@ def test_csv_is_read_as_the_tables_types(command, client, table, tmp_path):
     assert log_end(client, table) == 2
 
 
+def test_column_names_that_are_not_utf8_are_refused(command, client, table, tmp_path):
+    rows = tmp_path / "latin.csv"
+    rows.write_bytes(b"id,\xff\xfe\n1,2\n")
+    assert command("tables", "create", table, "--like", rows).refuses(2, "latin.csv", "not UTF-8")
+    command("tables", "create", table, "-c", "id BIGINT", "-c", "name STRING")
+    assert command("put", table, rows).refuses(2, "latin.csv", "not UTF-8")
+    assert log_end(client, table) == 0
+
+
 def test_lists_show_the_table(command, table, orders):
     command("tables", "create", table, "--like", orders)
     assert table in command("tables", "list").out

@@ -28,9 +28,12 @@ def file_schema(path: Path, null_values: list[str]) -> pa.Schema:
     """
     with _errors_name(path):
         if _kind(path) == _PARQUET:
-            return pa.parquet.read_schema(path)
-        with pa.csv.open_csv(path, convert_options=_convert(null_values)) as reader:
-            return reader.schema
+            schema = pa.parquet.read_schema(path)
+        else:
+            with pa.csv.open_csv(path, convert_options=_convert(null_values)) as reader:
+                schema = reader.schema
+        _check_names(schema)
+        return schema
 
 
 def file_batches(path: Path, schema: pa.Schema, null_values: list[str]) -> Iterator[pa.RecordBatch]:
@@ -42,11 +45,13 @@ def file_batches(path: Path, schema: pa.Schema, null_values: list[str]) -> Itera
     with _errors_name(path, ErrorCode.INVALID_ROWS):
         if _kind(path) == _PARQUET:
             with pa.parquet.ParquetFile(path) as file:
+                _check_names(file.schema_arrow)
                 yield from file.iter_batches(BATCH_ROWS)
             return
         options = _convert(null_values)
         options.column_types = schema
         with pa.csv.open_csv(path, convert_options=options) as reader:
+            _check_names(reader.schema)
             for batch in reader:
                 for start in range(0, batch.num_rows, BATCH_ROWS):
                     yield batch.slice(start, BATCH_ROWS)
@@ -69,6 +74,14 @@ def _kind(path: Path) -> str:
             ErrorCode.INVALID_REQUEST, f"{path} is neither a {_PARQUET} nor a {_CSV} file by its name"
         )
     return kind
+
+
+def _check_names(schema: pa.Schema) -> None:
+    """Names are decoded when they are first looked at: here, where an error can still name the file."""
+    try:
+        _ = schema.names
+    except UnicodeDecodeError as error:
+        raise pa.ArrowInvalid(f"a column's name is not UTF-8 ({error}): expected the file's text in UTF-8") from error
 
 
 @contextmanager
