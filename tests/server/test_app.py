@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from structlog.testing import capture_logs
 
 from engine_support import SCHEMA, ServerProcess, ServerThread, descriptor, new_path, new_table
 from fluss_tiering.api.v1 import tables_pb2
@@ -188,6 +189,14 @@ def test_silent_rounds_fail_and_expired_leases_go_by_themselves(tmp_path: Path) 
         wait_until(lambda: client.list_tiering_statuses(table.path)[0].state is TieringState.FAILED)
         assert "heartbeat timed out after" in (client.list_tiering_statuses(table.path)[0].last_error or "")
         wait_until(lambda: not client.list_leases())
+
+
+@pytest.mark.parametrize(("timeout", "warned"), [(59_999, True), (60_000, False)])
+def test_a_heartbeat_timeout_too_short_for_drivers_is_warned_of(tmp_path: Path, timeout: int, warned: bool) -> None:
+    with capture_logs() as logged, ServerThread(tmp_path / "data", heartbeat_timeout=timeout):
+        pass
+    warnings = [line["heartbeat_timeout_ms"] for line in logged if line["log_level"] == "warning"]
+    assert warnings == ([timeout] if warned else [])
 
 
 def test_a_leased_snapshot_outlives_newer_ones_until_it_is_released(tmp_path: Path) -> None:  # L3, L11

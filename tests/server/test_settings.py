@@ -41,6 +41,7 @@ def test_the_environment_sets_what_is_not_given(monkeypatch: pytest.MonkeyPatch)
         ("KV_SNAPSHOT_INTERVAL", "0s", "greater than 0"),
         ("LOG_FORMAT", "xml", "'logfmt' or 'json'"),
         ("LAKE_CATALOG", "type=rest", "JSON"),
+        ("LAKE_CATALOG", '{"uri": "http://lake"}', "neither 'type' nor 'catalog-impl'"),
     ],
 )
 def test_wrong_settings_are_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, named: str) -> None:
@@ -52,8 +53,9 @@ def test_wrong_settings_are_named(monkeypatch: pytest.MonkeyPatch, name: str, va
     assert named in refused.value.message
 
 
-def test_secrets_in_wrong_settings_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:  # S11
-    monkeypatch.setenv("FLUSS_TIERING_LAKE_CATALOG", json.dumps({"s3.secret-access-key": ["hunter2"]}))
+@pytest.mark.parametrize("secret", ["hunter2", ["hunter2"]])
+def test_secrets_in_wrong_settings_are_masked(monkeypatch: pytest.MonkeyPatch, secret: object) -> None:  # S11
+    monkeypatch.setenv("FLUSS_TIERING_LAKE_CATALOG", json.dumps({"s3.secret-access-key": secret}))
     with pytest.raises(FlussTieringError) as refused:
         load_settings()
     assert "hunter2" not in refused.value.message

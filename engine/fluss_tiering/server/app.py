@@ -28,7 +28,7 @@ from fluss_tiering.server.servicers.leases import LeasesServicer
 from fluss_tiering.server.servicers.parts import ServerParts
 from fluss_tiering.server.servicers.tables import TablesServicer
 from fluss_tiering.server.servicers.tiering import LakeTieringServicer
-from fluss_tiering.server.settings import ServerSettings
+from fluss_tiering.server.settings import SAFE_HEARTBEAT_TIMEOUT_MS, ServerSettings
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
@@ -72,6 +72,12 @@ class TieringServer:
             port=self.port,
             data_dir=str(self._settings.data_dir),
         )
+        if self._settings.heartbeat_timeout < SAFE_HEARTBEAT_TIMEOUT_MS:
+            log.warning(
+                "heartbeat timeout is short for drivers, which send a heartbeat every 30 s: healthy rounds may fail",
+                heartbeat_timeout_ms=self._settings.heartbeat_timeout,
+                expected_at_least_ms=SAFE_HEARTBEAT_TIMEOUT_MS,
+            )
 
     async def stop(self) -> None:
         """Takes no more calls, lets those in flight end within the grace, and closes storage and store."""

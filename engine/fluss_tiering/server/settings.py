@@ -24,8 +24,21 @@ def _duration_ms(value: object) -> object:
         raise ValueError(error.message) from error
 
 
+def _complete_catalog(properties: dict[str, str]) -> dict[str, str]:
+    if properties and not {"type", "catalog-impl"} & properties.keys():
+        raise ValueError(
+            "neither 'type' nor 'catalog-impl' is among the properties: "
+            'expected one of them, for example "type": "rest"; leave all out for the default catalog'
+        )
+    return properties
+
+
 DurationMs = Annotated[int, BeforeValidator(_duration_ms), Field(gt=0)]
 """Milliseconds; given as Fluss writes durations, for example 10min."""
+
+
+SAFE_HEARTBEAT_TIMEOUT_MS: Final = 60_000
+"""Two of the intervals in which a driver sends its heartbeats."""
 
 
 class ServerSettings(BaseSettings):
@@ -36,7 +49,9 @@ class ServerSettings(BaseSettings):
         host: address to listen on; loopback unless told otherwise, since there is no authentication.
         port: 0 takes a free one.
         lease_check_interval: how often expired leases are dropped (L9).
-        heartbeat_timeout: how long a round may be silent (S4); heartbeat_check_interval: how often that is looked at.
+        heartbeat_timeout: how long a round may be silent (S4). Drivers send a heartbeat every 30 s: below
+            `SAFE_HEARTBEAT_TIMEOUT_MS` one late heartbeat fails a healthy round, of which the server warns.
+        heartbeat_check_interval: how often that is looked at.
         kv_snapshot_interval: how often KV snapshots are taken and old ones collected (Fluss's kv.snapshot.interval).
         retained_kv_snapshots: of each bucket, besides leased ones (Fluss's kv.snapshot.num-retained).
         failure_backoff_base, failure_backoff_cap: how long a failed table rests after the first failure, and at most.
@@ -58,7 +73,7 @@ class ServerSettings(BaseSettings):
     retained_kv_snapshots: PositiveInt = 2
     failure_backoff_base: DurationMs = 10_000
     failure_backoff_cap: DurationMs = 10 * 60_000
-    lake_catalog: dict[str, str] = Field(default_factory=dict)
+    lake_catalog: Annotated[dict[str, str], AfterValidator(_complete_catalog)] = Field(default_factory=dict)
     kept_rounds: PositiveInt = 100
     max_message_bytes: PositiveInt = MAX_MESSAGE_BYTES
     shutdown_grace: DurationMs = 30_000
@@ -77,8 +92,8 @@ def load_settings(**given: Any) -> ServerSettings:
     except ValidationError as error:
         wrong = "; ".join(
             f"{_PREFIX}{'_'.join(str(part) for part in each['loc']).upper()}: {each['msg']}"
-            # What stands inside a setting is a catalog's property, and may be a secret.
-            + (f", not {each['input']!r}" if len(each["loc"]) == 1 else "")
+            # A catalog's properties, all or one of them, may be secrets.
+            + (f", not {each['input']!r}" if len(each["loc"]) == 1 and not isinstance(each["input"], dict) else "")
             for each in error.errors()
         )
         raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"settings of the server: {wrong}") from error
