@@ -56,6 +56,15 @@ def test_an_unreachable_server_is_named_with_what_to_do(nobody: str, call: Calla
     assert time.monotonic() - started < 15
 
 
+@pytest.mark.parametrize("target", ["", "  ", "localhost", "localhost:", ":9133", "localhost:http", "a b:9133"])
+@pytest.mark.parametrize("client", [TieringClient, AsyncTieringClient])
+def test_an_address_without_host_and_port_is_refused(client: Callable[[str], object], target: str) -> None:
+    with pytest.raises(FlussTieringError) as refused:
+        client(target)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert f"address is {target!r}: expected HOST:PORT" in refused.value.message
+
+
 async def test_an_unreachable_server_is_named_in_asyncio_too(nobody: str) -> None:
     async with AsyncTieringClient(nobody, timeout=5) as client:
         with pytest.raises(FlussTieringError) as failed:

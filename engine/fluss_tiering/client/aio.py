@@ -10,7 +10,7 @@ import grpc.aio
 
 from fluss_tiering.client.calls import leases, tiering
 from fluss_tiering.client.calls.call import Stubs, UnaryCall
-from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, error_of
+from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, checked_target, error_of
 from fluss_tiering.model.lease import KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import LeaseOutcome, TieringRound, TieringStatus
@@ -25,7 +25,7 @@ class AsyncTieringClient:
     """Like `TieringClient`, with the same errors and deadlines; belongs to the event loop it is made in."""
 
     def __init__(self, target: str, *, timeout: float = 30.0) -> None:
-        self._target = target
+        self._target = checked_target(target)
         self._timeout = timeout
         self._channel = grpc.aio.insecure_channel(target, CHANNEL_OPTIONS)
         # The generated stubs serve both kinds of channel; what their methods return differs, see `_call`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Final, Protocol
 
@@ -51,6 +52,21 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2000),
 )
+
+
+def checked_target(target: str) -> str:
+    """The address, as gRPC takes it: HOST:PORT, or a resolver's scheme before that.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST where host or port is missing, of which gRPC would tell only its own text.
+    """
+    host, _, port = target.rpartition(":")
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or re.search(r"\s", host):
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"the tiering server's address is {target!r}: expected HOST:PORT, for example {DEFAULT_TARGET}",
+        )
+    return target
 
 
 class FailedCall(Protocol):

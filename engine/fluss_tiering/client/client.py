@@ -14,7 +14,7 @@ from fluss_tiering.client import streams
 from fluss_tiering.client.calls import lake, leases, tables
 from fluss_tiering.client.calls import tiering as tiering_calls
 from fluss_tiering.client.calls.call import Stubs, UnaryCall
-from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, error_of
+from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, checked_target, error_of
 from fluss_tiering.client.leasing import lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
@@ -50,11 +50,12 @@ class TieringClient:
 
     Every call has a deadline of `timeout` seconds, every message of a stream likewise. A server that is away for a
     moment is tried again, except by calls whose repetition could do their work twice. Each method raises
-    FlussTieringError: with the code the server gave, or UNAVAILABLE when it cannot be reached or is too slow.
+    FlussTieringError: with the code the server gave, or UNAVAILABLE when it cannot be reached or is too slow;
+    making a client raises INVALID_REQUEST for an address without host or port.
     """
 
     def __init__(self, target: str, *, timeout: float = 30.0) -> None:
-        self._target = target
+        self._target = checked_target(target)
         self._timeout = timeout
         self._channel = grpc.insecure_channel(target, CHANNEL_OPTIONS)
         self._stubs = Stubs(self._channel)
