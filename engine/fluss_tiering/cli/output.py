@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +16,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-console = Console()
+_PIPED_WIDTH: Final = 140
+"""In a pipe or a log nothing tells the width; rich's 80 columns break words of the wider tables apart."""
+
+console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH)
 error_console = Console(stderr=True)
 
 NOTHING: Final = "[dim]–[/]"
