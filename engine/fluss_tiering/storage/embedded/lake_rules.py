@@ -22,7 +22,9 @@ _ONLY: Final = {"iceberg.format-version": "2", "iceberg.write.format.default": "
 """Equality deletes need version 2 and version 3 has other rules for them; data files are Parquet."""
 _MAX_LONG: Final = 2**63 - 1
 _DEFAULT_CODEC: Final = "zstd"
-_UNCOMPRESSED: Final = ("uncompressed", "none")
+_UNCOMPRESSED: Final = "uncompressed"
+"""Iceberg's word; its Java writers know no other."""
+
 _COMPRESSING: Final = ("zstd", "gzip", "snappy", "lz4", "brotli")
 
 
@@ -69,8 +71,8 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
             yield f"{option} is {value!r}: expected {only}, the only value that tiering writes"
     codec = properties.get(_CODEC, _DEFAULT_CODEC)
     compressing = [name for name in _COMPRESSING if pa.Codec.is_available(name)]
-    if codec.lower() not in (*compressing, *_UNCOMPRESSED):
-        yield f"{_CODEC} is {codec!r}: expected one of {', '.join((*compressing, *_UNCOMPRESSED))}"
+    if codec.lower() not in (*compressing, _UNCOMPRESSED):
+        yield f"{_CODEC} is {codec!r}: expected one of {', '.join((*compressing, _UNCOMPRESSED))}"
     elif _LEVEL in properties:
         yield from _level(codec.lower(), properties[_LEVEL])
 
