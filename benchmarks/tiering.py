@@ -131,8 +131,7 @@ def _write(client: TieringClient, path: TablePath, kind: WriteKind, batches: Ite
 def _session() -> Iterator[SparkSession]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: Any = SparkSession.builder.master(f"local[{CORES},4]").appName("benchmark")
-    for key, value in {**spark_conf(), "spark.ui.enabled": "false", "spark.log.level": "ERROR"}.items():
-        builder = builder.config(key, value)
+    builder = builder.config(map={**spark_conf(), "spark.ui.enabled": "false", "spark.log.level": "ERROR"})
     spark = builder.getOrCreate()
     try:
         yield spark

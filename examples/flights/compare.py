@@ -62,8 +62,7 @@ def start_spark(lake_catalog_properties: Mapping[str, str], log: Path) -> SparkS
     prefix = f"spark.sql.catalog.{_CATALOG}"
     settings[prefix] = "org.apache.iceberg.spark.SparkCatalog"
     settings |= {f"{prefix}.{key}": value for key, value in lake_catalog_properties.items()}
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    builder = builder.config(map=settings)
     with _stderr_to(log):
         session: SparkSession = builder.getOrCreate()
     return session

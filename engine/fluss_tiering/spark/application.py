@@ -153,8 +153,7 @@ def _session(options: TierOptions) -> Iterator[SparkSession]:
         builder = builder.master(options.master)
         # pyspark reads the workers' Python from the environment alone in a process that spark-submit did not start.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        for key, value in spark_conf().items():
-            builder = builder.config(key, value)
+        builder = builder.config(map=spark_conf())
     preload()
     try:
         spark = builder.getOrCreate()
