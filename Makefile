@@ -22,7 +22,7 @@ $(INSTALLED): pyproject.toml engine/pyproject.toml constraints.txt tools/check_p
 	@$(PYTHON) tools/check_prerequisites.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraints constraints.txt --editable . --editable './engine[spark,server]' --group dev
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraints constraints.txt --editable . --editable './engine[spark,server,postgres]' --group dev
 	@touch $@
 
 $(JARS): tools/fetch_spark_jars.py engine/fluss_tiering/spark/submit.py | $(INSTALLED)

@@ -427,6 +427,7 @@ class PbTableTieringStatus(_message.Message):
     CONSECUTIVE_FAILURES_FIELD_NUMBER: _builtins.int
     NEXT_RETRY_TIME_FIELD_NUMBER: _builtins.int
     STATUS_SINCE_FIELD_NUMBER: _builtins.int
+    PARKED_FIELD_NUMBER: _builtins.int
     status: _builtins.str
     tiering_epoch: _builtins.int
     last_tiered_time: _builtins.int
@@ -436,6 +437,8 @@ class PbTableTieringStatus(_message.Message):
     consecutive_failures: _builtins.int
     next_retry_time: _builtins.int
     status_since: _builtins.int
+    parked: _builtins.bool
+    """Failed so many times in a row that it is not tried again until it is resumed or its definition changes."""
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath: ...
     def __init__(
@@ -451,10 +454,11 @@ class PbTableTieringStatus(_message.Message):
         consecutive_failures: _builtins.int = ...,
         next_retry_time: _builtins.int | None = ...,
         status_since: _builtins.int = ...,
+        parked: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_tiered_time", b"_last_tiered_time", "_next_retry_time", b"_next_retry_time", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_tiered_time", b"last_tiered_time", "next_retry_time", b"next_retry_time", "table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_tiered_time", b"_last_tiered_time", "_next_retry_time", b"_next_retry_time", "consecutive_failures", b"consecutive_failures", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_tiered_time", b"last_tiered_time", "next_retry_time", b"next_retry_time", "status", b"status", "status_since", b"status_since", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_tiered_time", b"_last_tiered_time", "_next_retry_time", b"_next_retry_time", "consecutive_failures", b"consecutive_failures", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_tiered_time", b"last_tiered_time", "next_retry_time", b"next_retry_time", "parked", b"parked", "status", b"status", "status_since", b"status_since", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_error: _TypeAlias = _typing.Literal["last_error"]  # noqa: Y015
     _WhichOneofArgType__last_error: _TypeAlias = _typing.Literal["_last_error", b"_last_error"]  # noqa: Y015
@@ -474,6 +478,135 @@ class PbTableTieringStatus(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__next_retry_time) -> _WhichOneofReturnType__next_retry_time | None: ...
 
 Global___PbTableTieringStatus: _TypeAlias = PbTableTieringStatus  # noqa: Y015
+
+@_typing.final
+class WatchTieringStatusesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_PATHS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]:
+        """None: every table that is tiered, also ones that are created later."""
+
+    def __init__(
+        self,
+        *,
+        table_paths: _abc.Iterable[_common_pb2.PbTablePath] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["table_paths", b"table_paths"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchTieringStatusesRequest: _TypeAlias = WatchTieringStatusesRequest  # noqa: Y015
+
+@_typing.final
+class WatchTieringStatusesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIERING_STATUSES_FIELD_NUMBER: _builtins.int
+    REMOVED_TABLES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tiering_statuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableTieringStatus]:
+        """All that are watched in the first response, then those that changed."""
+
+    @_builtins.property
+    def removed_tables(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]:
+        """Watched tables that were dropped, or are not tiered any more."""
+
+    def __init__(
+        self,
+        *,
+        tiering_statuses: _abc.Iterable[Global___PbTableTieringStatus] | None = ...,
+        removed_tables: _abc.Iterable[_common_pb2.PbTablePath] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["removed_tables", b"removed_tables", "tiering_statuses", b"tiering_statuses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchTieringStatusesResponse: _TypeAlias = WatchTieringStatusesResponse  # noqa: Y015
+
+@_typing.final
+class ResumeTablesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_PATHS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]: ...
+    def __init__(
+        self,
+        *,
+        table_paths: _abc.Iterable[_common_pb2.PbTablePath] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["table_paths", b"table_paths"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeTablesRequest: _TypeAlias = ResumeTablesRequest  # noqa: Y015
+
+@_typing.final
+class ResumeTablesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESUMED_TABLES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def resumed_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbResumedTable]:
+        """In the order asked for."""
+
+    def __init__(
+        self,
+        *,
+        resumed_tables: _abc.Iterable[Global___PbResumedTable] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["resumed_tables", b"resumed_tables"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeTablesResponse: _TypeAlias = ResumeTablesResponse  # noqa: Y015
+
+@_typing.final
+class PbResumedTable(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_PATH_FIELD_NUMBER: _builtins.int
+    TIERING_STATUS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def table_path(self) -> _common_pb2.PbTablePath: ...
+    @_builtins.property
+    def tiering_status(self) -> Global___PbTableTieringStatus:
+        """As it stands afterwards; a table that had not failed is as it was."""
+
+    @_builtins.property
+    def error(self) -> _common_pb2.PbError: ...
+    def __init__(
+        self,
+        *,
+        table_path: _common_pb2.PbTablePath | None = ...,
+        tiering_status: Global___PbTableTieringStatus | None = ...,
+        error: _common_pb2.PbError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_tiering_status", b"_tiering_status", "error", b"error", "table_path", b"table_path", "tiering_status", b"tiering_status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_tiering_status", b"_tiering_status", "error", b"error", "table_path", b"table_path", "tiering_status", b"tiering_status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
+    _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
+    _WhichOneofReturnType__tiering_status: _TypeAlias = _typing.Literal["tiering_status"]  # noqa: Y015
+    _WhichOneofArgType__tiering_status: _TypeAlias = _typing.Literal["_tiering_status", b"_tiering_status"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tiering_status) -> _WhichOneofReturnType__tiering_status | None: ...
+
+Global___PbResumedTable: _TypeAlias = PbResumedTable  # noqa: Y015
 
 @_typing.final
 class ListTieringRoundsRequest(_message.Message):

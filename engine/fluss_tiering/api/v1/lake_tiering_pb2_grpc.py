@@ -55,6 +55,16 @@ class LakeTieringStub:
                 request_serializer=fluss__tiering_dot_v1_dot_lake__tiering__pb2.ListTieringStatusesRequest.SerializeToString,
                 response_deserializer=fluss__tiering_dot_v1_dot_lake__tiering__pb2.ListTieringStatusesResponse.FromString,
                 _registered_method=True)
+        self.WatchTieringStatuses = channel.unary_stream(
+                '/fluss_tiering.v1.LakeTiering/WatchTieringStatuses',
+                request_serializer=fluss__tiering_dot_v1_dot_lake__tiering__pb2.WatchTieringStatusesRequest.SerializeToString,
+                response_deserializer=fluss__tiering_dot_v1_dot_lake__tiering__pb2.WatchTieringStatusesResponse.FromString,
+                _registered_method=True)
+        self.ResumeTables = channel.unary_unary(
+                '/fluss_tiering.v1.LakeTiering/ResumeTables',
+                request_serializer=fluss__tiering_dot_v1_dot_lake__tiering__pb2.ResumeTablesRequest.SerializeToString,
+                response_deserializer=fluss__tiering_dot_v1_dot_lake__tiering__pb2.ResumeTablesResponse.FromString,
+                _registered_method=True)
         self.ListTieringRounds = channel.unary_unary(
                 '/fluss_tiering.v1.LakeTiering/ListTieringRounds',
                 request_serializer=fluss__tiering_dot_v1_dot_lake__tiering__pb2.ListTieringRoundsRequest.SerializeToString,
@@ -113,6 +123,20 @@ class LakeTieringServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchTieringStatuses(self, request, context):
+        """The statuses as they stand, then each change. A slow watcher sees the newest status of a table, not every one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeTables(self, request, context):
+        """Ends the back-off of failed tables, parked ones too: Failed -> Pending, with no failures counted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListTieringRounds(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -167,6 +191,16 @@ def add_LakeTieringServicer_to_server(servicer, server):
                     servicer.ListTieringStatuses,
                     request_deserializer=fluss__tiering_dot_v1_dot_lake__tiering__pb2.ListTieringStatusesRequest.FromString,
                     response_serializer=fluss__tiering_dot_v1_dot_lake__tiering__pb2.ListTieringStatusesResponse.SerializeToString,
+            ),
+            'WatchTieringStatuses': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchTieringStatuses,
+                    request_deserializer=fluss__tiering_dot_v1_dot_lake__tiering__pb2.WatchTieringStatusesRequest.FromString,
+                    response_serializer=fluss__tiering_dot_v1_dot_lake__tiering__pb2.WatchTieringStatusesResponse.SerializeToString,
+            ),
+            'ResumeTables': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeTables,
+                    request_deserializer=fluss__tiering_dot_v1_dot_lake__tiering__pb2.ResumeTablesRequest.FromString,
+                    response_serializer=fluss__tiering_dot_v1_dot_lake__tiering__pb2.ResumeTablesResponse.SerializeToString,
             ),
             'ListTieringRounds': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTieringRounds,
@@ -303,6 +337,60 @@ class LakeTiering:
             '/fluss_tiering.v1.LakeTiering/ListTieringStatuses',
             fluss__tiering_dot_v1_dot_lake__tiering__pb2.ListTieringStatusesRequest.SerializeToString,
             fluss__tiering_dot_v1_dot_lake__tiering__pb2.ListTieringStatusesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchTieringStatuses(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/fluss_tiering.v1.LakeTiering/WatchTieringStatuses',
+            fluss__tiering_dot_v1_dot_lake__tiering__pb2.WatchTieringStatusesRequest.SerializeToString,
+            fluss__tiering_dot_v1_dot_lake__tiering__pb2.WatchTieringStatusesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeTables(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fluss_tiering.v1.LakeTiering/ResumeTables',
+            fluss__tiering_dot_v1_dot_lake__tiering__pb2.ResumeTablesRequest.SerializeToString,
+            fluss__tiering_dot_v1_dot_lake__tiering__pb2.ResumeTablesResponse.FromString,
             options,
             channel_credentials,
             insecure,

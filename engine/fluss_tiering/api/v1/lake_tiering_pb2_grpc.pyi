@@ -41,6 +41,10 @@ class LakeTieringStub:
     CancelTiering: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.CancelTieringRequest, _lake_tiering_pb2.CancelTieringResponse]
     """Fails the running rounds under a lease id and keeps the reason for whoever waits on the lease."""
     ListTieringStatuses: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.ListTieringStatusesRequest, _lake_tiering_pb2.ListTieringStatusesResponse]
+    WatchTieringStatuses: _grpc.UnaryStreamMultiCallable[_lake_tiering_pb2.WatchTieringStatusesRequest, _lake_tiering_pb2.WatchTieringStatusesResponse]
+    """The statuses as they stand, then each change. A slow watcher sees the newest status of a table, not every one."""
+    ResumeTables: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.ResumeTablesRequest, _lake_tiering_pb2.ResumeTablesResponse]
+    """Ends the back-off of failed tables, parked ones too: Failed -> Pending, with no failures counted."""
     ListTieringRounds: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.ListTieringRoundsRequest, _lake_tiering_pb2.ListTieringRoundsResponse]
     GetLeaseOutcome: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.GetLeaseOutcomeRequest, _lake_tiering_pb2.GetLeaseOutcomeResponse]
     """The newest round of each table under a lease id, and whether its attempt was cancelled: what waiters poll."""
@@ -62,6 +66,10 @@ class LakeTieringAsyncStub(LakeTieringStub):
     CancelTiering: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.CancelTieringRequest, _lake_tiering_pb2.CancelTieringResponse]  # type: ignore[assignment]
     """Fails the running rounds under a lease id and keeps the reason for whoever waits on the lease."""
     ListTieringStatuses: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.ListTieringStatusesRequest, _lake_tiering_pb2.ListTieringStatusesResponse]  # type: ignore[assignment]
+    WatchTieringStatuses: _aio.UnaryStreamMultiCallable[_lake_tiering_pb2.WatchTieringStatusesRequest, _lake_tiering_pb2.WatchTieringStatusesResponse]  # type: ignore[assignment]
+    """The statuses as they stand, then each change. A slow watcher sees the newest status of a table, not every one."""
+    ResumeTables: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.ResumeTablesRequest, _lake_tiering_pb2.ResumeTablesResponse]  # type: ignore[assignment]
+    """Ends the back-off of failed tables, parked ones too: Failed -> Pending, with no failures counted."""
     ListTieringRounds: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.ListTieringRoundsRequest, _lake_tiering_pb2.ListTieringRoundsResponse]  # type: ignore[assignment]
     GetLeaseOutcome: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.GetLeaseOutcomeRequest, _lake_tiering_pb2.GetLeaseOutcomeResponse]  # type: ignore[assignment]
     """The newest round of each table under a lease id, and whether its attempt was cancelled: what waiters poll."""
@@ -104,6 +112,22 @@ class LakeTieringServicer(metaclass=_abc_1.ABCMeta):
         request: _lake_tiering_pb2.ListTieringStatusesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lake_tiering_pb2.ListTieringStatusesResponse, _abc.Awaitable[_lake_tiering_pb2.ListTieringStatusesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def WatchTieringStatuses(
+        self,
+        request: _lake_tiering_pb2.WatchTieringStatusesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_lake_tiering_pb2.WatchTieringStatusesResponse], _abc.AsyncIterator[_lake_tiering_pb2.WatchTieringStatusesResponse]]:
+        """The statuses as they stand, then each change. A slow watcher sees the newest status of a table, not every one."""
+
+    @_abc_1.abstractmethod
+    def ResumeTables(
+        self,
+        request: _lake_tiering_pb2.ResumeTablesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_lake_tiering_pb2.ResumeTablesResponse, _abc.Awaitable[_lake_tiering_pb2.ResumeTablesResponse]]:
+        """Ends the back-off of failed tables, parked ones too: Failed -> Pending, with no failures counted."""
 
     @_abc_1.abstractmethod
     def ListTieringRounds(

@@ -45,6 +45,11 @@ class TablesStub:
                 request_serializer=fluss__tiering_dot_v1_dot_tables__pb2.CreateTableRequest.SerializeToString,
                 response_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.CreateTableResponse.FromString,
                 _registered_method=True)
+        self.AlterTable = channel.unary_unary(
+                '/fluss_tiering.v1.Tables/AlterTable',
+                request_serializer=fluss__tiering_dot_v1_dot_tables__pb2.AlterTableRequest.SerializeToString,
+                response_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.AlterTableResponse.FromString,
+                _registered_method=True)
         self.DropTable = channel.unary_unary(
                 '/fluss_tiering.v1.Tables/DropTable',
                 request_serializer=fluss__tiering_dot_v1_dot_tables__pb2.DropTableRequest.SerializeToString,
@@ -104,6 +109,13 @@ class TablesServicer:
 
     def CreateTable(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterTable(self, request, context):
+        """Sets and resets table options (table.datalake.…); columns and keys stay as they are.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -182,6 +194,11 @@ def add_TablesServicer_to_server(servicer, server):
                     servicer.CreateTable,
                     request_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.CreateTableRequest.FromString,
                     response_serializer=fluss__tiering_dot_v1_dot_tables__pb2.CreateTableResponse.SerializeToString,
+            ),
+            'AlterTable': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterTable,
+                    request_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.AlterTableRequest.FromString,
+                    response_serializer=fluss__tiering_dot_v1_dot_tables__pb2.AlterTableResponse.SerializeToString,
             ),
             'DropTable': grpc.unary_unary_rpc_method_handler(
                     servicer.DropTable,
@@ -284,6 +301,33 @@ class Tables:
             '/fluss_tiering.v1.Tables/CreateTable',
             fluss__tiering_dot_v1_dot_tables__pb2.CreateTableRequest.SerializeToString,
             fluss__tiering_dot_v1_dot_tables__pb2.CreateTableResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterTable(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fluss_tiering.v1.Tables/AlterTable',
+            fluss__tiering_dot_v1_dot_tables__pb2.AlterTableRequest.SerializeToString,
+            fluss__tiering_dot_v1_dot_tables__pb2.AlterTableResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,8 @@ class TablesStub:
     def __new__(cls, channel: _aio.Channel) -> TablesAsyncStub: ...
     DescribeStorage: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DescribeStorageRequest, _tables_pb2.DescribeStorageResponse]
     CreateTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.CreateTableRequest, _tables_pb2.CreateTableResponse]
+    AlterTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.AlterTableRequest, _tables_pb2.AlterTableResponse]
+    """Sets and resets table options (table.datalake.…); columns and keys stay as they are."""
     DropTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DropTableRequest, _tables_pb2.DropTableResponse]
     ListTables: _grpc.UnaryUnaryMultiCallable[_tables_pb2.ListTablesRequest, _tables_pb2.ListTablesResponse]
     GetTables: _grpc.UnaryUnaryMultiCallable[_tables_pb2.GetTablesRequest, _tables_pb2.GetTablesResponse]
@@ -61,6 +63,8 @@ class TablesAsyncStub(TablesStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     DescribeStorage: _aio.UnaryUnaryMultiCallable[_tables_pb2.DescribeStorageRequest, _tables_pb2.DescribeStorageResponse]  # type: ignore[assignment]
     CreateTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.CreateTableRequest, _tables_pb2.CreateTableResponse]  # type: ignore[assignment]
+    AlterTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.AlterTableRequest, _tables_pb2.AlterTableResponse]  # type: ignore[assignment]
+    """Sets and resets table options (table.datalake.…); columns and keys stay as they are."""
     DropTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.DropTableRequest, _tables_pb2.DropTableResponse]  # type: ignore[assignment]
     ListTables: _aio.UnaryUnaryMultiCallable[_tables_pb2.ListTablesRequest, _tables_pb2.ListTablesResponse]  # type: ignore[assignment]
     GetTables: _aio.UnaryUnaryMultiCallable[_tables_pb2.GetTablesRequest, _tables_pb2.GetTablesResponse]  # type: ignore[assignment]
@@ -96,6 +100,14 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.CreateTableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.CreateTableResponse, _abc.Awaitable[_tables_pb2.CreateTableResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def AlterTable(
+        self,
+        request: _tables_pb2.AlterTableRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tables_pb2.AlterTableResponse, _abc.Awaitable[_tables_pb2.AlterTableResponse]]:
+        """Sets and resets table options (table.datalake.…); columns and keys stay as they are."""
 
     @_abc_1.abstractmethod
     def DropTable(
