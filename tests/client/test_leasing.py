@@ -115,7 +115,7 @@ class SnapshotsVanish(TieringClient):
 @pytest.fixture
 def collecting(tmp_path: Path):
     """A server that collects old snapshots all the time."""
-    with ServerThread(tmp_path / "data", kv_snapshot_interval=20, retained_kv_snapshots=1) as running:
+    with ServerThread(tmp_path / "data", kv_snapshot_interval=20, kv_snapshot_num_retained=1) as running:
         yield running
 
 

@@ -180,7 +180,11 @@ def test_due_tables_become_pending_by_themselves(tmp_path: Path) -> None:  # S2
 
 
 def test_silent_rounds_fail_and_expired_leases_go_by_themselves(tmp_path: Path) -> None:  # S4, L9
-    settings = {"heartbeat_timeout": 300, "heartbeat_check_interval": 50, "lease_check_interval": 50}
+    settings = {
+        "heartbeat_timeout": 300,
+        "heartbeat_check_interval": 50,
+        "kv_snapshot_lease_expiration_check_interval": 50,
+    }
     with ServerThread(tmp_path / "data", **settings) as running, TieringClient(running.target) as client:
         table = new_table(client, [1])
         client.lease_latest_snapshots("X", [table.path], 400)
@@ -200,7 +204,7 @@ def test_a_heartbeat_timeout_too_short_for_drivers_is_warned_of(tmp_path: Path, 
 
 
 def test_a_leased_snapshot_outlives_newer_ones_until_it_is_released(tmp_path: Path) -> None:  # L3, L11
-    settings = {"kv_snapshot_interval": 50, "retained_kv_snapshots": 1}
+    settings = {"kv_snapshot_interval": 50, "kv_snapshot_num_retained": 1}
     with ServerThread(tmp_path / "data", **settings) as running, TieringClient(running.target) as client:
         table = new_table(client, [1, 2])
         client.lease_latest_snapshots("X", [table.path], 3_600_000)

@@ -11,16 +11,16 @@ from engine_support import table_info
 from fluss_tiering.client import DEFAULT_PORT
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.lake_catalog import LakeCatalog
-from fluss_tiering.server.settings import load_settings
+from fluss_tiering.server.settings import load_settings, settings_from_keys
 from fluss_tiering.server.tiering.options import LakeOptions
 
 
 def test_defaults_are_those_of_the_sources() -> None:  # L9, S4
     settings = load_settings()
     assert (settings.host, settings.port) == ("127.0.0.1", DEFAULT_PORT)
-    assert settings.lease_check_interval == 10 * 60_000
+    assert settings.kv_snapshot_lease_expiration_check_interval == 10 * 60_000
     assert (settings.heartbeat_timeout, settings.heartbeat_check_interval) == (120_000, 15_000)
-    assert (settings.kv_snapshot_interval, settings.retained_kv_snapshots) == (10 * 60_000, 2)
+    assert (settings.kv_snapshot_interval, settings.kv_snapshot_num_retained) == (10 * 60_000, 2)
     assert settings.data_dir.is_absolute()
 
 
@@ -31,6 +31,21 @@ def test_the_environment_sets_what_is_not_given(monkeypatch: pytest.MonkeyPatch)
     settings = load_settings(port=5000)
     assert (settings.port, settings.heartbeat_timeout) == (5000, 30_000)
     assert settings.lake_catalog == {"type": "rest", "uri": "http://lake"}
+
+
+def test_settings_are_given_by_the_keys_that_fluss_has_for_them() -> None:
+    given = settings_from_keys(
+        ["kv.snapshot.num-retained=3", "kv.snapshot.interval = 5min", 'lake-catalog={"type": "x"}']
+    )
+    settings = load_settings(**given)
+    assert (settings.kv_snapshot_num_retained, settings.kv_snapshot_interval) == (3, 5 * 60_000)
+    assert settings.lake_catalog == {"type": "x"}
+
+
+@pytest.mark.parametrize("pair", ["kv.snapshot.intervall=5min", "port", "=1"])
+def test_an_unknown_key_is_refused(pair: str) -> None:
+    with pytest.raises(FlussTieringError, match="is not a setting: expected KEY=VALUE"):
+        settings_from_keys([pair])
 
 
 @pytest.mark.parametrize(

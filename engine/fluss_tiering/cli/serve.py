@@ -17,13 +17,21 @@ def serve(
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 takes a free one.", show_default="9133")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-D", metavar="KEY=VALUE", help="Any setting by its key, as kv.snapshot.interval=5min.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Run the tiering server with the embedded storage until SIGTERM or Ctrl-C.
 
-    Every option can also be set by an environment variable, FLUSS_TIERING_ and its name in capitals.
+    docs/configuration.md lists every setting. Each can also be set by an environment variable: FLUSS_TIERING_ and its
+    key in capitals, with underscores.
     """
     from fluss_tiering.server.app import run  # noqa: PLC0415 - the server's libraries, for this command only
-    from fluss_tiering.server.settings import load_settings  # noqa: PLC0415
+    from fluss_tiering.server.settings import load_settings, settings_from_keys  # noqa: PLC0415
 
-    given = {"data_dir": data_dir, "host": host, "port": port}
-    run(load_settings(**{name: value for name, value in given.items() if value is not None}))
+    options = {"data_dir": data_dir, "host": host, "port": port}
+    given = {name: value for name, value in options.items() if value is not None}
+    run(load_settings(**{**settings_from_keys(settings or ()), **given}))

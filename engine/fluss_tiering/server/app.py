@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import AsyncExitStack
-from typing import Final
 
 import grpc
 import grpc.aio
@@ -13,33 +12,13 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
-from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import add_KvSnapshotLeasesServicer_to_server
-from fluss_tiering.api.v1.lake_tiering_pb2_grpc import add_LakeTieringServicer_to_server
-from fluss_tiering.api.v1.tables_pb2_grpc import add_TablesServicer_to_server
 from fluss_tiering.model.clock import Clock, SystemClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.background import BackgroundJobs
-from fluss_tiering.server.coordinator import Coordinator
-from fluss_tiering.server.lake_catalog import LakeCatalog
+from fluss_tiering.server.active import open_parts, start_jobs
 from fluss_tiering.server.logs import configure_logs
 from fluss_tiering.server.servicers.interceptor import ErrorInterceptor
-from fluss_tiering.server.servicers.leases import LeasesServicer
-from fluss_tiering.server.servicers.parts import ServerParts
-from fluss_tiering.server.servicers.tables import TablesServicer
-from fluss_tiering.server.servicers.tiering import LakeTieringServicer
+from fluss_tiering.server.services import SERVICES, add_services
 from fluss_tiering.server.settings import SAFE_HEARTBEAT_TIMEOUT_MS, ServerSettings
-from fluss_tiering.server.store.store import SqlTieringStore
-from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.storage.embedded.storage import EmbeddedStorage
-
-DATABASE_FILE: Final = "server.db"
-
-_SERVICES: Final = (
-    tables_pb2.DESCRIPTOR.services_by_name["Tables"].full_name,
-    kv_snapshot_leases_pb2.DESCRIPTOR.services_by_name["KvSnapshotLeases"].full_name,
-    lake_tiering_pb2.DESCRIPTOR.services_by_name["LakeTiering"].full_name,
-)
 
 log = structlog.get_logger(__name__)
 
@@ -85,22 +64,7 @@ class TieringServer:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         settings = self._settings
-        threads = ServerThreads()
-        stack.callback(threads.close)
-        storage = await threads.storage(
-            EmbeddedStorage.open,
-            settings.data_dir,
-            clock=self._clock,
-            num_retained_snapshots=settings.retained_kv_snapshots,
-        )
-        stack.push_async_callback(threads.storage, storage.close)
-        store = await threads.control(SqlTieringStore.open, settings.data_dir / DATABASE_FILE)
-        stack.push_async_callback(threads.control, store.close)
-        catalog = LakeCatalog(settings)
-        await threads.storage(catalog.make_folders)
-        coordinator = await threads.control(Coordinator, settings, storage, store, self._clock)
-        parts = ServerParts(threads, storage, coordinator, catalog)
-
+        parts = await open_parts(settings, self._clock, stack)
         server = grpc.aio.server(
             interceptors=[ErrorInterceptor()],
             options=(
@@ -110,19 +74,16 @@ class TieringServer:
                 ("grpc.max_send_message_length", settings.max_message_bytes),
             ),
         )
-        add_TablesServicer_to_server(TablesServicer(parts), server)
-        add_KvSnapshotLeasesServicer_to_server(LeasesServicer(parts), server)
-        add_LakeTieringServicer_to_server(LakeTieringServicer(parts), server)
+        add_services(parts, server)
         healthy = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
-        reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-        for service in ("", *_SERVICES):
+        names = [service.name for service in SERVICES]
+        reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        for service in ("", *names):
             await healthy.set(service, health_pb2.HealthCheckResponse.SERVING)
         self.port = _listen(server, settings.host, settings.port)
 
-        jobs = BackgroundJobs(parts, settings)
-        jobs.start()
-        stack.push_async_callback(jobs.stop)
+        start_jobs(parts, settings, stack)
         stack.push_async_callback(server.stop, settings.shutdown_grace / 1000)
         stack.push_async_callback(healthy.enter_graceful_shutdown)
         await server.start()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -18,27 +19,46 @@ _DUE_TABLES_INTERVAL_MS: Final = 200
 log = structlog.get_logger(__name__)
 
 
-class BackgroundJobs:
-    """The jobs, each in a task of its own; one that fails is logged and tried again at its next turn."""
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One thing that is done again and again.
 
-    def __init__(self, parts: ServerParts, settings: ServerSettings) -> None:
-        self._parts = parts
-        self._settings = settings
-        self._tasks: list[asyncio.Task[None]] = []
+    Attributes:
+        interval_ms: between the end of one turn and the start of the next.
+        after_interval: whether the first turn waits for the interval too.
+    """
 
-    def start(self) -> None:
-        """Starts all; the first look at expired leases and due tables is now (L9)."""
-        control, coordinator, settings = self._parts.threads.control, self._parts.coordinator, self._settings
-        self._repeat(
-            "drop expired leases", settings.lease_check_interval, lambda: control(coordinator.leases.drop_expired)
-        )
-        self._repeat(
+    name: str
+    interval_ms: int
+    run: Callable[[], Awaitable[object]]
+    after_interval: bool = False
+
+
+def jobs_of(parts: ServerParts, settings: ServerSettings) -> list[Job]:
+    """All jobs; the first look at expired leases and due tables is at the start (L9)."""
+    control, coordinator = parts.threads.control, parts.coordinator
+    return [
+        Job("drop expired leases", settings.lease_check_interval, lambda: control(coordinator.leases.drop_expired)),
+        Job(
             "fail silent rounds",
             settings.heartbeat_check_interval,
             lambda: control(coordinator.tiering.fail_silent_rounds),
-        )
-        self._repeat("move due tables", _DUE_TABLES_INTERVAL_MS, lambda: control(coordinator.tiering.move_due_tables))
-        self._repeat("take KV snapshots", settings.kv_snapshot_interval, self._take_kv_snapshots, after_interval=True)
+        ),
+        Job("move due tables", _DUE_TABLES_INTERVAL_MS, lambda: control(coordinator.tiering.move_due_tables)),
+        Job("take KV snapshots", settings.kv_snapshot_interval, lambda: _take_kv_snapshots(parts), after_interval=True),
+    ]
+
+
+class BackgroundJobs:
+    """The jobs, each in a task of its own; one that fails is logged and tried again at its next turn."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._jobs = jobs
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Starts all."""
+        self._tasks = [asyncio.create_task(_repeat(job), name=job.name) for job in self._jobs]
 
     async def stop(self) -> None:
         """Stops all."""
@@ -46,31 +66,28 @@ class BackgroundJobs:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _repeat(
-        self, name: str, interval_ms: int, job: Callable[[], Awaitable[object]], *, after_interval: bool = False
-    ) -> None:
-        async def repeat() -> None:
-            if after_interval:
-                await asyncio.sleep(interval_ms / 1000)
-            while True:
-                try:
-                    await job()
-                except FlussTieringError as error:
-                    log.error("background job failed", job=name, code=error.code.value, error=error.message)
-                except Exception:
-                    log.exception("background job failed", job=name)
-                await asyncio.sleep(interval_ms / 1000)
 
-        self._tasks.append(asyncio.create_task(repeat(), name=name))
+async def _repeat(job: Job) -> None:
+    if job.after_interval:
+        await asyncio.sleep(job.interval_ms / 1000)
+    while True:
+        try:
+            await job.run()
+        except FlussTieringError as error:
+            log.error("background job failed", job=job.name, code=error.code.value, error=error.message)
+        except Exception:
+            log.exception("background job failed", job=job.name)
+        await asyncio.sleep(job.interval_ms / 1000)
 
-    async def _take_kv_snapshots(self) -> None:
-        threads, storage = self._parts.threads, self._parts.storage
-        for table in await threads.storage(storage.tables):
-            if not table.has_primary_key:
-                continue
-            try:
-                await threads.storage(storage.take_kv_snapshots, table.path)
-            except FlussTieringError as error:
-                if error.code is not ErrorCode.TABLE_NOT_EXIST:
-                    log.error("KV snapshot failed", table=str(table.path), code=error.code.value, error=error.message)
-        await threads.control(self._parts.coordinator.collect_kv_snapshots)
+
+async def _take_kv_snapshots(parts: ServerParts) -> None:
+    threads, storage = parts.threads, parts.storage
+    for table in await threads.storage(storage.tables):
+        if not table.has_primary_key:
+            continue
+        try:
+            await threads.storage(storage.take_kv_snapshots, table.path)
+        except FlussTieringError as error:
+            if error.code is not ErrorCode.TABLE_NOT_EXIST:
+                log.error("KV snapshot failed", table=str(table.path), code=error.code.value, error=error.message)
+    await threads.control(parts.coordinator.collect_kv_snapshots)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -24,6 +27,15 @@ def _duration_ms(value: object) -> object:
         raise ValueError(error.message) from error
 
 
+def _json_object(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{error}: expected a JSON object") from error
+
+
 def _complete_catalog(properties: dict[str, str]) -> dict[str, str]:
     if properties and not {"type", "catalog-impl"} & properties.keys():
         raise ValueError(
@@ -37,48 +49,81 @@ DurationMs = Annotated[int, BeforeValidator(_duration_ms), Field(gt=0)]
 """Milliseconds; given as Fluss writes durations, for example 10min."""
 
 
+@dataclass(frozen=True, slots=True)
+class FlussOption:
+    """Marks a setting that Fluss has too, under this key of its `ConfigOptions`."""
+
+    key: str
+
+
 SAFE_HEARTBEAT_TIMEOUT_MS: Final = 60_000
 """Two of the intervals in which a driver sends its heartbeats."""
 
 
 class ServerSettings(BaseSettings):
-    """The settings of a tiering server.
+    """The settings of a tiering server; those that Fluss has too carry its key (`FlussOption`)."""
 
-    Attributes:
-        data_dir: folder of tables, snapshots, the server's database and, by default, the lake.
-        host: address to listen on; loopback unless told otherwise, since there is no authentication.
-        port: 0 takes a free one.
-        lease_check_interval: how often expired leases are dropped (L9).
-        heartbeat_timeout: how long a round may be silent (S4). Drivers send a heartbeat every 30 s: below
-            `SAFE_HEARTBEAT_TIMEOUT_MS` one late heartbeat fails a healthy round, of which the server warns.
-        heartbeat_check_interval: how often that is looked at.
-        kv_snapshot_interval: how often KV snapshots are taken and old ones collected (Fluss's kv.snapshot.interval).
-        retained_kv_snapshots: of each bucket, besides leased ones (Fluss's kv.snapshot.num-retained).
-        failure_backoff_base, failure_backoff_cap: how long a failed table rests after the first failure, and at most.
-        lake_catalog: Iceberg catalog properties of the lake; by default a JDBC catalog on SQLite in the data folder.
-        kept_rounds: of each table, in its history.
-        max_message_bytes: of one gRPC message.
-        shutdown_grace: how long calls in flight may take to end when the server is stopped.
-    """
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True
+    )
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="forbid", validate_default=True)
-
-    data_dir: Annotated[Path, AfterValidator(Path.absolute)] = Path("fluss-tiering-data")
+    data_dir: Annotated[Path, AfterValidator(Path.absolute), FlussOption("data.dir")] = Path("fluss-tiering-data")
+    """Folder of tables, snapshots, the server's database and, by default, the lake."""
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    """Address to listen on; loopback unless told otherwise, since there is no authentication."""
     port: Annotated[int, Field(ge=0, le=65535)] = DEFAULT_PORT
-    lease_check_interval: DurationMs = 10 * 60_000
+    """Port to listen on; 0 takes a free one."""
+    kv_snapshot_lease_expiration_check_interval: Annotated[
+        DurationMs, FlussOption("kv.snapshot.lease.expiration-check-interval")
+    ] = 10 * 60_000
+    """How often expired leases are dropped (L9)."""
     heartbeat_timeout: DurationMs = 120_000
+    """How long a round may be silent (S4). Drivers send a heartbeat every 30 s: below a minute one late heartbeat fails
+    a healthy round, of which the server warns."""
     heartbeat_check_interval: DurationMs = 15_000
-    kv_snapshot_interval: DurationMs = 10 * 60_000
-    retained_kv_snapshots: PositiveInt = 2
+    """How often silent rounds are looked for (S4)."""
+    kv_snapshot_interval: Annotated[DurationMs, FlussOption("kv.snapshot.interval")] = 10 * 60_000
+    """How often KV snapshots are taken and old ones collected."""
+    kv_snapshot_num_retained: Annotated[PositiveInt, FlussOption("kv.snapshot.num-retained")] = 2
+    """KV snapshots that are kept of each bucket, besides leased ones."""
     failure_backoff_base: DurationMs = 10_000
+    """How long a table rests after its first failure, before jitter; doubled with each further one (S18)."""
     failure_backoff_cap: DurationMs = 10 * 60_000
-    lake_catalog: Annotated[dict[str, str], AfterValidator(_complete_catalog)] = Field(default_factory=dict)
+    """How long a failed table rests at most (S18)."""
+    lake_catalog: Annotated[dict[str, str], BeforeValidator(_json_object), AfterValidator(_complete_catalog)] = Field(
+        default_factory=dict
+    )
+    """Iceberg catalog properties of the lake, a JSON object; by default a JDBC catalog on SQLite in the data folder."""
     kept_rounds: PositiveInt = 100
+    """Rounds that are kept of each table, in its history (S23)."""
     max_message_bytes: PositiveInt = MAX_MESSAGE_BYTES
+    """Of one gRPC message."""
     shutdown_grace: DurationMs = 30_000
+    """How long calls in flight may take to end when the server is stopped."""
     log_format: Literal["logfmt", "json"] = "logfmt"
+    """How log lines look."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """Lines below this level are left out."""
+
+
+def settings_from_keys(pairs: Sequence[str]) -> dict[str, str]:
+    """Settings given as KEY=VALUE, by name: `kv.snapshot.num-retained=3` is `kv_snapshot_num_retained`.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST for what is not KEY=VALUE, or a key that is no setting.
+    """
+    given: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        name = key.strip().replace(".", "_").replace("-", "_").lower()
+        if not equals or name not in ServerSettings.model_fields:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"{key!r} is not a setting: expected KEY=VALUE with a key of docs/configuration.md, "
+                "for example kv.snapshot.interval=5min",
+            )
+        given[name] = value.strip()
+    return given
 
 
 def load_settings(**given: Any) -> ServerSettings:
