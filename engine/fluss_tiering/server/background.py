@@ -38,7 +38,11 @@ def jobs_of(parts: ServerParts, settings: ServerSettings) -> list[Job]:
     """All jobs; the first look at expired leases and due tables is at the start (L9)."""
     control, coordinator = parts.threads.control, parts.coordinator
     return [
-        Job("drop expired leases", settings.lease_check_interval, lambda: control(coordinator.leases.drop_expired)),
+        Job(
+            "drop expired leases",
+            settings.kv_snapshot_lease_expiration_check_interval,
+            lambda: control(coordinator.leases.drop_expired),
+        ),
         Job(
             "fail silent rounds",
             settings.heartbeat_check_interval,
