@@ -47,17 +47,7 @@ class TierOptions:
 
 def parse_arguments(arguments: Sequence[str]) -> TierOptions:
     """The options on a command line (`submit.application_arguments`); a wrong one ends the process with status 2."""
-    parser = argparse.ArgumentParser(prog="application.py", description="Tiers tables of Apache Fluss into the lake.")
-    parser.add_argument("--server", required=True, metavar="HOST:PORT")
-    parser.add_argument("--lease-id")
-    parser.add_argument("--attempt-token", type=int)
-    parser.add_argument("--lease-duration-ms", type=_positive, default=DEFAULT_LEASE_DURATION_MS)
-    parser.add_argument("--claim-timeout", type=float, default=DEFAULT_CLAIM_TIMEOUT_S, metavar="SECONDS")
-    parser.add_argument("--max-round-bytes", type=_positive)
-    parser.add_argument("--table-concurrency", type=_positive, default=DEFAULT_TABLE_CONCURRENCY)
-    parser.add_argument("--outcome-in-status", action="store_true", help="failed tables do not fail the application")
-    parser.add_argument("tables", nargs="+", type=_path, metavar="DATABASE.TABLE")
-    values = parser.parse_args(arguments)
+    values = argument_parser().parse_args(arguments)
     return TierOptions(
         server=values.server,
         tables=tuple(dict.fromkeys(values.tables)),
@@ -69,6 +59,38 @@ def parse_arguments(arguments: Sequence[str]) -> TierOptions:
         table_concurrency=values.table_concurrency,
         outcome_in_status=values.outcome_in_status,
     )
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """What the application's command line may hold."""
+    parser = argparse.ArgumentParser(prog="application.py", description="Tiers tables of Apache Fluss into the lake.")
+    add = parser.add_argument
+    add("--server", required=True, metavar="HOST:PORT", help="the tiering server")
+    add("--lease-id", help="what was acquired for the tables; without it the application leases what it needs")
+    add("--attempt-token", type=int, help="of that acquire")
+    add(
+        "--lease-duration-ms",
+        type=_positive,
+        default=DEFAULT_LEASE_DURATION_MS,
+        help="how long a lease lasts; it is renewed every third of that while its rounds run",
+    )
+    add(
+        "--claim-timeout",
+        type=float,
+        default=DEFAULT_CLAIM_TIMEOUT_S,
+        metavar="SECONDS",
+        help="how long to wait for a table that another round holds",
+    )
+    add("--max-round-bytes", type=_positive, help="of a table's log in one round; what is left is due at once")
+    add(
+        "--table-concurrency",
+        type=_positive,
+        default=DEFAULT_TABLE_CONCURRENCY,
+        help="how many tables are tiered at once",
+    )
+    add("--outcome-in-status", action="store_true", help="failed tables do not fail the application")
+    add("tables", nargs="+", type=_path, metavar="DATABASE.TABLE", help="the tables, each once")
+    return parser
 
 
 def _positive(text: str) -> int:
