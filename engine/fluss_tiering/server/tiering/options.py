@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table_options import LAKE_ENABLED, freshness_ms, max_round_duration_ms
 
-ENABLED: Final = "table.datalake.enabled"
-FRESHNESS: Final = "table.datalake.freshness"
+ENABLED: Final = LAKE_ENABLED.key
 ICEBERG_PREFIX: Final = "table.datalake.iceberg."
 """What stands behind it overrides a property of the server's lake catalog for this table."""
-
-_DEFAULT_FRESHNESS: Final = "3min"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +28,9 @@ class LakeOptions:
         Raises:
             FlussTieringError: INVALID_TABLE for values that are none.
         """
-        enabled = properties.get(ENABLED, "false").strip().lower()
+        enabled = properties.get(ENABLED, LAKE_ENABLED.default).strip().lower()
         if enabled not in ("true", "false"):
             raise FlussTieringError(ErrorCode.INVALID_TABLE, f"{ENABLED} is {enabled!r}: expected true or false")
-        try:
-            freshness_ms = parse_duration_ms(properties.get(FRESHNESS, _DEFAULT_FRESHNESS))
-        except FlussTieringError as error:
-            raise FlussTieringError(ErrorCode.INVALID_TABLE, f"{FRESHNESS}: {error.message}") from error
-        return cls(enabled == "true", freshness_ms)
+        # Only a driver needs it, which would find out too late that it is no duration.
+        max_round_duration_ms(properties)
+        return cls(enabled == "true", freshness_ms(properties))

@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import SYSTEM_COLUMNS, TableDescriptor
+from fluss_tiering.model.table_options import (
+    ICEBERG_CODEC,
+    ICEBERG_FIXED,
+    ICEBERG_LEVEL,
+    ICEBERG_TARGET_FILE_SIZE,
+)
 
-_TARGET_FILE_SIZE: Final = "iceberg.write.target-file-size-bytes"
-_CODEC: Final = "iceberg.write.parquet.compression-codec"
-_LEVEL: Final = "iceberg.write.parquet.compression-level"
-_ONLY: Final = {"iceberg.format-version": "2", "iceberg.write.format.default": "parquet"}
-"""Equality deletes need version 2 and version 3 has other rules for them; data files are Parquet."""
 _MAX_LONG: Final = 2**63 - 1
-_DEFAULT_CODEC: Final = "zstd"
 _UNCOMPRESSED: Final = "uncompressed"
 """Iceberg's word; its Java writers know no other."""
 
@@ -62,26 +62,26 @@ def _names(descriptor: TableDescriptor) -> Iterator[str]:
 
 
 def _properties(properties: Mapping[str, str]) -> Iterator[str]:
-    size = properties.get(_TARGET_FILE_SIZE)
+    size = properties.get(ICEBERG_TARGET_FILE_SIZE.key)
     if size is not None and not (re.fullmatch("[0-9]{1,19}", size) and 0 < int(size) <= _MAX_LONG):
-        yield f"{_TARGET_FILE_SIZE} is {size!r}: expected a whole number of bytes above 0"
-    for option, only in _ONLY.items():
-        value = properties.get(option, only)
-        if value.lower() != only:
-            yield f"{option} is {value!r}: expected {only}, the only value that tiering writes"
-    codec = properties.get(_CODEC, _DEFAULT_CODEC)
+        yield f"{ICEBERG_TARGET_FILE_SIZE.key} is {size!r}: expected a whole number of bytes above 0"
+    for option in ICEBERG_FIXED:
+        value = properties.get(option.key, option.default)
+        if value.lower() != option.default:
+            yield f"{option.key} is {value!r}: expected {option.default}, the only value that tiering writes"
+    codec = properties.get(ICEBERG_CODEC.key, ICEBERG_CODEC.default)
     compressing = [name for name in _COMPRESSING if pa.Codec.is_available(name)]
     if codec.lower() not in (*compressing, _UNCOMPRESSED):
-        yield f"{_CODEC} is {codec!r}: expected one of {', '.join((*compressing, _UNCOMPRESSED))}"
-    elif _LEVEL in properties:
-        yield from _level(codec.lower(), properties[_LEVEL])
+        yield f"{ICEBERG_CODEC.key} is {codec!r}: expected one of {', '.join((*compressing, _UNCOMPRESSED))}"
+    elif ICEBERG_LEVEL.key in properties:
+        yield from _level(codec.lower(), properties[ICEBERG_LEVEL.key])
 
 
 def _level(codec: str, level: str) -> Iterator[str]:
     try:
         lowest, highest = pa.Codec.minimum_compression_level(codec), pa.Codec.maximum_compression_level(codec)
     except (pa.ArrowInvalid, ValueError):
-        yield f"{_LEVEL} is {level!r}: expected it to be absent, since {codec} has no levels"
+        yield f"{ICEBERG_LEVEL.key} is {level!r}: expected it to be absent, since {codec} has no levels"
         return
     if not (re.fullmatch("-?[0-9]{1,10}", level) and lowest <= int(level) <= highest):
-        yield f"{_LEVEL} is {level!r}: expected a whole number from {lowest} to {highest} for {codec}"
+        yield f"{ICEBERG_LEVEL.key} is {level!r}: expected a whole number from {lowest} to {highest} for {codec}"

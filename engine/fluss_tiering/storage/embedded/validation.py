@@ -10,10 +10,9 @@ from fluss_tiering.formats.bucketing import check_bucket_key_type
 from fluss_tiering.formats.log_batch import LogCompression
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataType, DataTypeRoot, TableDescriptor
+from fluss_tiering.model.table_options import FIXED, LOG_COMPRESSION
 from fluss_tiering.storage.embedded.lake_rules import check_lake_rules
 
-_COMPRESSION_OPTION: Final = "table.log.arrow.compression.type"
-_DEFAULT_COMPRESSION: Final = "ZSTD"
 _COMPRESSIONS: Final[Mapping[str, LogCompression]] = {"NONE": "NONE", "LZ4_FRAME": "LZ4_FRAME", "ZSTD": "ZSTD"}
 _MAX_BUCKETS: Final = 1024
 _CHANGELOG_COLUMNS: Final = ("_change_type", "_log_offset", "_commit_timestamp")
@@ -22,14 +21,6 @@ _NO_KEY: Final = frozenset({DataTypeRoot.DOUBLE})
 """Types that Iceberg does not take in identifier fields (its specification, "Identifier Field IDs")."""
 _MAX_KEY_TIMESTAMP_PRECISION: Final = 6
 """The lake keeps microseconds: keys that differ only in nanoseconds would be one key there."""
-_FIXED_OPTIONS: Final = {
-    "table.log.format": "ARROW",
-    "table.log.arrow.compression.zstd.level": "3",
-    "table.kv.format": "COMPACTED",
-    "table.changelog.image": "FULL",
-    "table.delete.behavior": "ALLOW",
-}
-"""Options of Fluss that change what is stored, with the one value of each that is implemented here."""
 _MERGE_ENGINE_OPTION: Final = "table.merge-engine"
 
 
@@ -65,10 +56,10 @@ def compression_of(descriptor: TableDescriptor) -> LogCompression:
     Raises:
         FlussTieringError: INVALID_TABLE when the option names anything else.
     """
-    value = descriptor.properties.get(_COMPRESSION_OPTION, _DEFAULT_COMPRESSION)
+    value = descriptor.properties.get(LOG_COMPRESSION.key, LOG_COMPRESSION.default)
     compression = _COMPRESSIONS.get(value.upper())
     if compression is None:
-        _refuse(f"{_COMPRESSION_OPTION} is {value!r}: expected one of {', '.join(_COMPRESSIONS)}")
+        _refuse(f"{LOG_COMPRESSION.key} is {value!r}: expected one of {', '.join(_COMPRESSIONS)}")
     return compression
 
 
@@ -89,10 +80,13 @@ def _check_columns(columns: tuple[Column, ...]) -> None:
 
 def _check_properties(descriptor: TableDescriptor) -> None:
     compression_of(descriptor)
-    for option, only in _FIXED_OPTIONS.items():
-        value = descriptor.properties.get(option, only)
-        if value.upper() != only:
-            _refuse(f"{option} is {value!r}: expected {only}, the only value that the embedded storage implements")
+    for option in FIXED:
+        value = descriptor.properties.get(option.key, option.default)
+        if value.upper() != option.default:
+            _refuse(
+                f"{option.key} is {value!r}: expected {option.default}, "
+                "the only value that the embedded storage implements"
+            )
     if _MERGE_ENGINE_OPTION in descriptor.properties:
         _refuse(f"{_MERGE_ENGINE_OPTION} is set: expected it to be absent, since the last row of a key is kept here")
 
