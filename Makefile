@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up down test test-long bench lint format types imports protos protos-check constraints clean
+.PHONY: help setup run up down test test-long bench lint format types imports protos protos-check docs constraints clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ types: setup ## mypy --strict on our own packages
 
 imports: setup ## Directions of imports
 	@$(BIN)/lint-imports
+
+docs: setup ## Fill in what the documentation takes from the code
+	@$(BIN)/python tools/docs.py
 
 protos: setup ## Generate the gRPC stubs anew
 	@$(BIN)/python tools/generate_protos.py
