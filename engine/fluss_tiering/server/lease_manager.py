@@ -111,7 +111,10 @@ class KvSnapshotLeaseManager:
                 continue
             renewed[lease_id] = replace(lease, expiration_time=now + duration_ms)
             answers.append(now + duration_ms)
-        self._write(renewed)
+        if renewed:
+            with self._store.transaction() as transaction:
+                transaction.put_lease_expirations({each.lease_id: each.expiration_time for each in renewed.values()})
+            self._leases.update(renewed)
         return answers
 
     def release(self, lease_id: str, buckets: Iterable[TableBucket], attempt_token: int | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -19,8 +19,12 @@ class StoreTransaction(Protocol):
         """Inserts or replaces a lease with all it pins."""
         ...
 
+    def put_lease_expirations(self, expiration_times: Mapping[str, int]) -> None:
+        """Sets when leases that exist expire: lease id -> time."""
+        ...
+
     def delete_lease(self, lease_id: str) -> None:
-        """Deletes a lease."""
+        """Deletes a lease, a damaged one too."""
         ...
 
     def put_attempt(self, attempt: LeaseAttempt) -> None:
@@ -35,16 +39,16 @@ class StoreTransaction(Protocol):
         """Sets the newest token that was given out."""
         ...
 
-    def put_status(self, status: TieringStatus) -> None:
-        """Inserts or replaces a table's status."""
+    def put_statuses(self, statuses: Sequence[TieringStatus]) -> None:
+        """Inserts or replaces the statuses of tables."""
         ...
 
-    def put_round(self, tiering_round: TieringRound) -> None:
-        """Inserts or replaces a round."""
+    def put_rounds(self, rounds: Sequence[TieringRound]) -> None:
+        """Inserts or replaces rounds."""
         ...
 
-    def prune_rounds(self, table_id: int, keep: int) -> None:
-        """Deletes a table's rounds but for the newest `keep`."""
+    def prune_rounds(self, table_ids: Collection[int], keep: int) -> None:
+        """Deletes the rounds of each of the tables but for its newest `keep`."""
         ...
 
     def put_lake_snapshot(self, committed: CommittedLakeSnapshot) -> None:
@@ -65,14 +69,22 @@ class StoreTransaction(Protocol):
 
 
 class TieringStore(Protocol):
-    """The durable state; every method raises FlussTieringError STORAGE when the database fails."""
+    """The durable state.
+
+    Every method raises FlussTieringError: STORAGE when the database fails, UNAVAILABLE when it cannot be reached,
+    CORRUPT_DATA for rows that no server wrote; a transaction NOT_LEADER_OR_FOLLOWER when another server took over.
+    """
 
     def transaction(self) -> AbstractContextManager[StoreTransaction]:
         """A transaction that is durable when the block ends, and undone when the block or the commit raises."""
         ...
 
     def leases(self) -> Sequence[KvSnapshotLease]:
-        """All leases."""
+        """All leases but for damaged ones."""
+        ...
+
+    def damaged_leases(self) -> Mapping[str, str]:
+        """Leases that cannot be loaded: lease id -> what is wrong with it."""
         ...
 
     def attempts(self) -> Sequence[LeaseAttempt]:

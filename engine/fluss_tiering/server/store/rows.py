@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStats, TieringStatus
+from fluss_tiering.server.store.records import LeaseAttempt
 from fluss_tiering.server.store.schema import NO_PARTITION
 
 
@@ -25,6 +26,16 @@ def bucket_from_row(table_id: int, row: sa.Row[Any]) -> TableBucket:
     return TableBucket(table_id, row.bucket_id, None if row.partition_id == NO_PARTITION else row.partition_id)
 
 
+def attempt_to_columns(attempt: LeaseAttempt) -> Mapping[str, object]:
+    """The newest attempt under a lease id as a row."""
+    return {
+        "lease_id": attempt.lease_id,
+        "attempt_token": attempt.attempt_token,
+        "started_time": attempt.started_time,
+        "cancelled_reason": _storable(attempt.cancelled_reason),
+    }
+
+
 def status_to_columns(status: TieringStatus) -> Mapping[str, object]:
     """A table's status as a row."""
     return {
@@ -35,7 +46,7 @@ def status_to_columns(status: TieringStatus) -> Mapping[str, object]:
         "state_since": status.state_since,
         "tiering_epoch": status.tiering_epoch,
         "last_tiered_time": status.last_tiered_time,
-        "last_error": status.last_error,
+        "last_error": _storable(status.last_error),
         "last_error_time": status.last_error_time,
         "consecutive_failures": status.consecutive_failures,
         "next_retry_time": status.next_retry_time,
@@ -72,7 +83,7 @@ def round_to_columns(tiering_round: TieringRound) -> Mapping[str, object]:
         "driver": tiering_round.driver,
         "start_time": tiering_round.start_time,
         "end_time": tiering_round.end_time,
-        "error": tiering_round.error,
+        "error": _storable(tiering_round.error),
         "rows": None if stats is None else stats.rows,
         "bytes": None if stats is None else stats.bytes,
         "files": None if stats is None else stats.files,
@@ -97,3 +108,8 @@ def round_from_row(row: sa.Row[Any]) -> TieringRound:
         stats=None if row.rows is None else TieringStats(row.rows, row.bytes, row.files, row.lake_snapshot_id),
         force_finished=row.force_finished,
     )
+
+
+def _storable(text: str | None) -> str | None:
+    """What people wrote; PostgreSQL stores no NUL."""
+    return None if text is None else text.replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -13,9 +13,10 @@ from sqlalchemy.pool import StaticPool
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.lease import KvSnapshotLease
-from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.store import schema
+from fluss_tiering.server.store.lease_rows import StoredLeases, stored_leases
 from fluss_tiering.server.store.protocol import StoreTransaction
 from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt
 from fluss_tiering.server.store.rows import bucket_from_row, round_from_row, status_from_row
@@ -57,20 +58,12 @@ class SqlTieringStore:
             yield SqlTransaction(connection)
 
     def leases(self) -> Sequence[KvSnapshotLease]:
-        """All leases."""
-        snapshots: dict[str, dict[TableBucket, int]] = {}
-        for row in self._read(sa.select(schema.leased_snapshots)):
-            snapshots.setdefault(row.lease_id, {})[bucket_from_row(row.table_id, row)] = row.snapshot_id
-        return [
-            KvSnapshotLease(
-                lease_id=row.lease_id,
-                acquired_time=row.acquired_time,
-                expiration_time=row.expiration_time,
-                attempt_token=row.attempt_token,
-                snapshots=snapshots.get(row.lease_id, {}),
-            )
-            for row in self._read(sa.select(schema.kv_snapshot_leases))
-        ]
+        """All leases but for damaged ones."""
+        return self._stored_leases().sound
+
+    def damaged_leases(self) -> Mapping[str, str]:
+        """Leases that cannot be loaded: lease id -> what is wrong with it."""
+        return self._stored_leases().damaged
 
     def attempts(self) -> Sequence[LeaseAttempt]:
         """The newest attempt of every lease id."""
@@ -157,6 +150,11 @@ class SqlTieringStore:
             )
             for row in self._read(query)
         ]
+
+    def _stored_leases(self) -> StoredLeases:
+        return stored_leases(
+            self._read(sa.select(schema.kv_snapshot_leases)), self._read(sa.select(schema.leased_snapshots))
+        )
 
     def _number(self, name: str) -> int | None:
         meta = schema.server_meta

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.tiering import TieringRound, TieringStatus
 from fluss_tiering.server.store import schema
 from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt
-from fluss_tiering.server.store.rows import bucket_to_columns, round_to_columns, status_to_columns
+from fluss_tiering.server.store.rows import (
+    attempt_to_columns,
+    bucket_to_columns,
+    round_to_columns,
+    status_to_columns,
+)
 
 
 class SqlTransaction:
@@ -22,16 +29,18 @@ class SqlTransaction:
 
     def put_lease(self, lease: KvSnapshotLease) -> None:
         """Inserts or replaces a lease with all it pins."""
-        self.delete_lease(lease.lease_id)
-        self._connection.execute(
-            sa.insert(schema.kv_snapshot_leases),
-            {
-                "lease_id": lease.lease_id,
-                "acquired_time": lease.acquired_time,
-                "expiration_time": lease.expiration_time,
-                "attempt_token": lease.attempt_token,
-            },
+        self._put(
+            schema.kv_snapshot_leases,
+            [
+                {
+                    "lease_id": lease.lease_id,
+                    "acquired_time": lease.acquired_time,
+                    "expiration_time": lease.expiration_time,
+                    "attempt_token": lease.attempt_token,
+                }
+            ],
         )
+        self._delete(schema.leased_snapshots, lease_id=lease.lease_id)
         if lease.snapshots:
             self._connection.execute(
                 sa.insert(schema.leased_snapshots),
@@ -46,21 +55,22 @@ class SqlTransaction:
                 ],
             )
 
+    def put_lease_expirations(self, expiration_times: Mapping[str, int]) -> None:
+        """Sets when leases that exist expire: lease id -> time."""
+        if expiration_times:
+            self._connection.execute(
+                _SET_EXPIRATION, [{"id": lease_id, "time": time} for lease_id, time in expiration_times.items()]
+            )
+
     def delete_lease(self, lease_id: str) -> None:
-        """Deletes a lease."""
+        """Deletes a lease, a damaged one too."""
+        # Not left to the foreign key alone: a damaged lease may have lost one of its two parts.
+        self._delete(schema.leased_snapshots, lease_id=lease_id)
         self._delete(schema.kv_snapshot_leases, lease_id=lease_id)
 
     def put_attempt(self, attempt: LeaseAttempt) -> None:
         """Inserts or replaces the newest attempt under a lease id."""
-        self._replace(
-            schema.lease_attempts,
-            {
-                "lease_id": attempt.lease_id,
-                "attempt_token": attempt.attempt_token,
-                "started_time": attempt.started_time,
-                "cancelled_reason": attempt.cancelled_reason,
-            },
-        )
+        self._put(schema.lease_attempts, [attempt_to_columns(attempt)])
 
     def delete_attempts(self, lease_ids: Iterable[str]) -> None:
         """Forgets the attempts under lease ids."""
@@ -69,19 +79,20 @@ class SqlTransaction:
 
     def put_attempt_token(self, attempt_token: int) -> None:
         """Sets the newest token that was given out."""
-        self._replace(schema.server_meta, {"name": schema.ATTEMPT_TOKEN_NAME, "value": attempt_token})
+        self._put(schema.server_meta, [{"name": schema.ATTEMPT_TOKEN_NAME, "value": attempt_token}])
 
-    def put_status(self, status: TieringStatus) -> None:
-        """Inserts or replaces a table's status."""
-        self._replace(schema.tiering_statuses, status_to_columns(status))
+    def put_statuses(self, statuses: Sequence[TieringStatus]) -> None:
+        """Inserts or replaces the statuses of tables."""
+        self._put(schema.tiering_statuses, [status_to_columns(status) for status in statuses])
 
-    def put_round(self, tiering_round: TieringRound) -> None:
-        """Inserts or replaces a round."""
-        self._replace(schema.tiering_rounds, round_to_columns(tiering_round))
+    def put_rounds(self, rounds: Sequence[TieringRound]) -> None:
+        """Inserts or replaces rounds."""
+        self._put(schema.tiering_rounds, [round_to_columns(each) for each in rounds])
 
-    def prune_rounds(self, table_id: int, keep: int) -> None:
-        """Deletes a table's rounds but for the newest `keep`."""
-        self._prune(schema.tiering_rounds.c.tiering_epoch, table_id, keep)
+    def prune_rounds(self, table_ids: Collection[int], keep: int) -> None:
+        """Deletes the rounds of each of the tables but for its newest `keep`."""
+        if table_ids:
+            self._connection.execute(_prune(schema.tiering_rounds.c.tiering_epoch, keep), _by_table(table_ids))
 
     def put_lake_snapshot(self, committed: CommittedLakeSnapshot) -> None:
         """Appends a lake snapshot to its table's."""
@@ -108,7 +119,7 @@ class SqlTransaction:
 
     def prune_lake_snapshots(self, table_id: int, keep: int) -> None:
         """Deletes a table's lake snapshots but for the newest `keep`."""
-        self._prune(schema.lake_snapshots.c.commit_order, table_id, keep)
+        self._connection.execute(_prune(schema.lake_snapshots.c.commit_order, keep), _by_table([table_id]))
 
     def delete_table(self, table_id: int) -> None:
         """Deletes a table's status, rounds and lake snapshots."""
@@ -124,14 +135,37 @@ class SqlTransaction:
     def _delete(self, table: sa.Table, **key: object) -> None:
         self._connection.execute(sa.delete(table).where(*(table.c[name] == value for name, value in key.items())))
 
-    def _replace(self, table: sa.Table, columns: Mapping[str, object]) -> None:
-        # Delete and insert in one transaction: what every SQL database has, unlike its own kind of upsert.
-        self._delete(table, **{column.name: columns[column.name] for column in table.primary_key})
-        self._connection.execute(sa.insert(table), columns)
+    def _put(self, table: sa.Table, rows: Sequence[Mapping[str, object]]) -> None:
+        """Inserts rows, or replaces those of the same keys."""
+        if rows:
+            self._connection.execute(_upsert(self._connection.dialect.name, table), rows)
 
-    def _prune(self, order: sa.Column[Any], table_id: int, keep: int) -> None:
-        table = order.table
-        newest = sa.select(order).where(table.c.table_id == table_id).order_by(order.desc()).limit(1).offset(keep)
-        self._connection.execute(
-            sa.delete(order.table).where(table.c.table_id == table_id, order <= newest.scalar_subquery())
-        )
+
+_SET_EXPIRATION: Final = (
+    sa.update(schema.kv_snapshot_leases)
+    .where(schema.kv_snapshot_leases.c.lease_id == sa.bindparam("id"))
+    .values(expiration_time=sa.bindparam("time"))
+)
+
+
+@cache
+def _upsert(dialect: str, table: sa.Table) -> sa.Executable:
+    # The two databases share the words; SQLAlchemy has them once for each.
+    insert = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+    return insert.on_conflict_do_update(
+        index_elements=list(table.primary_key),
+        set_={column.name: insert.excluded[column.name] for column in table.columns if not column.primary_key},
+    )
+
+
+@cache
+def _prune(order: sa.Column[Any], keep: int) -> sa.Executable:
+    table = order.table
+    of_table = table.c.table_id == sa.bindparam("of_table")
+    # The newest that is not kept: everything up to it goes.
+    newest = sa.select(order).where(of_table).order_by(order.desc()).limit(1).offset(keep)
+    return sa.delete(table).where(of_table, order <= newest.scalar_subquery())
+
+
+def _by_table(table_ids: Collection[int]) -> list[dict[str, int]]:
+    return [{"of_table": table_id} for table_id in table_ids]

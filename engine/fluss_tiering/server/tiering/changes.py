@@ -50,12 +50,9 @@ class TieringChanges:
 
     def write(self, transaction: StoreTransaction) -> None:
         """Writes all of it."""
-        for table in self._changed.values():
-            transaction.put_status(table.status)
-        for tiering_round in self._rounds.values():
-            transaction.put_round(tiering_round)
-        for table_id in {table_id for table_id, _ in self._rounds}:
-            transaction.prune_rounds(table_id, self._kept_rounds)
+        transaction.put_statuses([table.status for table in self._changed.values()])
+        transaction.put_rounds(list(self._rounds.values()))
+        transaction.prune_rounds({table_id for table_id, _ in self._rounds}, self._kept_rounds)
 
     def take_over(self) -> None:
         """Changes the tables, once all of it is durable, and logs what happened."""

@@ -292,8 +292,8 @@ class LakeTieringManager:
         with self._store.transaction() as transaction:
             transaction.delete_table(table_id)
             if running is not None:
-                transaction.put_round(
-                    replace(running, state=TieringState.FAILED, end_time=now, error="the table was dropped")
+                transaction.put_rounds(
+                    [replace(running, state=TieringState.FAILED, end_time=now, error="the table was dropped")]
                 )
         self._tables.pop(table_id, None)
 
