@@ -129,10 +129,15 @@ class ServerProcess:
 
 
 def descriptor(
-    *, primary_key: bool = True, num_buckets: int = 1, freshness: str | None = "3min", tiered: bool = True
+    *,
+    primary_key: bool = True,
+    num_buckets: int = 1,
+    freshness: str | None = "3min",
+    tiered: bool = True,
+    properties: Mapping[str, str] | None = None,
 ) -> TableDescriptor:
     """A table of a key and a name."""
-    properties = {"table.datalake.enabled": "true"} if tiered else {}
+    properties = {**(properties or {}), **({"table.datalake.enabled": "true"} if tiered else {})}
     if freshness is not None:
         properties["table.datalake.freshness"] = freshness
     return TableDescriptor(

@@ -154,6 +154,7 @@ def test_an_unknown_table_ends_the_application_with_a_message(tiering: Tiering, 
         (["--server", "h:1"], "DATABASE.TABLE"),
         (["--server", "h:1", "orders"], "'orders' is not a table path"),
         (["--server", "h:1", "--max-round-bytes", "0", "db.t"], "0 is not above 0"),
+        (["--server", "h:1", "--max-round-duration", "long", "db.t"], "for example 3min, or freshness"),
     ],
 )
 def test_wrong_arguments_end_with_status_2(arguments, said, capsys):
@@ -173,6 +174,7 @@ def test_the_command_line_says_all_that_the_options_hold():
         lease_duration_ms=1000,
         claim_timeout_s=2.5,
         max_round_bytes=9,
+        max_round_duration="10min",
         table_concurrency=3,
         outcome_in_status=True,
     )

@@ -29,6 +29,13 @@ def tier(
     max_round_bytes: Annotated[
         int | None, typer.Option(min=1, help="Log bytes of a table in one round; the rest is due at once.")
     ] = None,
+    max_round_duration: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="How long a round may read, as 10min, or 'freshness'; the rest is due at once.",
+        ),
+    ] = None,
     claim_timeout: Annotated[
         float | None, typer.Option(min=0, help="Seconds to wait for a table that another round holds.")
     ] = None,
@@ -44,7 +51,17 @@ def tier(
         output.console.print("No table is pending.")
         return
     if print_submit:
-        output.console.print(_submit_command(paths, server, master, max_round_bytes, claim_timeout), soft_wrap=True)
+        command = _submit_command(
+            master,
+            submit.application_arguments(
+                server=server,
+                tables=paths,
+                max_round_bytes=max_round_bytes,
+                max_round_duration=max_round_duration,
+                claim_timeout_s=claim_timeout,
+            ),
+        )
+        output.console.print(command, soft_wrap=True)
         return
     from fluss_tiering.spark import application  # noqa: PLC0415 - Spark and pyarrow, for this command only
     from fluss_tiering.spark.options import DEFAULT_CLAIM_TIMEOUT_S, TierOptions  # noqa: PLC0415
@@ -55,6 +72,7 @@ def tier(
             tables=tuple(paths),
             master=master,
             max_round_bytes=max_round_bytes,
+            max_round_duration=max_round_duration,
             claim_timeout_s=DEFAULT_CLAIM_TIMEOUT_S if claim_timeout is None else claim_timeout,
         )
     )
@@ -76,12 +94,7 @@ def _chosen(tables: list[TablePath], pending: bool, server: str) -> list[TablePa
         return [each.path for each in client.list_tiering_statuses() if each.state is TieringState.PENDING]
 
 
-def _submit_command(
-    paths: list[TablePath], server: str, master: str, max_round_bytes: int | None, claim_timeout: float | None
-) -> str:
-    arguments = submit.application_arguments(
-        server=server, tables=paths, max_round_bytes=max_round_bytes, claim_timeout_s=claim_timeout
-    )
+def _submit_command(master: str, arguments: list[str]) -> str:
     conf = [text for key, value in submit.spark_conf().items() for text in ("--conf", f"{key}={value}")]
     return shlex.join(["spark-submit", "--master", master, *conf, str(submit.APPLICATION), *arguments])
 

@@ -74,6 +74,7 @@ def run(options: TierOptions, spark: SparkSession | None = None, progress: Progr
             target=options.server,
             limits=PlanLimits(parallelism=context.defaultParallelism, round_bytes=options.max_round_bytes),
             progress=stack.enter_context(progress),
+            max_round_duration=options.max_round_duration,
         )
         stopped = threading.Event()
         tier = TableRun(

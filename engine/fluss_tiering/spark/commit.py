@@ -86,6 +86,6 @@ def commit_round(
 def _by_ordinal(plan: RoundPlan, pieces: Sequence[PieceResult]) -> list[list[LakeFile]]:
     ordinals = 1 + max((piece.ordinal for piece in plan.pieces), default=0)
     files: list[list[LakeFile]] = [[] for _ in range(ordinals)]
-    for result in pieces:
-        files[plan.pieces[result.piece].ordinal] += result.files
+    for piece, result in zip(plan.pieces, pieces, strict=True):
+        files[piece.ordinal] += result.files
     return files

@@ -30,10 +30,14 @@ class Guard:
     Args:
         claim: the round.
         stop: ends the round's work, from any thread; called once, when the round is lost.
+
+    Attributes:
+        began: when it was claimed, on the monotonic clock.
     """
 
     def __init__(self, claim: Claim, stop: Callable[[], None]) -> None:
         self.claim = claim
+        self.began = time.monotonic()
         self._stop = stop
         self._lost: FlussTieringError | None = None
         self._lock = threading.Lock()

@@ -10,6 +10,7 @@ from typing import Final
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.spark.waves import FRESHNESS_IS_LIMIT, time_limit_s
 
 DEFAULT_CLAIM_TIMEOUT_S: Final = 180.0
 """Longer than the server takes to fail a round whose driver is silent (S4), so that a restarted one gets its table."""
@@ -27,6 +28,8 @@ class TierOptions:
         attempt_token: of that acquire.
         claim_timeout_s: how long to wait for a table that another round holds.
         max_round_bytes: of a table's log in one round; what is left is due at once in the next.
+        max_round_duration: how long a round may read, as Fluss writes durations, or "freshness": see
+            `waves.time_limit_s`.
         table_concurrency: how many tables are tiered at once.
         master: Spark's, for an application that starts its own session.
         outcome_in_status: a table that failed shows in its status alone, not in the exit code.
@@ -39,6 +42,7 @@ class TierOptions:
     lease_duration_ms: int = DEFAULT_LEASE_DURATION_MS
     claim_timeout_s: float = DEFAULT_CLAIM_TIMEOUT_S
     max_round_bytes: int | None = None
+    max_round_duration: str | None = None
     table_concurrency: int = DEFAULT_TABLE_CONCURRENCY
     # A failed task is tried again, as on a cluster; plain local[*] would not.
     master: str = "local[*,4]"
@@ -56,6 +60,7 @@ def parse_arguments(arguments: Sequence[str]) -> TierOptions:
         lease_duration_ms=values.lease_duration_ms,
         claim_timeout_s=values.claim_timeout,
         max_round_bytes=values.max_round_bytes,
+        max_round_duration=values.max_round_duration,
         table_concurrency=values.table_concurrency,
         outcome_in_status=values.outcome_in_status,
     )
@@ -83,6 +88,13 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     add("--max-round-bytes", type=_positive, help="of a table's log in one round; what is left is due at once")
     add(
+        "--max-round-duration",
+        type=_round_duration,
+        metavar="DURATION",
+        help="how long a round may read, as 10min, or 'freshness' for the table's own; what is left is due at once; "
+        "without it the table's table.datalake.max-round-duration counts, and without that there is no limit",
+    )
+    add(
         "--table-concurrency",
         type=_positive,
         default=DEFAULT_TABLE_CONCURRENCY,
@@ -98,6 +110,14 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
     return number
+
+
+def _round_duration(text: str) -> str:
+    try:
+        time_limit_s({}, text)
+    except FlussTieringError as error:
+        raise argparse.ArgumentTypeError(f"{error.message}, or {FRESHNESS_IS_LIMIT}") from None
+    return text
 
 
 def _path(text: str) -> TablePath:

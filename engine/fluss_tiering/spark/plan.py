@@ -10,23 +10,28 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket
 
-_MIN_PIECE_BYTES: Final = 16 << 20
+MIN_PIECE_BYTES: Final = 16 << 20
 """Below this a piece or a task of its own costs more than it wins in parallelism."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPiece:
-    """A key range [from_key, to_key) of a KV snapshot; None is an open end."""
+    """A key range [from_key, to_key) of a KV snapshot; None is an open end.
+
+    Attributes:
+        size_bytes: about as many, for spreading pieces over tasks and waves.
+    """
 
     snapshot: KvSnapshot
     from_key: bytes | None = None
     to_key: bytes | None = None
+    size_bytes: float = field(default=0.0, compare=False)
 
     @property
     def bucket(self) -> TableBucket:
@@ -45,6 +50,7 @@ class LogPiece:
 
     Attributes:
         deletes: whether the lake may hold rows that the piece's changes replace.
+        size_bytes: about as many, for spreading pieces over tasks and waves.
     """
 
     bucket: TableBucket
@@ -52,6 +58,7 @@ class LogPiece:
     end_offset: int
     ordinal: int = 0
     deletes: bool = False
+    size_bytes: float = field(default=0.0, compare=False)
 
 
 Piece = SnapshotPiece | LogPiece
@@ -67,12 +74,14 @@ class PlanLimits:
         change_piece_bytes: of a primary-key table's log piece, which is reduced to the last change of each key in
             memory; bounds a worker's memory.
         round_bytes: of the log in one round; None for all there is. Snapshots are not cut (S26).
+        wave_bytes: for each of the tasks that run at once, of what is read between two looks at the clock.
     """
 
     parallelism: int = 1
     append_piece_bytes: int = 256 << 20
     change_piece_bytes: int = 64 << 20
     round_bytes: int | None = None
+    wave_bytes: int = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +89,15 @@ class RoundPlan:
     """What a round reads and what is in the lake after it.
 
     Attributes:
+        start_offsets: the same before any piece of a log was read: what is tiered, and what the snapshots hold.
         log_end_offsets: of every bucket of which something is in the lake after the round.
-        tasks: Spark tasks that the pieces are spread over; small pieces share one, since one costs a tenth of a second.
         advances: whether any offset moves; a range without rows moves offsets too (S21).
         complete: False when something is left for the next round, which then is due at once (S8).
     """
 
     pieces: tuple[Piece, ...]
+    start_offsets: Mapping[TableBucket, int]
     log_end_offsets: Mapping[TableBucket, int]
-    tasks: int
     advances: bool
     complete: bool = True
 
@@ -140,11 +149,11 @@ def plan_round(
     ranges = [_range(info, tiered.get(info.bucket, -1), snapshots.get(info.bucket)) for info in buckets]
     ranges, complete = _within(ranges, limits.round_bytes)
     pieces = tuple(piece for each in ranges for piece in _pieces(each, ranges, limits, has_primary_key))
-    offsets = {each.info.bucket: each.end for each in ranges if each.tiered or each.end > 0}
     kept = {bucket: offset for bucket, offset in tiered.items() if offset >= 0}
-    log_end_offsets = {**kept, **offsets}
-    tasks = min(len(pieces), max(limits.parallelism, math.ceil(_total_bytes(ranges) / _MIN_PIECE_BYTES)))
-    return RoundPlan(pieces, log_end_offsets, tasks, advances=log_end_offsets != kept, complete=complete)
+    starts = {each.info.bucket: each.start for each in ranges if each.tiered or each.start > 0}
+    ends = {each.info.bucket: each.end for each in ranges if each.tiered or each.end > 0}
+    log_end_offsets = {**kept, **ends}
+    return RoundPlan(pieces, {**kept, **starts}, log_end_offsets, advances=log_end_offsets != kept, complete=complete)
 
 
 def _range(info: BucketInfo, tiered: int, leased: KvSnapshot | None) -> _Range:
@@ -193,19 +202,24 @@ def _within(ranges: Sequence[_Range], round_bytes: int | None) -> tuple[list[_Ra
 
 
 def _pieces(each: _Range, ranges: Sequence[_Range], limits: PlanLimits, has_primary_key: bool) -> Iterator[Piece]:
-    even_share = max(_MIN_PIECE_BYTES, math.ceil(_total_bytes(ranges) / limits.parallelism))
+    even_share = max(MIN_PIECE_BYTES, math.ceil(_total_bytes(ranges) / limits.parallelism))
     append_bytes = min(limits.append_piece_bytes, even_share)
     has_rows = each.snapshot is not None and each.snapshot.row_count > 0
     if each.snapshot is not None and has_rows:
         yield from _snapshot_pieces(each.snapshot, append_bytes)
     if not has_primary_key:
         for start, end in _cut(each, append_bytes):
-            yield LogPiece(each.info.bucket, start, end)
+            yield LogPiece(each.info.bucket, start, end, size_bytes=(end - start) * each.bytes_per_offset)
         return
     first = 1 if has_rows else 0
     for number, (start, end) in enumerate(_cut(each, limits.change_piece_bytes)):
         yield LogPiece(
-            each.info.bucket, start, end, ordinal=first + number, deletes=each.tiered or has_rows or number > 0
+            each.info.bucket,
+            start,
+            end,
+            ordinal=first + number,
+            deletes=each.tiered or has_rows or number > 0,
+            size_bytes=(end - start) * each.bytes_per_offset,
         )
 
 
@@ -220,7 +234,7 @@ def _snapshot_pieces(snapshot: KvSnapshot, piece_bytes: int) -> Iterator[Snapsho
     cuts = [keys[(number * (len(keys) + 1)) // count - 1] for number in range(1, count)]
     bounds: list[bytes | None] = [None, *cuts, None]
     for from_key, to_key in itertools.pairwise(bounds):
-        yield SnapshotPiece(snapshot, from_key, to_key)
+        yield SnapshotPiece(snapshot, from_key, to_key, snapshot.size_bytes / count)
 
 
 def _cut(each: _Range, piece_bytes: int) -> Iterator[tuple[int, int]]:

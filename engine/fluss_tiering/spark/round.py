@@ -11,17 +11,19 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.protocol import LakeCatalog, LakeTable
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import KvSnapshot, StorageDescription, TableBucket, TableInfo
 from fluss_tiering.model.tiering import TieringStats
 from fluss_tiering.spark.commit import commit_round, recover
 from fluss_tiering.spark.keeper import Guard
 from fluss_tiering.spark.lease import TableLease
-from fluss_tiering.spark.plan import PlanLimits, RoundPlan, plan_round
+from fluss_tiering.spark.plan import Piece, PlanLimits, RoundPlan, plan_round
 from fluss_tiering.spark.progress import Progress
 from fluss_tiering.spark.read_write import PieceWork, StageJob
 from fluss_tiering.spark.result import PieceResult, RoundCost, RoundOutcome, StageSeconds, total_stats
 from fluss_tiering.spark.stage import run_stage
+from fluss_tiering.spark.waves import after, tasks_of, time_limit_s, waves
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class RoundServices:
     Attributes:
         target: address of the server.
         storage: what executors read from.
+        max_round_duration: what the application was given for it (`waves.time_limit_s`).
     """
 
     client: TieringClient
@@ -40,6 +43,7 @@ class RoundServices:
     target: str
     limits: PlanLimits
     progress: Progress
+    max_round_duration: str | None = None
 
 
 def job_group(guard: Guard) -> str:
@@ -63,7 +67,7 @@ def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guar
     planned = time.perf_counter()
     if not plan.advances:
         return RoundOutcome(TieringStats(), cost=RoundCost(plan=planned - began))
-    pieces = _read_and_write(services, table, lake, plan, guard)
+    plan, pieces = _read_and_write(services, table, lake, plan, guard)
     written = time.perf_counter()
     services.progress.step(table.path, "committing")
     snapshot_id = commit_round(services.client, lake, plan, pieces, table=table, guard=guard)
@@ -99,16 +103,32 @@ def _plan(
 
 def _read_and_write(
     services: RoundServices, table: TableInfo, lake: LakeTable, plan: RoundPlan, guard: Guard
-) -> list[PieceResult]:
+) -> tuple[RoundPlan, list[PieceResult]]:
+    """What the round has read when its time is over or nothing is left, and what each piece of that wrote."""
     if not plan.pieces:
-        return []
+        return plan, []
+    limit_s = time_limit_s(table.descriptor.properties, services.max_round_duration)
+    parts = [plan.pieces] if limit_s is None else list(waves(plan, services.limits))
+    parallelism = services.limits.parallelism
+    services.progress.stage(table.path, job_group(guard), sum(tasks_of(pieces, parallelism) for pieces in parts))
+    done: list[Piece] = []
+    results: list[PieceResult] = []
     # Unique to this attempt: files of another one are never overwritten, whoever still writes them.
     attempt = uuid.uuid4()
-    work = tuple(
-        PieceWork(piece, lake.piece_location(piece.bucket.bucket, f"{number:05d}-{attempt}"))
-        for number, piece in enumerate(plan.pieces)
-    )
-    job = StageJob(table, services.storage, services.target, lake.file_writer(), work, plan.tasks)
-    guard.check()
-    services.progress.stage(table.path, job_group(guard), plan.tasks)
-    return run_stage(services.spark, job, job_group(guard), guard)
+    for pieces in parts:
+        if done and limit_s is not None and time.monotonic() - guard.began >= limit_s:
+            break
+        try:
+            guard.check()
+            work = tuple(
+                PieceWork(piece, lake.piece_location(piece.bucket.bucket, f"{number:05d}-{attempt}"))
+                for number, piece in enumerate(pieces, start=len(done))
+            )
+            tasks = tasks_of(pieces, parallelism)
+            job = StageJob(table, services.storage, services.target, lake.file_writer(), work, tasks)
+            results += run_stage(services.spark, job, job_group(guard), guard)
+        except FlussTieringError:
+            lake.delete_files([file for result in results for file in result.files])
+            raise
+        done += pieces
+    return after(plan, done), results

@@ -33,6 +33,7 @@ def application_arguments(
     lease_duration_ms: int = DEFAULT_LEASE_DURATION_MS,
     claim_timeout_s: float | None = None,
     max_round_bytes: int | None = None,
+    max_round_duration: str | None = None,
     table_concurrency: int | None = None,
     outcome_in_status: bool = False,
 ) -> list[str]:
@@ -44,6 +45,7 @@ def application_arguments(
         "--lease-duration-ms": lease_duration_ms,
         "--claim-timeout": claim_timeout_s,
         "--max-round-bytes": max_round_bytes,
+        "--max-round-duration": max_round_duration,
         "--table-concurrency": table_concurrency,
     }
     arguments = [text for name, value in options.items() if value is not None for text in (name, str(value))]
