@@ -17,6 +17,9 @@ DEFAULT_PORT: Final = 9133
 
 DEFAULT_TARGET: Final = f"127.0.0.1:{DEFAULT_PORT}"
 
+_TOO_LARGE: Final = "larger than max"
+"""In gRPC's own text for a message beyond the limit, whose status is that of a server that throttles."""
+
 MAX_MESSAGE_BYTES: Final = 64 << 20
 """A message carries a write request of a few MiB, or log batches, which are kept whole."""
 
@@ -102,6 +105,10 @@ def error_of(call: FailedCall, target: str, timeout: float) -> FlussTieringError
             ErrorCode.UNAVAILABLE,
             f"the tiering server at {target} did not answer within {timeout:g} s: it may be overloaded or stopped; "
             "look at its log and try again",
+        )
+    elif status is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE not in details:
+        return FlussTieringError(
+            ErrorCode.UNAVAILABLE, f"the tiering server at {target} has too much to do ({details}): try again later"
         )
     elif status is grpc.StatusCode.UNIMPLEMENTED:
         message = f"{target} does not serve this call: it is no tiering server, or an older one ({details})"

@@ -23,6 +23,7 @@ _CODES_BY_STATUS: Final[Mapping[grpc.StatusCode, ErrorCode]] = {
     grpc.StatusCode.OUT_OF_RANGE: ErrorCode.INVALID_REQUEST,
     grpc.StatusCode.RESOURCE_EXHAUSTED: ErrorCode.INVALID_REQUEST,
     grpc.StatusCode.DATA_LOSS: ErrorCode.CORRUPT_DATA,
+    grpc.StatusCode.UNIMPLEMENTED: ErrorCode.UNSUPPORTED_VERSION,
 }
 
 
