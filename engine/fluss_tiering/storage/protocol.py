@@ -6,7 +6,8 @@ The server calls a `TableStorage` from worker threads, several at once; each met
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -22,6 +23,46 @@ from fluss_tiering.model.table import (
     TablePath,
     WriteKind,
 )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KvScanBatch:
+    """Rows of a scan, as stored.
+
+    Attributes:
+        values: a binary array; each a schema id and a compacted row.
+        next_position: where the rows behind these begin; None at the end.
+    """
+
+    values: pa.Array
+    next_position: bytes | None
+
+
+class KvScan(Protocol):
+    """The rows of one bucket as of one moment, which holds no rows itself; safe under concurrent calls.
+
+    Attributes:
+        log_offset: the log from here on is not in the scan (K5).
+    """
+
+    log_offset: int
+
+    def read(self, position: bytes | None, max_bytes: int | None, max_rows: int | None) -> KvScanBatch:
+        """The rows from a position on, at least one; from the same position so many rows are always the same.
+
+        Args:
+            position: None for the first row; a batch's `next_position` for the rows behind it.
+            max_bytes: of the values' array; None for any number.
+            max_rows: 1 or more; None for any number.
+
+        Raises:
+            FlussTieringError: SCANNER_EXPIRED once the scan is closed or its bucket is; CORRUPT_DATA, STORAGE.
+        """
+        ...
+
+    def close(self) -> None:
+        """Lets go of what the scan keeps; again does nothing."""
+        ...
 
 
 class TableStorage(Protocol):
@@ -97,6 +138,23 @@ class TableStorage(Protocol):
         """The entries of the key range [from_key, to_key) as stored (columns key: binary, value: binary).
 
         For readers that cannot open the files. Raises KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA.
+        """
+        ...
+
+    def open_kv_scan(
+        self, bucket: TableBucket, *, admit: Callable[[], None], on_lost: Callable[[], None]
+    ) -> tuple[int, KvScan | None]:
+        """The bucket's log end offset and a scan of its rows, both as of now; no scan for a bucket without rows (K4).
+
+        Args:
+            bucket: of a primary-key table.
+            admit: called once the bucket is known to have rows, before anything is opened; its error is this call's.
+            on_lost: called when the bucket is closed or dropped, and its scan with it (K12); perhaps from a thread that
+                holds the bucket's lock.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY, NOT_LEADER_OR_FOLLOWER (K3); INVALID_REQUEST
+                for a bucket that the table has not; CORRUPT_DATA, STORAGE.
         """
         ...
 

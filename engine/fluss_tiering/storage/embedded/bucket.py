@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, WriteKind
 from fluss_tiering.storage.embedded.changelog import Change, ChangelogBuilder
 from fluss_tiering.storage.embedded.files import corrupt
+from fluss_tiering.storage.embedded.kv_scan import EmbeddedKvScan
 from fluss_tiering.storage.embedded.kv_snapshots import CheckpointContent, KvSnapshots
 from fluss_tiering.storage.embedded.layout import ROCKSDB_FOLDER
 from fluss_tiering.storage.embedded.log_encoding import LogEncoding
@@ -105,6 +107,7 @@ class KvBucket(LogBucket):
         self._changelog = ChangelogBuilder(info)
         self._store: RocksDbStore | None = None
         self._change: Change | None = None
+        self._scans: set[EmbeddedKvScan] = set()
         self.snapshots = snapshots
 
     def stage(self, kind: WriteKind, records: pa.RecordBatch, commit_timestamp: int) -> None:
@@ -129,9 +132,8 @@ class KvBucket(LogBucket):
         except FlussTieringError:
             # The log has the write, so it is made; whoever opens the store next applies it from there.
             _LOG.exception("could not apply a write to RocksDB in %s; it is applied from the log next", self._kv_folder)
-            self._store = None
             with suppress(FlussTieringError):
-                store.close()
+                self._close_store(store)
 
     def rollback(self) -> None:
         """Takes back what was staged."""
@@ -161,11 +163,36 @@ class KvBucket(LogBucket):
 
         return self.snapshots.add(write_checkpoint)
 
+    def open_scan(self, *, admit: Callable[[], None], on_lost: Callable[[], None]) -> tuple[int, EmbeddedKvScan | None]:
+        """The log's end and a scan of the rows, both as of now (K5); see `TableStorage.open_kv_scan`."""
+        store = self._open_store()
+        log_offset = self._log.end_offset
+        if store.state.row_count == 0:
+            return log_offset, None
+        admit()
+        scan = EmbeddedKvScan(
+            bucket=self.bucket,
+            folder=self._kv_folder,
+            view=store.view(),
+            log_offset=log_offset,
+            key_of_value=self._changelog.key_of_value,
+            forget=self._scans.discard,
+            on_lost=on_lost,
+        )
+        self._scans.add(scan)
+        return log_offset, scan
+
     def close(self) -> None:
-        """Flushes RocksDB and lets go of it."""
+        """Flushes RocksDB and lets go of it; scans of it end (K12)."""
         if self._store is not None:
-            self._store.close()
-            self._store = None
+            self._close_store(self._store)
+
+    def _close_store(self, store: RocksDbStore) -> None:
+        self._store = None
+        # They would hold the store open.
+        for scan in list(self._scans):
+            scan.lose()
+        store.close()
 
     def _open_store(self) -> RocksDbStore:
         """The store, with all of the log applied."""
@@ -173,8 +200,7 @@ class KvBucket(LogBucket):
         try:
             self._catch_up(store)
         except BaseException:
-            self._store = None
-            store.close()
+            self._close_store(store)
             raise
         self._store = store
         return store

@@ -94,6 +94,11 @@ class ChangelogBuilder:
         inserted = np.count_nonzero(change_types == ChangeType.INSERT)
         return changes, int(inserted - np.count_nonzero(change_types == ChangeType.DELETE))
 
+    def key_of_value(self, value: bytes) -> bytes:
+        """The key under which a stored value stands."""
+        key: bytes = encode_keys(self._records(pa.array([value], pa.binary())), self._key_columns)[0].as_py()
+        return key
+
     def _records(self, values: pa.BinaryArray) -> pa.RecordBatch:
         return decode_values(values, self._columns, self._schema_id)
 

@@ -22,6 +22,9 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
+    RdictIter,
+    RdictValues,
+    ReadOptions,
     WriteBatch,
     WriteBufferManager,
     WriteOptions,
@@ -65,6 +68,22 @@ class TableFile:
     level: int
     size_bytes: int
     first_key: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RocksDbView:
+    """A store's rows as of one moment, as two iterators that were made in it.
+
+    An iterator of RocksDB sees the moment that it was made in. rocksdict's `Snapshot` is none: what it iterates over is
+    the present.
+
+    Attributes:
+        values: by key, the quicker way; it tells neither keys nor errors.
+        cursor: finds rows by key.
+    """
+
+    values: RdictValues
+    cursor: RdictIter
 
 
 class RocksDbMemory:
@@ -116,6 +135,16 @@ class RocksDbStore:
         with reporting_rocksdb_errors(self._folder):
             Checkpoint(self._db).create_checkpoint(str(target))
 
+    def view(self) -> RocksDbView:
+        """The rows as they are now; the store can be opened again only after the view is let go of.
+
+        The caller makes sure that nothing is applied meanwhile.
+        """
+        options = ReadOptions()
+        options.fill_cache(False)
+        with reporting_rocksdb_errors(self._folder):
+            return RocksDbView(self._db.values(read_opt=options), self._db.iter(options))
+
     def table_files(self) -> list[TableFile]:
         """The files that hold rows."""
         with reporting_rocksdb_errors(self._folder):
@@ -143,14 +172,19 @@ def reporting_rocksdb_errors(folder: Path) -> Iterator[None]:
     except Exception as error:
         text = str(error).strip()
         if text.startswith("Corruption") or "No such file" in text:
-            raise FlussTieringError(
-                ErrorCode.CORRUPT_DATA,
-                f"RocksDB finds {folder} damaged ({text}): expected the files it wrote; "
-                "stop the server and delete that folder: its rows are read from the bucket's log again",
-            ) from error
+            raise damaged_rocksdb(folder, text) from error
         raise FlussTieringError(
             ErrorCode.STORAGE, f"RocksDB failed in {folder} ({text}); check the disk, then try again"
         ) from error
+
+
+def damaged_rocksdb(folder: Path, what: str) -> FlussTieringError:
+    """CORRUPT_DATA naming the folder of a store, and what was found in it."""
+    return FlussTieringError(
+        ErrorCode.CORRUPT_DATA,
+        f"RocksDB finds {folder} damaged ({what}): expected the files it wrote; "
+        "stop the server and delete that folder: its rows are read from the bucket's log again",
+    )
 
 
 def _options(memory: RocksDbMemory) -> Options:

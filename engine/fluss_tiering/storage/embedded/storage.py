@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,7 @@ from fluss_tiering.model.table import (
 from fluss_tiering.storage.embedded.catalog import Catalog
 from fluss_tiering.storage.embedded.data_dir import DataDir
 from fluss_tiering.storage.embedded.kv_checkpoint import read_checkpoint
+from fluss_tiering.storage.embedded.kv_scan import EmbeddedKvScan
 from fluss_tiering.storage.embedded.lake_offsets import is_offsets_file, write_offsets_file
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader, telling_dropped
 from fluss_tiering.storage.embedded.segment_reader import stored_batches
@@ -188,6 +189,16 @@ class EmbeddedStorage:
                 f"KV snapshot {snapshot_id} of {bucket} does not exist: expected one that a lease protects",
             )
         yield from read_checkpoint(self._data_dir.root / snapshot.path, from_key, to_key, _CHUNK_BYTES)
+
+    def open_kv_scan(
+        self, bucket: TableBucket, *, admit: Callable[[], None], on_lost: Callable[[], None]
+    ) -> tuple[int, EmbeddedKvScan | None]:
+        """The bucket's log end offset and a scan of its rows, both as of now; no scan for a bucket without rows (K4).
+
+        Raises TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY, INVALID_REQUEST, UNAVAILABLE, CORRUPT_DATA, STORAGE, and what
+        `admit` does.
+        """
+        return self._catalog.get_by_id(bucket.table_id).open_scan(bucket, admit=admit, on_lost=on_lost)
 
     def write_lake_offsets(self, table_id: int, log_end_offsets: Mapping[TableBucket, int]) -> str:
         """Writes an offsets file as Fluss lays it out and returns its path (`fluss-offsets` of a lake snapshot).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -13,6 +13,7 @@ from fluss_tiering.formats.rows import conform
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, WriteKind
 from fluss_tiering.storage.embedded.bucket import KvBucket, LogBucket
+from fluss_tiering.storage.embedded.kv_scan import EmbeddedKvScan
 from fluss_tiering.storage.embedded.placement import place_by_key, place_evenly
 
 _MAX_WRITE_BYTES: Final = 1 << 30
@@ -74,11 +75,7 @@ class EmbeddedTable:
         Raises:
             FlussTieringError: TABLE_WITHOUT_PRIMARY_KEY, STORAGE, CORRUPT_DATA.
         """
-        if not self.info.has_primary_key:
-            raise FlussTieringError(
-                ErrorCode.TABLE_WITHOUT_PRIMARY_KEY,
-                f"table {self.info.path} has no primary key and so no KV snapshots: expected a primary-key table",
-            )
+        self._refuse_without_primary_key("KV snapshots")
         taken = []
         for bucket in self._kv_buckets:
             with self._locked([bucket.bucket.bucket]):
@@ -100,6 +97,15 @@ class EmbeddedTable:
             with self._locked([bucket.bucket.bucket]):
                 deleted += bucket.snapshots.collect(keep_newest, protected.get(bucket.bucket, ()))
         return deleted
+
+    def open_scan(
+        self, bucket: TableBucket, *, admit: Callable[[], None], on_lost: Callable[[], None]
+    ) -> tuple[int, EmbeddedKvScan | None]:
+        """The log's end and a scan of a bucket's rows, both as of now; see `TableStorage.open_kv_scan`."""
+        self._refuse_without_primary_key("scans by key")
+        chosen = self._kv_buckets[self.bucket(bucket).bucket.bucket]
+        with self._locked([bucket.bucket]):
+            return chosen.open_scan(admit=admit, on_lost=on_lost)
 
     @contextmanager
     def exclusively(self) -> Iterator[None]:
@@ -126,6 +132,13 @@ class EmbeddedTable:
             if self._refusal is not None:
                 raise FlussTieringError(self._refusal.code, self._refusal.message)
             yield chosen
+
+    def _refuse_without_primary_key(self, what: str) -> None:
+        if not self.info.has_primary_key:
+            raise FlussTieringError(
+                ErrorCode.TABLE_WITHOUT_PRIMARY_KEY,
+                f"table {self.info.path} has no primary key and so no {what}: expected a primary-key table",
+            )
 
     def _conform(self, kind: WriteKind, rows: pa.Table) -> pa.RecordBatch:
         descriptor = self.info.descriptor
