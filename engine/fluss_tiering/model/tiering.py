@@ -68,6 +68,23 @@ class TieringStatus:
     consecutive_failures: int = 0
     next_retry_time: int | None = None
 
+    @property
+    def parked(self) -> bool:
+        """Failed so many times in a row that it is not tried again until it is resumed or redefined (S19)."""
+        return self.state is TieringState.FAILED and self.next_retry_time is None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusChanges:
+    """What a watcher of statuses is told: first all that it watches, then what changed since.
+
+    Attributes:
+        removed: tables that were dropped, or are not tiered any more.
+    """
+
+    statuses: tuple[TieringStatus, ...] = ()
+    removed: tuple[TablePath, ...] = ()
+
 
 @dataclass(frozen=True, slots=True)
 class TieringRound:

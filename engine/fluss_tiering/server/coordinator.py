@@ -28,7 +28,12 @@ class Coordinator:
 
     def __init__(self, settings: ServerSettings, storage: TableStorage, store: TieringStore, clock: Clock) -> None:
         attempts = LeaseAttempts(store)
-        backoff = FailureBackoff(settings.failure_backoff_base, settings.failure_backoff_cap, random.Random())  # noqa: S311
+        backoff = FailureBackoff(
+            settings.failure_backoff_base,
+            settings.failure_backoff_cap,
+            random.Random(),  # noqa: S311 - jitter
+            settings.max_consecutive_failures,
+        )
         self._storage = storage
         self.leases = KvSnapshotLeaseManager(clock, store, attempts)
         self.tiering = LakeTieringManager(

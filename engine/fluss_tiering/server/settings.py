@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from fluss_tiering.client.channel import DEFAULT_PORT, MAX_MESSAGE_BYTES
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES
 
 _PREFIX: Final = "FLUSS_TIERING_"
 
@@ -90,6 +91,8 @@ class ServerSettings(BaseSettings):
     """How long a table rests after its first failure, before jitter; doubled with each further one (S18)."""
     failure_backoff_cap: DurationMs = 10 * 60_000
     """How long a failed table rests at most (S18)."""
+    max_consecutive_failures: PositiveInt = MAX_CONSECUTIVE_FAILURES
+    """After so many failures in a row a table is parked: not tried again until it is resumed or altered (S19)."""
     lake_catalog: Annotated[dict[str, str], BeforeValidator(_json_object), AfterValidator(_complete_catalog)] = Field(
         default_factory=dict
     )

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
 import structlog
 
-from fluss_tiering.model.tiering import TieringRound, TieringState
-from fluss_tiering.server.store.protocol import StoreTransaction
-from fluss_tiering.server.tiering.states import TieredTable
+from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
+from fluss_tiering.server.store.protocol import StoreTransaction, TieringStore
+from fluss_tiering.server.tiering.feed import StatusFeed
+from fluss_tiering.server.tiering.states import TieredTable, withdrawn
+from fluss_tiering.server.tiering.tables import TieredTables
+from fluss_tiering.server.tiering.totals import RoundTotals
 
 log = structlog.get_logger(__name__)
 
@@ -14,51 +21,121 @@ log = structlog.get_logger(__name__)
 class TieringChanges:
     """What one call changes, over the tables as they were: later steps of the call see its earlier ones."""
 
-    def __init__(self, tables: dict[int, TieredTable], kept_rounds: int) -> None:
+    def __init__(self, tables: TieredTables) -> None:
         self._tables = tables
-        self._kept_rounds = kept_rounds
-        self._changed: dict[int, TieredTable] = {}
-        self._rounds: dict[tuple[int, int], TieringRound] = {}
+        self.changed: dict[int, TieredTable] = {}
+        self.rounds: dict[tuple[int, int], TieringRound] = {}
+        self.interrupted: set[tuple[int, int]] = set()
 
     def table(self, table_id: int) -> TieredTable | None:
         """The table as it is after the changes so far."""
-        return self._changed.get(table_id) or self._tables.get(table_id)
+        return self.changed.get(table_id) or self._tables.get(table_id)
 
-    def tables(self) -> list[TieredTable]:
-        """All tables as they are after the changes so far."""
-        return list({**self._tables, **self._changed}.values())
+    def first_pending(self) -> TieredTable | None:
+        """The table that has been Pending for longest; ids decide within a millisecond, so that restarts keep order."""
+        candidates = [table for table in self.changed.values() if table.status.state is TieringState.PENDING]
+        first = self._tables.pending.first()
+        if first is not None and first not in self.changed:
+            waiting = self._tables.get(first)
+            candidates += [waiting] if waiting is not None else []
+        return min(candidates, key=lambda table: (table.status.state_since, table.status.table_id), default=None)
 
     def round(self, table_id: int, tiering_epoch: int) -> TieringRound | None:
         """A round that these changes began or ended."""
-        return self._rounds.get((table_id, tiering_epoch))
+        return self.rounds.get((table_id, tiering_epoch))
 
-    def put(self, table: TieredTable, ended: TieringRound | None = None) -> None:
-        """Changes a table; `ended` is the round that ended with it."""
+    def put(self, table: TieredTable, ended: TieringRound | None = None, *, interrupted: bool = False) -> None:
+        """Changes a table; `ended` is the round that ended with it, which somebody `interrupted`, or which did not."""
         before = self.table(table.status.table_id)
-        self._changed[table.status.table_id] = table
-        begun = None if before is not None and table.round == before.round else table.round
+        self.changed[table.status.table_id] = table
+        begun = None if before is not None and table.round is before.round else table.round
         for tiering_round in (ended, begun):
             if tiering_round is not None:
-                self._rounds[tiering_round.table_id, tiering_round.tiering_epoch] = tiering_round
+                self.rounds[tiering_round.table_id, tiering_round.tiering_epoch] = tiering_round
+        if ended is not None and interrupted:
+            self.interrupted.add((ended.table_id, ended.tiering_epoch))
 
-    def is_durable(self) -> bool:
-        """Whether anything has to be written: a heartbeat alone has not."""
-        return any(
-            table_id not in self._tables or table.status != self._tables[table_id].status
-            for table_id, table in self._changed.items()
-        )
+    def statuses(self) -> list[TieringStatus]:
+        """The statuses that changed: a heartbeat alone changes none."""
+        changed = []
+        for table_id, table in self.changed.items():
+            before = self._tables.get(table_id)
+            if before is None or table.status is not before.status:
+                changed.append(table.status)
+        return changed
 
-    def write(self, transaction: StoreTransaction) -> None:
-        """Writes all of it."""
-        transaction.put_statuses([table.status for table in self._changed.values()])
-        transaction.put_rounds(list(self._rounds.values()))
-        transaction.prune_rounds({table_id for table_id, _ in self._rounds}, self._kept_rounds)
 
-    def take_over(self) -> None:
-        """Changes the tables, once all of it is durable, and logs what happened."""
-        self._tables.update(self._changed)
-        for tiering_round in self._rounds.values():
+class TieringLedger:
+    """The tables with what keeps up with them: the store before a change, watchers and totals after it.
+
+    Attributes:
+        tables: as they stand.
+        feed: of those who watch statuses.
+        totals: of rounds that ended.
+    """
+
+    def __init__(self, store: TieringStore, kept_rounds: int) -> None:
+        self._store = store
+        self._kept_rounds = kept_rounds
+        self.tables = TieredTables()
+        self.feed = StatusFeed()
+        self.totals = RoundTotals()
+
+    @contextmanager
+    def changes(self) -> Iterator[TieringChanges]:
+        """Changes that are written and taken over when the block ends; none of them when it or the store raises."""
+        changes = TieringChanges(self.tables)
+        yield changes
+        if changes.statuses():
+            with self._store.transaction() as transaction:
+                self.write(changes, transaction)
+        self.take_over(changes)
+
+    def write(self, changes: TieringChanges, transaction: StoreTransaction) -> None:
+        """Writes changes."""
+        transaction.put_statuses(changes.statuses())
+        transaction.put_rounds(list(changes.rounds.values()))
+        transaction.prune_rounds({table_id for table_id, _ in changes.rounds}, self._kept_rounds)
+
+    def take_over(self, changes: TieringChanges) -> None:
+        """Changes the tables, once all of it is durable, tells the watchers and logs what happened."""
+        changed = changes.statuses()
+        for table in changes.changed.values():
+            self.tables.put(table)
+        self.feed.publish([(status.path, status) for status in changed])
+        for name, tiering_round in changes.rounds.items():
+            if name not in changes.interrupted:
+                self.totals.count(tiering_round)
             _log_round(tiering_round)
+
+    def withdraw(self, status: TieringStatus, running: TieringRound | None, reason: str, now: int) -> None:
+        """Ends a table's tiering, which was switched off, and keeps its epoch; its running round ends as Failed."""
+        kept = withdrawn(status, now)
+        with self._store.transaction() as transaction:
+            transaction.put_statuses([kept])
+            if running is not None:
+                transaction.put_rounds([_ended(running, reason, now)])
+        self._take_out(kept)
+        self.tables.withdrawn[kept.table_id] = kept
+
+    def delete(self, status: TieringStatus, running: TieringRound | None, now: int) -> None:
+        """Forgets a dropped table (S12, S20). Its running round ends as Failed and alone stays, for its waiters."""
+        with self._store.transaction() as transaction:
+            transaction.delete_table(status.table_id)
+            if running is not None:
+                transaction.put_rounds([_ended(running, "the table was dropped", now)])
+        self._take_out(status)
+
+    def _take_out(self, status: TieringStatus) -> None:
+        watched = self.tables.get(status.table_id) is not None
+        self.tables.remove(status.table_id)
+        self.totals.forget(status.table_id)
+        if watched:
+            self.feed.publish([(status.path, None)])
+
+
+def _ended(running: TieringRound, reason: str, now: int) -> TieringRound:
+    return replace(running, state=TieringState.FAILED, end_time=now, error=reason)
 
 
 def _log_round(tiering_round: TieringRound) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.tiering import Claim, TieringRound
+from fluss_tiering.model.tiering import Claim, TieringRound, TieringStatus
 from fluss_tiering.server.tiering.changes import TieringChanges
-from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner, TieredTable, begin, claimable, fail
+from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner, TieredTable, begin, claimable, interrupt
 from fluss_tiering.server.times import iso_time
 
 
@@ -15,18 +15,20 @@ def claim_table(
     """Puts the table into Tiering under a new epoch, due or not.
 
     A round that an older attempt of the same lease runs, or the same attempt before its driver was restarted, is ended
-    as superseded first.
+    as superseded first; that is no failure of the table (S19).
 
     Raises:
-        FlussTieringError: TABLE_BEING_TIERED when another's round runs.
+        FlussTieringError: TABLE_BEING_TIERED when another's round runs, TABLE_PARKED when the table is (S19).
     """
+    if table.status.parked:
+        raise _parked(table.status)
     running = table.round
     if running is not None:
         if not _supersedes(owner, running):
             raise _being_tiered(table, running)
         reason = f"superseded by driver {owner.driver or 'unknown'}, attempt {owner.attempt_token} of the same lease"
-        table, ended = fail(table, running, reason, backoff, now)
-        changes.put(table, ended)
+        table, ended = interrupt(table, running, reason, backoff, now)
+        changes.put(table, ended, interrupted=True)
     table = begin(claimable(table, now), owner, now)
     changes.put(table)
     status = table.status
@@ -36,6 +38,16 @@ def claim_table(
 def _supersedes(owner: RoundOwner, running: TieringRound) -> bool:
     # Where the lease was ever acquired, the owner carries a token; without one, only the lease id can tell.
     return owner.lease_id == running.lease_id and (owner.attempt_token or 0) >= (running.attempt_token or 0)
+
+
+def _parked(status: TieringStatus) -> FlussTieringError:
+    lines = (status.last_error or "").strip().splitlines()
+    return FlussTieringError(
+        ErrorCode.TABLE_PARKED,
+        f"table {status.path} is parked after {status.consecutive_failures} failures in a row, the last one: "
+        f"{lines[0] if lines else 'no reason was given'}; once the cause is gone, run "
+        f"`fluss-tiering resume {status.path}`",
+    )
 
 
 def _being_tiered(table: TieredTable, running: TieringRound) -> FlussTieringError:

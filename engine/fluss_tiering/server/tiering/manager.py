@@ -1,9 +1,8 @@
-"""The tiering of all tables: registration, claims, heartbeats, time-outs, outcomes (seeds S1-S25)."""
+"""The tiering of all tables: claims, heartbeats, time-outs, outcomes (seeds S1-S26)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,29 +18,25 @@ from fluss_tiering.model.tiering import (
     HeartbeatAnswer,
     LeaseOutcome,
     TieringRound,
-    TieringState,
     TieringStatus,
 )
 from fluss_tiering.server.attempts import LeaseAttempts
 from fluss_tiering.server.store.protocol import TieringStore
-from fluss_tiering.server.tiering.changes import TieringChanges
+from fluss_tiering.server.tiering.changes import TieringChanges, TieringLedger
 from fluss_tiering.server.tiering.claims import claim_table
+from fluss_tiering.server.tiering.feed import StatusFeed, StatusWatcher
 from fluss_tiering.server.tiering.fence import COORDINATOR_EPOCH, require_running
 from fluss_tiering.server.tiering.heartbeat import Heartbeat, HeartbeatReports
-from fluss_tiering.server.tiering.options import ENABLED, LakeOptions
-from fluss_tiering.server.tiering.states import (
-    FailureBackoff,
-    RoundOwner,
-    TieredTable,
-    begin,
-    fail,
-    is_due,
-    pend,
-    registered,
-)
+from fluss_tiering.server.tiering.options import ENABLED
+from fluss_tiering.server.tiering.registration import TableRegistration
+from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner, begin, fail, interrupt, is_due, pend, resume
+from fluss_tiering.server.tiering.tables import TieredTables
+from fluss_tiering.server.tiering.totals import RoundTotals
 from fluss_tiering.server.times import iso_time
 
 _OUTCOME_OF_DROPPED_TABLE_KEPT_MS: Final = 7 * 24 * 60 * 60 * 1000
+_MOVED_AT_ONCE: Final = 500
+"""Due tables that one turn makes Pending: many thousands, due together after a restart, must not hold up heartbeats."""
 
 log = structlog.get_logger(__name__)
 
@@ -68,52 +63,59 @@ class LakeTieringManager:
         self._store = store
         self._attempts = attempts
         self._policy = policy
-        self._tables: dict[int, TieredTable] = {}
+        self._ledger = TieringLedger(store, policy.kept_rounds)
+        self._registration = TableRegistration(self._ledger, store)
+
+    @property
+    def tables(self) -> TieredTables:
+        """The tables as they stand, for metrics."""
+        return self._ledger.tables
+
+    @property
+    def totals(self) -> RoundTotals:
+        """What rounds came to, for metrics."""
+        return self._ledger.totals
+
+    @property
+    def feed(self) -> StatusFeed:
+        """Of those who watch statuses."""
+        return self._ledger.feed
 
     # Tables
 
     def load(self, tables: Iterable[TableInfo]) -> None:
-        """Takes up where the server stopped: the statuses of the storage's tables, forgetting those of dropped ones.
-
-        A table that was never registered, since the server died right after it was created, is Initialized.
-        """
+        """Takes up where the server stopped: see `TableRegistration.load`."""
         now = self._clock.now_ms()
-        infos = {info.table_id: (info, LakeOptions.of(info.descriptor.properties)) for info in tables}
-        running = {each.table_id: each for each in self._store.running_rounds()}
-        statuses = {status.table_id: status for status in self._store.statuses()}
-        for table_id, (info, options) in infos.items():
-            if not options.enabled:
-                continue
-            if table_id not in statuses:
-                self._put(registered(info, options.freshness_ms, TieringState.INITIALIZED, now))
-                continue
-            tiering_round = running.get(table_id)
-            self._tables[table_id] = TieredTable(
-                status=statuses[table_id],
-                freshness_ms=options.freshness_ms,
-                created_time=info.created_time,
-                round=tiering_round,
-                last_heartbeat=now if tiering_round else None,
-            )
-        for table_id in statuses.keys() - self._tables.keys():
-            self._delete(table_id, running.get(table_id), now)
+        self._registration.load(tables, now)
         with self._store.transaction() as transaction:
             transaction.delete_rounds_of_dropped_tables(now - _OUTCOME_OF_DROPPED_TABLE_KEPT_MS)
 
     def register(self, table: TableInfo) -> None:
         """Begins to tier a table that was created, where its options ask for it; again changes nothing."""
-        options = LakeOptions.of(table.descriptor.properties)
-        if not options.enabled or table.table_id in self._tables:
-            return
-        self._put(registered(table, options.freshness_ms, TieringState.NEW, self._clock.now_ms()))
-        log.info("table registered for tiering", table=str(table.path), table_id=table.table_id)
+        self._registration.register(table, self._clock.now_ms())
+
+    def redefine(self, table: TableInfo) -> None:
+        """Takes over the options of a table that was altered: see `TableRegistration.redefine`."""
+        self._registration.redefine(table, self._clock.now_ms())
 
     def remove(self, table_id: int) -> None:
         """Forgets a dropped table (S12, S20). Its running round ends as Failed and alone stays, for its waiters."""
-        table = self._tables.get(table_id)
-        if table is not None:
-            self._delete(table_id, table.round, self._clock.now_ms())
-            log.info("table removed from tiering", table=str(table.status.path), table_id=table_id)
+        self._registration.remove(table_id, self._clock.now_ms())
+
+    def resume(self, paths: Iterable[TablePath]) -> list[TieringStatus | FlussTieringError]:
+        """Ends the rest of failed tables, parked ones too, each on its own (S19): its status then, or why not."""
+        now = self._clock.now_ms()
+        answers: list[TieringStatus | FlussTieringError] = []
+        with self._ledger.changes() as changes:
+            for path in paths:
+                table = self._ledger.tables.get_by_path(path)
+                if table is None:
+                    answers.append(not_tiered(path))
+                    continue
+                resumed = resume(changes.table(table.status.table_id) or table, now)
+                changes.put(resumed)
+                answers.append(resumed.status)
+        return answers
 
     # Rounds
 
@@ -132,7 +134,7 @@ class LakeTieringManager:
             )
         requester = heartbeat.requester and self._current(heartbeat.requester)
         now = self._clock.now_ms()
-        with self._changes() as changes:
+        with self._ledger.changes() as changes:
             reports = HeartbeatReports(changes, self._store, self._policy.backoff, now)
             failed = reports.failed(heartbeat.failed)
             tiering = reports.tiering(heartbeat.tiering)
@@ -148,12 +150,12 @@ class LakeTieringManager:
         """
         owner = self._current(owner)
         now = self._clock.now_ms()
-        ids = {table.status.path: table_id for table_id, table in self._tables.items()}
         claims: list[Claim | FlussTieringError] = []
-        with self._changes() as changes:
+        with self._ledger.changes() as changes:
             for path in paths:
                 try:
-                    table = changes.table(ids[path]) if path in ids else None
+                    known = self._ledger.tables.get_by_path(path)
+                    table = None if known is None else changes.table(known.status.table_id)
                     if table is None:
                         raise not_tiered(path)
                     claims.append(claim_table(changes, table, owner, self._policy.backoff, now))
@@ -175,48 +177,47 @@ class LakeTieringManager:
         kept_reason = clean_error(reason, MAX_KEPT_ERROR_CHARS)
         newest = self._attempts.newest(lease_id)
         cancelled = self._attempts.cancelled(newest, kept_reason) if newest else None
-        changes = TieringChanges(self._tables, self._policy.kept_rounds)
-        ended_rounds = []
-        for table in self._tables.values():
+        changes = TieringChanges(self._ledger.tables)
+        for table in self._ledger.tables.running():
             # The caller is not stale, so whatever runs under the lease is of its attempt or of an older one.
             if table.round is not None and table.round.lease_id == lease_id:
-                failed, ended = fail(table, table.round, kept_reason, self._policy.backoff, now)
-                changes.put(failed, ended)
-                ended_rounds.append(ended)
+                failed, ended = interrupt(table, table.round, kept_reason, self._policy.backoff, now)
+                changes.put(failed, ended, interrupted=True)
         with self._store.transaction() as transaction:
-            changes.write(transaction)
+            self._ledger.write(changes, transaction)
             if cancelled is not None:
                 self._attempts.write(transaction, cancelled)
-        changes.take_over()
+        self._ledger.take_over(changes)
         if cancelled is not None:
             self._attempts.remember(cancelled)
-        log.warning("tiering cancelled", lease_id=lease_id, rounds=len(ended_rounds), reason=kept_reason)
-        return ended_rounds
+        log.warning("tiering cancelled", lease_id=lease_id, rounds=len(changes.rounds), reason=kept_reason)
+        return list(changes.rounds.values())
 
     def require_round(self, table_id: int, tiering_epoch: int) -> None:
         """Raises TABLE_NOT_EXIST, FENCED_TIERING_EPOCH or INVALID_TIERING_STATE unless that round runs (S5)."""
-        require_running(self._tables.get(table_id), table_id, tiering_epoch)
+        require_running(self._ledger.tables.get(table_id), table_id, tiering_epoch)
 
     def note_refused_commit(self, table_id: int, tiering_epoch: int, error: str) -> None:
         """Keeps why a commit of the running round was refused (S10); the round itself goes on."""
-        table, _ = require_running(self._tables.get(table_id), table_id, tiering_epoch)
+        table, _ = require_running(self._ledger.tables.get(table_id), table_id, tiering_epoch)
         kept = clean_error(error, MAX_KEPT_ERROR_CHARS)
-        now = self._clock.now_ms()
-        self._put(replace(table, status=replace(table.status, last_error=kept, last_error_time=now)))
+        status = replace(table.status, last_error=kept, last_error_time=self._clock.now_ms())
+        with self._ledger.changes() as changes:
+            changes.put(replace(table, status=status))
 
     # Time
 
     def move_due_tables(self) -> None:
-        """Scheduled and Failed tables whose time has come -> Pending (S2, S18)."""
-        with self._changes() as changes:
+        """Scheduled and Failed tables whose time has come -> Pending (S2, S18), as many as one turn may take."""
+        with self._ledger.changes() as changes:
             self._move_due(changes, self._clock.now_ms())
 
     def fail_silent_rounds(self) -> None:
         """Rounds without a heartbeat for the time-out -> Failed (S4)."""
         now = self._clock.now_ms()
         timeout_ms = self._policy.heartbeat_timeout_ms
-        with self._changes() as changes:
-            for table in changes.tables():
+        with self._ledger.changes() as changes:
+            for table in self._ledger.tables.running():
                 if table.round is None or table.last_heartbeat is None or now - table.last_heartbeat < timeout_ms:
                     continue
                 error = (
@@ -235,11 +236,20 @@ class LakeTieringManager:
             FlussTieringError: INVALID_TIERING_STATE for a table that is not tiered.
         """
         if path is None:
-            return sorted((table.status for table in self._tables.values()), key=lambda status: status.path)
-        for table in self._tables.values():
-            if table.status.path == path:
-                return [table.status]
-        raise not_tiered(path)
+            return self._ledger.tables.statuses()
+        table = self._ledger.tables.get_by_path(path)
+        if table is None:
+            raise not_tiered(path)
+        return [table.status]
+
+    def watch(self, watcher: StatusWatcher, paths: Iterable[TablePath]) -> None:
+        """Tells a watcher what these tables' statuses are, or all with none, and from now on what changes.
+
+        Raises:
+            FlussTieringError: INVALID_TIERING_STATE for a table that is not tiered, UNAVAILABLE for a watcher too many.
+        """
+        statuses = [status for path in paths for status in self.statuses(path)] or self.statuses()
+        self._ledger.feed.add(watcher, statuses)
 
     def rounds(self, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
         """The newest `limit` rounds of each table that fits, newest first (S23)."""
@@ -261,46 +271,26 @@ class LakeTieringManager:
         return replace(owner, attempt_token=self._attempts.require_current(owner.lease_id, owner.attempt_token))
 
     def _hand_out(self, changes: TieringChanges, requester: RoundOwner, now: int) -> Claim | None:
-        self._move_due(changes, now)
-        pending = [table for table in changes.tables() if table.status.state is TieringState.PENDING]
-        if not pending:
+        first = changes.first_pending()
+        if first is None:
+            # Only then: what becomes Pending now comes after all that is, and may be thousands of tables.
+            self._move_due(changes, now)
+            first = changes.first_pending()
+        if first is None:
             return None
-        # First in, first out; the ids decide within a millisecond, so that the order outlives a restart.
-        first = min(pending, key=lambda table: (table.status.state_since, table.status.table_id))
         changes.put(begin(first, requester, now))
         return Claim(first.status.table_id, first.status.path, first.status.tiering_epoch)
 
     def _move_due(self, changes: TieringChanges, now: int) -> None:
-        for table in changes.tables():
-            if is_due(table, now):
+        for table_id in self._ledger.tables.due.until(now)[:_MOVED_AT_ONCE]:
+            table = changes.table(table_id)
+            if table is not None and is_due(table, now):
                 changes.put(pend(table, now))
-
-    @contextmanager
-    def _changes(self) -> Iterator[TieringChanges]:
-        changes = TieringChanges(self._tables, self._policy.kept_rounds)
-        yield changes
-        if changes.is_durable():
-            with self._store.transaction() as transaction:
-                changes.write(transaction)
-        changes.take_over()
-
-    def _put(self, table: TieredTable) -> None:
-        with self._changes() as changes:
-            changes.put(table)
-
-    def _delete(self, table_id: int, running: TieringRound | None, now: int) -> None:
-        with self._store.transaction() as transaction:
-            transaction.delete_table(table_id)
-            if running is not None:
-                transaction.put_rounds(
-                    [replace(running, state=TieringState.FAILED, end_time=now, error="the table was dropped")]
-                )
-        self._tables.pop(table_id, None)
 
 
 def not_tiered(path: TablePath) -> FlussTieringError:
     """That an existing table is not tiered."""
     return FlussTieringError(
         ErrorCode.INVALID_TIERING_STATE,
-        f"table {path} is not tiered: create it with the option {ENABLED}=true",
+        f"table {path} is not tiered: create or alter it with the option {ENABLED}=true",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from typing import Final
 
 import structlog
 
@@ -18,6 +19,9 @@ from fluss_tiering.model.tiering import (
     TieringStats,
     TieringStatus,
 )
+
+MAX_CONSECUTIVE_FAILURES: Final = 10
+"""After so many a table is parked, unless the server is told another number (S19)."""
 
 log = structlog.get_logger(__name__)
 
@@ -59,12 +63,24 @@ class RoundOwner:
 
 
 class FailureBackoff:
-    """How long a failed table rests (S18): doubled with each failure in a row, jittered by half, capped."""
+    """How long a failed table rests (S18): doubled with each failure in a row, jittered by half, capped.
 
-    def __init__(self, base_ms: int, cap_ms: int, jitter: random.Random) -> None:
+    After `max_consecutive_failures` in a row it is parked: not tried again by itself (S19).
+    """
+
+    def __init__(
+        self, base_ms: int, cap_ms: int, jitter: random.Random, max_consecutive_failures: int = MAX_CONSECUTIVE_FAILURES
+    ) -> None:
         self._base_ms = base_ms
         self._cap_ms = cap_ms
         self._jitter = jitter
+        self._max_consecutive_failures = max_consecutive_failures
+
+    def retry_time(self, consecutive_failures: int, now: int) -> int | None:
+        """When a table is tried again after that many failures in a row, from 1 on; None where it is parked."""
+        if consecutive_failures >= self._max_consecutive_failures:
+            return None
+        return now + self.delay_ms(consecutive_failures)
 
     def delay_ms(self, consecutive_failures: int) -> int:
         """The rest after that many failures in a row, from 1 on."""
@@ -73,10 +89,29 @@ class FailureBackoff:
         return delay - int(self._jitter.random() * delay / 2)
 
 
-def registered(table: TableInfo, freshness_ms: int, state: TieringState, now: int) -> TieredTable:
-    """None -> New or Initialized (S1), and on to Scheduled, under epoch 0 (S3); last_tiered_time is None (S14)."""
+def registered(
+    table: TableInfo, freshness_ms: int, state: TieringState, now: int, withdrawn: TieringStatus | None = None
+) -> TieredTable:
+    """None -> New or Initialized (S1), and on to Scheduled, under epoch 0 (S3); last_tiered_time is None (S14).
+
+    A table whose tiering was switched off before goes on from the epoch and the success that it had then (S3).
+    """
     status = TieringStatus(table_id=table.table_id, path=table.path, state=state, state_since=now, tiering_epoch=0)
+    if withdrawn is not None:
+        status = replace(status, tiering_epoch=withdrawn.tiering_epoch, last_tiered_time=withdrawn.last_tiered_time)
     return schedule(TieredTable(status, freshness_ms, table.created_time), now)
+
+
+def withdrawn(status: TieringStatus, now: int) -> TieringStatus:
+    """What is kept of a table whose tiering is switched off, so that its epoch never goes back (S3)."""
+    return TieringStatus(
+        table_id=status.table_id,
+        path=status.path,
+        state=TieringState.INITIALIZED,
+        state_since=now,
+        tiering_epoch=status.tiering_epoch,
+        last_tiered_time=status.last_tiered_time,
+    )
 
 
 def move(table: TieredTable, to: TieringState, now: int) -> TieredTable:
@@ -174,17 +209,33 @@ def fail(
     """Tiering -> Failed, where it stays for its back-off (S10, S18); with the round's outcome (S25)."""
     kept = None if error is None else clean_error(error, MAX_KEPT_ERROR_CHARS)
     failures = table.status.consecutive_failures + 1
-    failed = move(table, TieringState.FAILED, now)
-    failed = replace(
-        failed,
-        status=replace(
-            failed.status,
-            last_error=kept,
-            last_error_time=now,
-            consecutive_failures=failures,
-            next_retry_time=now + backoff.delay_ms(failures),
-        ),
-        round=None,
-        last_heartbeat=None,
+    status = replace(
+        table.status,
+        last_error=kept,
+        last_error_time=now,
+        consecutive_failures=failures,
+        next_retry_time=backoff.retry_time(failures, now),
     )
-    return failed, replace(running, state=TieringState.FAILED, end_time=now, error=kept)
+    return _end_failed(replace(table, status=status), running, now)
+
+
+def interrupt(
+    table: TieredTable, running: TieringRound, reason: str, backoff: FailureBackoff, now: int
+) -> tuple[TieredTable, TieringRound]:
+    """Tiering -> Failed where somebody ended the round: no failure of the table, which rests a base back-off (S19)."""
+    kept = clean_error(reason, MAX_KEPT_ERROR_CHARS)
+    retry_time = now + backoff.delay_ms(1)
+    status = replace(table.status, last_error=kept, last_error_time=now, next_retry_time=retry_time)
+    return _end_failed(replace(table, status=status), running, now)
+
+
+def resume(table: TieredTable, now: int) -> TieredTable:
+    """Failed, parked or not -> Pending at once, with no failures counted (S19); another table stays as it is."""
+    if table.status.state is not TieringState.FAILED:
+        return table
+    return pend(replace(table, status=replace(table.status, consecutive_failures=0)), now)
+
+
+def _end_failed(table: TieredTable, running: TieringRound, now: int) -> tuple[TieredTable, TieringRound]:
+    failed = replace(move(table, TieringState.FAILED, now), round=None, last_heartbeat=None)
+    return failed, replace(running, state=TieringState.FAILED, end_time=now, error=failed.status.last_error)

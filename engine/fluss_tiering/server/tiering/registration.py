@@ -1,0 +1,114 @@
+"""Which tables are tiered: how they come, change and go, at the start of the server too (S2, S3, S12, S20)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import structlog
+
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
+from fluss_tiering.server.store.protocol import TieringStore
+from fluss_tiering.server.tiering.changes import TieringLedger
+from fluss_tiering.server.tiering.options import ENABLED, LakeOptions
+from fluss_tiering.server.tiering.states import TieredTable, is_due, pend, registered, resume
+
+_SWITCHED_OFF = f"the table's tiering was switched off ({ENABLED}=false)"
+
+log = structlog.get_logger(__name__)
+
+
+class TableRegistration:
+    """Registers and removes tables. Used in the thread of control."""
+
+    def __init__(self, ledger: TieringLedger, store: TieringStore) -> None:
+        self._ledger = ledger
+        self._store = store
+
+    def load(self, tables: Iterable[TableInfo], now: int) -> None:
+        """Takes up where the server stopped: the statuses of the storage's tables, forgetting those of dropped ones.
+
+        A table that was never registered, since the server died right after it was created, is Initialized. One whose
+        tiering was switched on or off as the server died is found so by its options.
+        """
+        infos = {info.table_id: (info, LakeOptions.of(info.descriptor.properties)) for info in tables}
+        running = {each.table_id: each for each in self._store.running_rounds()}
+        statuses = {status.table_id: status for status in self._store.statuses()}
+        ledger = self._ledger
+        new = []
+        for table_id, (info, options) in infos.items():
+            status = statuses.get(table_id)
+            if not options.enabled:
+                if status is not None:
+                    self._load_withdrawn(status, running.get(table_id), now)
+            elif status is None or status.state is TieringState.INITIALIZED:
+                new.append(registered(info, options.freshness_ms, TieringState.INITIALIZED, now, status))
+            else:
+                tiering_round = running.get(table_id)
+                ledger.tables.put(
+                    TieredTable(
+                        status=status,
+                        freshness_ms=options.freshness_ms,
+                        created_time=info.created_time,
+                        round=tiering_round,
+                        last_heartbeat=now if tiering_round else None,
+                    )
+                )
+        with ledger.changes() as changes:
+            for table in new:
+                changes.put(table)
+        for table_id in statuses.keys() - infos.keys():
+            ledger.delete(statuses[table_id], running.get(table_id), now)
+
+    def register(self, table: TableInfo, now: int) -> None:
+        """Begins to tier a table that was created, where its options ask for it; again changes nothing."""
+        options = LakeOptions.of(table.descriptor.properties)
+        if options.enabled and self._ledger.tables.get(table.table_id) is None:
+            self._register(table, options, TieringState.NEW, now)
+
+    def redefine(self, table: TableInfo, now: int) -> None:
+        """Takes over the options of a table that was altered, and ends its parking (S19).
+
+        Another freshness reschedules it while it is Scheduled (S20). Switching its tiering off takes it out but for its
+        epoch, from which it goes on when it is switched on again (S3).
+        """
+        options = LakeOptions.of(table.descriptor.properties)
+        tiered = self._ledger.tables.get(table.table_id)
+        if tiered is None:
+            if options.enabled:
+                self._register(table, options, TieringState.INITIALIZED, now)
+            return
+        if not options.enabled:
+            self._ledger.withdraw(tiered.status, tiered.round, _SWITCHED_OFF, now)
+            log.info("table withdrawn from tiering", table=str(table.path), table_id=table.table_id)
+            return
+        redefined = replace(tiered, freshness_ms=options.freshness_ms)
+        if redefined.status.parked:
+            redefined = resume(redefined, now)
+        elif redefined.status.state is TieringState.SCHEDULED and is_due(redefined, now):
+            redefined = pend(redefined, now)
+        with self._ledger.changes() as changes:
+            changes.put(redefined)
+
+    def remove(self, table_id: int, now: int) -> None:
+        """Forgets a dropped table (S12, S20). Its running round ends as Failed and alone stays, for its waiters."""
+        tables = self._ledger.tables
+        table = tables.get(table_id)
+        status = table.status if table is not None else tables.withdrawn.get(table_id)
+        if status is None:
+            return
+        self._ledger.delete(status, table.round if table is not None else None, now)
+        log.info("table removed from tiering", table=str(status.path), table_id=table_id)
+
+    def _register(self, table: TableInfo, options: LakeOptions, state: TieringState, now: int) -> None:
+        before = self._ledger.tables.withdrawn.get(table.table_id)
+        with self._ledger.changes() as changes:
+            changes.put(registered(table, options.freshness_ms, state, now, before))
+        log.info("table registered for tiering", table=str(table.path), table_id=table.table_id)
+
+    def _load_withdrawn(self, status: TieringStatus, running: TieringRound | None, now: int) -> None:
+        if status.state is TieringState.INITIALIZED:
+            self._ledger.tables.withdrawn[status.table_id] = status
+        else:
+            self._ledger.withdraw(status, running, _SWITCHED_OFF, now)
