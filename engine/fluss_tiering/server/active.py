@@ -9,6 +9,8 @@ from fluss_tiering.model.clock import Clock
 from fluss_tiering.server.background import BackgroundJobs, jobs_of
 from fluss_tiering.server.coordinator import Coordinator
 from fluss_tiering.server.lake_catalog import LakeCatalog
+from fluss_tiering.server.scans.limits import ScannerLimits
+from fluss_tiering.server.scans.manager import KvScannerManager
 from fluss_tiering.server.servicers.parts import ServerParts
 from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.server.store.store import SqlTieringStore
@@ -38,7 +40,8 @@ async def open_parts(settings: ServerSettings, clock: Clock, stack: AsyncExitSta
     catalog = LakeCatalog(settings)
     await threads.storage(catalog.make_folders)
     coordinator = await threads.control(Coordinator, settings, storage, store, clock)
-    return ServerParts(threads, storage, coordinator, catalog)
+    scanners = KvScannerManager(clock, ScannerLimits.of(settings))
+    return ServerParts(threads, storage, coordinator, catalog, scanners)
 
 
 def start_jobs(parts: ServerParts, settings: ServerSettings, stack: AsyncExitStack) -> None:

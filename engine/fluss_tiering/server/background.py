@@ -49,6 +49,11 @@ def jobs_of(parts: ServerParts, settings: ServerSettings) -> list[Job]:
             lambda: control(coordinator.tiering.fail_silent_rounds),
         ),
         Job("move due tables", _DUE_TABLES_INTERVAL_MS, lambda: control(coordinator.tiering.move_due_tables)),
+        Job(
+            "close idle scanners",
+            settings.kv_scanner_expiration_interval,
+            lambda: parts.threads.storage(parts.scanners.drop_expired),
+        ),
         Job("take KV snapshots", settings.kv_snapshot_interval, lambda: _take_kv_snapshots(parts), after_interval=True),
     ]
 

@@ -8,10 +8,12 @@ from typing import Any, Final
 
 import grpc.aio
 
-from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
+from fluss_tiering.api.v1 import kv_scan_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
+from fluss_tiering.api.v1.kv_scan_pb2_grpc import add_KvScanServicer_to_server
 from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import add_KvSnapshotLeasesServicer_to_server
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import add_LakeTieringServicer_to_server
 from fluss_tiering.api.v1.tables_pb2_grpc import add_TablesServicer_to_server
+from fluss_tiering.server.servicers.kv_scan import KvScanServicer
 from fluss_tiering.server.servicers.leases import LeasesServicer
 from fluss_tiering.server.servicers.parts import ServerParts
 from fluss_tiering.server.servicers.tables import TablesServicer
@@ -48,6 +50,11 @@ SERVICES: Final = (
         lake_tiering_pb2.DESCRIPTOR.services_by_name["LakeTiering"].full_name,
         LakeTieringServicer,
         add_LakeTieringServicer_to_server,
+    ),
+    Service(
+        kv_scan_pb2.DESCRIPTOR.services_by_name["KvScan"].full_name,
+        KvScanServicer,
+        add_KvScanServicer_to_server,
     ),
 )
 

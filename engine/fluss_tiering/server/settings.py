@@ -14,9 +14,19 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from fluss_tiering.client.channel import DEFAULT_PORT, MAX_MESSAGE_BYTES
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES
 
 _PREFIX: Final = "FLUSS_TIERING_"
+
+
+def _memory_size(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_memory_size(value)
+    except FlussTieringError as error:
+        raise ValueError(error.message) from error
 
 
 def _duration_ms(value: object) -> object:
@@ -48,6 +58,10 @@ def _complete_catalog(properties: dict[str, str]) -> dict[str, str]:
 
 DurationMs = Annotated[int, BeforeValidator(_duration_ms), Field(gt=0)]
 """Milliseconds; given as Fluss writes durations, for example 10min."""
+
+
+MemorySize = Annotated[int, BeforeValidator(_memory_size), Field(gt=0)]
+"""Bytes; given as Fluss writes sizes, for example 10mb."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +101,16 @@ class ServerSettings(BaseSettings):
     """How often KV snapshots are taken and old ones collected."""
     kv_snapshot_num_retained: Annotated[PositiveInt, FlussOption("kv.snapshot.num-retained")] = 2
     """KV snapshots that are kept of each bucket, besides leased ones."""
+    kv_scanner_ttl: Annotated[DurationMs, FlussOption("kv.scanner.ttl")] = 10 * 60_000
+    """How long a scanner of a primary-key table may be idle before it expires (K10)."""
+    kv_scanner_expiration_interval: Annotated[DurationMs, FlussOption("kv.scanner.expiration-interval")] = 30_000
+    """How often idle scanners are looked for (K10)."""
+    kv_scanner_max_per_bucket: Annotated[PositiveInt, FlussOption("kv.scanner.max-per-bucket")] = 8
+    """Scanners of one bucket that may be open at once (K2)."""
+    kv_scanner_max_per_server: Annotated[PositiveInt, FlussOption("kv.scanner.max-per-server")] = 200
+    """Scanners of all buckets that may be open at once (K2)."""
+    kv_scanner_max_batch_size: Annotated[MemorySize, FlussOption("kv.scanner.max-batch-size")] = 10 << 20
+    """Bytes of rows in one answer to a scan, whatever its client asks for (K7)."""
     failure_backoff_base: DurationMs = 10_000
     """How long a table rests after its first failure, before jitter; doubled with each further one (S18)."""
     failure_backoff_cap: DurationMs = 10 * 60_000

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fluss_tiering.server.coordinator import Coordinator
 from fluss_tiering.server.lake_catalog import LakeCatalog
+from fluss_tiering.server.scans.manager import KvScannerManager
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.protocol import TableStorage
 
@@ -18,3 +19,4 @@ class ServerParts:
     storage: TableStorage
     coordinator: Coordinator
     catalog: LakeCatalog
+    scanners: KvScannerManager

@@ -1,0 +1,39 @@
+"""Sizes in bytes as Fluss writes them in options: `10mb`, `512 kb`, `1024` (`org.apache.fluss.config.MemorySize`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+_BYTES_BY_LABEL: Final[Mapping[str, int]] = {
+    label: 1 << 10 * power
+    for power, labels in enumerate(
+        (
+            ("", "b", "bytes"),
+            ("k", "kb", "kibibytes"),
+            ("m", "mb", "mebibytes"),
+            ("g", "gb", "gibibytes"),
+            ("t", "tb", "tebibytes"),
+        )
+    )
+    for label in labels
+}
+_SIZE: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
+
+
+def parse_memory_size(text: str) -> int:
+    """A size in bytes; a kb has 1024 of them.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST for anything else than a whole number and, perhaps, a unit.
+    """
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None or match.group(2) not in _BYTES_BY_LABEL:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"{text!r} is not a size: expected a whole number and a unit (b, kb, mb, gb, tb), for example 10mb",
+        )
+    return int(match.group(1)) * _BYTES_BY_LABEL[match.group(2)]

@@ -1,0 +1,70 @@
+"""Scanners over the storage: opened, and read from, so that each call either ends as a whole or changes nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from fluss_tiering.model.table import TableBucket
+from fluss_tiering.server.scans.manager import KvScannerManager
+from fluss_tiering.server.scans.session import ScanStep
+from fluss_tiering.storage.protocol import TableStorage
+from fluss_tiering.wire import kv_scan as wire
+
+_ROWS_SCHEMA: Final = pa.schema([pa.field("value", pa.binary(), nullable=False)])
+
+
+def open_scanner(
+    scanners: KvScannerManager, storage: TableStorage, bucket: TableBucket, limit: int | None
+) -> tuple[int, ScanStep | None]:
+    """The bucket's log end, and what the opening call reads; None for a bucket without rows, which takes no slot (K4).
+
+    Raises what `TableStorage.open_kv_scan` does, and TOO_MANY_SCANNERS (K2).
+    """
+    scanner_id = b""
+
+    def admit() -> None:
+        nonlocal scanner_id
+        scanner_id = scanners.reserve(bucket)
+
+    try:
+        log_offset, scan = storage.open_kv_scan(bucket, admit=admit, on_lost=lambda: scanners.lost(scanner_id))
+        return log_offset, None if scan is None else scanners.opened(scanner_id, scan, limit)
+    except BaseException:
+        scanners.abandon(scanner_id)
+        raise
+
+
+def read_rows(scanners: KvScannerManager, step: ScanStep, batch_size_bytes: int) -> wire.ScannedRows:
+    """The answer to a call that is under way, which it then is no more.
+
+    Args:
+        scanners: that the call is to one of.
+        step: what the call reads.
+        batch_size_bytes: that the client asked for; the operator's maximum bounds it (K7).
+
+    Raises:
+        FlussTieringError: SCANNER_EXPIRED, CORRUPT_DATA, STORAGE; the same call may be tried again.
+    """
+    size = None if step.again else min(batch_size_bytes, scanners.limits.max_batch_size)
+    try:
+        batch = step.scan.read(step.position, size, step.max_rows)
+        arrow_ipc = _ipc_stream(batch.values)
+    except BaseException:
+        scanners.failed(step)
+        raise
+    return wire.ScannedRows(
+        scanner_id=step.session.scanner_id,
+        has_more=scanners.answered(step, batch),
+        arrow_ipc=arrow_ipc,
+        log_offset=step.scan.log_offset if step.call_seq_id == 0 else None,
+    )
+
+
+def _ipc_stream(values: pa.Array) -> bytes:
+    batch = pa.RecordBatch.from_arrays([values], schema=_ROWS_SCHEMA)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()

@@ -1,0 +1,21 @@
+"""Sizes as Fluss's options give them."""
+
+import pytest
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.memory_size import parse_memory_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("10mb", 10 << 20), ("4 MB", 4 << 20), ("1kb", 1024), ("1024", 1024), ("7 bytes", 7), ("2g", 2 << 30), ("0", 0)],
+)
+def test_sizes_are_read(text: str, size: int) -> None:
+    assert parse_memory_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "mb", "-1mb", "1.5mb", "10 mib", "ten", "1" * 40])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(FlussTieringError, match="not a size") as refused:
+        parse_memory_size(text)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
