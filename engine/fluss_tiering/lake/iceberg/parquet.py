@@ -13,17 +13,15 @@ from typing import Final
 from urllib.parse import urlparse
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from fluss_tiering.formats.micros import as_type, column_of
 from fluss_tiering.lake.protocol import FileContent, Int64s, LakeFile, PieceWriter
 from fluss_tiering.model.table import OFFSET_COLUMN
 
 _MICROS_PER_MILLI: Final = 1000
-_NANOS_PER_MICRO: Final = 1000
 _MAX_BUFFERED_ROWS: Final = 1 << 20
 _MAX_BUFFERED_BYTES: Final = 96 << 20
 """A row group is what is buffered: large, since dictionaries start again with each, but far below a worker's memory."""
@@ -70,9 +68,9 @@ class ParquetPieceWriter:
         self._data.write(
             [
                 *rows.columns,
-                _column(pa.int32(), np.full(count, self._bucket, np.int32)),
-                _column(pa.int64(), offsets),
-                _column(pa.timestamp("us", "UTC"), timestamps_ms * _MICROS_PER_MILLI),
+                column_of(pa.int32(), np.full(count, self._bucket, np.int32)),
+                column_of(pa.int64(), offsets),
+                column_of(pa.timestamp("us", "UTC"), timestamps_ms * _MICROS_PER_MILLI),
             ]
         )
 
@@ -119,7 +117,7 @@ class _RollingFiles:
     def write(self, columns: Sequence[pa.Array]) -> None:
         if not len(columns[0]):
             return
-        arrays = [_as_type(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+        arrays = [as_type(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         self._buffer.append(batch)
         self._buffered_rows += batch.num_rows
@@ -208,27 +206,6 @@ def write_file_without_rows(settings: ParquetFileWriter, bucket: int, location: 
     filesystem = _filesystem(location, settings.io_properties)
     size, footer = _OpenFile(location, settings.schema, settings.compression, filesystem).close()
     return LakeFile(FileContent.DATA, bucket, location, size, footer)
-
-
-def _column(kind: pa.DataType, values: Int64s | npt.NDArray[np.int32]) -> pa.Array:
-    """The values as a column; unlike `pa.array` this does not load pandas."""
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The column in the lake's type: nanoseconds are floored to microseconds, before the epoch too, as in bucketing."""
-    if column.type == wanted:
-        return column
-    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-        column = _floored_to_micros(column)
-    return column.cast(wanted)
-
-
-def _floored_to_micros(column: pa.Array) -> pa.Array:
-    """Arrow's own cast and integer division cut towards zero."""
-    counts = pc.fill_null(column.view(pa.int64()), 0).to_numpy() // _NANOS_PER_MICRO
-    micros = _column(pa.timestamp("us", column.type.tz), counts)
-    return pc.if_else(column.is_valid(), micros, None) if column.null_count else micros
 
 
 def _path(location: str) -> str:

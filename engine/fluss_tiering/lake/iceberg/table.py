@@ -9,14 +9,14 @@ from typing import Any, Final
 import pyarrow as pa
 from py4j.java_gateway import JavaObject, JVMView
 
-from fluss_tiering.formats.schema import arrow_type
+from fluss_tiering.formats.micros import micros_type
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_files
 from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.summary import from_summary
 from fluss_tiering.lake.protocol import CommittedSnapshot, LakeCommit, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, DataType, DataTypeRoot, TableInfo
+from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
 
 _FIELD_ID: Final = "PARQUET:field_id"
 _DEFAULT_TARGET_FILE_BYTES: Final = 512 << 20
@@ -78,7 +78,7 @@ class IcebergTable:
     def file_writer(self) -> ParquetFileWriter:
         """What executors write this table's files with."""
         ids = {field["name"]: str(field["id"]) for field in self._schema["fields"]}
-        types = {column.name: lake_arrow_type(column.data_type) for column in self._table.descriptor.columns}
+        types = {column.name: micros_type(column.data_type) for column in self._table.descriptor.columns}
         fields = [
             pa.field(field["name"], types.get(field["name"]) or _SYSTEM_TYPES[field["name"]], not field["required"])
             for field in self._schema["fields"]
@@ -149,14 +149,3 @@ class IcebergTable:
             ErrorCode.LAKE_TABLE_MISMATCH,
             f"the lake table {self._table.path} does not belong to the table: {difference}; {remedy}",
         )
-
-
-def lake_arrow_type(data_type: DataType) -> pa.DataType:
-    """The Arrow type of a column in the lake's files: timestamps in microseconds, TIMESTAMP_LTZ in UTC."""
-    match data_type.root:
-        case DataTypeRoot.TIMESTAMP:
-            return pa.timestamp("us")
-        case DataTypeRoot.TIMESTAMP_LTZ:
-            return pa.timestamp("us", "UTC")
-        case _:
-            return arrow_type(data_type)
