@@ -23,8 +23,9 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.keeper import Keeper
-from fluss_tiering.spark.lease import Lease, Releaser, TableLease, acquire_own_lease, pinned_by_table
+from fluss_tiering.spark.lease import Releaser, TableLease, open_lease
 from fluss_tiering.spark.options import TierOptions, parse_arguments
+from fluss_tiering.spark.patient_client import PatientClient
 from fluss_tiering.spark.plan import PlanLimits
 from fluss_tiering.spark.progress import LogProgress, Progress, TerminalProgress
 from fluss_tiering.spark.result import TableResult
@@ -57,17 +58,21 @@ def run(options: TierOptions, spark: SparkSession | None = None, progress: Progr
         if spark is None:
             spark = stack.enter_context(_session(options))
         context = spark.sparkContext
-        if options.lease_id is None:
-            lease = acquire_own_lease(client, [table.path for table in tables], options.lease_duration_ms)
-        else:
-            lease = Lease(options.lease_id, options.attempt_token, options.lease_duration_ms)
-        pinned = pinned_by_table(client, lease.lease_id)
+        lease = open_lease(
+            client,
+            [table.path for table in tables],
+            lease_id=options.lease_id,
+            attempt_token=options.attempt_token,
+            duration_ms=options.lease_duration_ms,
+        )
         releaser = stack.enter_context(Releaser(client))
         keeper = stack.enter_context(Keeper(client, options.lease_duration_ms))
         if progress is None:
             progress = TerminalProgress(context) if sys.stderr.isatty() else LogProgress()
+        stopped = threading.Event()
+        patient = stack.enter_context(PatientClient(options.server, stopped=stopped))
         services = RoundServices(
-            client=client,
+            client=patient,
             spark=spark,
             catalog=IcebergCatalogs(spark),
             storage=storage,
@@ -76,7 +81,6 @@ def run(options: TierOptions, spark: SparkSession | None = None, progress: Progr
             progress=stack.enter_context(progress),
             max_round_duration=options.max_round_duration,
         )
-        stopped = threading.Event()
         tier = TableRun(
             services,
             lease,
@@ -88,10 +92,10 @@ def run(options: TierOptions, spark: SparkSession | None = None, progress: Progr
         ).tier
         threads = ThreadPoolExecutor(options.table_concurrency, thread_name_prefix="fluss-tiering-table")
         stack.enter_context(threads)
-        leases = {table.path: TableLease(client, keeper, lease, table) for table in tables}
+        leases = {table.path: TableLease(patient, keeper, lease, table) for table in tables}
         for table in tables:
             # Also of tables that wait for their turn: the lease must outlive the wait.
-            leases[table.path].hold(set(pinned.get(table.table_id, ())))
+            leases[table.path].hold(set(lease.pinned.get(table.table_id, ())))
         rounds = {table.path: threads.submit(tier, table, leases[table.path]) for table in tables}
         try:
             with _terminated_by_signal():

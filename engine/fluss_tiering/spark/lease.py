@@ -7,7 +7,7 @@ import queue
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
@@ -31,18 +31,54 @@ class Lease:
 
     Attributes:
         attempt_token: of the acquire that began the attempt; a release with an older one does nothing (L22).
+        served: False where the server knows no leases: rounds then read snapshots that nothing pins (L15).
+        pinned: table id -> bucket -> snapshot id of what the lease pins as the application begins.
     """
 
     lease_id: str
     attempt_token: int | None
     duration_ms: int
+    served: bool = True
+    pinned: Mapping[int, Mapping[TableBucket, int]] = field(default_factory=dict)
 
 
-def acquire_own_lease(client: TieringClient, paths: Sequence[TablePath], duration_ms: int) -> Lease:
-    """A lease for an application that was given none, over all its tables before any of them is read (L12, L24)."""
-    lease_id = f"fluss-tiering-{uuid.uuid4()}"
-    acquired = client.lease_latest_snapshots(lease_id, paths, duration_ms)
-    return Lease(lease_id, acquired.attempt_token, duration_ms)
+def open_lease(
+    client: TieringClient,
+    paths: Sequence[TablePath],
+    *,
+    lease_id: str | None,
+    attempt_token: int | None,
+    duration_ms: int,
+) -> Lease:
+    """The lease that an application was given, or one of its own over all its tables, before any is read (L12, L24).
+
+    What the server refuses to lease now is leased by the round of its table, whose failure touches no other table.
+
+    Raises:
+        FlussTieringError: UNAVAILABLE.
+    """
+    try:
+        if lease_id is None:
+            lease_id = f"fluss-tiering-{uuid.uuid4()}"
+            attempt_token = _acquired_token(client, lease_id, paths, duration_ms)
+        return Lease(lease_id, attempt_token, duration_ms, pinned=pinned_by_table(client, lease_id))
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.UNSUPPORTED_VERSION or lease_id is None:
+            raise
+        _LOG.warning("the server knows no KV snapshot leases, tables are tiered without: %s", error)
+        return Lease(lease_id, attempt_token, duration_ms, served=False)
+
+
+def _acquired_token(client: TieringClient, lease_id: str, paths: Sequence[TablePath], duration_ms: int) -> int | None:
+    try:
+        return client.lease_latest_snapshots(lease_id, paths, duration_ms).attempt_token
+    except FlussTieringError as error:
+        if error.code in {ErrorCode.UNAVAILABLE, ErrorCode.UNSUPPORTED_VERSION}:
+            raise
+        _LOG.warning(
+            "not all KV snapshots could be leased, each round leases its own: lease_id=%s: %s", lease_id, error
+        )
+        return None
 
 
 def pinned_by_table(client: TieringClient, lease_id: str) -> dict[int, dict[TableBucket, int]]:
@@ -71,8 +107,9 @@ class TableLease:
     def snapshots(self, claim: Claim, buckets: Sequence[BucketInfo]) -> Mapping[TableBucket, KvSnapshot]:
         """The pinned snapshots of never-tiered buckets, proven to exist.
 
-        What the application's lease does not pin (the table was empty then, or the lease has expired) is leased now,
-        under an id of the round's own: another acquire under the given id would make its owner's token an old one.
+        Where the server knows no leases they are the latest ones. What the application's lease does not pin (the table
+        was empty then, or the lease has expired) is leased now, under an id of the round's own: another acquire under
+        the given id would make its owner's token an old one.
 
         Raises:
             FlussTieringError: KV_SNAPSHOT_NOT_EXIST when snapshots kept vanishing; UNAVAILABLE.
@@ -80,6 +117,8 @@ class TableLease:
         wanted = {info.bucket for info in buckets if info.log_end_offset > 0}
         if not wanted:
             return {}
+        if not self._lease.served:
+            return {each.bucket: each for info in buckets if (each := info.latest_kv_snapshot) is not None}
         found = self._metadata(self._lease.lease_id, wanted)
         if found.keys() == wanted:
             return found

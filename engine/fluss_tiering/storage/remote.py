@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -14,6 +16,10 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.timing import DecodeTimer
+
+_PATIENCE_S: Final = 120.0
+_FIRST_PAUSE_S: Final = 0.2
+_MAX_PAUSE_S: Final = 5.0
 
 
 class SplitStreams(Protocol):
@@ -31,7 +37,7 @@ class SplitStreams(Protocol):
 
 
 class RemoteSplitReader:
-    """A `SplitReader` over the server's streams."""
+    """A `SplitReader` over the server's streams; one that breaks is opened again behind what has arrived."""
 
     def __init__(self, streams: SplitStreams) -> None:
         self._streams = streams
@@ -52,16 +58,23 @@ class RemoteSplitReader:
             return
         schema = arrow_schema(table.descriptor.columns)
         expected = start_offset
-        for raw in _whole_batches(bucket, self._streams.fetch_log(bucket, start_offset, end_offset)):
-            with _naming_bucket(bucket), self._decoding():
-                batch = decode_log_batch(memoryview(raw), 0, schema)
-            rows = batch.slice(expected, end_offset)
-            if rows.base_offset != expected:
-                raise _damaged(bucket, f"holds offset {rows.base_offset}, expected {expected}")
-            expected += rows.records.num_rows
-            yield rows
-        if expected != end_offset:
-            raise _damaged(bucket, f"ended before offset {expected}, expected {end_offset}")
+        patience = _Patience()
+        while expected < end_offset:
+            try:
+                for raw in _whole_batches(bucket, self._streams.fetch_log(bucket, expected, end_offset)):
+                    with _naming_bucket(bucket), self._decoding():
+                        batch = decode_log_batch(memoryview(raw), 0, schema)
+                    rows = batch.slice(expected, end_offset)
+                    if rows.base_offset != expected:
+                        raise _damaged(bucket, f"holds offset {rows.base_offset}, expected {expected}")
+                    expected += rows.records.num_rows
+                    patience.restore()
+                    yield rows
+            except FlussTieringError as error:
+                patience.wait_after(error)
+            else:
+                if expected != end_offset:
+                    raise _damaged(bucket, f"ended before offset {expected}, expected {end_offset}")
 
     def read_kv_snapshot(
         self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
@@ -72,12 +85,48 @@ class RemoteSplitReader:
             FlussTieringError: KV_SNAPSHOT_NOT_EXIST, UNAVAILABLE, CORRUPT_DATA.
         """
         bucket = snapshot.bucket
-        for message in self._streams.fetch_kv_snapshot(bucket, snapshot.snapshot_id, from_key, to_key):
-            with pa.ipc.open_stream(message) as entries:
-                for batch in entries:
-                    with _naming_bucket(bucket), self._decoding():
-                        rows = decode_values(batch.column("value"), table.descriptor.columns, table.schema_id)
-                    yield rows
+        patience = _Patience()
+        while True:
+            try:
+                for message in self._streams.fetch_kv_snapshot(bucket, snapshot.snapshot_id, from_key, to_key):
+                    with pa.ipc.open_stream(message) as entries:
+                        for batch in entries:
+                            with _naming_bucket(bucket), self._decoding():
+                                rows = decode_values(batch.column("value"), table.descriptor.columns, table.schema_id)
+                            if batch.num_rows:
+                                # The first key behind this one.
+                                from_key = batch.column("key")[-1].as_py() + b"\0"
+                            patience.restore()
+                            yield rows
+            except FlussTieringError as error:
+                patience.wait_after(error)
+            else:
+                return
+
+
+class _Patience:
+    """Waits for a server that is away or throttles, with back-off, as long as the stream gets on in between.
+
+    One throttled split would otherwise fail its task, and a few of them the round (Fluss issue #4452).
+    """
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._give_up_at = 0.0
+
+    def restore(self) -> None:
+        """Something arrived."""
+        self._failures = 0
+
+    def wait_after(self, error: FlussTieringError) -> None:
+        """Sleeps before the stream is opened again; raises what is no passing failure, or has lasted too long."""
+        if self._failures == 0:
+            self._give_up_at = time.monotonic() + _PATIENCE_S
+        if error.code is not ErrorCode.UNAVAILABLE or time.monotonic() >= self._give_up_at:
+            raise error
+        pause = min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2**self._failures)
+        self._failures += 1
+        time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - spreads the callers out
 
 
 def _whole_batches(bucket: TableBucket, chunks: Iterable[bytes]) -> Iterator[bytes]:

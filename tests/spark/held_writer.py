@@ -1,0 +1,55 @@
+"""Workers that wait: a round's stage is held at its first file until the test lets it go on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+
+from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
+
+PATIENCE_S = 120
+
+
+def wait_until(condition, patience_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+class _HeldWriter(LakeFileWriter):
+    def __init__(self, writer: LakeFileWriter, started: str, go: str) -> None:
+        self._writer = writer
+        self._started = started
+        self._go = go
+
+    def open_piece(self, bucket: int, location: str, attempt: int) -> PieceWriter:
+        Path(self._started).touch()
+        wait_until(Path(self._go).exists)
+        return self._writer.open_piece(bucket, location, attempt)
+
+
+class HeldStage:
+    """Holds the stages of rounds that begin from now on until `go`."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        self._started, self._go = folder / "started", folder / "go"
+        file_writer = IcebergTable.file_writer
+
+        def held(table: IcebergTable) -> LakeFileWriter:
+            return _HeldWriter(file_writer(table), str(self._started), str(self._go))
+
+        monkeypatch.setattr(IcebergTable, "file_writer", held)
+
+    def wait(self) -> None:
+        """Until a worker waits."""
+        wait_until(self._started.exists)
+
+    def go(self) -> None:
+        self._go.touch()
