@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -19,6 +19,8 @@ from fluss_tiering.spark.result import PieceResult
 
 _POOL_PROPERTY: Final = "spark.scheduler.pool"
 _OWN_ERROR: Final = re.compile(r"^(?:\w+\.)*FlussTieringError: (.+)$", re.MULTILINE)
+_EXECUTOR_LOST: Final = re.compile(r"ExecutorLostFailure \((.+)$", re.MULTILINE)
+_WORKER_DIED: Final = "Python worker exited unexpectedly"
 _PYTHON_ERROR: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", re.MULTILINE)
 
 
@@ -47,7 +49,7 @@ def run_stage(spark: SparkSession, job: StageJob, group: str, guard: Guard) -> l
         rows = spark.range(0, pieces, 1, job.tasks).mapInArrow(work, RESULT_SCHEMA).toArrow()
     except (Py4JError, PySparkException) as error:
         guard.check()
-        raise FlussTieringError(ErrorCode.UNKNOWN, f"a Spark task failed: {_cause(error)}") from None
+        raise FlussTieringError(ErrorCode.UNKNOWN, _cause(error)) from None
     results: list[PieceResult] = [pickle.loads(row) for row in rows.column("result").to_pylist()]  # noqa: S301 - ours
     results.sort(key=lambda result: result.piece)
     if [result.piece for result in results] != list(range(pieces)):
@@ -59,12 +61,14 @@ def run_stage(spark: SparkSession, job: StageJob, group: str, guard: Guard) -> l
 
 
 def _cause(error: Py4JError | PySparkException) -> str:
-    """The innermost reason: a worker's own error, else its Python error, else the JVM's class and message."""
+    """The innermost reason: a worker's own error, what ended it, its Python error, else the JVM's class and message."""
     text = str(error)
     if own := _OWN_ERROR.findall(text):
-        return str(own[-1])
+        return f"a Spark task failed: {own[-1]}"
+    if lost := _EXECUTOR_LOST.findall(text):
+        return f"a Spark executor was lost: {lost[-1]}"
+    if _WORKER_DIED in text:
+        return "a Spark executor's Python worker died, killed or out of memory: see the executor's log"
     if raised := _PYTHON_ERROR.findall(text):
-        return str(raised[-1])
-    if isinstance(error, Py4JJavaError):
-        return text.splitlines()[0]
-    return text.splitlines()[0] if text else type(error).__name__
+        return f"a Spark task failed: {raised[-1]}"
+    return f"a Spark task failed: {text.splitlines()[0] if text else type(error).__name__}"

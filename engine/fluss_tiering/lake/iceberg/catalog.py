@@ -22,6 +22,9 @@ from fluss_tiering.model.table import TableInfo
 DEFAULT_CATALOG_NAME: Final = "fluss_catalog"
 _IDENTITY: Final = frozenset({"type", "catalog-impl", "uri", "warehouse"})
 """Properties that decide which tables a catalog holds."""
+_REST_TIME_LIMITS: Final = {"rest.client.connection-timeout-ms": "10000", "rest.client.socket-timeout-ms": "60000"}
+_POSTGRESQL_TIME_LIMITS: Final = {"jdbc.connectTimeout": "10", "jdbc.socketTimeout": "60"}
+"""Both clients wait for minutes or for ever by default, and with them a round whose catalog is away."""
 _SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 
 
@@ -120,7 +123,8 @@ class IcebergCatalogs:
         prefix = f"spark.sql.catalog.{name}"
         # A cached table would hide what others committed since, and what was dropped and made again.
         wanted = {prefix: _SPARK_CATALOG, f"{prefix}.cache-enabled": "false"}
-        wanted.update({f"{prefix}.{key}": value for key, value in properties.items() if key != "name"})
+        bounded = {**_time_limits(properties), **properties}
+        wanted.update({f"{prefix}.{key}": value for key, value in bounded.items() if key != "name"})
         for key, value in wanted.items():
             present = self._spark.conf.get(key, None)
             if present is None:
@@ -137,3 +141,10 @@ class IcebergCatalogs:
             jvm_of(self._spark).SparkSession.setActiveSession(session)
             plugin = session.sessionState().catalogManager().catalog(name)
             return plugin.icebergCatalog()
+
+
+def _time_limits(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """How long a catalog may take to connect and to answer, where its own properties do not say."""
+    if properties.get("type") == "rest":
+        return _REST_TIME_LIMITS
+    return _POSTGRESQL_TIME_LIMITS if properties.get("uri", "").startswith("jdbc:postgresql:") else {}

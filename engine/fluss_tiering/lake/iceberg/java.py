@@ -4,12 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+_MAX_CAUSES: Final = 20
+_REFUSED: Final = frozenset(
+    {"NotAuthorizedException", "ForbiddenException", "AccessDeniedException", "AccessControlException"}
+)
+"""Of Iceberg's REST client, java.nio and Hadoop."""
+_UNREACHABLE: Final = frozenset(
+    {
+        "ConnectException",
+        "HttpHostConnectException",
+        "ConnectTimeoutException",
+        "ConnectionRequestTimeoutException",
+        "SocketTimeoutException",
+        "NoHttpResponseException",
+        "NoRouteToHostException",
+        "UnknownHostException",
+        "ServiceUnavailableException",
+    }
+)
+_SQL_REFUSED: Final = "28"
+_SQL_UNREACHABLE: Final = "08"
+"""Classes of SQLSTATE (ISO 9075-2): invalid authorization, connection exception."""
 
 
 def jvm_of(spark: SparkSession) -> JVMView:
@@ -23,18 +46,49 @@ def java_session_of(spark: SparkSession) -> JavaObject:
 
 
 def java_error_text(error: Py4JError) -> str:
-    """`SimpleClass: message`, with the root cause's behind it where that says something else."""
+    """What went wrong in words where it is one of the usual causes, else the root cause's `SimpleClass: message`.
+
+    The exception that was caught stands behind it where it says something else.
+    """
     if not isinstance(error, Py4JJavaError):
         return (
             f"the connection to Spark's JVM broke: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
         )
-    exception = error.java_exception
-    root = exception
-    while root.getCause() is not None:
-        root = root.getCause()
-    text = _class_and_message(exception)
-    root_text = _class_and_message(root)
-    return text if root_text in text else f"{text} (caused by {root_text})"
+    chain = list(_chain(error.java_exception))
+    caught, root = _class_and_message(chain[0]), _class_and_message(chain[-1])
+    text = root if root in caught or caught in root else f"{root} ({caught})"
+    # The innermost that is known says the most.
+    words = next(filter(None, (_usual_cause(exception) for exception in reversed(chain))), None)
+    return text if words is None else f"{words}: {text}"
+
+
+def _chain(exception: JavaObject) -> Iterator[JavaObject]:
+    """The exception and its causes, at most `_MAX_CAUSES`: a chain may close upon itself."""
+    for _ in range(_MAX_CAUSES):
+        if exception is None:
+            return
+        yield exception
+        exception = exception.getCause()
+
+
+def _usual_cause(exception: JavaObject) -> str | None:
+    name = exception.getClass().getSimpleName()
+    message = exception.getMessage() or ""
+    state = _sql_state(exception)
+    if message.startswith("No suitable driver"):
+        return "Spark has no JDBC driver for the lake catalog"
+    if name in _REFUSED or state.startswith(_SQL_REFUSED):
+        return "the lake refused the credentials"
+    if name in _UNREACHABLE or state.startswith(_SQL_UNREACHABLE):
+        return "the lake cannot be reached"
+    return None
+
+
+def _sql_state(exception: JavaObject) -> str:
+    try:
+        return exception.getSQLState() or ""
+    except Py4JError:  # it is no SQLException
+        return ""
 
 
 def _class_and_message(exception: JavaObject) -> str:
@@ -52,8 +106,8 @@ def is_iceberg(error: Py4JError, exception: str) -> bool:
 
 @contextmanager
 def lake_errors(doing: str) -> Iterator[None]:
-    """Turns a JVM exception inside the block into STORAGE, "could not `doing`: …"."""
+    """Turns a JVM exception inside the block into STORAGE, "CAUSE: could not `doing`"."""
     try:
         yield
     except Py4JError as error:
-        raise FlussTieringError(ErrorCode.STORAGE, f"could not {doing}: {java_error_text(error)}") from None
+        raise FlussTieringError(ErrorCode.STORAGE, f"{java_error_text(error)}: could not {doing}") from None
