@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from engine_support import ServerProcess, VirtualClock
 from fluss_tiering.client import TieringClient
+from postgres_support import Postgres
 
 
 @pytest.fixture
@@ -27,3 +29,23 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def client(server: ServerProcess) -> Iterator[TieringClient]:
     with TieringClient(server.target) as connected:
         yield connected
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """The run's PostgreSQL; each test makes a database of its own in it."""
+    running = Postgres(tmp_path_factory.mktemp("postgres"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> str:
+    """An empty PostgreSQL database."""
+    return postgres.new_database()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_location(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
+    """A database of each kind that the store may be in."""
+    return tmp_path / "server.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")

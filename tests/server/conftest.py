@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from manager_support import Managers
 
-from engine_fixtures import client, clock, server  # noqa: F401
+from engine_fixtures import client, clock, postgres, postgres_url, server, store_location  # noqa: F401
 from engine_support import VirtualClock
 
 
 @pytest.fixture
-def managers(tmp_path: Path, clock: VirtualClock) -> Iterator[Managers]:  # noqa: F811
-    opened = Managers(tmp_path / "server.db", clock)
+def managers(store_location: Path | str, clock: VirtualClock) -> Iterator[Managers]:  # noqa: F811
+    """The managers on each kind of database."""
+    opened = Managers(store_location, clock)
     yield opened
     opened.close()

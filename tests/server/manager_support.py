@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from engine_support import VirtualClock, table_info
@@ -33,7 +34,7 @@ BACKOFF_BASE, BACKOFF_CAP = 10_000, 600_000
 class Managers:
     """Store and managers; `tables` are what a storage would have."""
 
-    def __init__(self, database: Path, clock: VirtualClock) -> None:
+    def __init__(self, database: Path | str, clock: VirtualClock) -> None:
         self.clock = clock
         self.tables: dict[int, TableInfo] = {}
         self._database = database
@@ -60,15 +61,21 @@ class Managers:
     @contextmanager
     def failing_disk(self) -> Iterator[None]:
         """Every write to the database fails."""
-        self._pragma("query_only = ON")
+        self._set_writable(False)
         try:
             yield
         finally:
-            self._pragma("query_only = OFF")
+            self._set_writable(True)
 
-    def _pragma(self, pragma: str) -> None:
-        with self.store._engine.connect() as connection:
-            connection.exec_driver_sql(f"PRAGMA {pragma}")
+    def _set_writable(self, writable: bool) -> None:
+        database = self.store._database
+        with database.engine.connect() as connection:
+            if database.is_postgresql:
+                kind = "READ WRITE" if writable else "READ ONLY"
+                connection.exec_driver_sql(f"SET SESSION CHARACTERISTICS AS TRANSACTION {kind}")
+                connection.commit()
+            else:
+                connection.exec_driver_sql(f"PRAGMA query_only = {'OFF' if writable else 'ON'}")
 
     def acquire(self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int]) -> AcquiredLease:
         return self.leases.acquire(lease_id, duration_ms, snapshots, {})
@@ -84,6 +91,14 @@ class Managers:
         self.tiering.remove(table_id)
         self.lake.forget(table_id)
         self.leases.release_tables(frozenset({table_id}))
+
+    def alter_table(self, table: TableInfo, properties: Mapping[str, str]) -> TableInfo:
+        """The table with these options set."""
+        changed = {**table.descriptor.properties, **properties}
+        altered = replace(table, descriptor=replace(table.descriptor, properties=changed))
+        self.tables[table.table_id] = altered
+        self.tiering.redefine(altered)
+        return altered
 
     def status(self, table: TableInfo) -> TieringStatus:
         (status,) = self.tiering.statuses(table.path)

@@ -1,15 +1,192 @@
-"""The database itself: foreign files and other layouts are refused, and commits are synced."""
+"""The database itself, on SQLite and PostgreSQL: what is refused, what is synced, what comes back as it was written."""
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from engine_support import table_info
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.store import schema
+from fluss_tiering.model.lake import LakeSnapshot
+from fluss_tiering.model.lease import KvSnapshotLease
+from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStats, TieringStatus
+from fluss_tiering.server.store.database import checked_store_url
+from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt
 from fluss_tiering.server.store.store import SqlTieringStore
+from postgres_support import Postgres
+
+
+@pytest.fixture
+def open_store(store_location: Path | str) -> Iterator[Callable[[], SqlTieringStore]]:
+    """Opens the test's database, again and again."""
+    opened = []
+
+    def open_it() -> SqlTieringStore:
+        opened.append(SqlTieringStore.open(store_location))
+        return opened[-1]
+
+    yield open_it
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(open_store: Callable[[], SqlTieringStore]) -> SqlTieringStore:
+    return open_store()
+
+
+def execute(store: SqlTieringStore, statement: str) -> list[tuple]:
+    with store._database.engine.begin() as connection:
+        result = connection.exec_driver_sql(statement)
+        return [tuple(row) for row in result] if result.returns_rows else []
+
+
+LEASE = KvSnapshotLease("X", 1, 2, 3, {TableBucket(1, 0): 7, TableBucket(2, 5, 1 << 40): 1 << 40})
+STATUS = TieringStatus(1, table_info(1).path, TieringState.PENDING, 5, 1 << 40, 9, "läuft 🚲 nicht", 10, 3, 11)
+ROUND = TieringRound(
+    1, STATUS.path, 4, TieringState.TIERED, "X", 3, "d", 1, 2, "late", TieringStats(1 << 40, 2, 3, 1 << 60)
+)
+
+
+def test_everything_comes_back_as_it_was_written(open_store: Callable[[], SqlTieringStore]) -> None:  # S24, L11
+    store = open_store()
+    committed = [
+        CommittedLakeSnapshot(
+            LakeSnapshot(1, -5 << 40, {TableBucket(1, 0): 3, TableBucket(1, 1): -1}), 4, "c", "/p", 9
+        ),
+        CommittedLakeSnapshot(LakeSnapshot(1, -9 << 40, {}), 5, "d", "/q", 10),
+    ]
+    attempt = LeaseAttempt("X", 1 << 40, 5, "stopped\nby hand")
+    with store.transaction() as transaction:
+        transaction.put_lease(LEASE)
+        transaction.put_attempt(attempt)
+        transaction.put_attempt_token(1 << 40)
+        transaction.put_statuses([STATUS])
+        transaction.put_rounds([ROUND, replace(ROUND, tiering_epoch=5, stats=None, state=TieringState.TIERING)])
+        for each in committed:
+            transaction.put_lake_snapshot(each)
+    store.close()
+    store = open_store()
+    assert store.leases() == [LEASE]
+    assert store.attempts() == [attempt]
+    assert store.attempt_token() == 1 << 40
+    assert store.statuses() == [STATUS]
+    assert store.round(1, 4) == ROUND
+    assert [each.tiering_epoch for each in store.running_rounds()] == [5]
+    assert store.lake_snapshots() == committed[1:]
+    assert store.lake_snapshot(1, -5 << 40) == committed[0]
+    assert store.lake_snapshot(1, 6) is None
+    with store.transaction() as transaction:
+        transaction.delete_lease("X")
+        transaction.delete_table(1)
+    assert execute(store, "SELECT count(*) FROM leased_snapshots") == [(0,)]
+    assert execute(store, "SELECT count(*) FROM lake_snapshot_offsets") == [(0,)]
+
+
+def test_writing_again_replaces(store: SqlTieringStore) -> None:  # L2, L4
+    changed = replace(LEASE, expiration_time=50, snapshots={TableBucket(1, 0): 8})
+    failed = replace(STATUS, state=TieringState.FAILED)
+    for lease, status in ((LEASE, STATUS), (changed, failed)):
+        with store.transaction() as transaction:
+            transaction.put_lease(lease)
+            transaction.put_statuses([status])
+            transaction.put_rounds([replace(ROUND, error=status.state.value)])
+    with store.transaction() as transaction:
+        transaction.put_lease_expirations({"X": 60, "unknown": 70})
+    assert store.leases() == [replace(changed, expiration_time=60)]
+    assert store.statuses() == [failed]
+    assert [each.error for each in store.rounds(path=None, lease_id=None, limit=9)] == ["Failed"]
+
+
+def test_rounds_are_the_newest_of_each_table_by_path(store: SqlTieringStore) -> None:  # S23
+    paths = [table_info(1, name=name).path for name in ("a", "B", "b_", "C")]
+    with store.transaction() as transaction:
+        for table_id, path in enumerate(paths):
+            transaction.put_rounds([replace(ROUND, table_id=table_id, path=path, tiering_epoch=n) for n in range(1, 6)])
+        transaction.prune_rounds({0, 1}, 3)
+    newest = store.rounds(path=None, lease_id="X", limit=4)
+    assert [each.path for each in newest] == [
+        path for path in sorted(paths) for _ in range(3 if path in paths[:2] else 4)
+    ]
+    assert [each.tiering_epoch for each in store.rounds(path=paths[0], lease_id=None, limit=9)] == [5, 4, 3]
+    assert store.rounds(path=None, lease_id="Y", limit=9) == []
+
+
+def test_a_text_with_nul_is_stored(store: SqlTieringStore) -> None:  # S10
+    with store.transaction() as transaction:
+        transaction.put_statuses([replace(STATUS, last_error="a\0b")])
+    assert store.statuses()[0].last_error == "a\N{REPLACEMENT CHARACTER}b"
+
+
+def test_a_transaction_that_raises_is_undone(store: SqlTieringStore) -> None:  # L10
+    def write_and_raise() -> None:
+        with store.transaction() as transaction:
+            transaction.put_attempt_token(7)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        write_and_raise()
+    assert store.attempt_token() == 0
+
+
+def test_commits_are_synced_to_the_disk(store: SqlTieringStore) -> None:  # L10
+    if store._database.is_postgresql:
+        assert execute(store, "SHOW synchronous_commit") == [("on",)]
+    else:
+        assert execute(store, "PRAGMA journal_mode") == [("wal",)]
+        assert execute(store, "PRAGMA synchronous") == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("DELETE FROM kv_snapshot_leases WHERE lease_id = 'X'", "expiration time is missing"),
+        ("DELETE FROM leased_snapshots WHERE lease_id = 'X'", "missing"),
+        ("UPDATE kv_snapshot_leases SET expiration_time = 'soon' WHERE lease_id = 'X'", "soon"),
+        ("UPDATE leased_snapshots SET snapshot_id = 'x7' WHERE lease_id = 'X'", "x7"),
+    ],
+)
+def test_a_damaged_lease_does_not_hide_the_others(tmp_path: Path, damage: str, words: str) -> None:  # L11
+    store = SqlTieringStore.open(tmp_path / "server.db")
+    with store.transaction() as transaction:
+        transaction.put_lease(LEASE)
+        transaction.put_lease(replace(LEASE, lease_id="Y"))
+    with closing(sqlite3.connect(tmp_path / "server.db")) as by_hand:  # checks no foreign keys
+        by_hand.execute(damage)
+        by_hand.commit()
+    assert [lease.lease_id for lease in store.leases()] == ["Y"]
+    assert words in store.damaged_leases()["X"]
+    damaged = store.damaged_leases()
+    with store.transaction() as transaction:
+        for lease_id in damaged:
+            transaction.delete_lease(lease_id)
+    assert store.damaged_leases() == {}
+    store.close()
+
+
+def test_a_row_that_no_server_wrote_is_named(store: SqlTieringStore) -> None:
+    with store.transaction() as transaction:
+        transaction.put_statuses([STATUS])
+    execute(store, "UPDATE tiering_statuses SET state = 'Sleeping'")
+    with pytest.raises(FlussTieringError, match="Sleeping") as refused:
+        store.statuses()
+    assert refused.value.code is ErrorCode.CORRUPT_DATA
+
+
+def test_a_database_belongs_to_one_storage(open_store: Callable[[], SqlTieringStore]) -> None:
+    open_store().bind("id-1", "/data/one")
+    store = open_store()
+    store.bind("id-1", "/moved")
+    with pytest.raises(FlussTieringError, match="belongs to the data folder /data/one") as refused:
+        store.bind("id-2", "/data/two")
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -29,34 +206,53 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert str(tmp_path / "missing") in refused.value.message
 
 
-def test_the_layout_of_a_newer_server_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "server.db"
-    SqlTieringStore.open(file).close()
-    engine = sa.create_engine(f"sqlite:///{file}")
-    with engine.begin() as connection:
-        connection.execute(sa.update(schema.server_meta).values(value=schema.SCHEMA_VERSION + 1))
+@pytest.mark.parametrize(
+    "url", ["mysql://root:hunter2@h/d", "sqlite:////x.db", "nonsense", "", "postgresql+pg8000://h/d"]
+)
+def test_a_url_of_another_kind_is_refused(url: str) -> None:
+    with pytest.raises(FlussTieringError, match="expected postgresql://") as refused:
+        checked_store_url(url)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert "hunter2" not in refused.value.message
+
+
+def test_a_database_that_cannot_be_reached_is_named_without_its_password() -> None:  # S11
     with pytest.raises(FlussTieringError) as refused:
-        SqlTieringStore.open(file)
-    assert f"version {schema.SCHEMA_VERSION + 1}" in refused.value.message
+        SqlTieringStore.open("postgresql://me:hunter2@127.0.0.1:1/db?sslpassword=hunter3")
+    assert refused.value.code is ErrorCode.UNAVAILABLE
+    assert "127.0.0.1:1/db" in refused.value.message
+    assert "hunter" not in refused.value.message
 
 
-def test_commits_are_synced_to_the_disk(tmp_path: Path) -> None:  # L10
-    store = SqlTieringStore.open(tmp_path / "server.db")
-    with store._engine.connect() as connection:
-        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
-    store.close()
+def test_a_wrong_password_and_a_missing_database_are_told_apart(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    missing = str(sa.make_url(url).set(database="nowhere").render_as_string(hide_password=False))
+    with pytest.raises(FlussTieringError, match='database "nowhere" does not exist') as refused:
+        SqlTieringStore.open(missing)
+    assert refused.value.code is ErrorCode.UNAVAILABLE
+    with postgres.asking_for_passwords():
+        wrong = sa.make_url(url).set(password="hunter2").render_as_string(hide_password=False)
+        with pytest.raises(FlussTieringError, match="password authentication failed") as refused:
+            SqlTieringStore.open(wrong)
+    assert refused.value.code is ErrorCode.UNAVAILABLE
+    assert "hunter2" not in refused.value.message
 
 
-def test_a_transaction_that_raises_is_undone(tmp_path: Path) -> None:  # L10
-    store = SqlTieringStore.open(tmp_path / "server.db")
+def test_a_lost_connection_is_made_anew(postgres: Postgres, postgres_url: str) -> None:
+    store = SqlTieringStore.open(postgres_url)
 
-    def write_and_raise() -> None:
+    def write_while_connections_drop() -> None:
         with store.transaction() as transaction:
-            transaction.put_attempt_token(7)
-            raise KeyError
+            transaction.put_attempt_token(1)
+            postgres.drop_connections(postgres_url)
+            transaction.put_attempt_token(2)
 
-    with pytest.raises(KeyError):
-        write_and_raise()
+    with pytest.raises(FlussTieringError) as lost:
+        write_while_connections_drop()
+    assert lost.value.code is ErrorCode.UNAVAILABLE
     assert store.attempt_token() == 0
+    postgres.drop_connections(postgres_url)
+    with store.transaction() as transaction:
+        transaction.put_attempt_token(3)
+    assert store.attempt_token() == 3
     store.close()

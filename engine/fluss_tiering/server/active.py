@@ -37,6 +37,8 @@ async def open_parts(settings: ServerSettings, clock: Clock, stack: AsyncExitSta
     stack.push_async_callback(threads.storage, storage.close)
     store = await threads.control(SqlTieringStore.open, settings.data_dir / DATABASE_FILE)
     stack.push_async_callback(threads.control, store.close)
+    description = storage.describe()
+    await threads.control(store.bind, description.data_dir_id, description.data_dir)
     catalog = LakeCatalog(settings)
     await threads.storage(catalog.make_folders)
     coordinator = await threads.control(Coordinator, settings, storage, store, clock)

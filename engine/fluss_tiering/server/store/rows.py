@@ -36,6 +36,11 @@ def attempt_to_columns(attempt: LeaseAttempt) -> Mapping[str, object]:
     }
 
 
+def attempt_from_row(row: sa.Row[Any]) -> LeaseAttempt:
+    """The newest attempt under a lease id."""
+    return LeaseAttempt(row.lease_id, int(row.attempt_token), int(row.started_time), row.cancelled_reason)
+
+
 def status_to_columns(status: TieringStatus) -> Mapping[str, object]:
     """A table's status as a row."""
     return {
@@ -59,8 +64,8 @@ def status_from_row(row: sa.Row[Any]) -> TieringStatus:
         table_id=row.table_id,
         path=TablePath(row.database_name, row.table_name),
         state=TieringState(row.state),
-        state_since=row.state_since,
-        tiering_epoch=row.tiering_epoch,
+        state_since=int(row.state_since),
+        tiering_epoch=int(row.tiering_epoch),
         last_tiered_time=row.last_tiered_time,
         last_error=row.last_error,
         last_error_time=row.last_error_time,
@@ -97,7 +102,7 @@ def round_from_row(row: sa.Row[Any]) -> TieringRound:
     return TieringRound(
         table_id=row.table_id,
         path=TablePath(row.database_name, row.table_name),
-        tiering_epoch=row.tiering_epoch,
+        tiering_epoch=int(row.tiering_epoch),
         state=TieringState(row.state),
         lease_id=row.lease_id,
         attempt_token=row.attempt_token,

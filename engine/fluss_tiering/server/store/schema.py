@@ -1,12 +1,10 @@
-"""The tables of the server's database, and the version of their layout."""
+"""The tables of the server's database as they are now; the way there from older layouts is in `migrations`."""
 
 from __future__ import annotations
 
 from typing import Final
 
 import sqlalchemy as sa
-
-SCHEMA_VERSION: Final = 1
 
 metadata = sa.MetaData()
 
@@ -22,7 +20,17 @@ server_meta = sa.Table(
 """Numbers of the server as a whole: `SCHEMA_VERSION_NAME`, `ATTEMPT_TOKEN_NAME`."""
 
 SCHEMA_VERSION_NAME: Final = "schema_version"
+"""Read by servers of the first release alone; Alembic keeps the version."""
+
 ATTEMPT_TOKEN_NAME: Final = "attempt_token"  # noqa: S105 - the name of a row
+
+bound_storage = sa.Table(
+    "bound_storage",
+    metadata,
+    sa.Column("storage_id", sa.Text, primary_key=True),
+    sa.Column("location", sa.Text, nullable=False),
+)
+"""The storage that the database belongs to, one row: on another's tables, its epochs and offsets would be wrong."""
 
 kv_snapshot_leases = sa.Table(
     "kv_snapshot_leases",

@@ -1,61 +1,122 @@
-"""`TieringStore` over SQLAlchemy: one SQLite file in the data folder, WAL, synced at each commit."""
+"""`TieringStore` over SQLAlchemy: SQLite in a file, or PostgreSQL; synced at each commit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.pool import StaticPool
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.lease import KvSnapshotLease
-from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.store import schema
+from fluss_tiering.server.store.database import Database
+from fluss_tiering.server.store.layout import check_layout, migrate
 from fluss_tiering.server.store.lease_rows import StoredLeases, stored_leases
-from fluss_tiering.server.store.protocol import StoreTransaction
 from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt
-from fluss_tiering.server.store.rows import bucket_from_row, round_from_row, status_from_row
+from fluss_tiering.server.store.rows import attempt_from_row, bucket_from_row, round_from_row, status_from_row
 from fluss_tiering.server.store.transaction import SqlTransaction
+
+T = TypeVar("T")
+
+
+class Fence(Protocol):
+    """Keeps a server from writing to a database that another one has taken over."""
+
+    def enter(self, connection: sa.Connection) -> str:
+        """Passes the transaction, and holds off a take-over until it ends; returns the transaction's name.
+
+        Raises:
+            FlussTieringError: NOT_LEADER_OR_FOLLOWER when another server is the active one.
+        """
+        ...
+
+    def was_committed(self, name: str) -> bool:
+        """Whether a transaction was committed whose commit got no answer.
+
+        Raises:
+            FlussTieringError: UNAVAILABLE when nobody can tell.
+        """
+        ...
 
 
 class SqlTieringStore:
     """The store in a database of its own; used by one thread at a time."""
 
-    def __init__(self, engine: sa.Engine, name: str) -> None:
-        self._engine = engine
-        self._name = name
+    def __init__(self, database: Database, fence: Fence | None) -> None:
+        self._database = database
+        self._fence = fence
 
     @classmethod
-    def open(cls, file: Path) -> Self:
-        """Opens the database, which is made when it does not exist.
+    def open(cls, location: Path | str, fence: Fence | None = None) -> Self:
+        """Opens the database in its present layout; a file that does not exist is made.
+
+        Args:
+            location: a SQLite file, or the URL of a PostgreSQL database.
+            fence: what every transaction must pass; needed where several servers share the database.
 
         Raises:
-            FlussTieringError: STORAGE when it cannot be opened, CORRUPT_DATA when it is none, INVALID_REQUEST when a
-                newer server wrote it.
+            FlussTieringError: STORAGE when it cannot be opened, UNAVAILABLE when it cannot be reached, CORRUPT_DATA
+                when it is none of ours, INVALID_REQUEST when a newer server wrote it or the URL is none.
         """
-        # One connection: SQLite has one writer anyway, and the server's control thread is the only user.
-        engine = sa.create_engine(
-            f"sqlite:///{file}", poolclass=StaticPool, connect_args={"check_same_thread": False, "timeout": 5}
-        )
-        sa.event.listen(engine, "connect", _configure)
-        store = cls(engine, str(file))
+        store = cls(open_database(location), fence)
         try:
-            store._migrate()
+            migrate(store._database)
         except BaseException:
             store.close()
             raise
         return store
 
+    @classmethod
+    def open_to_read(cls, location: Path | str) -> Self:
+        """Opens the database without migrating it. Raises as `open`, and UNAVAILABLE for another layout."""
+        store = cls(open_database(location), None)
+        try:
+            check_layout(store._database)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def bind(self, storage_id: str, location: str) -> None:
+        """Binds a new database to the storage whose tables it speaks of.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST when it is bound to another one; nothing was changed then.
+        """
+        bound = self._read(sa.select(schema.bound_storage))
+        if not bound:
+            with self.transaction() as transaction:
+                transaction.put_bound_storage(storage_id, location)
+        elif bound[0].storage_id != storage_id:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"{self._database.name} belongs to the data folder {bound[0].location} ({bound[0].storage_id}), not to "
+                f"{location} ({storage_id}): its epochs, leases and offsets are of other tables; start the server with "
+                "that folder, or with a database of its own",
+            )
+
     @contextmanager
-    def transaction(self) -> Iterator[StoreTransaction]:
+    def transaction(self) -> Iterator[SqlTransaction]:
         """A transaction that is durable when the block ends, and undone when the block or the commit raises."""
-        with self._errors("nothing was changed"), self._engine.begin() as connection:
-            yield SqlTransaction(connection)
+        with self._database.errors("nothing was changed"), self._database.engine.connect() as connection:
+            begun = connection.begin()
+            try:
+                name = self._fence.enter(connection) if self._fence else None
+                yield SqlTransaction(connection)
+            except BaseException:
+                begun.rollback()
+                raise
+            try:
+                begun.commit()
+            except sa.exc.DBAPIError:
+                if self._fence is None or name is None or not self._fence.was_committed(name):
+                    raise
 
     def leases(self) -> Sequence[KvSnapshotLease]:
         """All leases but for damaged ones."""
@@ -67,34 +128,28 @@ class SqlTieringStore:
 
     def attempts(self) -> Sequence[LeaseAttempt]:
         """The newest attempt of every lease id."""
-        return [
-            LeaseAttempt(row.lease_id, row.attempt_token, row.started_time, row.cancelled_reason)
-            for row in self._read(sa.select(schema.lease_attempts))
-        ]
+        return self._values(sa.select(schema.lease_attempts), attempt_from_row)
 
     def attempt_token(self) -> int:
         """The newest token that was given out; 0 before the first."""
-        return self._number(schema.ATTEMPT_TOKEN_NAME) or 0
+        meta = schema.server_meta
+        rows = self._read(sa.select(meta.c.value).where(meta.c.name == schema.ATTEMPT_TOKEN_NAME))
+        return int(rows[0].value) if rows else 0
 
     def statuses(self) -> Sequence[TieringStatus]:
         """All tables' statuses."""
-        return [status_from_row(row) for row in self._read(sa.select(schema.tiering_statuses))]
+        return self._values(sa.select(schema.tiering_statuses), status_from_row)
 
     def running_rounds(self) -> Sequence[TieringRound]:
         """The rounds that have not ended."""
         rounds = schema.tiering_rounds
-        return [
-            round_from_row(row)
-            for row in self._read(sa.select(rounds).where(rounds.c.state == TieringState.TIERING.value))
-        ]
+        return self._values(sa.select(rounds).where(rounds.c.state == TieringState.TIERING.value), round_from_row)
 
     def round(self, table_id: int, tiering_epoch: int) -> TieringRound | None:
         """A round by its name."""
         rounds = schema.tiering_rounds
-        rows = self._read(
-            sa.select(rounds).where(rounds.c.table_id == table_id, rounds.c.tiering_epoch == tiering_epoch)
-        )
-        return round_from_row(rows[0]) if rows else None
+        which = sa.select(rounds).where(rounds.c.table_id == table_id, rounds.c.tiering_epoch == tiering_epoch)
+        return next(iter(self._values(which, round_from_row)), None)
 
     def rounds(self, *, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
         """The newest `limit` rounds of each table that fits, by table path, newest first."""
@@ -106,49 +161,43 @@ class SqlTieringStore:
         if lease_id is not None:
             fitting = fitting.where(rounds.c.lease_id == lease_id)
         numbered = fitting.subquery()
-        newest = (
-            sa.select(numbered)
-            .where(numbered.c.newness <= limit)
-            .order_by(numbered.c.database_name, numbered.c.table_name, numbered.c.newness)
-        )
-        return [round_from_row(row) for row in self._read(newest)]
+        newest = sa.select(numbered).where(numbered.c.newness <= limit).order_by(numbered.c.newness)
+        # By path here, since each database has an order of its own for letters.
+        return sorted(self._values(newest, round_from_row), key=lambda each: each.path)
 
     def lake_snapshots(self) -> Sequence[CommittedLakeSnapshot]:
         """The newest lake snapshot of each table."""
         snapshots = schema.lake_snapshots
         newest = sa.select(sa.func.max(snapshots.c.commit_order)).group_by(snapshots.c.table_id)
-        return self._committed(sa.select(snapshots).where(snapshots.c.commit_order.in_(newest)))
+        return self._committed(snapshots.c.commit_order.in_(newest))
 
     def lake_snapshot(self, table_id: int, snapshot_id: int) -> CommittedLakeSnapshot | None:
         """A lake snapshot by its id."""
         snapshots = schema.lake_snapshots
-        committed = self._committed(
-            sa.select(snapshots).where(snapshots.c.table_id == table_id, snapshots.c.snapshot_id == snapshot_id)
-        )
-        return committed[0] if committed else None
+        which = sa.and_(snapshots.c.table_id == table_id, snapshots.c.snapshot_id == snapshot_id)
+        return next(iter(self._committed(which)), None)
 
     def close(self) -> None:
         """Closes the database."""
-        self._engine.dispose()
+        self._database.engine.dispose()
 
-    def _committed(self, query: sa.Select[Any]) -> list[CommittedLakeSnapshot]:
-        offsets = schema.lake_snapshot_offsets
+    def _committed(self, which: sa.ColumnElement[bool]) -> list[CommittedLakeSnapshot]:
+        snapshots, offsets = schema.lake_snapshots, schema.lake_snapshot_offsets
+        log_end_offsets: dict[int, dict[TableBucket, int]] = {}
+        joined = sa.select(snapshots.c.table_id, offsets).join_from(snapshots, offsets).where(which)
+        for each in self._read(joined):
+            log_end_offsets.setdefault(each.commit_order, {})[bucket_from_row(each.table_id, each)] = (
+                each.log_end_offset
+            )
         return [
             CommittedLakeSnapshot(
-                snapshot=LakeSnapshot(
-                    table_id=row.table_id,
-                    snapshot_id=row.snapshot_id,
-                    log_end_offsets={
-                        bucket_from_row(row.table_id, each): each.log_end_offset
-                        for each in self._read(sa.select(offsets).where(offsets.c.commit_order == row.commit_order))
-                    },
-                ),
+                snapshot=LakeSnapshot(row.table_id, row.snapshot_id, log_end_offsets.get(row.commit_order, {})),
                 tiering_epoch=row.tiering_epoch,
                 commit_id=row.commit_id,
                 offsets_path=row.offsets_path,
                 committed_time=row.committed_time,
             )
-            for row in self._read(query)
+            for row in self._read(sa.select(snapshots).where(which))
         ]
 
     def _stored_leases(self) -> StoredLeases:
@@ -156,47 +205,29 @@ class SqlTieringStore:
             self._read(sa.select(schema.kv_snapshot_leases)), self._read(sa.select(schema.leased_snapshots))
         )
 
-    def _number(self, name: str) -> int | None:
-        meta = schema.server_meta
-        rows = self._read(sa.select(meta.c.value).where(meta.c.name == name))
-        return rows[0].value if rows else None
+    def _values(self, query: sa.Select[Any], convert: Callable[[sa.Row[Any]], T]) -> list[T]:
+        """The rows as values.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA for a row that no server wrote.
+        """
+        values = []
+        for row in self._read(query):
+            try:
+                values.append(convert(row))
+            except (ValueError, TypeError) as error:
+                raise FlussTieringError(
+                    ErrorCode.CORRUPT_DATA,
+                    f"{self._database.name} holds {tuple(row)}, which no server wrote ({error}); "
+                    "restore it from a backup",
+                ) from error
+        return values
 
     def _read(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
-        with self._errors("nothing was read"), self._engine.connect() as connection:
+        with self._database.errors("nothing was read"), self._database.engine.connect() as connection:
             return connection.execute(query).all()
 
-    def _migrate(self) -> None:
-        with self._errors("the server did not start"):
-            schema.metadata.create_all(self._engine)
-            version = self._number(schema.SCHEMA_VERSION_NAME)
-            if version is None:
-                with self._engine.begin() as connection:
-                    connection.execute(
-                        sa.insert(schema.server_meta),
-                        {"name": schema.SCHEMA_VERSION_NAME, "value": schema.SCHEMA_VERSION},
-                    )
-            elif version != schema.SCHEMA_VERSION:
-                raise FlussTieringError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"{self._name} has the layout of version {version}, this server knows {schema.SCHEMA_VERSION}: "
-                    "run the server that wrote it",
-                )
 
-    @contextmanager
-    def _errors(self, effect: str) -> Iterator[None]:
-        try:
-            yield
-        except sa.exc.DBAPIError as error:
-            foreign = "not a database" in str(error.orig) or "malformed" in str(error.orig)
-            raise FlussTieringError(
-                ErrorCode.CORRUPT_DATA if foreign else ErrorCode.STORAGE,
-                f"the server's database {self._name} failed: {error.orig}; {effect}; "
-                + ("restore it from a backup" if foreign else "check the disk's space and permissions"),
-            ) from error
-
-
-def _configure(connection: Any, _record: object) -> None:  # noqa: ANN401 - a driver's connection
-    cursor = connection.cursor()
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
+def open_database(location: Path | str) -> Database:
+    """The database of a SQLite file or of a PostgreSQL URL. Raises INVALID_REQUEST for a URL of another kind."""
+    return Database.sqlite(location) if isinstance(location, Path) else Database.postgresql(location)

