@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 import grpc
 
@@ -41,6 +41,10 @@ from fluss_tiering.wire.buckets import bucket_to_pb
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from fluss_tiering.client.scan import TableScan
+
+_SCAN_BATCH_BYTES: Final = 4 << 20
 
 ResultT = TypeVar("ResultT")
 
@@ -147,6 +151,53 @@ class TieringClient:
         with self._errors():
             for response in streams.messages(self._stubs.tables.FetchKvSnapshot(request), self._timeout):
                 yield response.arrow_ipc
+
+    def scan(
+        self,
+        table: TableInfo | TablePath,
+        *,
+        limit: int | None = None,
+        batch_size_bytes: int = _SCAN_BATCH_BYTES,
+        buckets: Sequence[TableBucket] | None = None,
+    ) -> TableScan:
+        """The rows of a primary-key table, each bucket as of one moment: see `scan.TableScan`.
+
+        The result iterates `pyarrow.RecordBatch` in the table's Arrow schema (also as its `schema`) and is a context
+        manager; when it has come to the end, `log_offsets` maps each bucket to the offset from which `read_log` of a
+        split reader (`storage.open`) goes on without a gap or a double (K5). A lost answer is asked for again (K15);
+        where scanners are many, opening is tried for the client's timeout.
+
+        Args:
+            table: its info, or its path, by which it is looked up at once.
+            limit: rows in all, 1 or more; the scan then ends early. None for all rows.
+            batch_size_bytes: of stored rows in an answer, at most; the server may send less (K7).
+            buckets: of the table; None for all.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST; INVALID_REQUEST for a limit or size below 1. While iterating also
+                TABLE_WITHOUT_PRIMARY_KEY; TOO_MANY_SCANNERS; SCANNER_EXPIRED when the caller was idle for longer than
+                `kv.scanner.ttl` or the bucket was closed, UNKNOWN_SCANNER_ID when the server was restarted: the scan
+                is to be started again.
+        """
+        from fluss_tiering.client.scan import TableScan  # noqa: PLC0415 - pyarrow, which the base install has not
+
+        for what, number in (("limit", limit), ("batch_size_bytes", batch_size_bytes)):
+            if number is not None and number < 1:
+                raise FlussTieringError(
+                    ErrorCode.INVALID_REQUEST, f"a scan with {what} {number}: expected a number of 1 or more"
+                )
+        info = self.get_tables([table])[0] if isinstance(table, TablePath) else table
+        if buckets is None:
+            buckets = [TableBucket(info.table_id, bucket) for bucket in range(info.descriptor.num_buckets)]
+        return TableScan(
+            self._stubs.kv_scan.ScanKv,
+            lambda failed: error_of(failed, self._target, self._timeout),
+            info,
+            buckets,
+            limit=limit,
+            batch_size_bytes=batch_size_bytes,
+            timeout=self._timeout,
+        )
 
     # KV snapshot leases
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from fluss_tiering.api.v1 import common_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
+from fluss_tiering.api.v1 import common_pb2, kv_scan_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.wire.checks import not_negative
 
+FullBucketMessage: TypeAlias = common_pb2.PbTableBucket | tables_pb2.PbKvSnapshotRef | kv_scan_pb2.PbScanReqForBucket
+"""With the table's id in it."""
+
 BucketMessage: TypeAlias = (
-    common_pb2.PbTableBucket
+    FullBucketMessage
     | kv_snapshot_leases_pb2.PbKvSnapshotLeaseForBucket
     | lake_tiering_pb2.PbBucketLogEndOffset
     | lake_tiering_pb2.PbLakeSnapshotForBucket
     | tables_pb2.PbBucketInfo
     | tables_pb2.PbKvSnapshot
-    | tables_pb2.PbKvSnapshotRef
 )
 
 
@@ -24,7 +26,7 @@ def bucket_to_pb(bucket: TableBucket) -> common_pb2.PbTableBucket:
     return common_pb2.PbTableBucket(table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket)
 
 
-def bucket_from_pb(message: common_pb2.PbTableBucket | tables_pb2.PbKvSnapshotRef) -> TableBucket:
+def bucket_from_pb(message: FullBucketMessage) -> TableBucket:
     """The bucket that a message with table, partition and bucket ids names; INVALID_REQUEST for a negative one."""
     return bucket_of_table(not_negative(message, "table_id", message.table_id), message)
 

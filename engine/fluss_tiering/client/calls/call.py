@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from fluss_tiering.api.v1.kv_scan_pb2_grpc import KvScanStub
 from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import KvSnapshotLeasesStub
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringStub
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
@@ -25,6 +26,7 @@ class Stubs:
         self.tables = TablesStub(channel)
         self.leases = KvSnapshotLeasesStub(channel)
         self.lake_tiering = LakeTieringStub(channel)
+        self.kv_scan = KvScanStub(channel)
 
 
 @dataclass(frozen=True, slots=True)
