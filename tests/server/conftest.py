@@ -10,11 +10,26 @@ from manager_support import Managers
 
 from engine_fixtures import client, clock, postgres, postgres_url, server, store_location  # noqa: F401
 from engine_support import VirtualClock
+from fluss_tiering.server.store.store import SqlTieringStore
+from postgres_support import Postgres
 
 
-@pytest.fixture
-def managers(store_location: Path | str, clock: VirtualClock) -> Iterator[Managers]:  # noqa: F811
-    """The managers on each kind of database."""
-    opened = Managers(store_location, clock)
+@pytest.fixture(scope="session")
+def managers_url(postgres: Postgres) -> str:  # noqa: F811
+    """A PostgreSQL database that the tests of managers share: a new one for each would take longer than the tests."""
+    url = postgres.new_database()
+    SqlTieringStore.open(url).close()
+    return url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def managers(request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock) -> Iterator[Managers]:  # noqa: F811
+    """The managers on an empty database of each kind."""
+    if request.param == "sqlite":
+        opened = Managers(tmp_path / "server.db", clock)
+    else:
+        opened = Managers(request.getfixturevalue("managers_url"), clock)
     yield opened
     opened.close()
+    if request.param == "postgresql":
+        request.getfixturevalue("postgres").empty(request.getfixturevalue("managers_url"))
