@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Final, Self, cast
 
 import grpc
 import pyarrow as pa
@@ -33,6 +33,7 @@ from fluss_tiering.wire.kv_scan import ScannedRows, call_to_pb, rows_from_pb
 if TYPE_CHECKING:
     # Generic in its type stub alone.
     ScanKv = grpc.UnaryUnaryMultiCallable[pb.ScanKvRequest, pb.ScanKvResponse]
+    Answer = grpc.Future[pb.ScanKvResponse]
 
 _BUCKETS_AT_ONCE: Final = 4
 _MOST_REPEATS: Final = 3
@@ -123,7 +124,7 @@ class _BucketScan:
         self._timeout = timeout
         self._repeats = 0
         self._give_up_at = time.monotonic() + timeout
-        self._call: Any = None
+        self._call: Answer | None = None
 
     def ask(self) -> None:
         """Sends the next call."""
@@ -134,7 +135,7 @@ class _BucketScan:
     def answer(self) -> ScannedRows | None:
         """The answer; None where the call was sent again, since the answer may be had yet. Raises what it failed of."""
         try:
-            rows = rows_from_pb(self._call.result())
+            rows = rows_from_pb(cast("Answer", self._call).result())
         except grpc.RpcError as failure:
             error = self._error_of(cast("FailedCall", failure))
             if not self._may_repeat(error.code):
@@ -147,7 +148,7 @@ class _BucketScan:
         self.calls.answered(rows)
         return rows
 
-    def close(self) -> Any:
+    def close(self) -> Answer | None:
         """Ends the scan before its end; the call that tells the server so, where it must be told."""
         if self._call is not None and self._call.done():
             with suppress(grpc.RpcError, grpc.FutureCancelledError):
@@ -156,7 +157,9 @@ class _BucketScan:
         elif self._call is not None:
             self._call.cancel()
         close_call = self.calls.close_call()
-        return close_call and self._scan_kv.future(call_to_pb(close_call), timeout=min(self._timeout, _CLOSE_SECONDS))
+        if close_call is None:
+            return None
+        return self._scan_kv.future(call_to_pb(close_call), timeout=min(self._timeout, _CLOSE_SECONDS))
 
     def _may_repeat(self, code: ErrorCode) -> bool:
         if not self.calls.is_open:

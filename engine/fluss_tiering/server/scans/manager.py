@@ -159,14 +159,6 @@ class KvScannerManager:
         _close(doomed)
         return expired
 
-    def close_all(self) -> None:
-        """Ends all scanners (K17)."""
-        with self._lock:
-            doomed = [*self._sessions.values(), *self._finished.values()]
-            for session in doomed:
-                self._expire(session)
-        _close(doomed)
-
     def _session(self, scanner_id: bytes, call_seq_id: int) -> ScanSession:
         session = self._sessions.get(scanner_id)
         if session is not None:
