@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 JARS := .cache/jars/.fetched
+CATALOG_JAR := engine/fluss_tiering/spark/jars/fluss-tiering-spark.jar
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Every worker of Spark and every task of Airflow is a new process: compiled modules halve its start.
@@ -16,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-setup: $(INSTALLED) $(JARS) ## Install everything (the other commands do it by themselves)
+setup: $(INSTALLED) $(JARS) $(CATALOG_JAR) ## Install everything (the other commands do it by themselves)
 
 $(INSTALLED): pyproject.toml engine/pyproject.toml constraints.txt tools/check_prerequisites.py
 	@$(PYTHON) tools/check_prerequisites.py
@@ -29,6 +30,9 @@ $(JARS): tools/fetch_spark_jars.py engine/fluss_tiering/spark/submit.py | $(INST
 	@mkdir -p $(@D)
 	@$(BIN)/python tools/fetch_spark_jars.py >$(@D)/fetch.log 2>&1 || { cat $(@D)/fetch.log; exit 1; }
 	@touch $@
+
+$(CATALOG_JAR): tools/compile_spark_catalog.py $(shell find engine/java -type f) $(INSTALLED)
+	@$(BIN)/python tools/compile_spark_catalog.py
 
 run: setup ## The main job: flights data, a real Airflow, two rounds, every row compared
 	@$(BIN)/python -m examples.flights run $(ARGS)
@@ -79,4 +83,4 @@ constraints: $(INSTALLED) ## Pin the newest versions that fit
 		--group dev pyproject.toml engine/pyproject.toml --output-file constraints.txt
 
 clean: ## Remove what was installed and made
-	rm -rf $(VENV) .cache .run .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(dir $(CATALOG_JAR)) .cache .run .mypy_cache .ruff_cache .pytest_cache .hypothesis

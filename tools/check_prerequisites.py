@@ -15,18 +15,25 @@ from pathlib import Path
 PYTHON_VERSIONS = ((3, 11), (3, 12), (3, 13))
 JAVA_VERSIONS = (17, 21)
 JAVA_WANTED = (
-    f"Spark needs Java {' or '.join(map(str, JAVA_VERSIONS))}: install it (Debian, Ubuntu: apt-get install "
-    "openjdk-17-jre-headless; macOS: brew install openjdk@17)"
+    f"Spark needs a JDK of Java {' or '.join(map(str, JAVA_VERSIONS))}: install it (Debian, Ubuntu: apt-get install "
+    "openjdk-17-jdk-headless; macOS: brew install openjdk@17)"
 )
 
 
 def java_problem() -> str | None:
     """What is wrong with Java, or None."""
     home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    if not java or not Path(java).exists():
-        where = f"JAVA_HOME={home} has no bin/java" if home else "There is no `java` on PATH"
-        return f"{where}. {JAVA_WANTED}, or set JAVA_HOME to it."
+    # javac compiles the catalog that Spark's JVM loads.
+    for program in ("javac", "java"):
+        path = str(Path(home, "bin", program)) if home else shutil.which(program)
+        if not path or not Path(path).exists():
+            where = f"JAVA_HOME={home} has no bin/{program}" if home else f"There is no `{program}` on PATH"
+            return f"{where}. {JAVA_WANTED}, or set JAVA_HOME to it."
+    return version_problem(str(path))
+
+
+def version_problem(java: str) -> str | None:
+    """What is wrong with the version of this `java`, or None."""
     try:
         answer = subprocess.run(
             [java, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False

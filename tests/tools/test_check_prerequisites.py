@@ -23,6 +23,7 @@ def java(folder: Path, says: str) -> Path:
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
     program.chmod(0o755)
+    program.with_name("javac").touch()
     return folder
 
 
@@ -34,8 +35,16 @@ def test_java_that_spark_runs_on_passes(tmp_path, version):
 def test_missing_java_says_what_to_install(tmp_path):
     answer = check(PATH=str(tmp_path))
     assert answer.returncode == 1
-    assert "There is no `java` on PATH" in answer.stderr
-    assert "openjdk-17" in answer.stderr
+    assert "There is no `javac` on PATH" in answer.stderr
+    assert "openjdk-17-jdk" in answer.stderr
+
+
+def test_java_without_a_compiler_says_what_to_install(tmp_path):
+    (java(tmp_path, 'openjdk version "17.0.15"') / "bin" / "javac").unlink()
+    answer = check(JAVA_HOME=str(tmp_path))
+    assert answer.returncode == 1
+    assert f"JAVA_HOME={tmp_path} has no bin/javac" in answer.stderr
+    assert "openjdk-17-jdk" in answer.stderr
 
 
 def test_wrong_java_home_is_named(tmp_path):
@@ -51,5 +60,5 @@ def test_other_java_is_named_with_what_is_needed(tmp_path, says, words):
     answer = check(JAVA_HOME=str(java(tmp_path, says)))
     assert answer.returncode == 1
     assert words in answer.stderr
-    assert "Spark needs Java 17 or 21" in answer.stderr
+    assert "Spark needs a JDK of Java 17 or 21" in answer.stderr
     assert "Traceback" not in answer.stderr

@@ -1,0 +1,26 @@
+"""`fluss-tiering spark-conf`: what to start Spark with."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated
+
+import typer
+
+from fluss_tiering.cli import options, output
+from fluss_tiering.client import DEFAULT_TARGET
+from fluss_tiering.spark.session import DEFAULT_CATALOG, session_conf
+
+
+def spark_conf(
+    catalog: Annotated[str, typer.Option(help="What the catalog is called in SQL.")] = DEFAULT_CATALOG,
+    server: options.Server = DEFAULT_TARGET,
+) -> None:
+    """Print arguments for spark-sql, pyspark and spark-submit: spark-sql $(fluss-tiering spark-conf).
+
+    Spark then has the server's tables and the table sys.lake_tiering_status in a catalog, and the format "fluss".
+    """
+    arguments = [
+        text for key, value in session_conf(server, catalog=catalog).items() for text in ("--conf", f"{key}={value}")
+    ]
+    output.console.print(shlex.join(arguments), soft_wrap=True, markup=False, highlight=False)

@@ -1,0 +1,108 @@
+"""Spark's filters on Arrow batches, with Spark's semantics of null and NaN."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import datasource as ds
+
+_TEXT_MATCHES: Final[Mapping[type, Callable[[pa.Array, str], pa.BooleanArray]]] = {
+    ds.StringStartsWith: pc.starts_with,
+    ds.StringEndsWith: pc.ends_with,
+    ds.StringContains: pc.match_substring,
+}
+_COMPARISONS: Final[Mapping[type, Callable[[pa.Array, pa.Scalar], pa.BooleanArray]]] = {
+    ds.EqualTo: pc.equal,
+    ds.GreaterThan: pc.greater,
+    ds.GreaterThanOrEqual: pc.greater_equal,
+    ds.LessThan: pc.less,
+    ds.LessThanOrEqual: pc.less_equal,
+}
+_ABOVE: Final = (ds.GreaterThan, ds.GreaterThanOrEqual)
+
+
+def can_evaluate(condition: ds.Filter, schema: pa.Schema) -> bool:
+    """Whether `matching` gives for this filter what Spark would; `schema` is that of `spark_rows`."""
+    match condition:
+        case ds.Not(child=child):
+            return can_evaluate(child, schema)
+        case ds.IsNull() | ds.IsNotNull():
+            return _has_column(condition, schema)
+        case ds.In(value=values):
+            # Arrow's sets tell -0.0 from 0.0.
+            return (
+                _has_column(condition, schema)
+                and not pa.types.is_floating(_type(condition, schema))
+                and all(_holds(_type(condition, schema), value) for value in values)
+            )
+        case ds.EqualNullSafe(value=value):
+            return _has_column(condition, schema) and _holds(_type(condition, schema), value)
+        case _ if type(condition) in {*_COMPARISONS, *_TEXT_MATCHES}:
+            return (
+                _has_column(condition, schema)
+                and condition.value is not None
+                and _holds(_type(condition, schema), condition.value)
+            )
+    return False
+
+
+def matching(rows: pa.RecordBatch, conditions: Sequence[ds.Filter]) -> pa.RecordBatch:
+    """The rows for which all filters are true, neither false nor null."""
+    if not conditions:
+        return rows
+    return rows.filter(functools.reduce(pc.and_kleene, (_evaluate(each, rows) for each in conditions)))
+
+
+def _has_column(condition: ds.Filter, schema: pa.Schema) -> bool:
+    return len(condition.attribute) == 1 and condition.attribute[0] in schema.names
+
+
+def _type(condition: ds.Filter, schema: pa.Schema) -> pa.DataType:
+    return schema.field(condition.attribute[0]).type
+
+
+def _holds(kind: pa.DataType, value: Any) -> bool:  # noqa: ANN401 - of any column's type
+    # NaN equals itself and is above all others in Spark, not in Arrow.
+    if isinstance(value, float) and math.isnan(value):
+        return False
+    try:
+        pa.scalar(value, kind)
+    except (pa.ArrowException, OverflowError):
+        return False
+    return True
+
+
+def _evaluate(condition: ds.Filter, rows: pa.RecordBatch) -> pa.BooleanArray:
+    if isinstance(condition, ds.Not):
+        return pc.invert(_evaluate(condition.child, rows))
+    column = rows.column(condition.attribute[0])
+    match condition:
+        case ds.IsNull():
+            return column.is_null()
+        case ds.IsNotNull():
+            return column.is_valid()
+        case ds.In(value=values):
+            return _in(column, values)
+        case ds.EqualNullSafe(value=None):
+            return column.is_null()
+        case ds.EqualNullSafe(value=value):
+            return pc.fill_null(pc.equal(column, pa.scalar(value, column.type)), fill_value=False)
+    if matches := _TEXT_MATCHES.get(type(condition)):
+        return matches(column, condition.value)
+    compared = _COMPARISONS[type(condition)](column, pa.scalar(condition.value, column.type))
+    if isinstance(condition, _ABOVE) and pa.types.is_floating(column.type):
+        return pc.or_kleene(compared, pc.is_nan(column))
+    return compared
+
+
+def _in(column: pa.Array, values: Sequence[Any]) -> pa.BooleanArray:
+    """Null where the value is null, or where only a null among `values` could be equal to it."""
+    known = [value for value in values if value is not None]
+    found = pc.is_in(column, value_set=pa.array(known, column.type))
+    otherwise = None if len(known) < len(values) else False
+    return pc.if_else(column.is_valid(), pc.if_else(found, True, pa.scalar(otherwise, pa.bool_())), None)

@@ -1,0 +1,73 @@
+"""Fluss's columns in Spark's types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import types
+
+from fluss_tiering.formats.micros import as_type, micros_type
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, DataType, DataTypeRoot
+
+_FIXED_TYPES: Final[Mapping[DataTypeRoot, types.DataType]] = {
+    DataTypeRoot.BOOLEAN: types.BooleanType(),
+    DataTypeRoot.INT: types.IntegerType(),
+    DataTypeRoot.BIGINT: types.LongType(),
+    DataTypeRoot.DOUBLE: types.DoubleType(),
+    DataTypeRoot.STRING: types.StringType(),
+    DataTypeRoot.DATE: types.DateType(),
+    DataTypeRoot.TIMESTAMP: types.TimestampNTZType(),
+    DataTypeRoot.TIMESTAMP_LTZ: types.TimestampType(),
+}
+
+
+def spark_type(data_type: DataType) -> types.DataType:
+    """Spark's type; its timestamps hold microseconds, to which nanoseconds are floored."""
+    if data_type.root is DataTypeRoot.DECIMAL:
+        return types.DecimalType(data_type.precision, data_type.scale)
+    return _FIXED_TYPES[data_type.root]
+
+
+def spark_schema(columns: Sequence[Column]) -> types.StructType:
+    """Spark's schema of a table with these columns."""
+    return types.StructType([_field(column) for column in columns])
+
+
+def _field(column: Column) -> types.StructField:
+    metadata = {} if column.comment is None else {"comment": column.comment}
+    return types.StructField(column.name, spark_type(column.data_type), column.data_type.nullable, metadata)
+
+
+def chosen_columns(table: str, columns: Sequence[Column], schema: types.StructType) -> tuple[Column, ...]:
+    """The columns of a table that a schema names, in its order: all, or those that a user gave a schema of.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST for one that the table does not have, or has with another type.
+    """
+    by_name = {column.name: column for column in columns}
+    for field in schema.fields:
+        column = by_name.get(field.name)
+        if column is None:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"table {table} has no column {field.name!r}: expected some of {', '.join(by_name)}",
+            )
+        wanted = spark_type(column.data_type)
+        if field.dataType != wanted:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"column {field.name!r} of table {table} cannot be read as {field.dataType.simpleString()}: "
+                f"expected {wanted.simpleString()}; cast it in the query",
+            )
+    return tuple(by_name[field.name] for field in schema.fields)
+
+
+def spark_rows(rows: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
+    """These columns of the rows, in the Arrow types that Spark takes for its own."""
+    arrow_types = [micros_type(column.data_type) for column in columns]
+    arrays = [as_type(rows.column(column.name), kind) for column, kind in zip(columns, arrow_types, strict=True)]
+    fields = [pa.field(column.name, kind) for column, kind in zip(columns, arrow_types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

@@ -1,0 +1,81 @@
+"""Reads a Fluss table for Spark: planned on the driver's host, read by its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql import datasource as ds
+from pyspark.sql.types import StructType
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.formats.micros import micros_type
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.spark.source.errors import plain_errors
+from fluss_tiering.spark.source.filters import can_evaluate, matching
+from fluss_tiering.spark.source.options import SourceOptions
+from fluss_tiering.spark.source.plan import KvPartition, LogPartition, buckets_holding, log_partitions
+from fluss_tiering.spark.source.schema import chosen_columns, spark_rows
+from fluss_tiering.storage.open import open_split_reader
+
+
+class TableReader(ds.DataSourceReader):
+    """Reads a table as of now, a partition for each bucket.
+
+    A log table's rows are those that were acknowledged when the scan was planned, from its start of the log on; every
+    attempt of a task reads the same. A primary-key table's bucket is read as of the moment at which its task opens a
+    scan of it, consistent in itself: a task that is tried again sees a later moment. There is no moment common to all
+    buckets in either case: rows of two buckets that were written one after the other may be seen in part.
+
+    Spark asks a Python source for all columns; give a schema of fewer columns to read fewer.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        with plain_errors(), TieringClient(options.server) as client:
+            (table,) = client.get_tables([TablePath.parse(options.table)])
+            self._columns = chosen_columns(options.table, table.descriptor.columns, schema)
+            self._storage = client.describe_storage()
+        # Executors need no credentials of the lake.
+        self._table = replace(table, lake_catalog_properties={})
+        self._filters: tuple[ds.Filter, ...] = ()
+
+    def partitions(self) -> Sequence[ds.InputPartition]:
+        """A partition for each bucket that may hold rows, several for a long log."""
+        with plain_errors(), TieringClient(self._options.server) as client:
+            buckets = client.list_buckets([self._table.path])[self._table.path]
+        possible = buckets_holding(self._table, self._filters)
+        if possible is not None:
+            buckets = [info for info in buckets if info.bucket.bucket in possible]
+        if self._table.has_primary_key:
+            return [KvPartition(info.bucket) for info in buckets]
+        return log_partitions(buckets, self._options.max_partition_bytes)
+
+    def read(self, partition: ds.InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The partition's rows that match the filters; None stands for no partition at all."""
+        with plain_errors():
+            for rows in self._rows(partition):
+                matched = matching(spark_rows(rows, self._columns), self._filters)
+                if matched.num_rows:
+                    yield matched
+
+    def _rows(self, partition: ds.InputPartition | None) -> Iterator[pa.RecordBatch]:
+        match partition:
+            case LogPartition(bucket=bucket, start_offset=start, end_offset=end):
+                reader = open_split_reader(self._storage, self._options.server)
+                for batch in reader.read_log(self._table, bucket, start, end):
+                    yield batch.records
+            case KvPartition(bucket=bucket):
+                with TieringClient(self._options.server) as client:
+                    yield from client.scan(self._table.path, buckets=[bucket])  # type: ignore[attr-defined]
+
+
+class FilteringTableReader(TableReader):
+    """One that filters are pushed to. Spark refuses such a reader where push-down is not enabled."""
+
+    def pushFilters(self, filters: list[ds.Filter]) -> list[ds.Filter]:  # noqa: N802 - Spark's name
+        """Takes what can be evaluated here and gives back the rest, which Spark evaluates."""
+        schema = pa.schema([(column.name, micros_type(column.data_type)) for column in self._columns])
+        self._filters = tuple(each for each in filters if can_evaluate(each, schema))
+        return [each for each in filters if each not in self._filters]

@@ -1,0 +1,34 @@
+package fluss.tiering.spark;
+
+import java.util.Map;
+
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableProvider;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.sources.DataSourceRegister;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** {@code format("fluss")}: comes before the Python source of that name, and reads through it. */
+public final class FlussSource implements TableProvider, DataSourceRegister {
+
+    @Override
+    public String shortName() {
+        return PythonSource.NAME;
+    }
+
+    @Override
+    public StructType inferSchema(CaseInsensitiveStringMap options) {
+        return new PythonSource(options.asCaseSensitiveMap()).schema();
+    }
+
+    @Override
+    public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
+        return new FlussTable(PythonSource.NAME, properties, schema);
+    }
+
+    @Override
+    public boolean supportsExternalMetadata() {
+        return true;
+    }
+}

@@ -1,0 +1,54 @@
+package fluss.tiering.spark;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Set;
+
+import org.apache.spark.sql.connector.catalog.CatalogV2Util;
+import org.apache.spark.sql.connector.catalog.Column;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** A table that is read through the Python source, anew by each query. */
+final class FlussTable implements SupportsRead {
+
+    private final String name;
+    private final Map<String, String> options;
+    private final StructType schema;
+
+    FlussTable(String name, Map<String, String> options, StructType schema) {
+        this.name = name;
+        this.options = options;
+        this.schema = schema;
+    }
+
+    @Override
+    public String name() {
+        return name;
+    }
+
+    @Override
+    public Column[] columns() {
+        return CatalogV2Util.structTypeToV2Columns(schema);
+    }
+
+    @Override
+    public Map<String, String> properties() {
+        return Map.of("provider", PythonSource.NAME);
+    }
+
+    @Override
+    public Set<TableCapability> capabilities() {
+        return Set.of(TableCapability.BATCH_READ);
+    }
+
+    @Override
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap further) {
+        Map<String, String> all = new HashMap<>(options);
+        all.putAll(further.asCaseSensitiveMap());
+        return new FlussScanBuilder(new PythonSource(all), schema);
+    }
+}

@@ -1,0 +1,65 @@
+package fluss.tiering.spark;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.function.Supplier;
+
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * One use of the Python data source "fluss": to learn a table's schema, or for one scan.
+ *
+ * <p>Never for two scans: Spark 4.1 keeps partitions and pushed filters in the provider, so that a second scan would
+ * read what the first one asked for, filtered as that one was, however long ago.
+ */
+final class PythonSource {
+
+    static final String NAME = "fluss";
+
+    /** Tells the Python source that filters may be pushed to it, which is safe only with one provider to a scan. */
+    private static final String ACCEPTS_FILTERS = "acceptsFilters";
+
+    private static final String PUSH_DOWN = "spark.sql.python.filterPushdown.enabled";
+
+    private final PythonDataSourceV2 provider = new PythonDataSourceV2();
+    private final CaseInsensitiveStringMap options;
+
+    PythonSource(Map<String, String> options) {
+        Map<String, String> all = new HashMap<>(options);
+        all.put(ACCEPTS_FILTERS, "true");
+        this.options = new CaseInsensitiveStringMap(all);
+        provider.setShortName(NAME);
+        if (!SparkSession.active().sessionState().dataSourceManager().dataSourceExists(NAME)) {
+            throw new IllegalArgumentException(
+                    "The Python that Spark's driver runs does not have the package fluss-tiering[spark]: "
+                            + "set the environment variable PYSPARK_PYTHON to one that has it before Spark starts");
+        }
+    }
+
+    /** The schema that the server gives the table. */
+    StructType schema() {
+        return provider.inferSchema(options);
+    }
+
+    PythonScanBuilder scanBuilder(StructType schema) {
+        return new PythonScanBuilder(provider, NAME, schema, options);
+    }
+
+    /** Has Python plan the partitions now, unless it did when filters were pushed. */
+    PythonDataSourceReadInfo plan(StructType schema) {
+        return withPushDown(() -> provider.getOrCreateReadInfo(NAME, options, schema, false));
+    }
+
+    /** Runs with filters pushed to Python sources, which Spark does not do by default. */
+    static <T> T withPushDown(Supplier<T> work) {
+        SQLConf conf = SQLConf.get().clone();
+        conf.setConfString(PUSH_DOWN, "true");
+        return SQLConf.withExistingConf(conf, work::get);
+    }
+}
