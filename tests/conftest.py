@@ -28,11 +28,12 @@ def spark(spark_jars, tmp_path_factory):
     """A session on two cores whose tasks may fail once; each test's catalogs have names of their own."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
+    from fluss_tiering.spark.session import session_conf  # noqa: PLC0415
     from fluss_tiering.spark.submit import spark_conf  # noqa: PLC0415
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2,2]").appName("tests")
-    for key, value in spark_conf().items():
+    for key, value in {**spark_conf(), **session_conf()}.items():
         builder = builder.config(key, value)
     session = (
         builder.config("spark.ui.enabled", "false")
