@@ -67,8 +67,8 @@ class TableReader(ds.DataSourceReader):
                 for batch in reader.read_log(self._table, bucket, start, end):
                     yield batch.records
             case KvPartition(bucket=bucket):
-                with TieringClient(self._options.server) as client:
-                    yield from client.scan(self._table.path, buckets=[bucket])  # type: ignore[attr-defined]
+                with TieringClient(self._options.server) as client, client.scan(self._table, buckets=[bucket]) as scan:
+                    yield from scan
 
 
 class FilteringTableReader(TableReader):
