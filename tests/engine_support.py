@@ -49,7 +49,7 @@ class ServerThread:
 
     def __init__(self, data_dir: Path, *, clock: Clock | None = None, **settings: Any) -> None:
         self.data_dir = data_dir
-        self._settings = load_settings(data_dir=data_dir, port=0, shutdown_grace=1000, **settings)
+        self._settings = load_settings(**{"data_dir": data_dir, "port": 0, "shutdown_grace": 1000, **settings})
         self._clock = clock
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -89,7 +89,12 @@ class ServerProcess:
         self.data_dir = folder / "data"
         self.log_file = folder / "server.log"
         self.port = 0
-        self._environment = {**os.environ, "FLUSS_TIERING_SHUTDOWN_GRACE": "2s", **environment}
+        self._environment = {
+            **os.environ,
+            "FLUSS_TIERING_SHUTDOWN_GRACE": "2s",
+            "FLUSS_TIERING_METRICS_PORT": "0",
+            **environment,
+        }
         self.process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -46,6 +46,15 @@ class Heading:
 
 def print_table(title: str | None, headings: Sequence[Heading], rows: Iterable[Sequence[str]], empty: str) -> None:
     """Prints rows of marked-up cells, or the sentence `empty` when there are none."""
+    table = make_table(title, headings, rows)
+    if table.row_count:
+        console.print(table)
+    else:
+        console.print(empty, highlight=False)
+
+
+def make_table(title: str | None, headings: Sequence[Heading], rows: Iterable[Sequence[str]]) -> Table:
+    """A table of rows of marked-up cells."""
     table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for number, heading in enumerate(headings):
         table.add_column(
@@ -56,10 +65,7 @@ def print_table(title: str | None, headings: Sequence[Heading], rows: Iterable[S
         )
     for row in rows:
         table.add_row(*row)
-    if table.row_count:
-        console.print(table)
-    else:
-        console.print(empty, highlight=False)
+    return table
 
 
 def print_errors(errors: Iterable[tuple[str, str]]) -> None:
@@ -71,6 +77,12 @@ def print_errors(errors: Iterable[tuple[str, str]]) -> None:
 def print_json(values: Iterable[Mapping[str, object]]) -> None:
     """Prints a JSON array, undecorated, so that other programs can read it."""
     console.file.write(json.dumps(list(values), indent=2, ensure_ascii=False) + "\n")
+
+
+def print_line(line: str) -> None:
+    """Prints a line, undecorated and at once, also into a pipe."""
+    console.file.write(line + "\n")
+    console.file.flush()
 
 
 def status_cell(status: str) -> str:

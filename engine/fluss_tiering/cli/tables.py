@@ -1,4 +1,4 @@
-"""`fluss-tiering tables`: list, create, describe, drop."""
+"""`fluss-tiering tables`: list, create, describe, alter, drop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo
 
-app = typer.Typer(help="Tables of the storage: list, create, describe, drop.", no_args_is_help=True)
+app = typer.Typer(help="Tables of the storage: list, create, describe, alter, drop.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -77,7 +77,7 @@ def create_table(
         properties={
             "table.datalake.enabled": "true",
             "table.datalake.freshness": freshness,
-            **dict(_key_value(each) for each in table_property or []),
+            **dict(_key_value("--property", each) for each in table_property or []),
         },
     )
     with TieringClient(server) as client:
@@ -131,8 +131,31 @@ def describe_table(table: options.Table, server: options.Server = DEFAULT_TARGET
     output.print_table(
         "options",
         [Heading("Option"), Heading("Value")],
-        ([output.text_cell(key), output.text_cell(value)] for key, value in sorted(info.descriptor.properties.items())),
+        _options(info),
         empty="no options",
+    )
+
+
+@app.command("alter")
+def alter_table(
+    table: options.Table,
+    set_option: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A table option, by its Fluss name.")
+    ] = None,
+    reset_option: Annotated[
+        list[str] | None, typer.Option("--reset", metavar="KEY", help="An option that is to have its default again.")
+    ] = None,
+    server: options.Server = DEFAULT_TARGET,
+) -> None:
+    """Set and reset options of a table: table.datalake.… and ones of your own. Ends the parking of a failed table."""
+    with TieringClient(server) as client:
+        set_properties = dict(_key_value("--set", each) for each in set_option or [])
+        info = client.alter_table(table, set_properties, reset_option or [])
+    output.print_table(
+        f"{info.path}: options",
+        [Heading("Option"), Heading("Value")],
+        _options(info),
+        empty=f"{info.path} has no options now.",
     )
 
 
@@ -177,10 +200,15 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _key_value(text: str) -> tuple[str, str]:
+def _options(info: TableInfo) -> list[list[str]]:
+    properties = sorted(info.descriptor.properties.items())
+    return [[output.text_cell(key), output.text_cell(value)] for key, value in properties]
+
+
+def _key_value(option: str, text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator:
-        raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"--property {text!r}: expected KEY=VALUE")
+        raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{option} {text!r}: expected KEY=VALUE")
     return key.strip(), value.strip()
 
 

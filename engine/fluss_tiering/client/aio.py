@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import grpc
 import grpc.aio
 
+from fluss_tiering.api.v1.lake_tiering_pb2 import WatchTieringStatusesResponse
 from fluss_tiering.client.calls import leases, tiering
 from fluss_tiering.client.calls.call import Stubs, UnaryCall
 from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, checked_target, error_of
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import LeaseOutcome, TieringRound, TieringStatus
+from fluss_tiering.model.tiering import LeaseOutcome, StatusChanges, TieringRound, TieringStatus
+from fluss_tiering.wire.tiering import changes_from_pb
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -46,6 +52,31 @@ class AsyncTieringClient:
     async def list_tiering_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
         """The status of a table, or of all tables that are tiered. Raises TABLE_NOT_EXIST, INVALID_TIERING_STATE."""
         return await self._call(tiering.list_tiering_statuses(path))
+
+    async def watch_tiering_statuses(self, paths: Sequence[TablePath] = ()) -> AsyncIterator[StatusChanges]:
+        """As `TieringClient.watch_tiering_statuses`."""
+        call = self._stubs.lake_tiering.WatchTieringStatuses(tiering.watch_request(paths))
+        responses = aiter(cast("AsyncIterable[WatchTieringStatusesResponse]", call))
+        try:
+            for number in itertools.count():
+                changes = changes_from_pb(await asyncio.wait_for(anext(responses), self._timeout))
+                if number == 0 or changes.statuses or changes.removed:
+                    yield changes
+        except StopAsyncIteration:
+            return
+        except grpc.aio.AioRpcError as error:
+            raise error_of(cast("FailedCall", error), self._target, self._timeout) from error
+        except TimeoutError as error:
+            raise FlussTieringError(
+                ErrorCode.UNAVAILABLE,
+                f"the tiering server at {self._target} fell silent for {self._timeout:g} s: watch again",
+            ) from error
+        finally:
+            call.cancel()
+
+    async def resume_tables(self, paths: Sequence[TablePath]) -> list[TieringStatus | FlussTieringError]:
+        """Ends the rest of failed tables, parked ones too, each on its own: its status then, or why not (S19)."""
+        return await self._call(tiering.resume_tables(paths))
 
     async def list_tiering_rounds(
         self, path: TablePath | None = None, lease_id: str | None = None, limit: int = 20

@@ -34,10 +34,12 @@ from fluss_tiering.model.tiering import (
     HeartbeatAnswer,
     HeartbeatEntry,
     LeaseOutcome,
+    StatusChanges,
     TieringRound,
     TieringStatus,
 )
 from fluss_tiering.wire.buckets import bucket_to_pb
+from fluss_tiering.wire.tiering import changes_from_pb
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,6 +89,15 @@ class TieringClient:
     ) -> TableInfo:
         """A new table, or with `ignore_if_exists` the one that is there. Raises TABLE_ALREADY_EXIST, INVALID_TABLE."""
         return self._call(tables.create_table(path, descriptor, ignore_if_exists))
+
+    def alter_table(
+        self, path: TablePath, set_properties: Mapping[str, str] | None = None, reset_properties: Iterable[str] = ()
+    ) -> TableInfo:
+        """Sets options of a table and resets others to their defaults; its tiering follows (S20).
+
+        Raises TABLE_NOT_EXIST; INVALID_TABLE for a value that is none, or an option that cannot change.
+        """
+        return self._call(tables.alter_table(path, set_properties or {}, reset_properties))
 
     def drop_table(self, path: TablePath, *, ignore_if_not_exists: bool = False) -> None:
         """Drops a table with its rows, snapshots, leases and status. Raises TABLE_NOT_EXIST."""
@@ -275,6 +286,24 @@ class TieringClient:
     def list_tiering_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
         """The status of a table, or of all tables that are tiered. Raises TABLE_NOT_EXIST, INVALID_TIERING_STATE."""
         return self._call(tiering_calls.list_tiering_statuses(path))
+
+    def watch_tiering_statuses(self, paths: Sequence[TablePath] = ()) -> Iterator[StatusChanges]:
+        """The statuses of these tables, or of all with none: first all that there are, then changes, until closed.
+
+        A slow reader gets the newest status of each table. Raises TABLE_NOT_EXIST, INVALID_TIERING_STATE; UNAVAILABLE
+        when the server stops or falls silent for the client's timeout: watch again then.
+        """
+        with self._errors():
+            call = self._stubs.lake_tiering.WatchTieringStatuses(tiering_calls.watch_request(paths))
+            for number, response in enumerate(streams.messages(call, self._timeout)):
+                changes = changes_from_pb(response)
+                # Without news the server only shows that it lives.
+                if number == 0 or changes.statuses or changes.removed:
+                    yield changes
+
+    def resume_tables(self, paths: Sequence[TablePath]) -> list[TieringStatus | FlussTieringError]:
+        """Ends the rest of failed tables, parked ones too, each on its own: its status then, or why not (S19)."""
+        return self._call(tiering_calls.resume_tables(paths))
 
     def list_tiering_rounds(
         self, path: TablePath | None = None, lease_id: str | None = None, limit: int = 20

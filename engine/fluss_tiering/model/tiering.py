@@ -45,12 +45,20 @@ MAX_KEPT_ERROR_CHARS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class TieringStats:
-    """What a round wrote. `lake_snapshot_id` is None for an empty round, which commits nothing."""
+    """What a round wrote.
+
+    Attributes:
+        lake_snapshot_id: None for an empty round, which commits nothing.
+        lake_file_size: bytes of all files of the lake table after the round, where its driver told; for metrics.
+        lake_record_count: records of all data files of the lake table after the round, likewise.
+    """
 
     rows: int = 0
     bytes: int = 0
     files: int = 0
     lake_snapshot_id: int | None = None
+    lake_file_size: int | None = None
+    lake_record_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

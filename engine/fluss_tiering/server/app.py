@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import AsyncExitStack
+from typing import Final
 
 import grpc
 import grpc.aio
@@ -16,9 +17,12 @@ from fluss_tiering.model.clock import Clock, SystemClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.active import open_parts, start_jobs
 from fluss_tiering.server.logs import configure_logs
+from fluss_tiering.server.metrics.exporter import ServerMetrics
 from fluss_tiering.server.servicers.interceptor import ErrorInterceptor
 from fluss_tiering.server.services import SERVICES, add_services
 from fluss_tiering.server.settings import SAFE_HEARTBEAT_TIMEOUT_MS, ServerSettings
+
+_STOPPING: Final = FlussTieringError(ErrorCode.UNAVAILABLE, "the server is stopping: watch again when it is back")
 
 log = structlog.get_logger(__name__)
 
@@ -28,6 +32,7 @@ class TieringServer:
 
     Attributes:
         port: that it listens on, once it is started.
+        metrics_port: that it exports metrics on, where it does.
     """
 
     def __init__(self, settings: ServerSettings, *, clock: Clock | None = None) -> None:
@@ -35,6 +40,7 @@ class TieringServer:
         self._clock = clock or SystemClock()
         self._running = AsyncExitStack()
         self.port = settings.port
+        self.metrics_port = 0
 
     async def start(self) -> None:
         """Opens the data folder, loads the state and serves; when any of it fails, all that was opened is closed.
@@ -49,6 +55,7 @@ class TieringServer:
             "tiering server ready",
             host=self._settings.host,
             port=self.port,
+            metrics_port=self.metrics_port or None,
             data_dir=str(self._settings.data_dir),
         )
         if self._settings.heartbeat_timeout < SAFE_HEARTBEAT_TIMEOUT_MS:
@@ -65,8 +72,10 @@ class TieringServer:
     async def _start(self, stack: AsyncExitStack) -> None:
         settings = self._settings
         parts = await open_parts(settings, self._clock, stack)
+        metrics = ServerMetrics(self._clock)
+        metrics.collector.activate(parts)
         server = grpc.aio.server(
-            interceptors=[ErrorInterceptor()],
+            interceptors=[metrics.rpc, ErrorInterceptor()],
             options=(
                 # Otherwise a second server could share the port and get half of the calls.
                 ("grpc.so_reuseport", 0),
@@ -82,9 +91,13 @@ class TieringServer:
         for service in ("", *names):
             await healthy.set(service, health_pb2.HealthCheckResponse.SERVING)
         self.port = _listen(server, settings.host, settings.port)
+        if settings.metrics_enabled:
+            self.metrics_port = stack.enter_context(metrics.exported(settings.host, _metrics_port(settings)))
 
         start_jobs(parts, settings, stack)
         stack.push_async_callback(server.stop, settings.shutdown_grace / 1000)
+        # Before the grace, which is for calls that end by themselves.
+        stack.callback(parts.coordinator.tiering.feed.end, _STOPPING)
         stack.push_async_callback(healthy.enter_graceful_shutdown)
         await server.start()
 
@@ -107,6 +120,12 @@ async def _run(settings: ServerSettings) -> None:
     finally:
         await server.stop()
     log.info("tiering server stopped")
+
+
+def _metrics_port(settings: ServerSettings) -> int:
+    if settings.metrics_port is not None:
+        return settings.metrics_port
+    return settings.port + 1 if settings.port else 0
 
 
 def _listen(server: grpc.aio.Server, host: str, port: int) -> int:

@@ -37,7 +37,7 @@ class KvSnapshotLeaseManager:
     @property
     def leased_snapshot_count(self) -> int:
         """How many snapshots are pinned, counted once for each lease that pins them, as Fluss counts."""
-        return sum(len(lease.snapshots) for lease in self._leases.values())
+        return sum(len(lease.snapshots) for lease in list(self._leases.values()))
 
     def leases(self, lease_id: str | None = None) -> Sequence[KvSnapshotLease]:
         """The lease of that id, where there is one, or all by id."""

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from fluss_tiering.client.channel import DEFAULT_PORT, MAX_MESSAGE_BYTES
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.store.database import checked_store_url
 from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES
 
@@ -56,6 +57,15 @@ def _complete_catalog(properties: dict[str, str]) -> dict[str, str]:
     return properties
 
 
+def _checked_store_url(url: SecretStr | None) -> SecretStr | None:
+    if url is not None:
+        try:
+            checked_store_url(url.get_secret_value())
+        except FlussTieringError as error:
+            raise ValueError(error.message) from error
+    return url
+
+
 DurationMs = Annotated[int, BeforeValidator(_duration_ms), Field(gt=0)]
 """Milliseconds; given as Fluss writes durations, for example 10min."""
 
@@ -88,6 +98,18 @@ class ServerSettings(BaseSettings):
     """Address to listen on; loopback unless told otherwise, since there is no authentication."""
     port: Annotated[int, Field(ge=0, le=65535)] = DEFAULT_PORT
     """Port to listen on; 0 takes a free one."""
+    metrics_enabled: bool = True
+    """Whether metrics are exported for Prometheus, over HTTP on `host`, without authentication."""
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """Port for metrics; 0 takes a free one. By default the one after `port`: 9134 beside 9133, a free one beside 0."""
+    store_url: Annotated[SecretStr | None, AfterValidator(_checked_store_url)] = None
+    """PostgreSQL database of leases, statuses and epochs, as postgresql://USER:PASSWORD@HOST:PORT/DATABASE; by default
+    SQLite in the data folder. Servers on one database take over from each other."""
+    advertised_address: Annotated[str, Field(pattern=r"^$|^\S+:\d+$")] = ""
+    """HOST:PORT at which other servers on the same PostgreSQL reach this one; by default where it listens."""
+    leader_lease: Annotated[DurationMs, Field(ge=1000)] = 8_000
+    """How long the active one of several servers may be silent before another one takes over; it renews four times as
+    often."""
     kv_snapshot_lease_expiration_check_interval: Annotated[
         DurationMs, FlussOption("kv.snapshot.lease.expiration-check-interval")
     ] = 10 * 60_000

@@ -76,6 +76,13 @@ class TableStorage(Protocol):
         """A new table. Raises TABLE_ALREADY_EXIST, INVALID_TABLE."""
         ...
 
+    def alter_table(self, path: TablePath, properties: Mapping[str, str]) -> TableInfo:
+        """The table with these options instead of its own; columns and keys stay. In one step, and durable.
+
+        Raises TABLE_NOT_EXIST; INVALID_TABLE for an option that cannot be so, or cannot change.
+        """
+        ...
+
     def drop_table(self, path: TablePath) -> TableInfo:
         """Drops the table with its files and returns what it was. Raises TABLE_NOT_EXIST."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from fluss_tiering.api.v1 import common_pb2, tables_pb2
@@ -91,6 +92,49 @@ def table_from_pb(message: tables_pb2.PbTableInfo) -> TableInfo:
         created_time=message.created_time,
         lake_catalog_properties=dict(message.lake_catalog_properties),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """Options of a table to set, and keys of those to reset to their defaults."""
+
+    set_properties: Mapping[str, str]
+    reset_properties: frozenset[str]
+
+    def apply(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """The options after it."""
+        kept = {key: value for key, value in properties.items() if key not in self.reset_properties}
+        return {**kept, **self.set_properties}
+
+
+def alteration_to_pb(
+    path: TablePath, set_properties: Mapping[str, str], reset_properties: Iterable[str]
+) -> tables_pb2.AlterTableRequest:
+    """Options of a table to set and reset."""
+    return tables_pb2.AlterTableRequest(
+        table_path=path_to_pb(path), set_properties=set_properties, reset_properties=reset_properties
+    )
+
+
+def alteration_from_pb(message: tables_pb2.AlterTableRequest) -> Alteration:
+    """Options of a table to set and reset; INVALID_REQUEST for none, or for one that is to be both."""
+    alteration = Alteration(
+        dict(bounded(message, "set_properties", message.set_properties)),
+        frozenset(bounded(message, "reset_properties", message.reset_properties)),
+    )
+    if not alteration.set_properties and not alteration.reset_properties:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, "AlterTableRequest changes nothing: expected an option to set or to reset"
+        )
+    both = sorted(alteration.reset_properties.intersection(alteration.set_properties))
+    if both or "" in alteration.set_properties or "" in alteration.reset_properties:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"AlterTableRequest sets and resets {both[0]!r}: expected one of them"
+            if both
+            else "AlterTableRequest names an option without a key: expected one as table.datalake.freshness",
+        )
+    return alteration
 
 
 def kind_to_pb(kind: WriteKind) -> tables_pb2.PbWriteKind.ValueType:

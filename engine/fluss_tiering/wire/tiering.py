@@ -12,6 +12,7 @@ from fluss_tiering.model.tiering import (
     HeartbeatAnswer,
     HeartbeatEntry,
     LeaseOutcome,
+    StatusChanges,
     TieringRound,
     TieringState,
     TieringStats,
@@ -25,7 +26,12 @@ from fluss_tiering.wire.tables import path_from_pb, path_to_pb
 def stats_to_pb(stats: TieringStats) -> pb.PbTieringStats:
     """What a round wrote."""
     return pb.PbTieringStats(
-        rows=stats.rows, bytes=stats.bytes, files=stats.files, lake_snapshot_id=stats.lake_snapshot_id
+        rows=stats.rows,
+        bytes=stats.bytes,
+        files=stats.files,
+        lake_snapshot_id=stats.lake_snapshot_id,
+        lake_file_size=stats.lake_file_size,
+        lake_record_count=stats.lake_record_count,
     )
 
 
@@ -36,6 +42,12 @@ def stats_from_pb(message: pb.PbTieringStats) -> TieringStats:
         bytes=not_negative(message, "bytes", message.bytes),
         files=not_negative(message, "files", message.files),
         lake_snapshot_id=message.lake_snapshot_id if message.HasField("lake_snapshot_id") else None,
+        lake_file_size=not_negative(message, "lake_file_size", message.lake_file_size)
+        if message.HasField("lake_file_size")
+        else None,
+        lake_record_count=not_negative(message, "lake_record_count", message.lake_record_count)
+        if message.HasField("lake_record_count")
+        else None,
     )
 
 
@@ -128,6 +140,7 @@ def status_to_pb(status: TieringStatus) -> pb.PbTableTieringStatus:
         consecutive_failures=status.consecutive_failures,
         next_retry_time=status.next_retry_time,
         status_since=status.state_since,
+        parked=status.parked,
     )
 
 
@@ -145,6 +158,26 @@ def status_from_pb(message: pb.PbTableTieringStatus) -> TieringStatus:
         consecutive_failures=message.consecutive_failures,
         next_retry_time=message.next_retry_time if message.HasField("next_retry_time") else None,
     )
+
+
+def changes_from_pb(message: pb.WatchTieringStatusesResponse) -> StatusChanges:
+    """What a watcher of statuses is told."""
+    return StatusChanges(
+        statuses=tuple(status_from_pb(status) for status in message.tiering_statuses),
+        removed=tuple(path_from_pb(path) for path in message.removed_tables),
+    )
+
+
+def resumed_to_pb(path: TablePath, resumed: pb.PbTableTieringStatus | FlussTieringError) -> pb.PbResumedTable:
+    """The status of a table after it was resumed, or why it was not."""
+    if isinstance(resumed, FlussTieringError):
+        return pb.PbResumedTable(table_path=path_to_pb(path), error=error_to_pb(resumed))
+    return pb.PbResumedTable(table_path=path_to_pb(path), tiering_status=resumed)
+
+
+def resumed_from_pb(message: pb.PbResumedTable) -> TieringStatus | FlussTieringError:
+    """The status of a table after it was resumed, or why it was not."""
+    return error_from_pb(message.error) if message.HasField("error") else status_from_pb(message.tiering_status)
 
 
 def round_to_pb(tiering_round: TieringRound) -> pb.PbTieringRound:

@@ -68,11 +68,16 @@ class PbTieringStats(_message.Message):
     BYTES_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
     LAKE_SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    LAKE_FILE_SIZE_FIELD_NUMBER: _builtins.int
+    LAKE_RECORD_COUNT_FIELD_NUMBER: _builtins.int
     rows: _builtins.int
     bytes: _builtins.int
     files: _builtins.int
     lake_snapshot_id: _builtins.int
     """Absent for an empty round, which commits nothing."""
+    lake_file_size: _builtins.int
+    """Of the whole lake table after the round, for metrics; not kept over a restart."""
+    lake_record_count: _builtins.int
     def __init__(
         self,
         *,
@@ -80,13 +85,24 @@ class PbTieringStats(_message.Message):
         bytes: _builtins.int = ...,
         files: _builtins.int = ...,
         lake_snapshot_id: _builtins.int | None = ...,
+        lake_file_size: _builtins.int | None = ...,
+        lake_record_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lake_snapshot_id", b"_lake_snapshot_id", "lake_snapshot_id", b"lake_snapshot_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lake_file_size", b"_lake_file_size", "_lake_record_count", b"_lake_record_count", "_lake_snapshot_id", b"_lake_snapshot_id", "lake_file_size", b"lake_file_size", "lake_record_count", b"lake_record_count", "lake_snapshot_id", b"lake_snapshot_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lake_snapshot_id", b"_lake_snapshot_id", "bytes", b"bytes", "files", b"files", "lake_snapshot_id", b"lake_snapshot_id", "rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lake_file_size", b"_lake_file_size", "_lake_record_count", b"_lake_record_count", "_lake_snapshot_id", b"_lake_snapshot_id", "bytes", b"bytes", "files", b"files", "lake_file_size", b"lake_file_size", "lake_record_count", b"lake_record_count", "lake_snapshot_id", b"lake_snapshot_id", "rows", b"rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__lake_file_size: _TypeAlias = _typing.Literal["lake_file_size"]  # noqa: Y015
+    _WhichOneofArgType__lake_file_size: _TypeAlias = _typing.Literal["_lake_file_size", b"_lake_file_size"]  # noqa: Y015
+    _WhichOneofReturnType__lake_record_count: _TypeAlias = _typing.Literal["lake_record_count"]  # noqa: Y015
+    _WhichOneofArgType__lake_record_count: _TypeAlias = _typing.Literal["_lake_record_count", b"_lake_record_count"]  # noqa: Y015
     _WhichOneofReturnType__lake_snapshot_id: _TypeAlias = _typing.Literal["lake_snapshot_id"]  # noqa: Y015
     _WhichOneofArgType__lake_snapshot_id: _TypeAlias = _typing.Literal["_lake_snapshot_id", b"_lake_snapshot_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lake_file_size) -> _WhichOneofReturnType__lake_file_size | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lake_record_count) -> _WhichOneofReturnType__lake_record_count | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lake_snapshot_id) -> _WhichOneofReturnType__lake_snapshot_id | None: ...
 
 Global___PbTieringStats: _TypeAlias = PbTieringStats  # noqa: Y015

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fluss_tiering.api.v1 import tables_pb2 as pb
 from fluss_tiering.client.calls.call import UnaryCall
@@ -34,6 +34,17 @@ def create_table(
             descriptor=wire.descriptor_to_pb(descriptor),
             ignore_if_exists=ignore_if_exists,
         ),
+        lambda response: wire.table_from_pb(response.table),
+    )
+
+
+def alter_table(
+    path: TablePath, set_properties: Mapping[str, str], reset_properties: Iterable[str]
+) -> UnaryCall[pb.AlterTableRequest, pb.AlterTableResponse, TableInfo]:
+    """Other options for a table."""
+    return UnaryCall(
+        lambda stubs: stubs.tables.AlterTable,
+        wire.alteration_to_pb(path, set_properties, reset_properties),
         lambda response: wire.table_from_pb(response.table),
     )
 

@@ -91,6 +91,22 @@ def list_tiering_statuses(
     )
 
 
+def resume_tables(
+    paths: Sequence[TablePath],
+) -> UnaryCall[pb.ResumeTablesRequest, pb.ResumeTablesResponse, list[TieringStatus | FlussTieringError]]:
+    """Ends the rest of failed tables, each on its own, in the order asked for."""
+    return UnaryCall(
+        lambda stubs: stubs.lake_tiering.ResumeTables,
+        pb.ResumeTablesRequest(table_paths=[path_to_pb(path) for path in paths]),
+        lambda response: [wire.resumed_from_pb(each) for each in response.resumed_tables],
+    )
+
+
+def watch_request(paths: Iterable[TablePath]) -> pb.WatchTieringStatusesRequest:
+    """What to watch; every table with none."""
+    return pb.WatchTieringStatusesRequest(table_paths=[path_to_pb(path) for path in paths])
+
+
 def list_tiering_rounds(
     path: TablePath | None, lease_id: str | None, limit: int
 ) -> UnaryCall[pb.ListTieringRoundsRequest, pb.ListTieringRoundsResponse, list[TieringRound]]:

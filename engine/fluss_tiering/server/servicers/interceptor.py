@@ -15,7 +15,8 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS
 from fluss_tiering.wire.errors import status_of, trailing_metadata_of
 
-_OURS: Final = "/fluss_tiering."
+OURS: Final = "/fluss_tiering."
+"""What the methods of our own services begin with."""
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +29,14 @@ if TYPE_CHECKING:
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps the handlers of our own services."""
+    """Wraps the handlers of our own services.
+
+    Args:
+        check: asked before each call and each message of a stream; it raises what the call is refused with.
+    """
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
 
     async def intercept_service(
         self,
@@ -38,17 +46,24 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         """The handler, wrapped."""
         handler = await continuation(handler_call_details)
         method = str(handler_call_details.method)
-        if handler is None or not method.startswith(_OURS):
+        if handler is None or not method.startswith(OURS):
             return handler
-        # Which of the four is set follows from what streams.
-        coders = handler.request_deserializer, handler.response_serializer
-        if handler.request_streaming:
-            streaming = _streaming(cast("Behaviour", handler.stream_stream), method)
-            return grpc.stream_stream_rpc_method_handler(streaming, *coders)
-        if handler.response_streaming:
-            streaming = _streaming(cast("Behaviour", handler.unary_stream), method)
-            return grpc.unary_stream_rpc_method_handler(streaming, *coders)
-        return grpc.unary_unary_rpc_method_handler(_unary(cast("Behaviour", handler.unary_unary), method), *coders)
+        return wrapped(handler, lambda unary: _unary(unary, method), lambda stream: _streaming(stream, method))
+
+
+def wrapped(
+    handler: Handler, unary: Callable[[Behaviour], Behaviour], streaming: Callable[[Behaviour], Behaviour]
+) -> Handler:
+    """The handler with its behaviour wrapped, by what fits its kind of method."""
+    # Which of the four is set follows from what streams.
+    coders = handler.request_deserializer, handler.response_serializer
+    if handler.request_streaming:
+        behaviour = streaming(cast("Behaviour", handler.stream_stream))
+        return grpc.stream_stream_rpc_method_handler(behaviour, *coders)
+    if handler.response_streaming:
+        behaviour = streaming(cast("Behaviour", handler.unary_stream))
+        return grpc.unary_stream_rpc_method_handler(behaviour, *coders)
+    return grpc.unary_unary_rpc_method_handler(unary(cast("Behaviour", handler.unary_unary)), *coders)
 
 
 def _unary(behaviour: Behaviour, method: str) -> Behaviour:

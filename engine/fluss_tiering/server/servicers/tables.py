@@ -50,6 +50,13 @@ class TablesServicer(GeneratedTablesServicer):
         table = await _to_its_end(self._create(path, descriptor, ignore_if_exists=request.ignore_if_exists))
         return pb.CreateTableResponse(table=wire.table_to_pb(self._catalog.complete(table)))
 
+    async def AlterTable(self, request: pb.AlterTableRequest, context: object) -> pb.AlterTableResponse:
+        """Sets and resets options of a table; its tiering follows (S20)."""
+        path = wire.path_from_pb(required(request, "table_path", request.table_path))
+        alteration = wire.alteration_from_pb(request)
+        table = await _to_its_end(self._alter(path, alteration))
+        return pb.AlterTableResponse(table=wire.table_to_pb(self._catalog.complete(table)))
+
     async def DropTable(self, request: pb.DropTableRequest, context: object) -> pb.DropTableResponse:
         """Drops a table, and then all that leases and tiering knew of it."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
@@ -133,6 +140,22 @@ class TablesServicer(GeneratedTablesServicer):
             except FlussTieringError:
                 # Not half a table: one that exists and is never tiered.
                 await self._threads.storage(self._storage.drop_table, path)
+                raise
+            return table
+
+    async def _alter(self, path: TablePath, alteration: wire.Alteration) -> TableInfo:
+        async with self._definitions:
+            before = await self._threads.storage(self._storage.table, path)
+            properties = alteration.apply(before.descriptor.properties)
+            LakeOptions.of(properties)
+            if properties == before.descriptor.properties:
+                return before
+            table = await self._threads.storage(self._storage.alter_table, path, properties)
+            try:
+                await self._threads.control(self._coordinator.tiering.redefine, table)
+            except FlussTieringError:
+                # Not half a change: options that tiering does not follow.
+                await self._threads.storage(self._storage.alter_table, path, before.descriptor.properties)
                 raise
             return table
 

@@ -1,4 +1,4 @@
-"""The LakeTiering service: heartbeats, claims, statuses, rounds. Lake snapshots stand in `lake_snapshots`."""
+"""The LakeTiering service: heartbeats, claims, rounds. Beside it stand `statuses` and `lake_snapshots`."""
 
 # ruff: noqa: N802 - the methods are named by the API
 
@@ -9,9 +9,8 @@ from typing import Final
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import HeartbeatEntry
-from fluss_tiering.server.servicers.lake_snapshots import LakeSnapshotsServicer
+from fluss_tiering.server.servicers.statuses import StatusesServicer
 from fluss_tiering.server.tiering.heartbeat import Heartbeat
 from fluss_tiering.server.tiering.states import RoundOwner
 from fluss_tiering.wire import tiering as wire
@@ -22,7 +21,7 @@ _DEFAULT_ROUNDS: Final = 20
 _MAX_ROUNDS: Final = 1000
 
 
-class LakeTieringServicer(LakeSnapshotsServicer):
+class LakeTieringServicer(StatusesServicer):
     """Tiering over gRPC; what touches the managers in the thread of control."""
 
     async def LakeTieringHeartbeat(
@@ -70,16 +69,6 @@ class LakeTieringServicer(LakeSnapshotsServicer):
             stale_attempt=cancelled is None, cancelled_rounds=[wire.round_to_pb(each) for each in cancelled or ()]
         )
 
-    async def ListTieringStatuses(
-        self, request: pb.ListTieringStatusesRequest, context: object
-    ) -> pb.ListTieringStatusesResponse:
-        """The status of a table, or of all (S16)."""
-        path = path_from_pb(request.table_path) if request.HasField("table_path") else None
-        if path is not None:
-            await self._threads.storage(self._storage.table, path)
-        statuses = await self._threads.control(self._tiering.statuses, path)
-        return pb.ListTieringStatusesResponse(tiering_statuses=[wire.status_to_pb(each) for each in statuses])
-
     async def ListTieringRounds(
         self, request: pb.ListTieringRoundsRequest, context: object
     ) -> pb.ListTieringRoundsResponse:
@@ -101,15 +90,6 @@ class LakeTieringServicer(LakeSnapshotsServicer):
         lease_id = identifier(request, "lease_id", request.lease_id)
         outcome = await self._threads.control(self._tiering.lease_outcome, lease_id, optional_token(request))
         return wire.outcome_to_pb(outcome)
-
-    def _missing(self, paths: Sequence[TablePath]) -> dict[TablePath, FlussTieringError]:
-        missing = {}
-        for path in paths:
-            try:
-                self._storage.table(path)
-            except FlussTieringError as error:
-                missing[path] = error
-        return missing
 
 
 def _entries(messages: Sequence[pb.PbHeartbeatReqForTable]) -> tuple[HeartbeatEntry, ...]:

@@ -19,7 +19,7 @@ class StatusWatcher:
     Made and read by the watcher's own thread, filled by the thread of control.
     """
 
-    def __init__(self, paths: Iterable[TablePath], wake: Callable[[], None]) -> None:
+    def __init__(self, paths: Iterable[TablePath], wake: Callable[[], object]) -> None:
         """Watches these tables, or all with none; `wake` is called, from another thread, when there is news."""
         self._paths = frozenset(paths)
         self._wake = wake
@@ -62,14 +62,17 @@ class StatusFeed:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._watchers: set[StatusWatcher] = set()
+        self._end: FlussTieringError | None = None
 
     def add(self, watcher: StatusWatcher, statuses: Iterable[TieringStatus]) -> None:
         """Begins to tell a watcher, at first of all that is; in the thread of control, so that it misses nothing.
 
         Raises:
-            FlussTieringError: UNAVAILABLE when there are `MAX_WATCHERS` already.
+            FlussTieringError: UNAVAILABLE when there are `MAX_WATCHERS` already; what ended all, once that happened.
         """
         with self._lock:
+            if self._end is not None:
+                raise FlussTieringError(self._end.code, self._end.message)
             if len(self._watchers) >= MAX_WATCHERS:
                 raise FlussTieringError(
                     ErrorCode.UNAVAILABLE,
@@ -93,9 +96,9 @@ class StatusFeed:
             watcher.offer(news)
 
     def end(self, error: FlussTieringError) -> None:
-        """Ends all watchers, since the server stops or is no longer the active one; from any thread."""
+        """Ends all watchers for good, since the server stops or is no longer the active one; from any thread."""
         with self._lock:
-            watchers, self._watchers = self._watchers, set()
+            watchers, self._watchers, self._end = self._watchers, set(), error
         for watcher in watchers:
             watcher.end(error)
 

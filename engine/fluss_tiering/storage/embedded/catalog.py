@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -19,9 +21,9 @@ from fluss_tiering.storage.embedded.files import (
 from fluss_tiering.storage.embedded.layout import TABLES_FOLDER, table_folder
 from fluss_tiering.storage.embedded.rocksdb import RocksDbMemory
 from fluss_tiering.storage.embedded.table import EmbeddedTable
-from fluss_tiering.storage.embedded.table_file import read_table_file
+from fluss_tiering.storage.embedded.table_file import read_table_file, write_table_file
 from fluss_tiering.storage.embedded.table_folder import make_table_folder, open_table
-from fluss_tiering.storage.embedded.validation import validate
+from fluss_tiering.storage.embedded.validation import altered, validate
 
 _SCHEMA_ID = 1
 """Of a table's first schema, as in Fluss."""
@@ -84,6 +86,16 @@ class Catalog:
             table = self._open(folder)
             self._add(table)
             return table
+
+    def alter(self, path: TablePath, properties: Mapping[str, str]) -> TableInfo:
+        """The table with these options instead of its own. Raises TABLE_NOT_EXIST, INVALID_TABLE, STORAGE."""
+        with self._lock:
+            table = self.get(path)
+            info = replace(table.info, descriptor=altered(table.info.descriptor, properties))
+            with reporting_os_errors("write the definition in", table.folder):
+                write_table_file(table.folder, info)
+            table.info = info
+            return info
 
     def drop(self, path: TablePath) -> TableInfo:
         """Drops the table with its files, after the writes that are under way. Raises TABLE_NOT_EXIST, STORAGE."""

@@ -86,6 +86,13 @@ class EmbeddedStorage:
         """A new table. Raises TABLE_ALREADY_EXIST, INVALID_TABLE, STORAGE."""
         return self._catalog.create(path, descriptor, self._clock.now_ms()).info
 
+    def alter_table(self, path: TablePath, properties: Mapping[str, str]) -> TableInfo:
+        """The table with these options instead of its own; columns and keys stay.
+
+        Raises TABLE_NOT_EXIST, INVALID_TABLE, STORAGE.
+        """
+        return self._catalog.alter(path, properties)
+
     def drop_table(self, path: TablePath) -> TableInfo:
         """Drops the table with its files and returns what it was. Raises TABLE_NOT_EXIST, STORAGE."""
         return self._catalog.drop(path)

@@ -24,7 +24,7 @@ class EmbeddedTable:
     """A table of the embedded storage.
 
     Attributes:
-        info: what it is.
+        info: what it is; its options may change.
         folder: where its files are.
         buckets: the one with id n stands at n.
     """

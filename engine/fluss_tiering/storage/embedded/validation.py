@@ -21,6 +21,9 @@ _NO_KEY: Final = frozenset({DataTypeRoot.DOUBLE})
 """Types that Iceberg does not take in identifier fields (its specification, "Identifier Field IDs")."""
 _MAX_KEY_TIMESTAMP_PRECISION: Final = 6
 """The lake keeps microseconds: keys that differ only in nanoseconds would be one key there."""
+_ALTERABLE_PREFIX: Final = "table.datalake."
+_STORAGE_PREFIX: Final = "table."
+_LAKE_TABLE_PREFIX: Final = "iceberg."
 _MERGE_ENGINE_OPTION: Final = "table.merge-engine"
 
 
@@ -48,6 +51,32 @@ def validate(descriptor: TableDescriptor) -> TableDescriptor:
     resolved = replace(descriptor, bucket_keys=bucket_keys)
     check_lake_rules(resolved)
     return resolved
+
+
+def altered(descriptor: TableDescriptor, properties: Mapping[str, str]) -> TableDescriptor:
+    """The descriptor with these options instead of its own.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE for an option that cannot change (Fluss's `FlussConfigUtils`, narrowed to what
+            is implemented): it has decided how rows were stored, or what the lake table was made with.
+    """
+    before = descriptor.properties
+    for key in sorted(before.keys() | properties.keys()):
+        if before.get(key) == properties.get(key) or key.startswith(_ALTERABLE_PREFIX):
+            continue
+        if key.startswith(_LAKE_TABLE_PREFIX):
+            _refuse(
+                f"{key} cannot be altered here, since the lake table was made with it: expected {_ALTERABLE_PREFIX}… "
+                "or an option of your own; set the property of the lake table in the lake"
+            )
+        if key.startswith(_STORAGE_PREFIX):
+            _refuse(
+                f"{key} cannot be altered, since the table's rows are stored by it: expected {_ALTERABLE_PREFIX}… "
+                "or an option of your own; make another table with it"
+            )
+    changed = replace(descriptor, properties=dict(properties))
+    check_lake_rules(changed)
+    return changed
 
 
 def compression_of(descriptor: TableDescriptor) -> LogCompression:

@@ -1,0 +1,95 @@
+"""`fluss-tiering status --watch`: statuses as they change, also over restarts of the server."""
+
+from __future__ import annotations
+
+import json as json_format
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
+from typing import Final
+
+from rich.live import Live
+
+from fluss_tiering.cli import output
+from fluss_tiering.cli.status import status_as_json, status_table
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import TieringStatus
+
+_PAUSE_S: Final = 1.0
+"""Between two attempts to reach a server that is away."""
+
+_AWAY: Final = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+
+Statuses = Mapping[TablePath, TieringStatus]
+
+
+def watch_statuses(server: str, table: TablePath | None, *, json: bool) -> None:
+    """Shows the statuses of a table, or of all, and each change, until it is interrupted.
+
+    A server that cannot be reached at first is an error; one that goes away later is waited for.
+    """
+    with TieringClient(server) as client, closing(_statuses(client, table)) as seen:
+        if json or not output.console.is_terminal:
+            _print_changes(seen, json=json)
+        else:
+            _show(seen)
+
+
+def _statuses(client: TieringClient, table: TablePath | None) -> Generator[Statuses, None, None]:
+    """All that is watched, as it stands after each change."""
+    reached = False
+    while True:
+        statuses: dict[TablePath, TieringStatus] = {}
+        try:
+            for changes in client.watch_tiering_statuses([table] if table else []):
+                reached = True
+                for path in changes.removed:
+                    statuses.pop(path, None)
+                statuses.update((status.path, status) for status in changes.statuses)
+                yield dict(statuses)
+        except FlussTieringError as error:
+            if not reached or error.code not in _AWAY:
+                raise
+            output.error_console.print(
+                f"{error.message}; waiting for it", highlight=False, soft_wrap=True, markup=False
+            )
+        time.sleep(_PAUSE_S)
+
+
+def _show(seen: Iterator[Statuses]) -> None:
+    with Live(console=output.console, screen=False, auto_refresh=False) as live:
+        for statuses in seen:
+            live.update(status_table(statuses[path] for path in sorted(statuses)), refresh=True)
+
+
+def _print_changes(seen: Iterator[Statuses], *, json: bool) -> None:
+    # Compared with what was shown last, so that a server that was away only adds what it changed.
+    shown: Statuses = {}
+    for statuses in seen:
+        for path in sorted(shown.keys() - statuses.keys()):
+            _print_removed(path, json=json)
+        for path in sorted(path for path, status in statuses.items() if shown.get(path) != status):
+            _print_status(statuses[path], json=json)
+        shown = statuses
+
+
+def _print_status(status: TieringStatus, *, json: bool) -> None:
+    if json:
+        output.print_line(json_format.dumps(status_as_json(status), ensure_ascii=False))
+        return
+    why = f"  {status.last_error.splitlines()[0]}" if status.last_error and status.last_error.strip() else ""
+    parked = f"  parked: fluss-tiering resume {status.path}" if status.parked else ""
+    output.print_line(
+        f"{output.iso_time(status.state_since)}  {status.path}  {status.state.value}  epoch {status.tiering_epoch}"
+        f"{parked}{why}"
+    )
+
+
+def _print_removed(path: TablePath, *, json: bool) -> None:
+    if json:
+        removed = {"database_name": path.database, "table_name": path.table, "status": None}
+        output.print_line(json_format.dumps(removed))
+    else:
+        output.print_line(f"{output.iso_time(time.time_ns() // 1_000_000)}  {path}  is not tiered any more")

@@ -1,0 +1,1 @@
+"""Prometheus metrics, under the names that Fluss's own reporter gives them, else under `fluss_tiering_`."""

@@ -1,0 +1,87 @@
+"""What is exported of the server as a whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fluss_tiering.model.clock import Clock
+from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.server.metrics.tables import TableReader, table_metrics
+from fluss_tiering.server.servicers.parts import ServerParts
+
+
+class ServerCollector(Collector):
+    """Collects at each scrape, in the scrape's own thread, from copies: the thread of control is not asked.
+
+    A server that waits to become the active one has no parts, and tells only that.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._active: tuple[ServerParts, TableReader] | None = None
+
+    def activate(self, parts: ServerParts) -> None:
+        """Begins to export the parts of a server that became the active one."""
+        self._active = (parts, TableReader(parts.storage, parts.coordinator.lake, self._clock))
+
+    def deactivate(self) -> None:
+        """Exports them no more."""
+        self._active = None
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as of now."""
+        active = self._active
+        yield _gauge(
+            "fluss_coordinator_activeCoordinatorCount",
+            "1 while this server is the active one, 0 while it waits to be.",
+            int(active is not None),
+        )
+        if active is not None:
+            parts, reader = active
+            yield from _of_parts(parts)
+            readings = reader.read(parts.coordinator.tiering.tables.all())
+            yield from table_metrics(readings, parts.coordinator.tiering.totals, self._clock.now_ms())
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: a registry would otherwise collect once to learn the names."""
+        return iter(())
+
+
+def _of_parts(parts: ServerParts) -> Iterator[Metric]:
+    tiering, leases = parts.coordinator.tiering, parts.coordinator.leases
+    tables = tiering.tables.all()
+    states = Counter(table.status.state for table in tables)
+    yield _gauge("fluss_coordinator_tableCount", "Tables of the storage.", len(parts.storage.tables()))
+    yield _gauge("fluss_coordinator_lakeTableCount", "Tables that are tiered.", len(tables))
+    yield _gauge(
+        "fluss_coordinator_lakeTiering_pendingTablesCount",
+        "Tables that wait to be tiered.",
+        states[TieringState.PENDING],
+    )
+    yield _gauge(
+        "fluss_coordinator_lakeTiering_runningTablesCount",
+        "Tables that are being tiered.",
+        states[TieringState.TIERING],
+    )
+    by_status = GaugeMetricFamily("fluss_tiering_tables", "Tables by their tiering status.", labels=("status",))
+    for state in TieringState:
+        by_status.add_metric((state.value,), states[state])
+    yield by_status
+    parked = sum(table.status.parked for table in tables)
+    yield _gauge("fluss_tiering_parked_tables", "Tables that failed too often and wait to be resumed.", parked)
+    yield _gauge("fluss_coordinator_kvSnapshotLeaseCount", "KV snapshot leases.", leases.lease_count)
+    yield _gauge(
+        "fluss_coordinator_leasedKvSnapshotCount",
+        "KV snapshots that leases pin, counted for each.",
+        leases.leased_snapshot_count,
+    )
+    yield _gauge("fluss_tiering_kv_scanners", "KV scanners that are open.", parts.scanners.open_count)
+    yield _gauge("fluss_tiering_status_watchers", "Clients that watch statuses.", len(tiering.feed))
+
+
+def _gauge(name: str, meaning: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, meaning, value=value)

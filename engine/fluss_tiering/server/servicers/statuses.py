@@ -1,0 +1,119 @@
+"""The part of the LakeTiering service that lists and watches statuses, and resumes failed tables."""
+
+# ruff: noqa: N802 - the methods are named by the API
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Final
+
+from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import StatusChanges, TieringStatus
+from fluss_tiering.server.servicers.lake_snapshots import LakeSnapshotsServicer
+from fluss_tiering.server.servicers.parts import ServerParts
+from fluss_tiering.server.tiering.feed import StatusWatcher
+from fluss_tiering.wire import tiering as wire
+from fluss_tiering.wire.checks import bounded
+from fluss_tiering.wire.tables import path_from_pb, path_to_pb
+
+_SIGN_OF_LIFE_S: Final = 10.0
+"""A watcher hears something so often, so that it can tell an idle server from one that is gone."""
+
+
+class StatusesServicer(LakeSnapshotsServicer):
+    """Statuses over gRPC."""
+
+    def __init__(self, parts: ServerParts) -> None:
+        super().__init__(parts)
+        self._messages = StatusMessages()
+
+    async def ListTieringStatuses(
+        self, request: pb.ListTieringStatusesRequest, context: object
+    ) -> pb.ListTieringStatusesResponse:
+        """The status of a table, or of all (S16)."""
+        path = path_from_pb(request.table_path) if request.HasField("table_path") else None
+        if path is not None:
+            await self._threads.storage(self._storage.table, path)
+        statuses = await self._threads.control(self._tiering.statuses, path)
+        return pb.ListTieringStatusesResponse(tiering_statuses=self._messages.of(statuses))
+
+    async def WatchTieringStatuses(
+        self, request: pb.WatchTieringStatusesRequest, context: object
+    ) -> AsyncIterator[pb.WatchTieringStatusesResponse]:
+        """All that are watched, then each change, until the watcher or the server ends it."""
+        paths = [path_from_pb(each) for each in bounded(request, "table_paths", request.table_paths)]
+        for error in (await self._threads.storage(self._missing, paths)).values():
+            raise error
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+        watcher = StatusWatcher(paths, lambda: loop.call_soon_threadsafe(news.set))
+        try:
+            await self._threads.control(self._tiering.watch, watcher, paths)
+            while True:
+                news.clear()
+                yield self._changes_to_pb(watcher.take())
+                try:
+                    await asyncio.wait_for(news.wait(), _SIGN_OF_LIFE_S)
+                except TimeoutError:
+                    continue
+        finally:
+            self._tiering.feed.discard(watcher)
+
+    async def ResumeTables(self, request: pb.ResumeTablesRequest, context: object) -> pb.ResumeTablesResponse:
+        """Ends the rest of failed tables, each on its own (S19)."""
+        paths = [path_from_pb(each) for each in bounded(request, "table_paths", request.table_paths)]
+        missing = await self._threads.storage(self._missing, paths)
+        present = [path for path in dict.fromkeys(paths) if path not in missing]
+        resumed = await self._threads.control(self._tiering.resume, present)
+        answers: dict[TablePath, TieringStatus | FlussTieringError] = {
+            **missing,
+            **dict(zip(present, resumed, strict=True)),
+        }
+        return pb.ResumeTablesResponse(resumed_tables=[self._resumed_to_pb(path, answers[path]) for path in paths])
+
+    def _missing(self, paths: Sequence[TablePath]) -> dict[TablePath, FlussTieringError]:
+        missing = {}
+        for path in paths:
+            try:
+                self._storage.table(path)
+            except FlussTieringError as error:
+                missing[path] = error
+        return missing
+
+    def _changes_to_pb(self, changes: StatusChanges) -> pb.WatchTieringStatusesResponse:
+        return pb.WatchTieringStatusesResponse(
+            tiering_statuses=self._messages.of(changes.statuses),
+            removed_tables=[path_to_pb(path) for path in changes.removed],
+        )
+
+    def _resumed_to_pb(self, path: TablePath, resumed: TieringStatus | FlussTieringError) -> pb.PbResumedTable:
+        if isinstance(resumed, FlussTieringError):
+            return wire.resumed_to_pb(path, resumed)
+        (status,) = self._messages.of([resumed])
+        return wire.resumed_to_pb(path, status)
+
+
+class StatusMessages:
+    """The messages of statuses, kept while a table's status stays the same: many ask for all, few change."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[TieringStatus, pb.PbTableTieringStatus]] = {}
+
+    def of(self, statuses: Iterable[TieringStatus]) -> list[pb.PbTableTieringStatus]:
+        """The messages of statuses; in the event loop alone."""
+        messages = []
+        for status in statuses:
+            kept = self._kept.get(status.table_id)
+            if kept is None or kept[0] is not status:
+                kept = (status, wire.status_to_pb(status))
+                self._kept[status.table_id] = kept
+            messages.append(kept[1])
+        if len(self._kept) > 2 * len(messages) + _KEPT_BESIDES:
+            self._kept = {status.table_id: self._kept[status.table_id] for status in statuses}
+        return messages
+
+
+_KEPT_BESIDES: Final = 10_000
+"""Messages of tables that were not asked for, or are gone, that are kept at most, beside as many as were asked for."""
