@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 
 from fluss_tiering import __version__
-from fluss_tiering.cli import history, leases, output, put, serve, status, tables, tier
+from fluss_tiering.cli import history, leases, output, put, resume, serve, spark_conf, status, tables, tier
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _USAGE_CODES: Final = frozenset(
@@ -31,9 +31,11 @@ app.command("serve")(serve.serve)
 app.add_typer(tables.app, name="tables")
 app.command("put")(put.put)
 app.command("status")(status.status)
+app.command("resume")(resume.resume)
 app.command("history")(history.history)
 app.add_typer(leases.app, name="leases")
 app.command("tier")(tier.tier)
+app.command("spark-conf")(spark_conf.spark_conf)
 
 
 def _print_version(wanted: bool) -> None:
