@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 JARS := .cache/jars/.fetched
+FLUSS_JARS := .cache/fluss/.fetched
 CATALOG_JAR := engine/fluss_tiering/spark/jars/fluss-tiering-spark.jar
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -17,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-setup: $(INSTALLED) $(JARS) $(CATALOG_JAR) ## Install everything (the other commands do it by themselves)
+setup: $(INSTALLED) $(JARS) $(CATALOG_JAR) $(FLUSS_JARS) ## Install everything (the other commands do it by themselves)
 
 $(INSTALLED): pyproject.toml engine/pyproject.toml constraints.txt tools/check_prerequisites.py
 	@$(PYTHON) tools/check_prerequisites.py
@@ -33,6 +34,11 @@ $(JARS): tools/fetch_spark_jars.py engine/fluss_tiering/spark/submit.py | $(INST
 
 $(CATALOG_JAR): tools/compile_spark_catalog.py $(shell find engine/java -type f) $(INSTALLED)
 	@$(BIN)/python tools/compile_spark_catalog.py
+
+$(FLUSS_JARS): tools/fetch_fluss_jars.py | $(INSTALLED)
+	@mkdir -p $(@D)
+	@$(BIN)/python tools/fetch_fluss_jars.py >$(@D)/fetch.log 2>&1 || { cat $(@D)/fetch.log; exit 1; }
+	@touch $@
 
 run: setup ## The main job: flights data, a real Airflow, two rounds, every row compared
 	@$(BIN)/python -m examples.flights run $(ARGS)

@@ -1,0 +1,109 @@
+"""Fetches the jars of a Fluss cluster into `.cache/fluss`, once: what the tests start it from, without Docker.
+
+Resolving is left to Maven, so that a machine's Maven settings and mirrors hold here. Each jar is asked for by itself:
+fluss-lake-iceberg's parent POM was never published, so that its dependencies cannot be resolved, and later versions of
+Maven's plugin, which read the POM even so, cannot get its jar.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+FLUSS_VERSION: Final = "0.9.1-incubating"
+JARS: Final = Path(__file__).resolve().parent.parent / ".cache" / "fluss" / FLUSS_VERSION
+LIB: Final = JARS / "lib"
+PLUGINS: Final = JARS / "plugins"
+
+_LOG4J: Final = "2.25.4"
+_HADOOP: Final = "3.3.6"
+ARTIFACTS: Final = {
+    LIB: (
+        f"org.apache.fluss:fluss-server:{FLUSS_VERSION}",  # ZooKeeper and all else it needs is shaded in
+        f"org.apache.logging.log4j:log4j-slf4j-impl:{_LOG4J}",
+        f"org.apache.logging.log4j:log4j-api:{_LOG4J}",
+        f"org.apache.logging.log4j:log4j-core:{_LOG4J}",
+    ),
+    PLUGINS / "iceberg": (
+        f"org.apache.fluss:fluss-lake-iceberg:{FLUSS_VERSION}",
+        f"org.apache.hadoop:hadoop-client-api:{_HADOOP}",
+        f"org.apache.hadoop:hadoop-client-runtime:{_HADOOP}",
+        "commons-logging:commons-logging:1.2",  # without it the coordinator dies
+        "org.xerial:sqlite-jdbc:3.46.1.3",  # for a JDBC catalog; found in the plugin's own folder only
+    ),
+}
+_ATTEMPTS: Final = 3
+_TIMEOUT_S: Final = 900
+_POM: Final = """\
+<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>fluss-tiering</groupId><artifactId>fluss-jars</artifactId><version>1</version><packaging>pom</packaging>
+  <build><plugins><plugin>
+    <groupId>org.apache.maven.plugins</groupId><artifactId>maven-dependency-plugin</artifactId><version>2.8</version>
+    <executions>{executions}</executions>
+  </plugin></plugins></build>
+</project>
+"""
+_EXECUTION: Final = (
+    "<execution><id>{artifact}</id><phase>validate</phase><goals><goal>get</goal></goals>"
+    "<configuration><artifact>{artifact}</artifact><transitive>false</transitive></configuration></execution>"
+)
+
+
+def file_name(artifact: str) -> str:
+    """The jar's name: `artifact-version.jar`."""
+    _, name, version = artifact.split(":")
+    return f"{name}-{version}.jar"
+
+
+def fetch() -> None:
+    """Lets Maven copy the jars that are not there yet; each appears under its name only when it is whole."""
+    missing = [
+        (folder, artifact)
+        for folder, artifacts in ARTIFACTS.items()
+        for artifact in artifacts
+        if not (folder / file_name(artifact)).exists()
+    ]
+    if not missing:
+        return
+    maven = shutil.which("mvn")
+    if maven is None:
+        sys.exit(
+            "error: there is no `mvn` on PATH, which fetches the jars of the Fluss cluster that tests run against: "
+            "install Maven (Debian, Ubuntu: apt-get install maven; macOS: brew install maven)"
+        )
+    JARS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=JARS) as scratch:
+        repository = Path(scratch) / "repository"
+        pom = Path(scratch) / "pom.xml"
+        pom.write_text(_POM.format(executions="".join(_EXECUTION.format(artifact=artifact) for _, artifact in missing)))
+        _run(
+            [
+                *(maven, "--batch-mode", "--no-transfer-progress", "--strict-checksums"),
+                *("--file", str(pom), f"-Dmaven.repo.local={repository}", "validate"),
+            ]
+        )
+        for folder, artifact in missing:
+            group, name, version = artifact.split(":")
+            folder.mkdir(parents=True, exist_ok=True)
+            (repository.joinpath(*group.split("."), name, version) / file_name(artifact)).replace(
+                folder / file_name(artifact)
+            )
+
+
+def _run(command: list[str]) -> None:
+    """Tries again what a moment's trouble of the network ended; Maven keeps what it has."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        ended = subprocess.run(command, check=False, timeout=_TIMEOUT_S)
+        if ended.returncode == 0:
+            return
+        sys.stderr.write(f"Maven failed with exit code {ended.returncode}, attempt {attempt} of {_ATTEMPTS}\n")
+    sys.exit("error: Maven could not fetch the jars of the Fluss cluster; see above")
+
+
+if __name__ == "__main__":
+    fetch()
