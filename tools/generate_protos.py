@@ -10,37 +10,52 @@ import argparse
 import re
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
-TARGET = ROOT / "engine" / "fluss_tiering" / "api" / "v1"
-HEADER = '"""Generated gRPC stubs; see `protos/`."""\n'
+API = ROOT / "engine" / "fluss_tiering" / "api"
+PACKAGES: Final = {
+    "v1": '"""Generated gRPC stubs; see `protos/`."""\n',
+    # Messages only: Fluss frames them itself.
+    "fluss/v1": '"""Generated messages of Fluss\'s own protocol; see `protos/`."""\n',
+}
 
 
-def generate(into: Path) -> dict[str, str]:
-    """Runs protoc into a scratch folder and returns file name -> text with imports rewritten."""
-    files = sorted(str(p.relative_to(PROTOS)) for p in PROTOS.glob("fluss_tiering/v1/*.proto"))
+def generate(into: Path, package: str) -> dict[str, str]:
+    """Runs protoc for a package into a scratch folder and returns file name -> text with imports rewritten."""
+    files = sorted(str(p.relative_to(PROTOS)) for p in PROTOS.glob(f"fluss_tiering/{package}/*.proto"))
     include = str(Path(protoc.__file__).parent / "_proto")
-    arguments = [
-        "protoc",
-        f"-I{PROTOS}",
-        f"-I{include}",
-        f"--python_out={into}",
-        f"--grpc_python_out={into}",
-        f"--mypy_out=quiet:{into}",
-        f"--mypy_grpc_out=quiet:{into}",
-        *files,
-    ]
-    if protoc.main(arguments) != 0:
+    arguments = ["protoc", f"-I{PROTOS}", f"-I{include}", f"--python_out={into}", f"--mypy_out=quiet:{into}"]
+    if package == "v1":
+        arguments += [f"--grpc_python_out={into}", f"--mypy_grpc_out=quiet:{into}"]
+    if protoc.main([*arguments, *files]) != 0:
         sys.exit("protoc failed; see above")
-    texts = {"__init__.py": HEADER}
-    for path in sorted((into / "fluss_tiering" / "v1").iterdir()):
-        text = re.sub(r"\bfluss_tiering\.v1\b(?=[ .]\w+_pb2)", "fluss_tiering.api.v1", path.read_text())
-        texts[path.name] = re.sub(r"from fluss_tiering\.v1 import", "from fluss_tiering.api.v1 import", text)
+    texts = {"__init__.py": PACKAGES[package]}
+    name = package.replace("/", r"\.")
+    for path in sorted((into / "fluss_tiering" / package).iterdir()):
+        text = re.sub(rf"\bfluss_tiering\.({name})\b(?=[ .]\w+_pb2)", r"fluss_tiering.api.\1", path.read_text())
+        texts[path.name] = re.sub(rf"from fluss_tiering\.({name}) import", r"from fluss_tiering.api.\1 import", text)
     return texts
+
+
+def write(target: Path, texts: Mapping[str, str]) -> None:
+    """Makes these files the only ones of a folder."""
+    target.mkdir(parents=True, exist_ok=True)
+    for old in target.iterdir():
+        if old.is_file():
+            old.unlink()
+    for name, text in texts.items():
+        (target / name).write_text(text)
+
+
+def is_stale(path: Path, text: str) -> bool:
+    """Whether the file is another, or missing."""
+    return not path.exists() or path.read_text() != text
 
 
 def main() -> None:
@@ -48,19 +63,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail if the stubs differ from the protos")
     check = parser.parse_args().check
-    with tempfile.TemporaryDirectory() as scratch:
-        texts = generate(Path(scratch))
-    if check:
-        stale = [name for name, text in texts.items() if (TARGET / name).read_text() != text]
-        if stale:
+    for package in PACKAGES:
+        with tempfile.TemporaryDirectory() as scratch:
+            texts = generate(Path(scratch), package)
+        if not check:
+            write(API / package, texts)
+        elif stale := [name for name, text in texts.items() if is_stale(API / package / name, text)]:
             sys.exit(f"stale stubs: {', '.join(stale)}; run `make protos`")
-        return
-    TARGET.mkdir(parents=True, exist_ok=True)
-    for old in TARGET.iterdir():
-        if old.is_file():
-            old.unlink()
-    for name, text in texts.items():
-        (TARGET / name).write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Generated messages of Fluss's own protocol."""
