@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 
 from fluss_tiering import __version__
-from fluss_tiering.cli import history, leases, output, put, resume, serve, spark_conf, status, tables, tier
+from fluss_tiering.cli import history, leases, output, scan, put, resume, serve, spark_conf, status, tables, tier
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _USAGE_CODES: Final = frozenset(
@@ -30,6 +30,7 @@ app = typer.Typer(
 app.command("serve")(serve.serve)
 app.add_typer(tables.app, name="tables")
 app.command("put")(put.put)
+app.command("scan")(scan.scan)
 app.command("status")(status.status)
 app.command("resume")(resume.resume)
 app.command("history")(history.history)

@@ -1,0 +1,74 @@
+"""Arrow record batches as JSON lines, whole columns at a time: an object for each row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss_tiering.model.table import Column, DataTypeRoot
+
+_ROWS_AT_ONCE: Final = 65_536
+_CONTROL_CHARACTERS: Final = "".join(map(chr, range(0x20)))
+
+
+def json_lines(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[memoryview]:
+    """The lines in UTF-8, in chunks of whole lines.
+
+    Numbers are written with all their digits; what JSON has no number for (NaN, infinities) is null. Dates and times
+    are ISO 8601 texts, instants (TIMESTAMP_LTZ) with a Z.
+
+    Args:
+        batch: in the Arrow schema of the table.
+        columns: of the table.
+    """
+    for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+        part = batch.slice(start, _ROWS_AT_ONCE)
+        pieces: list[pa.Array | str] = []
+        for number, (column, values) in enumerate(zip(columns, part.columns, strict=True)):
+            name = json.dumps(column.name, ensure_ascii=False)
+            pieces += [f"{',' if number else '{'}{name}:", pc.fill_null(_texts(values, column), "null")]
+        lines = pc.binary_join_element_wise(*map(_large, pieces), _large("}\n"), _large(""))
+        yield _bytes_of(lines)
+
+
+def _texts(values: pa.Array, column: Column) -> pa.Array:
+    """Each value as JSON; null where it is NULL."""
+    match column.data_type.root:
+        case DataTypeRoot.STRING:
+            return _quoted(_escaped(values))
+        case DataTypeRoot.DOUBLE:
+            return pc.if_else(pc.is_finite(values), values.cast(pa.string()), pa.scalar(None, pa.string()))
+        case DataTypeRoot.DATE:
+            return _quoted(values.cast(pa.string()))
+        case DataTypeRoot.TIMESTAMP | DataTypeRoot.TIMESTAMP_LTZ as root:
+            texts = pc.replace_substring(values.cast(pa.string()), " ", "T", max_replacements=1)
+            return _quoted(texts, "Z" if root is DataTypeRoot.TIMESTAMP_LTZ else "")
+        case _:
+            return values.cast(pa.string())
+
+
+def _escaped(texts: pa.Array) -> pa.Array:
+    texts = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
+    if pc.any(pc.match_substring_regex(texts, r"[\x00-\x1f]")).as_py():
+        for character in _CONTROL_CHARACTERS:
+            texts = pc.replace_substring(texts, character, json.dumps(character)[1:-1])
+    return texts
+
+
+def _quoted(texts: pa.Array, suffix: str = "") -> pa.Array:
+    return pc.binary_join_element_wise('"', texts, f'{suffix}"', "")
+
+
+def _large(piece: pa.Array | str) -> pa.Array | pa.Scalar:
+    """With offsets of 64 bits: lines of many wide rows take more than 2 GiB."""
+    return pa.scalar(piece, pa.large_string()) if isinstance(piece, str) else piece.cast(pa.large_string())
+
+
+def _bytes_of(lines: pa.Array) -> memoryview:
+    """The characters of all lines, which stand one behind the other."""
+    _, _, data = lines.buffers()
+    return memoryview(data)[: pc.sum(pc.binary_length(lines)).as_py()]

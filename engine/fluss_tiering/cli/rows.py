@@ -1,0 +1,92 @@
+"""Rows on standard output: for people as a table, for programs as CSV, JSON lines or an Arrow stream."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.csv
+import typer
+
+from fluss_tiering.cli import output
+from fluss_tiering.cli.json_lines import json_lines
+from fluss_tiering.cli.output import Heading
+from fluss_tiering.model.table import Column, DataTypeRoot
+
+SHOWN_ROWS: Final = 100
+"""In a table, where no limit is given: more scroll by unread."""
+_BROKEN_PIPE_CODE: Final = 141
+"""What a shell says of a program that SIGPIPE ended."""
+_NUMERIC: Final = frozenset({DataTypeRoot.INT, DataTypeRoot.BIGINT, DataTypeRoot.DOUBLE, DataTypeRoot.DECIMAL})
+
+
+@contextmanager
+def until_unread() -> Iterator[None]:
+    """Ends quietly when whoever reads standard output has enough, as `| head` does."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered would fail once more at the interpreter's end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(_BROKEN_PIPE_CODE) from None
+
+
+def write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """An Arrow IPC stream."""
+    with pa.ipc.new_stream(sys.stdout.buffer, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def write_csv(columns: Sequence[Column], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """CSV with a header; NULL is nothing, an empty text is quoted, instants carry a Z."""
+    zoned = _zoned(columns, schema)
+    with pa.csv.CSVWriter(sys.stdout.buffer, zoned) as writer:
+        for batch in batches:
+            writer.write_batch(batch.cast(zoned))
+
+
+def write_json(columns: Sequence[Column], batches: Iterable[pa.RecordBatch]) -> None:
+    """JSON lines: an object for each row."""
+    for batch in batches:
+        for lines in json_lines(batch, columns):
+            sys.stdout.buffer.write(lines)
+
+
+def print_rows(columns: Sequence[Column], batches: Iterable[pa.RecordBatch], limit: int, empty: str) -> bool:
+    """Prints a table of so many rows, or the sentence `empty`; whether these were all."""
+    headings = [Heading(column.name, numeric=column.data_type.root in _NUMERIC) for column in columns]
+    texts = [[column.cast(pa.string()).to_pylist() for column in batch.columns] for batch in batches]
+    rows = [row for batch in texts for row in zip(*batch, strict=True)]
+    cells = ([output.text_cell(value) for value in row] for row in rows[:limit])
+    output.print_table(None, headings, cells, empty)
+    return len(rows) <= limit
+
+
+def at_most(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The first rows."""
+    if limit is None:
+        yield from batches
+        return
+    for batch in batches:
+        yield batch.slice(0, limit)
+        limit -= batch.num_rows
+        if limit <= 0:
+            return
+
+
+def _zoned(columns: Sequence[Column], schema: pa.Schema) -> pa.Schema:
+    """The schema with UTC for instants, which log batches carry without a time zone."""
+    return pa.schema(
+        [
+            field.with_type(pa.timestamp(field.type.unit, "UTC"))
+            if column.data_type.root is DataTypeRoot.TIMESTAMP_LTZ
+            else field
+            for column, field in zip(columns, schema, strict=True)
+        ]
+    )

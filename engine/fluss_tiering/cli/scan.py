@@ -1,0 +1,88 @@
+"""`fluss-tiering scan`: the rows of a table as of now."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fluss_tiering.cli import options, output
+from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class RowFormat(StrEnum):
+    """How rows are written."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    ARROW = "arrow"
+
+
+def scan(
+    table: options.Table,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="At most so many rows.", show_default=False)
+    ] = None,
+    row_format: Annotated[
+        RowFormat | None,
+        typer.Option(
+            "--format",
+            "-f",
+            help="A table to look at, CSV, JSON lines or an Arrow IPC stream.",
+            show_default="table on a terminal, else csv",
+        ),
+    ] = None,
+    server: options.Server = DEFAULT_TARGET,
+) -> None:
+    """Show the rows of a table as of now: a primary-key table's by key, a log table's in log order by bucket."""
+    from fluss_tiering.cli import rows  # noqa: PLC0415 - pyarrow, for this command only
+    from fluss_tiering.formats.schema import arrow_schema  # noqa: PLC0415
+
+    on_terminal = sys.stdout.isatty()
+    row_format = row_format or (RowFormat.TABLE if on_terminal else RowFormat.CSV)
+    if row_format is RowFormat.ARROW and on_terminal:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            "an Arrow stream is not for a terminal: redirect it to a file or a program, or take another --format",
+        )
+    shown = limit if limit or row_format is not RowFormat.TABLE else rows.SHOWN_ROWS + 1
+    with rows.until_unread(), TieringClient(server) as client:
+        info = client.get_tables([table])[0]
+        columns, schema = info.descriptor.columns, arrow_schema(info.descriptor.columns)
+        batches = rows.at_most(_batches(client, info, shown, server), shown)
+        match row_format:
+            case RowFormat.ARROW:
+                rows.write_arrow(schema, batches)
+            case RowFormat.CSV:
+                rows.write_csv(columns, schema, batches)
+            case RowFormat.JSON:
+                rows.write_json(columns, batches)
+            case RowFormat.TABLE:
+                all_shown = rows.print_rows(columns, batches, limit or rows.SHOWN_ROWS, f"{table} has no rows.")
+                if not all_shown:
+                    output.error_console.print(
+                        f"These are {rows.SHOWN_ROWS} rows of more: --limit for another number, --format csv for all.",
+                        highlight=False,
+                    )
+
+
+def _batches(client: TieringClient, info: TableInfo, limit: int | None, server: str) -> Iterator[pa.RecordBatch]:
+    if info.has_primary_key:
+        with client.scan(info, limit=limit) as scanned:
+            yield from scanned
+        return
+    from fluss_tiering.storage.open import open_split_reader  # noqa: PLC0415
+
+    reader = open_split_reader(client.describe_storage(), server)
+    for bucket in client.list_buckets([info.path])[info.path]:
+        for batch in reader.read_log(info, bucket.bucket, bucket.log_start_offset, bucket.log_end_offset):
+            yield batch.records
