@@ -17,6 +17,14 @@ def serve(
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 takes a free one.", show_default="9133")] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="PostgreSQL database of leases, statuses and epochs, as postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
+            show_default="SQLite in the data folder",
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -32,6 +40,6 @@ def serve(
     from fluss_tiering.server.app import run  # noqa: PLC0415 - the server's libraries, for this command only
     from fluss_tiering.server.settings import load_settings, settings_from_keys  # noqa: PLC0415
 
-    options = {"data_dir": data_dir, "host": host, "port": port}
+    options = {"data_dir": data_dir, "host": host, "port": port, "store_url": store}
     given = {name: value for name, value in options.items() if value is not None}
     run(load_settings(**{**settings_from_keys(settings or ()), **given}))

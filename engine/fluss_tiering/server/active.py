@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Final
 
 from fluss_tiering.model.clock import Clock
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.background import BackgroundJobs, jobs_of
 from fluss_tiering.server.coordinator import Coordinator
 from fluss_tiering.server.lake_catalog import LakeCatalog
+from fluss_tiering.server.roles import ActiveRole
 from fluss_tiering.server.scans.limits import ScannerLimits
 from fluss_tiering.server.scans.manager import KvScannerManager
 from fluss_tiering.server.servicers.parts import ServerParts
+from fluss_tiering.server.services import handlers_of
 from fluss_tiering.server.settings import ServerSettings
-from fluss_tiering.server.store.store import SqlTieringStore
+from fluss_tiering.server.store.store import Fence, SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 
-DATABASE_FILE: Final = "server.db"
+_DATABASE_FILE: Final = "server.db"
+_STOPPING: Final = FlussTieringError(ErrorCode.UNAVAILABLE, "the server is stopping: watch again when it is back")
 
 
-async def open_parts(settings: ServerSettings, clock: Clock, stack: AsyncExitStack) -> ServerParts:
+def store_location(settings: ServerSettings) -> Path | str:
+    """Where the store is: a SQLite file, or the URL of a PostgreSQL database."""
+    url = settings.store_url
+    return settings.data_dir / _DATABASE_FILE if url is None else url.get_secret_value()
+
+
+async def open_parts(
+    settings: ServerSettings, clock: Clock, stack: AsyncExitStack, fence: Fence | None = None
+) -> ServerParts:
     """Opens storage and store and loads the managers; `stack` closes all of it.
 
+    Args:
+        settings: where they are.
+        clock: of the managers and the storage.
+        stack: takes what closes them.
+        fence: what every transaction of the store must pass; None where no other server may take over.
+
     Raises:
-        FlussTieringError: DATA_DIR_IN_USE, CORRUPT_DATA, STORAGE.
+        FlussTieringError: DATA_DIR_IN_USE, CORRUPT_DATA, STORAGE; NOT_LEADER_OR_FOLLOWER behind the fence.
     """
     threads = ServerThreads()
     stack.callback(threads.close)
@@ -35,7 +55,7 @@ async def open_parts(settings: ServerSettings, clock: Clock, stack: AsyncExitSta
         num_retained_snapshots=settings.kv_snapshot_num_retained,
     )
     stack.push_async_callback(threads.storage, storage.close)
-    store = await threads.control(SqlTieringStore.open, settings.data_dir / DATABASE_FILE)
+    store = await threads.control(SqlTieringStore.open, store_location(settings), fence)
     stack.push_async_callback(threads.control, store.close)
     description = storage.describe()
     await threads.control(store.bind, description.data_dir_id, description.data_dir)
@@ -46,8 +66,13 @@ async def open_parts(settings: ServerSettings, clock: Clock, stack: AsyncExitSta
     return ServerParts(threads, storage, coordinator, catalog, scanners)
 
 
-def start_jobs(parts: ServerParts, settings: ServerSettings, stack: AsyncExitStack) -> None:
-    """Starts what the server does by itself; `stack` stops it."""
-    jobs = BackgroundJobs(jobs_of(parts, settings))
+def start_jobs(parts: ServerParts, settings: ServerSettings, stack: AsyncExitStack, check: Callable[[], None]) -> None:
+    """Starts what the server does by itself, as long as `check` does not raise; `stack` stops it."""
+    jobs = BackgroundJobs(jobs_of(parts, settings), check)
     jobs.start()
     stack.push_async_callback(jobs.stop)
+
+
+def active_role(parts: ServerParts, check: Callable[[], None]) -> ActiveRole:
+    """The role that answers with these parts, as long as `check` does not raise."""
+    return ActiveRole(handlers_of(parts), check, lambda: parts.coordinator.tiering.feed.end(_STOPPING))

@@ -4,55 +4,74 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import Any
 
-import grpc
-import grpc.aio
 import structlog
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from fluss_tiering.model.clock import Clock, SystemClock
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.active import open_parts, start_jobs
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.server.active import active_role, open_parts, start_jobs
+from fluss_tiering.server.frontend import Frontend
 from fluss_tiering.server.logs import configure_logs
+from fluss_tiering.server.member import Member
 from fluss_tiering.server.metrics.exporter import ServerMetrics
-from fluss_tiering.server.servicers.interceptor import ErrorInterceptor
-from fluss_tiering.server.services import SERVICES, add_services
+from fluss_tiering.server.roles import Role
 from fluss_tiering.server.settings import SAFE_HEARTBEAT_TIMEOUT_MS, ServerSettings
-
-_STOPPING: Final = FlussTieringError(ErrorCode.UNAVAILABLE, "the server is stopping: watch again when it is back")
+from fluss_tiering.server.store.store import Fence
 
 log = structlog.get_logger(__name__)
 
 
 class TieringServer:
-    """A tiering server on the embedded storage.
+    """A tiering server on the embedded storage; on PostgreSQL one of several, of which one is active.
 
     Attributes:
         port: that it listens on, once it is started.
         metrics_port: that it exports metrics on, where it does.
     """
 
-    def __init__(self, settings: ServerSettings, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        clock: Clock | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._running = AsyncExitStack()
+        self._monotonic = monotonic
+        self._metrics = ServerMetrics(self._clock)
+        self._frontend: Frontend | None = None
+        self._member: Member | None = None
+        self._exported = AsyncExitStack()
+        self._active = AsyncExitStack()
         self.port = settings.port
         self.metrics_port = 0
 
+    @property
+    def is_active(self) -> bool:
+        """Whether it is the active server; a single one is."""
+        return self._member is None or self._member.is_active
+
     async def start(self) -> None:
-        """Opens the data folder, loads the state and serves; when any of it fails, all that was opened is closed.
+        """Listens, opens the data folder, loads the state and serves; or waits while another server is active.
+
+        When any of it fails, all that was opened is closed.
 
         Raises:
-            FlussTieringError: DATA_DIR_IN_USE, CORRUPT_DATA, STORAGE; UNAVAILABLE when it cannot listen.
+            FlussTieringError: DATA_DIR_IN_USE, CORRUPT_DATA, STORAGE; UNAVAILABLE when it cannot listen or its
+                database cannot be reached.
         """
-        async with AsyncExitStack() as starting:
-            await self._start(starting)
-            self._running = starting.pop_all()
+        try:
+            await self._start()
+        except BaseException:
+            await self._close(grace_s=0)
+            raise
         log.info(
-            "tiering server ready",
+            "tiering server ready" if self.is_active else "tiering server waiting",
             host=self._settings.host,
             port=self.port,
             metrics_port=self.metrics_port or None,
@@ -67,43 +86,63 @@ class TieringServer:
 
     async def stop(self) -> None:
         """Takes no more calls, lets those in flight end within the grace, and closes storage and store."""
-        await self._running.aclose()
+        await self._close(self._settings.shutdown_grace / 1000)
 
-    async def _start(self, stack: AsyncExitStack) -> None:
+    async def run_until(self, stopped: asyncio.Event) -> None:
+        """Returns when `stopped` is set.
+
+        Raises:
+            FlussTieringError: NOT_LEADER_OR_FOLLOWER when another server took over from this one, which then can do
+                nothing but end; CORRUPT_DATA, STORAGE and others when a take-over fails.
+        """
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stopped.wait())]
+        if self._member is not None:
+            waits.append(asyncio.ensure_future(self._member.ended()))
+        done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for each in pending:
+            each.cancel()
+        for each in done:
+            await each
+
+    async def _start(self) -> None:
         settings = self._settings
-        parts = await open_parts(settings, self._clock, stack)
-        metrics = ServerMetrics(self._clock)
-        metrics.collector.activate(parts)
-        server = grpc.aio.server(
-            interceptors=[metrics.rpc, ErrorInterceptor()],
-            options=(
-                # Otherwise a second server could share the port and get half of the calls.
-                ("grpc.so_reuseport", 0),
-                ("grpc.max_receive_message_length", settings.max_message_bytes),
-                ("grpc.max_send_message_length", settings.max_message_bytes),
-            ),
-        )
-        add_services(parts, server)
-        healthy = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
-        names = [service.name for service in SERVICES]
-        reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-        for service in ("", *names):
-            await healthy.set(service, health_pb2.HealthCheckResponse.SERVING)
-        self.port = _listen(server, settings.host, settings.port)
+        # Before anything is opened: a server that finds its port taken leaves no files behind.
+        self._frontend = Frontend(settings, [self._metrics.rpc])
+        self.port = self._frontend.port
         if settings.metrics_enabled:
-            self.metrics_port = stack.enter_context(metrics.exported(settings.host, _metrics_port(settings)))
+            self.metrics_port = self._exported.enter_context(
+                self._metrics.exported(settings.host, _metrics_port(settings))
+            )
+        await self._frontend.start()
+        if settings.store_url is None:
+            self._frontend.become(await self._open(self._active, None, lambda: None))
+            await self._frontend.set_serving(True)
+        else:
+            url = settings.store_url.get_secret_value()
+            self._member = Member(settings, url, self._frontend, self._open, self._monotonic)
+            await self._member.start(self._active)
 
-        start_jobs(parts, settings, stack)
-        stack.push_async_callback(server.stop, settings.shutdown_grace / 1000)
-        # Before the grace, which is for calls that end by themselves.
-        stack.callback(parts.coordinator.tiering.feed.end, _STOPPING)
-        stack.push_async_callback(healthy.enter_graceful_shutdown)
-        await server.start()
+    async def _open(self, stack: AsyncExitStack, fence: Fence | None, check: Callable[[], None]) -> Role:
+        """Opens what the active server works with; `check` raises once it is not the active one any more."""
+        parts = await open_parts(self._settings, self._clock, stack, fence)
+        self._metrics.collector.activate(parts)
+        stack.callback(self._metrics.collector.deactivate)
+        start_jobs(parts, self._settings, stack, check)
+        return active_role(parts, check)
+
+    async def _close(self, grace_s: float) -> None:
+        if self._frontend is not None:
+            await self._frontend.stop(grace_s)
+        if self._member is not None:
+            await self._member.halt()
+        await self._active.aclose()
+        if self._member is not None:
+            await self._member.stop()
+        await self._exported.aclose()
 
 
 def run(settings: ServerSettings) -> None:
-    """Serves until SIGTERM or SIGINT. Raises what `TieringServer.start` does."""
+    """Serves until SIGTERM or SIGINT. Raises what `TieringServer.start` and `run_until` do."""
     configure_logs(settings.log_format, settings.log_level)
     asyncio.run(_run(settings))
 
@@ -115,8 +154,11 @@ async def _run(settings: ServerSettings) -> None:
     server = TieringServer(settings)
     await server.start()
     try:
-        await stopped.wait()
+        await server.run_until(stopped)
         log.info("tiering server stopping")
+    except FlussTieringError as error:
+        log.critical("tiering server ends", code=error.code.value, error=error.message)
+        raise
     finally:
         await server.stop()
     log.info("tiering server stopped")
@@ -126,19 +168,3 @@ def _metrics_port(settings: ServerSettings) -> int:
     if settings.metrics_port is not None:
         return settings.metrics_port
     return settings.port + 1 if settings.port else 0
-
-
-def _listen(server: grpc.aio.Server, host: str, port: int) -> int:
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    try:
-        bound = server.add_insecure_port(address)
-    except RuntimeError as error:
-        bound, reason = 0, str(error)
-    else:
-        reason = "no address could be bound"
-    if bound == 0:
-        raise FlussTieringError(
-            ErrorCode.UNAVAILABLE,
-            f"cannot listen on {address}: {reason}; another program may have the port, choose a free one with --port",
-        )
-    return bound

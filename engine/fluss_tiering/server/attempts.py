@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.tiering import LeaseOutcome, TieringRound
 from fluss_tiering.server.store.protocol import StoreTransaction, TieringStore
 from fluss_tiering.server.store.records import LeaseAttempt
 
@@ -95,3 +96,18 @@ class LeaseAttempts:
             transaction.delete_attempts(old)
         for lease_id in old:
             del self._attempts[lease_id]
+
+
+def outcome_of(newest: LeaseAttempt | None, rounds: Iterable[TieringRound], attempt_token: int | None) -> LeaseOutcome:
+    """What those who wait on a lease see (S25), without the rounds of attempts older than the token.
+
+    Args:
+        newest: the newest attempt under the lease id.
+        rounds: the newest of each table under it.
+        attempt_token: of the one who waits, or None.
+    """
+    return LeaseOutcome(
+        rounds=tuple(each for each in rounds if attempt_token is None or (each.attempt_token or 0) >= attempt_token),
+        cancelled_reason=newest.cancelled_reason if newest else None,
+        newest_attempt_token=newest.attempt_token if newest else None,
+    )

@@ -61,13 +61,15 @@ def jobs_of(parts: ServerParts, settings: ServerSettings) -> list[Job]:
 class BackgroundJobs:
     """The jobs, each in a task of its own; one that fails is logged and tried again at its next turn."""
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
+    def __init__(self, jobs: Sequence[Job], check: Callable[[], None]) -> None:
+        """The jobs run while `check` does not raise."""
         self._jobs = jobs
+        self._check = check
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Starts all."""
-        self._tasks = [asyncio.create_task(_repeat(job), name=job.name) for job in self._jobs]
+        self._tasks = [asyncio.create_task(_repeat(job, self._check), name=job.name) for job in self._jobs]
 
     async def stop(self) -> None:
         """Stops all."""
@@ -76,17 +78,36 @@ class BackgroundJobs:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def _repeat(job: Job) -> None:
+async def _repeat(job: Job, check: Callable[[], None]) -> None:
     if job.after_interval:
         await asyncio.sleep(job.interval_ms / 1000)
+    failures = 0
     while True:
         try:
+            check()
             await job.run()
         except FlussTieringError as error:
-            log.error("background job failed", job=job.name, code=error.code.value, error=error.message)
+            failures += 1
+            if _is_told(failures):
+                log.error(
+                    "background job failed",
+                    job=job.name,
+                    code=error.code.value,
+                    error=error.message,
+                    failures_in_a_row=failures,
+                )
         except Exception:
-            log.exception("background job failed", job=job.name)
+            failures += 1
+            if _is_told(failures):
+                log.exception("background job failed", job=job.name, failures_in_a_row=failures)
+        else:
+            failures = 0
         await asyncio.sleep(job.interval_ms / 1000)
+
+
+def _is_told(failures: int) -> bool:
+    # The 1st, 2nd, 4th, 8th and so on: a job that fails five times a second must not flood the log.
+    return failures & (failures - 1) == 0
 
 
 async def _take_kv_snapshots(parts: ServerParts) -> None:

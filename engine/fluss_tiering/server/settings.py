@@ -13,9 +13,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from fluss_tiering.client.channel import DEFAULT_PORT, MAX_MESSAGE_BYTES
 from fluss_tiering.model.duration import parse_duration_ms
+from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.store.database import checked_store_url
 from fluss_tiering.model.memory_size import parse_memory_size
+from fluss_tiering.server.store.database import checked_store_url
 from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES
 
 _PREFIX: Final = "FLUSS_TIERING_"
@@ -190,7 +191,7 @@ def load_settings(**given: Any) -> ServerSettings:
             + (f", not {each['input']!r}" if len(each["loc"]) == 1 and not isinstance(each["input"], dict) else "")
             for each in error.errors()
         )
-        raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"settings of the server: {wrong}") from error
+        raise FlussTieringError(ErrorCode.INVALID_REQUEST, mask_secrets(f"settings of the server: {wrong}")) from error
     except SettingsError as error:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST, f"settings of the server: {error}: expected a JSON object"

@@ -6,6 +6,7 @@ revision 0001: such a database is stamped and then migrated as any other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -24,12 +25,15 @@ _FIRST_VERSION_NUMBER: Final = 1
 _MIGRATED_VERSION_NUMBER: Final = 2
 """What revision 0002 leaves in the number's place."""
 _ALEMBIC_VERSION: Final = sa.table("alembic_version", sa.column("version_num"))
-_MIGRATION_LOCK: Final = 0x666C_7573_7369_6E67
 _SCRIPTS: Final = Path(__file__).parent / "migrations"
 
 
-def migrate(database: Database) -> None:
+def migrate(database: Database, enter: Callable[[sa.Connection], object]) -> None:
     """Brings the database to the present layout, in one transaction; a new one gets it from the first migration on.
+
+    Args:
+        database: the database.
+        enter: called with the transaction's connection first; it raises when this server may not write.
 
     Raises:
         FlussTieringError: INVALID_REQUEST for a layout that a newer server made; CORRUPT_DATA when parts of the layout
@@ -37,8 +41,7 @@ def migrate(database: Database) -> None:
     """
     with database.errors("its layout was not changed"):
         with database.engine.begin() as connection:
-            if database.is_postgresql:
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+            enter(connection)
             revision = _revision(connection, database.name)
             if revision != HEAD:
                 _upgrade(connection, stamp_first=revision == _FIRST and not _has(connection, _ALEMBIC_VERSION.name))

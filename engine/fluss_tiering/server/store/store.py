@@ -66,7 +66,7 @@ class SqlTieringStore:
         """
         store = cls(open_database(location), fence)
         try:
-            migrate(store._database)
+            migrate(store._database, fence.enter if fence else lambda _: None)
         except BaseException:
             store.close()
             raise

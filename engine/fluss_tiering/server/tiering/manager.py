@@ -20,7 +20,7 @@ from fluss_tiering.model.tiering import (
     TieringRound,
     TieringStatus,
 )
-from fluss_tiering.server.attempts import LeaseAttempts
+from fluss_tiering.server.attempts import LeaseAttempts, outcome_of
 from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.tiering.changes import TieringChanges, TieringLedger
 from fluss_tiering.server.tiering.claims import claim_table
@@ -257,15 +257,8 @@ class LakeTieringManager:
 
     def lease_outcome(self, lease_id: str, attempt_token: int | None) -> LeaseOutcome:
         """The newest round of each table under the lease, without those of older attempts (S25)."""
-        newest = self._attempts.newest(lease_id)
         rounds = self._store.rounds(path=None, lease_id=lease_id, limit=1)
-        return LeaseOutcome(
-            rounds=tuple(
-                each for each in rounds if attempt_token is None or (each.attempt_token or 0) >= attempt_token
-            ),
-            cancelled_reason=newest.cancelled_reason if newest else None,
-            newest_attempt_token=newest.attempt_token if newest else None,
-        )
+        return outcome_of(self._attempts.newest(lease_id), rounds, attempt_token)
 
     def _current(self, owner: RoundOwner) -> RoundOwner:
         return replace(owner, attempt_token=self._attempts.require_current(owner.lease_id, owner.attempt_token))

@@ -1,0 +1,1 @@
+"""Which of several servers on one PostgreSQL is the active one, and what keeps the others from writing."""

@@ -1,0 +1,1 @@
+"""What a server answers while another one is the active one."""
