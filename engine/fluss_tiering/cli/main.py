@@ -13,7 +13,21 @@ import typer
 from rich.markup import escape
 
 from fluss_tiering import __version__
-from fluss_tiering.cli import history, leases, output, scan, put, resume, serve, spark_conf, status, tables, tier
+from fluss_tiering.cli import (
+    clean,
+    history,
+    leases,
+    output,
+    put,
+    resume,
+    scan,
+    serve,
+    spark_conf,
+    status,
+    tables,
+    tier,
+    verify,
+)
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _USAGE_CODES: Final = frozenset(
@@ -36,6 +50,8 @@ app.command("resume")(resume.resume)
 app.command("history")(history.history)
 app.add_typer(leases.app, name="leases")
 app.command("tier")(tier.tier)
+app.command("verify")(verify.verify)
+app.command("clean")(clean.clean)
 app.command("spark-conf")(spark_conf.spark_conf)
 
 

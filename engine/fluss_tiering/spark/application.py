@@ -14,23 +14,22 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
-from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs, preload
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.keeper import Keeper
 from fluss_tiering.spark.lease import Releaser, TableLease, open_lease
 from fluss_tiering.spark.options import TierOptions, parse_arguments
+from fluss_tiering.spark.own_session import own_session
 from fluss_tiering.spark.patient_client import PatientClient
 from fluss_tiering.spark.plan import PlanLimits
 from fluss_tiering.spark.progress import LogProgress, Progress, TerminalProgress
 from fluss_tiering.spark.result import TableResult
 from fluss_tiering.spark.round import RoundServices
-from fluss_tiering.spark.submit import spark_conf
 from fluss_tiering.spark.table_run import TableRun, cancelled_error
 
 EXIT_TABLE_FAILED: Final = 1
@@ -56,7 +55,7 @@ def run(options: TierOptions, spark: SparkSession | None = None, progress: Progr
         tables, missing = _tables(client, options.tables)
         storage = client.describe_storage()
         if spark is None:
-            spark = stack.enter_context(_session(options))
+            spark = stack.enter_context(own_session(options.master))
         context = spark.sparkContext
         lease = open_lease(
             client,
@@ -146,30 +145,6 @@ def _tables(client: TieringClient, paths: Sequence[TablePath]) -> tuple[list[Tab
             _LOG.error("%s", error.message)
             missing[path] = TableResult(path, TieringState.FAILED, 0.0, error=error.message)
     return tables, missing
-
-
-@contextmanager
-def _session(options: TierOptions) -> Iterator[SparkSession]:
-    builder = SparkSession.builder.appName("fluss-tiering")
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        # Not under spark-submit, which has been given all of this: the session's JVM is started from here. The workers'
-        # Python is then taken from the environment alone.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = builder.master(options.master)
-        # pyspark reads the workers' Python from the environment alone in a process that spark-submit did not start.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = builder.config(map=spark_conf())
-    preload()
-    try:
-        spark = builder.getOrCreate()
-    except PySparkException as error:
-        raise FlussTieringError(
-            ErrorCode.UNAVAILABLE, f"Spark does not start: {error}; it needs Java 17 or later, see its own lines above"
-        ) from None
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 @contextmanager

@@ -126,7 +126,7 @@ def _reduce_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: 
         return 0
     with watch("reduce"):
         records = pa.Table.from_batches([batch.records for batch in batches])
-        kinds = np.concatenate([_change_types(batch) for batch in batches])
+        kinds = np.concatenate([change_types_of(batch) for batch in batches])
         offsets = np.concatenate(
             [
                 np.arange(batch.base_offset, batch.base_offset + count)
@@ -146,7 +146,8 @@ def _reduce_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: 
     return int(np.count_nonzero(kinds != ChangeType.UPDATE_BEFORE))
 
 
-def _change_types(batch: LogBatch) -> ChangeTypes:
+def change_types_of(batch: LogBatch) -> ChangeTypes:
+    """The change types of a batch of a primary-key table's log. Raises CORRUPT_DATA where it has none."""
     if batch.change_types is None:
         raise FlussTieringError(
             ErrorCode.CORRUPT_DATA,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
+from fluss_tiering.lake.names import round_file_name
 from fluss_tiering.lake.protocol import LakeCatalog, LakeTable
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
@@ -121,7 +122,12 @@ def _read_and_write(
         try:
             guard.check()
             work = tuple(
-                PieceWork(piece, lake.piece_location(piece.bucket.bucket, f"{number:05d}-{attempt}"))
+                PieceWork(
+                    piece,
+                    lake.piece_location(
+                        piece.bucket.bucket, round_file_name(number, guard.claim.tiering_epoch, attempt)
+                    ),
+                )
                 for number, piece in enumerate(pieces, start=len(done))
             )
             tasks = tasks_of(pieces, parallelism)

@@ -49,7 +49,7 @@ def run_stage(spark: SparkSession, job: StageJob, group: str, guard: Guard) -> l
         rows = spark.range(0, pieces, 1, job.tasks).mapInArrow(work, RESULT_SCHEMA).toArrow()
     except (Py4JError, PySparkException) as error:
         guard.check()
-        raise FlussTieringError(ErrorCode.UNKNOWN, _cause(error)) from None
+        raise failure_of(error) from None
     results: list[PieceResult] = [pickle.loads(row) for row in rows.column("result").to_pylist()]  # noqa: S301 - ours
     results.sort(key=lambda result: result.piece)
     if [result.piece for result in results] != list(range(pieces)):
@@ -58,6 +58,11 @@ def run_stage(spark: SparkSession, job: StageJob, group: str, guard: Guard) -> l
             f"Spark returned the results of pieces {[result.piece for result in results]}, expected {pieces} of them",
         )
     return results
+
+
+def failure_of(error: Py4JError | PySparkException) -> FlussTieringError:
+    """A failed Spark job in one line."""
+    return FlussTieringError(ErrorCode.UNKNOWN, _cause(error))
 
 
 def _cause(error: Py4JError | PySparkException) -> str:

@@ -9,7 +9,7 @@ Iceberg refreshes onto the newest head and tries again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError
@@ -52,7 +52,7 @@ class IcebergCommitter:
         try:
             transaction = self._stage(pieces, commit)
         except Exception as error:
-            delete_files(self._table, files)
+            delete_locations(self._table, (file.location for file in files))
             if not isinstance(error, Py4JError):
                 raise
             text = java_error_text(error)
@@ -115,7 +115,7 @@ class IcebergCommitter:
             raise FlussTieringError(
                 ErrorCode.STORAGE, f"the commit to the lake table {self._name} failed, its files are kept: {failure}"
             )
-        delete_files(self._table, files)
+        delete_locations(self._table, (file.location for file in files))
         raise self._conflict(failure)
 
     def _conflict(self, failure: str) -> FlussTieringError:
@@ -137,10 +137,13 @@ class IcebergCommitter:
         return None
 
 
-def delete_files(table: JavaObject, files: Sequence[LakeFile]) -> None:
-    """Deletes files that no snapshot refers to; one that cannot be deleted stays as an orphan and is logged."""
-    for file in files:
+def delete_locations(table: JavaObject, locations: Iterable[str]) -> list[str]:
+    """Deletes files that no snapshot refers to; those that stay as orphans are logged and returned."""
+    kept = []
+    for location in locations:
         try:
-            table.io().deleteFile(file.location)
+            table.io().deleteFile(location)
         except Py4JError as error:
-            _LOG.warning("could not delete %s: %s", file.location, java_error_text(error))
+            _LOG.warning("could not delete %s: %s", location, java_error_text(error))
+            kept.append(location)
+    return kept

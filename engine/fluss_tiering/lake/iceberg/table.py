@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 from py4j.java_gateway import JavaObject, JVMView
 
 from fluss_tiering.formats.micros import micros_type
-from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_files
+from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_locations
 from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.summary import from_summary
+from fluss_tiering.lake.names import round_file_name
 from fluss_tiering.lake.protocol import CommittedSnapshot, LakeCommit, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
@@ -75,6 +76,24 @@ class IcebergTable:
                 )
             return newest
 
+    def newest_commit(self) -> CommittedSnapshot | None:
+        """The newest commit of ours in the base's history. Raises LAKE_TABLE_MISMATCH."""
+        with lake_errors(f"read the history of the lake table {self._table.path}"):
+            for snapshot_id, summary in self._ancestors():
+                commit = from_summary(summary)
+                if commit is not None:
+                    return CommittedSnapshot(snapshot_id, self._own(commit))
+            return None
+
+    def data_location(self) -> str:
+        """The folder of the table's data files."""
+        configured = self._properties.get("write.data.path")
+        return configured or f"{str(self._handle.location()).rstrip('/')}/data"
+
+    def delete_locations(self, locations: Iterable[str]) -> list[str]:
+        """Deletes files that nothing refers to and returns those that could not be deleted, which are logged."""
+        return delete_locations(self._handle, locations)
+
     def file_writer(self) -> ParquetFileWriter:
         """What executors write this table's files with."""
         ids = {field["name"]: str(field["id"]) for field in self._schema["fields"]}
@@ -110,7 +129,8 @@ class IcebergTable:
         nothing else of a snapshot, so without one a stale driver could still commit on top.
         """
         if not any(pieces):
-            location = f"{self.piece_location(0, commit.commit_id)}-no-rows.parquet"
+            name = round_file_name(0, commit.tiering_epoch, commit.commit_id)
+            location = f"{self.piece_location(0, name)}-no-rows.parquet"
             pieces = [[write_file_without_rows(self.file_writer(), 0, location)]]
         # Takes seconds to load, which an empty round need not spend and `preload` can spend while Spark starts.
         from fluss_tiering.lake.iceberg.content_file import ContentFiles  # noqa: PLC0415
@@ -122,7 +142,7 @@ class IcebergTable:
 
     def delete_files(self, files: Sequence[LakeFile]) -> None:
         """Deletes files that no commit was tried with."""
-        delete_files(self._handle, files)
+        delete_locations(self._handle, (file.location for file in files))
 
     def _ancestors(self) -> Iterator[tuple[int, Mapping[str, str]]]:
         snapshot = self._handle.currentSnapshot()

@@ -1,0 +1,80 @@
+"""`fluss-tiering clean`: files in the lake's data folders that no snapshot refers to."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fluss_tiering.cli import options, output
+from fluss_tiering.cli.output import Heading
+from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.model.duration import parse_duration_ms
+from fluss_tiering.model.table import TableInfo, TablePath
+
+if TYPE_CHECKING:
+    from fluss_tiering.spark.audit.clean import TableFiles
+
+
+def clean(
+    table: options.OptionalTable = None,
+    older_than: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long ago a file must have been written; a day or more.")
+    ] = "3d",
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the files; else they are only listed.")] = False,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    server: options.Server = DEFAULT_TARGET,
+    json: options.Json = False,
+) -> None:
+    """List, or delete, files in lake tables' data folders that no snapshot refers to: what killed tasks leave behind.
+
+    Files of a round that is running, or whose commit has no known outcome, are listed and kept. Offsets files of
+    prepares that came to nothing lie with the server, a few hundred bytes each, and are not looked at.
+    """
+    grace = timedelta(milliseconds=parse_duration_ms(older_than))
+    from fluss_tiering.spark.audit.clean import clean_table  # noqa: PLC0415 - Spark and pyarrow, for this command only
+    from fluss_tiering.spark.own_session import own_session  # noqa: PLC0415
+
+    tables = _chosen(server, table)
+    with own_session(master) as spark:
+        found = [clean_table(spark, each, grace=grace, delete=delete) for each in tables]
+    if json:
+        output.print_json(_as_json(each) for each in found)
+    else:
+        _print(found, delete=delete)
+    raise typer.Exit(1 if any(each.error or each.not_deleted for each in found) else 0)
+
+
+def _chosen(server: str, table: TablePath | None) -> list[TableInfo]:
+    with TieringClient(server) as client:
+        paths = [each.path for each in client.list_tiering_statuses()] if table is None else [table]
+        return client.get_tables(paths) if paths else []
+
+
+def _print(found: list[TableFiles], *, delete: bool) -> None:
+    headings = [Heading("Table"), Heading("File"), Heading("What becomes of it")]
+    rows = []
+    for table in found:
+        for orphan in table.orphans:
+            if orphan.kept is not None:
+                fate = f"kept: {orphan.kept}"
+            elif orphan.location in table.not_deleted:
+                fate = "could not be deleted: see the log"
+            else:
+                fate = "deleted" if delete else "may be deleted: --delete"
+            rows.append([str(table.path), output.text_cell(orphan.location), output.text_cell(fate)])
+    output.print_table(None, headings, rows, empty="Every file that is old enough is referred to.")
+    output.print_errors((str(each.path), each.error) for each in found if each.error)
+
+
+def _as_json(found: TableFiles) -> dict[str, object]:
+    return {
+        "database_name": found.path.database,
+        "table_name": found.path.table,
+        "files": [
+            {"location": each.location, "kept": each.kept, "deleted": each.location in found.deleted}
+            for each in found.orphans
+        ],
+        "error": found.error,
+    }

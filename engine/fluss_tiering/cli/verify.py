@@ -1,0 +1,112 @@
+"""`fluss-tiering verify`: compares a lake table with its source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fluss_tiering.cli import options, output
+from fluss_tiering.cli.output import Heading
+from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+
+if TYPE_CHECKING:
+    from fluss_tiering.spark.audit.report import TableAudit
+
+
+def verify(
+    table: options.Table,
+    limit: Annotated[int, typer.Option(min=1, help="Differing keys that are named.")] = 20,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    server: options.Server = DEFAULT_TARGET,
+    json: options.Json = False,
+) -> None:
+    """Compare a table's lake table with the table itself, at the offsets that the lake holds; exit code 1 if not equal.
+
+    Rows are counted and their hashes added up by bucket, in Spark; where a bucket differs, so are its keys (of a log
+    table: its offsets). Nothing is locked, and writes may go on.
+    """
+    from fluss_tiering.spark.audit.verify import verify_table  # noqa: PLC0415 - Spark and pyarrow, for this command only
+    from fluss_tiering.spark.own_session import own_session  # noqa: PLC0415
+
+    with TieringClient(server) as client:
+        (info,) = client.get_tables([table])
+        with own_session(master) as spark:
+            audit = verify_table(client, spark, info, target=server, max_differences=limit)
+    if json:
+        output.print_json([_as_json(audit)])
+    else:
+        _print(audit)
+    raise typer.Exit(0 if audit.equal else 1)
+
+
+def _print(audit: TableAudit) -> None:
+    if audit.lake_snapshot_id is None:
+        output.console.print(f"{audit.path}: nothing is tiered yet", highlight=False)
+        return
+    output.print_table(
+        f"{audit.path} at lake snapshot {audit.lake_snapshot_id}",
+        [
+            Heading("Bucket", numeric=True),
+            Heading("Up to offset", numeric=True),
+            Heading("Rows", numeric=True),
+            Heading("In the lake", numeric=True),
+            Heading("Content"),
+        ],
+        (
+            [
+                str(each.bucket),
+                output.count_cell(each.log_end_offset),
+                output.count_cell(each.source.rows),
+                output.count_cell(each.lake.rows),
+                "[green]equal[/]" if each.equal else "[bold red]differs[/]",
+            ]
+            for each in audit.buckets
+        ),
+        empty="No bucket holds rows.",
+    )
+    output.print_errors(
+        (
+            f"bucket {each.bucket}, {', '.join(f'{name} {value}' for name, value in each.key.items())}",
+            f"{each.kind} ({each.source_rows} in the table, {each.lake_rows} in the lake)",
+        )
+        for each in audit.differences
+    )
+    if audit.more_differences:
+        output.console.print("and more: see --limit", highlight=False)
+
+
+def _plain(value: object) -> object:
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _as_json(audit: TableAudit) -> dict[str, object]:
+    return {
+        "database_name": audit.path.database,
+        "table_name": audit.path.table,
+        "lake_snapshot_id": audit.lake_snapshot_id,
+        "equal": audit.equal,
+        "buckets": [
+            {
+                "bucket": each.bucket,
+                "log_end_offset": each.log_end_offset,
+                "equal": each.equal,
+                "source_rows": each.source.rows,
+                "lake_rows": each.lake.rows,
+                "source_checksum": each.source.hex_checksum,
+                "lake_checksum": each.lake.hex_checksum,
+            }
+            for each in audit.buckets
+        ],
+        "differences": [
+            {
+                "bucket": each.bucket,
+                "kind": each.kind.value,
+                "key": {name: _plain(value) for name, value in each.key.items()},
+                "source_rows": each.source_rows,
+                "lake_rows": each.lake_rows,
+            }
+            for each in audit.differences
+        ],
+        "more_differences": audit.more_differences,
+    }

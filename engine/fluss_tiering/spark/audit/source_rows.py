@@ -1,0 +1,103 @@
+"""The executor's side of an audit: the source's rows up to an offset, as Arrow batches for Spark to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fluss_tiering.formats.changelog import last_per_key
+from fluss_tiering.formats.log_batch import ChangeType
+from fluss_tiering.formats.micros import as_type, column_of, micros_type
+from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, StorageDescription, TableInfo
+from fluss_tiering.spark.plan import LogPiece, Piece, SnapshotPiece
+from fluss_tiering.spark.read_write import change_types_of
+from fluss_tiering.storage.open import open_split_reader
+from fluss_tiering.storage.protocol import SplitReader
+
+DELETED_COLUMN: Final = "__deleted"
+"""Whether a row is the last sign of a key that was deleted."""
+_FROM_SNAPSHOT: Final = -1
+_MICROS_PER_MILLI: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """Reads pieces of the source; pickled once, called with the numbers of pieces by `mapInArrow`.
+
+    A row of a primary-key table is the last change of its key in its piece; Spark finds the last one over all pieces.
+    """
+
+    table: TableInfo
+    storage: StorageDescription
+    target: str
+    pieces: Sequence[Piece]
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of the pieces whose numbers arrive, in the columns of `schema_of`."""
+        reader = open_split_reader(self.storage, self.target)
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from self._read(self.pieces[number], reader)
+
+    def _read(self, piece: Piece, reader: SplitReader) -> Iterator[pa.RecordBatch]:
+        if isinstance(piece, SnapshotPiece):
+            for rows in reader.read_kv_snapshot(self.table, piece.snapshot, piece.from_key, piece.to_key):
+                stamps = np.full(rows.num_rows, _FROM_SNAPSHOT, np.int64)
+                yield self._batch(piece, rows.columns, stamps, stamps, np.zeros(rows.num_rows, bool))
+        elif self.table.has_primary_key:
+            yield from self._last_changes(piece, reader)
+        else:
+            for batch in reader.read_log(self.table, piece.bucket, piece.start_offset, piece.end_offset):
+                count = batch.records.num_rows
+                offsets = np.arange(batch.base_offset, batch.base_offset + count)
+                timestamps = np.full(count, batch.commit_timestamp, np.int64)
+                yield self._batch(piece, batch.records.columns, offsets, timestamps, np.zeros(count, bool))
+
+    def _last_changes(self, piece: LogPiece, reader: SplitReader) -> Iterator[pa.RecordBatch]:
+        batches = list(reader.read_log(self.table, piece.bucket, piece.start_offset, piece.end_offset))
+        if not sum(batch.records.num_rows for batch in batches):
+            return
+        records = pa.Table.from_batches([batch.records for batch in batches])
+        kinds = np.concatenate([change_types_of(batch) for batch in batches])
+        offsets = np.concatenate([batch.base_offset + np.arange(batch.records.num_rows) for batch in batches])
+        last = last_per_key(records, self.table.descriptor.primary_key, kinds)
+        columns = [column.combine_chunks() for column in records.take(last).columns]
+        yield self._batch(piece, columns, offsets[last], offsets[last], kinds[last] == ChangeType.DELETE)
+
+    def _batch(
+        self,
+        piece: Piece,
+        columns: Sequence[pa.Array],
+        offsets: npt.NDArray[np.int64],
+        timestamps_ms: npt.NDArray[np.int64],
+        deleted: npt.NDArray[np.bool_],
+    ) -> pa.RecordBatch:
+        schema = schema_of(self.table)
+        own = [
+            column_of(pa.int32(), np.full(len(offsets), piece.bucket.bucket, np.int32)),
+            column_of(pa.int64(), offsets),
+            column_of(pa.timestamp("us", "UTC"), timestamps_ms * _MICROS_PER_MILLI),
+            pa.Array.from_buffers(
+                pa.bool_(), len(deleted), [None, pa.py_buffer(np.packbits(deleted, bitorder="little"))]
+            ),
+        ]
+        arrays = [as_type(column, field.type) for column, field in zip(columns, schema, strict=False)]
+        return pa.RecordBatch.from_arrays([*arrays, *own], schema=schema)
+
+
+def schema_of(table: TableInfo) -> pa.Schema:
+    """The user's columns in the lake's types, then bucket, offset, timestamp and whether the key was deleted."""
+    return pa.schema(
+        [
+            *((column.name, micros_type(column.data_type)) for column in table.descriptor.columns),
+            (BUCKET_COLUMN, pa.int32()),
+            (OFFSET_COLUMN, pa.int64()),
+            (TIMESTAMP_COLUMN, pa.timestamp("us", "UTC")),
+            (DELETED_COLUMN, pa.bool_()),
+        ]
+    )

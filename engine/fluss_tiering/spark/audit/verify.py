@@ -1,0 +1,246 @@
+"""Compares a lake table with its source, bucket by bucket: rows counted, their hashes added, differing keys named.
+
+Both sides are Spark data frames and are hashed by the same expression: the source's rows are read by executors as a
+round reads them, the lake's by Spark's own scan of one lake snapshot. A log table is compared row by row by its offset,
+with the commit time; a primary-key table by key, in the state that its log leaves at the offsets of the lake's newest
+commit. Nothing is locked: those offsets and that snapshot stay what they are while writes and rounds go on.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.lake.iceberg.catalog import DEFAULT_CATALOG_NAME, IcebergCatalogs
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
+from fluss_tiering.model.table import (
+    BUCKET_COLUMN,
+    OFFSET_COLUMN,
+    TIMESTAMP_COLUMN,
+    BucketInfo,
+    KvSnapshot,
+    TableBucket,
+    TableInfo,
+)
+from fluss_tiering.spark.audit.report import BucketAudit, Content, Difference, KeyDifference, TableAudit
+from fluss_tiering.spark.audit.source_rows import DELETED_COLUMN, SourceRows, schema_of
+from fluss_tiering.spark.plan import PlanLimits, RoundPlan, plan_round
+from fluss_tiering.spark.stage import failure_of
+from fluss_tiering.spark.waves import tasks_of
+
+_SEEDS: Final = (1, 2)
+"""Of two 64-bit hashes for each row, so that a difference does not go unseen by chance."""
+_HALF: Final = 0xFFFFFFFF
+_HASHES: Final = tuple(f"__hash_{seed}" for seed in _SEEDS)
+_SUMS: Final = tuple(f"{name}_{half}" for name in _HASHES for half in ("low", "high"))
+_ROWS: Final = "__rows"
+
+
+def verify_table(
+    client: TieringClient, spark: SparkSession, table: TableInfo, *, target: str, max_differences: int = 20
+) -> TableAudit:
+    """Compares the lake table of a table with the table.
+
+    Args:
+        client: of the server.
+        spark: the session.
+        table: to be verified.
+        target: address of the server, for executors that cannot open its files.
+        max_differences: keys that are named at most.
+
+    Raises:
+        FlussTieringError: STORAGE, LAKE_TABLE_MISMATCH, UNAVAILABLE; LOG_OFFSET_OUT_OF_RANGE when the log no longer
+            holds the table from its start and no KV snapshot from before the lake's offsets is there.
+    """
+    known = client.lake_snapshot(table.path)
+    lake_table = IcebergCatalogs(spark).open_table(table)
+    # Also fails when the lake's history is not that of the table.
+    unregistered = lake_table.unregistered_commit(None if known is None else known.snapshot_id)
+    snapshot_id = lake_table.base()
+    if snapshot_id is None:
+        return TableAudit(table.path, None)
+    offsets = {} if known is None else known.log_end_offsets
+    if unregistered is not None:
+        offsets = unregistered.commit.log_end_offsets
+    with _source_plan(client, table, offsets, PlanLimits(parallelism=spark.sparkContext.defaultParallelism)) as plan:
+        source = _hashed(table, _source(client, spark, table, plan, target))
+        lake = _hashed(table, _lake(spark, table, snapshot_id, plan))
+        try:
+            buckets = _compared(offsets, _content(source), _content(lake))
+            differing = [each.bucket for each in buckets if not each.equal]
+            found = _differences(table, source, lake, differing, max_differences + 1) if differing else []
+        except PySparkException as error:
+            raise failure_of(error) from None
+    return TableAudit(
+        table.path, snapshot_id, tuple(buckets), tuple(found[:max_differences]), len(found) > max_differences
+    )
+
+
+@contextmanager
+def _source_plan(
+    client: TieringClient, table: TableInfo, offsets: Mapping[TableBucket, int], limits: PlanLimits
+) -> Iterator[RoundPlan]:
+    """What has to be read of the source; KV snapshots in it are leased until the end of the block (L12)."""
+    held = [info for info in client.list_buckets([table.path])[table.path] if offsets.get(info.bucket, 0) > 0]
+    snapshots = _snapshots(held, offsets) if table.has_primary_key else {}
+    lease_id = f"fluss-tiering-verify-{uuid.uuid4()}"
+    if snapshots:
+        pinned = {bucket: snapshot.snapshot_id for bucket, snapshot in snapshots.items()}
+        gone = client.acquire_lease(lease_id, DEFAULT_LEASE_DURATION_MS, pinned).unavailable_snapshots
+        snapshots = {bucket: snapshot for bucket, snapshot in snapshots.items() if bucket not in gone}
+    try:
+        yield plan_round(
+            has_primary_key=table.has_primary_key,
+            # A log table is compared from where its log begins now.
+            tiered={} if table.has_primary_key else {info.bucket: info.log_start_offset for info in held},
+            buckets=[_up_to(info, offsets[info.bucket]) for info in held],
+            snapshots=snapshots,
+            limits=limits,
+        )
+    finally:
+        if snapshots:
+            client.drop_lease(lease_id)
+
+
+def _snapshots(infos: Sequence[BucketInfo], offsets: Mapping[TableBucket, int]) -> dict[TableBucket, KvSnapshot]:
+    """KV snapshots of the buckets whose log begins too late to tell their state. Raises LOG_OFFSET_OUT_OF_RANGE."""
+    snapshots = {}
+    for info in infos:
+        latest, end = info.latest_kv_snapshot, offsets[info.bucket]
+        if info.log_start_offset == 0:
+            continue
+        if latest is None or not info.log_start_offset <= latest.log_offset <= end:
+            raise FlussTieringError(
+                ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
+                f"{info.bucket}: its log begins at offset {info.log_start_offset}, and its latest KV snapshot is not "
+                f"from before offset {end}, up to which the lake holds it: tier the table and verify it again",
+            )
+        snapshots[info.bucket] = latest
+    return snapshots
+
+
+def _up_to(info: BucketInfo, offset: int) -> BucketInfo:
+    share = (offset - info.log_start_offset) / max(1, info.log_end_offset - info.log_start_offset)
+    return BucketInfo(info.bucket, info.log_start_offset, offset, int(info.log_size_bytes * share))
+
+
+def _source(client: TieringClient, spark: SparkSession, table: TableInfo, plan: RoundPlan, target: str) -> DataFrame:
+    read = SourceRows(table, client.describe_storage(), target, plan.pieces)
+    tasks = max(1, tasks_of(plan.pieces, spark.sparkContext.defaultParallelism))
+    schema = from_arrow_schema(schema_of(table), prefer_timestamp_ntz=True)
+
+    def work(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return read(numbers)
+
+    return spark.range(0, len(plan.pieces), 1, tasks).mapInArrow(work, schema)
+
+
+def _lake(spark: SparkSession, table: TableInfo, snapshot_id: int, plan: RoundPlan) -> DataFrame:
+    catalog = table.lake_catalog_properties.get("name", DEFAULT_CATALOG_NAME)
+    name = ".".join(_quoted(part) for part in (catalog, table.path.database, table.path.table))
+    rows = spark.read.option("versionAsOf", snapshot_id).table(name)
+    if not table.has_primary_key:
+        for bucket, start in plan.start_offsets.items():
+            if start > 0:
+                rows = rows.where((sf.col(BUCKET_COLUMN) != bucket.bucket) | (sf.col(OFFSET_COLUMN) >= start))
+    return rows
+
+
+def _hashed(table: TableInfo, rows: DataFrame) -> DataFrame:
+    """Bucket, key and hashes of each row; of a source's changes only the last of each key, unless it was deleted."""
+    columns = [sf.col(_quoted(column.name)) for column in table.descriptor.columns]
+    if not table.has_primary_key:
+        columns.append(sf.col(TIMESTAMP_COLUMN))
+    hashes = [_hash(seed, columns).alias(name) for seed, name in zip(_SEEDS, _HASHES, strict=True)]
+    keys = _keys(table)
+    if not table.has_primary_key or DELETED_COLUMN not in rows.columns:
+        return rows.select(BUCKET_COLUMN, *keys, *hashes)
+    changes = rows.select(BUCKET_COLUMN, *keys, OFFSET_COLUMN, DELETED_COLUMN, *hashes)
+    last = sf.max_by(sf.struct(DELETED_COLUMN, *_HASHES), OFFSET_COLUMN).alias("last")
+    return (
+        changes.groupBy(BUCKET_COLUMN, *keys)
+        .agg(last)
+        .where(~sf.col(f"last.{DELETED_COLUMN}"))
+        .select(BUCKET_COLUMN, *keys, *(sf.col(f"last.{name}") for name in _HASHES))
+    )
+
+
+def _hash(seed: int, columns: Sequence[Column]) -> Column:
+    # Spark's hash passes over nulls, so that a value and a null beside it could change places.
+    return sf.xxhash64(sf.lit(seed), *(sf.isnull(column) for column in columns), *columns)
+
+
+def _keys(table: TableInfo) -> list[str]:
+    return [_quoted(name) for name in table.descriptor.primary_key] or [OFFSET_COLUMN]
+
+
+def _content(rows: DataFrame) -> dict[int, Content]:
+    """By bucket."""
+    found = rows.groupBy(BUCKET_COLUMN).agg(*_aggregates()).collect()
+    return {row[BUCKET_COLUMN]: Content(row[_ROWS], tuple(row[name] for name in _SUMS)) for row in found}
+
+
+def _aggregates() -> list[Column]:
+    """How many rows, and the sums of the halves of their hashes: a sum of whole ones would overflow."""
+    sums = [
+        sf.sum(half)
+        for name in _HASHES
+        for half in (sf.col(name).bitwiseAND(sf.lit(_HALF)), sf.shiftrightunsigned(sf.col(name), 32))
+    ]
+    return [sf.count(sf.lit(1)).alias(_ROWS), *(each.alias(name) for each, name in zip(sums, _SUMS, strict=True))]
+
+
+def _compared(
+    offsets: Mapping[TableBucket, int], source: Mapping[int, Content], lake: Mapping[int, Content]
+) -> list[BucketAudit]:
+    ends = {bucket.bucket: offset for bucket, offset in offsets.items()}
+    return [
+        BucketAudit(bucket, ends.get(bucket), source.get(bucket, Content()), lake.get(bucket, Content()))
+        for bucket in sorted({*ends, *source, *lake})
+    ]
+
+
+def _differences(
+    table: TableInfo, source: DataFrame, lake: DataFrame, buckets: Sequence[int], limit: int
+) -> list[KeyDifference]:
+    """Keys whose rows differ, by bucket and key."""
+    on = [BUCKET_COLUMN, *_keys(table)]
+    sides = [
+        rows.where(sf.col(BUCKET_COLUMN).isin(list(buckets)))
+        .groupBy(*on)
+        .agg(*_aggregates())
+        .select(*on, sf.struct(_ROWS, *_SUMS).alias(side))
+        for side, rows in (("source", source), ("lake", lake))
+    ]
+    joined = sides[0].join(sides[1], [name.strip("`") for name in on], "full_outer")
+    rows = joined.where(~sf.col("source").eqNullSafe(sf.col("lake"))).orderBy(*on).limit(limit).collect()
+    names = [name.strip("`") for name in _keys(table)]
+    differences = []
+    for row in rows:
+        in_source, in_lake = (0 if row[side] is None else row[side][_ROWS] for side in ("source", "lake"))
+        kind = _kind(in_source, in_lake)
+        key = {name: row[name] for name in names}
+        differences.append(KeyDifference(row[BUCKET_COLUMN], kind, key, in_source, in_lake))
+    return differences
+
+
+def _kind(in_source: int, in_lake: int) -> Difference:
+    if in_lake == 0:
+        return Difference.MISSING
+    if in_source == 0:
+        return Difference.EXTRA
+    return Difference.REPEATED if in_lake > in_source else Difference.CHANGED
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

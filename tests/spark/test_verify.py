@@ -1,0 +1,272 @@
+"""A lake table compared with its source: equal as rounds leave it, and every kind of damage named down to its key."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from spark_support import Tiering, named
+
+from engine_support import SCHEMA
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.spark.audit.report import Difference, TableAudit
+from fluss_tiering.spark.audit.verify import verify_table
+
+pytestmark = pytest.mark.spark
+
+
+def verify(tiering: Tiering, table: TableInfo, **options) -> TableAudit:
+    return verify_table(tiering.client, tiering.spark, table, target=tiering.target, **options)
+
+
+def found(audit: TableAudit) -> list[tuple]:
+    return sorted((each.kind, *each.key.values(), each.source_rows, each.lake_rows) for each in audit.differences)
+
+
+def keyed_with_history(tiering: Tiering, rows: int = 2000, **options) -> TableInfo:
+    """Tiered from a snapshot and a log, then by changes and deletes."""
+    table = tiering.table(num_buckets=3, **options)
+    tiering.write(table, named(range(rows), "first"))
+    tiering.client.take_kv_snapshots([table.path])
+    tiering.write(table, named(range(rows // 2, rows), "second"))
+    tiering.tier(table)
+    tiering.write(table, {**named(range(10, 20), "third"), 1999999: None})
+    tiering.delete(table, [3, 4, 15])
+    tiering.tier(table)
+    return table
+
+
+def test_what_rounds_have_tiered_is_equal_while_writes_go_on(tiering: Tiering):
+    keyed = keyed_with_history(tiering)
+    log = tiering.table(primary_key=False, num_buckets=2)
+    for step in range(2):
+        tiering.write(log, named(range(step * 500, step * 500 + 500), "row"))
+        tiering.tier(log)
+    stop = threading.Event()
+
+    def write_on() -> None:
+        step = 0
+        while not stop.wait(0.2):
+            step += 1
+            tiering.write(keyed, named(range(100), f"later {step}"))
+            tiering.delete(keyed, range(100, 110))
+            tiering.write(log, named(range(10), f"later {step}"))
+
+    writer = threading.Thread(target=write_on)
+    writer.start()
+    try:
+        audits = {table.path: verify(tiering, table) for table in (keyed, log)}
+    finally:
+        stop.set()
+        writer.join()
+
+    for table in (keyed, log):
+        audit = audits[table.path]
+        assert audit.equal
+        assert not audit.differences
+        assert audit.lake_snapshot_id == tiering.client.lake_snapshot(table.path).snapshot_id
+    assert sum(bucket.lake.rows for bucket in audits[keyed.path].buckets) == 2000 + 1 - 3
+    assert [bucket.source.rows for bucket in audits[log.path].buckets] == [
+        end
+        for _, end in sorted((b.bucket, e) for b, e in tiering.client.lake_snapshot(log.path).log_end_offsets.items())
+    ]
+    tiering.tier(keyed)
+    assert verify(tiering, keyed).equal
+
+
+def test_one_row_changed_one_doubled_one_missing_and_one_too_many_are_named_by_key(tiering: Tiering):
+    table = keyed_with_history(tiering)
+    name = tiering.name(table)
+    tiering.spark.sql(f"UPDATE {name} SET name = 'changed' WHERE id = 77")
+    tiering.spark.sql(f"INSERT INTO {name} SELECT * FROM {name} WHERE id = 88")
+    tiering.spark.sql(f"DELETE FROM {name} WHERE id = 99")
+    tiering.spark.sql(
+        f"INSERT INTO {name} SELECT 5000, name, __bucket, __offset, __timestamp FROM {name} WHERE id = 77"
+    )
+    # A null and a value that change places are a change too.
+    tiering.spark.sql(f"UPDATE {name} SET name = '' WHERE id = 1999999")
+
+    audit = verify(tiering, table)
+
+    assert not audit.equal
+    assert found(audit) == [
+        (Difference.CHANGED, 77, 1, 1),
+        (Difference.CHANGED, 1999999, 1, 1),
+        (Difference.EXTRA, 5000, 0, 1),
+        (Difference.MISSING, 99, 1, 0),
+        (Difference.REPEATED, 88, 1, 2),
+    ]
+    assert not audit.more_differences
+    few = verify(tiering, table, max_differences=2)
+    assert (len(few.differences), few.more_differences) == (2, True)
+
+
+def test_rows_of_a_log_are_named_by_bucket_and_offset(tiering: Tiering):
+    table = tiering.table(primary_key=False, num_buckets=2)
+    tiering.write(table, named(range(1000), "row"))
+    tiering.tier(table)
+    name = tiering.name(table)
+    row = tiering.lake(table)[500]
+    where = f"__bucket = {row['__bucket']} AND __offset"
+    tiering.spark.sql(f"DELETE FROM {name} WHERE {where} = 3")
+    tiering.spark.sql(f"INSERT INTO {name} SELECT * FROM {name} WHERE {where} = 5")
+    # Only its time differs.
+    tiering.spark.sql(f"UPDATE {name} SET __timestamp = __timestamp + INTERVAL 1 SECOND WHERE {where} = 7")
+
+    audit = verify(tiering, table)
+
+    assert found(audit) == [
+        (Difference.CHANGED, 7, 1, 1),
+        (Difference.MISSING, 3, 1, 0),
+        (Difference.REPEATED, 5, 1, 2),
+    ]
+    assert {each.bucket for each in audit.differences} == {row["__bucket"]}
+    assert [bucket.equal for bucket in audit.buckets].count(False) == 1
+
+
+def test_every_type_is_hashed_alike_on_both_sides(tiering: Tiering):
+    types = {
+        "k": "DECIMAL(20, 3) NOT NULL",
+        "a b.c`d": "STRING",
+        "t": "TIMESTAMP(9)",
+        "z": "TIMESTAMP_LTZ(3)",
+        "d": "DATE",
+        "f": "DOUBLE",
+        "b": "BOOLEAN",
+        "i": "INT",
+    }
+    columns = tuple(Column(name, DataType.parse(kind)) for name, kind in types.items())
+    lake = {"table.datalake.enabled": "true"}
+    table = tiering.client.create_table(TablePath("db", "all_types"), TableDescriptor(columns, ("k",), ("k",), 2, lake))
+    count = 50
+    numbers = np.arange(count)
+    rows = pa.table(
+        {
+            "k": pa.array([f"{n}.125" for n in numbers]).cast(pa.decimal128(20, 3)),
+            "a b.c`d": [None if n % 3 else f"ü{n}" for n in numbers],
+            "t": pa.array(numbers * 86_400_000_000_001 - 10**15, pa.timestamp("ns")),
+            "z": pa.array(numbers * 1_000_003 - 10**9, pa.timestamp("ms")),
+            "d": pa.array(numbers - 20, pa.int32()).cast(pa.date32()),
+            "f": pa.array([None, float("nan"), -0.0, 1e300, 0.1] * (count // 5)),
+            "b": pa.array([None, True, False, True, False] * (count // 5)),
+            "i": pa.array((numbers - 25).astype(np.int32)),
+        }
+    )
+    assert sum(tiering.client.write_rows(table.path, WriteKind.UPSERT, [rows])) == count
+
+    tiering.tier(table)
+
+    audit = verify(tiering, table)
+    assert audit.differences == ()
+    assert sum(bucket.lake.rows for bucket in audit.buckets) == count
+
+
+def test_a_log_that_begins_later_is_compared_from_a_leased_snapshot(tiering: Tiering, monkeypatch):
+    table = tiering.table(num_buckets=2)
+    tiering.write(table, named(range(100), "first"))
+    tiering.client.take_kv_snapshots([table.path])
+    tiering.write(table, named(range(50, 120), "second"))
+    tiering.delete(table, [1])
+    tiering.tier(table)
+    list_buckets, acquire = TieringClient.list_buckets, TieringClient.acquire_lease
+    leased = []
+
+    def truncated(client, paths):
+        return {
+            path: [replace(info, log_start_offset=info.latest_kv_snapshot.log_offset) for info in infos]
+            for path, infos in list_buckets(client, paths).items()
+        }
+
+    def recorded(client, lease_id, duration_ms, snapshots, **kwargs):
+        leased.append(snapshots)
+        return acquire(client, lease_id, duration_ms, snapshots, **kwargs)
+
+    monkeypatch.setattr(TieringClient, "list_buckets", truncated)
+    monkeypatch.setattr(TieringClient, "acquire_lease", recorded)
+
+    assert verify(tiering, table).equal
+    assert [len(snapshots) for snapshots in leased] == [2]
+    assert tiering.client.list_leases() == []
+    tiering.write(table, named(range(3), "later"))
+    tiering.client.take_kv_snapshots([table.path])
+    with pytest.raises(FlussTieringError, match="tier the table and verify it again") as raised:
+        verify(tiering, table)
+    assert raised.value.code is ErrorCode.LOG_OFFSET_OUT_OF_RANGE
+
+
+def test_a_table_of_which_nothing_is_tiered_is_equal(tiering: Tiering):
+    table = tiering.table()
+    tiering.write(table, named(range(3), "row"))
+
+    audit = verify(tiering, table)
+
+    assert audit.equal
+    assert (audit.lake_snapshot_id, audit.buckets) == (None, ())
+
+
+def test_the_command_says_so_in_json_and_by_its_exit_code(tiering: Tiering, monkeypatch, capsys):
+    monkeypatch.setattr("fluss_tiering.spark.own_session.own_session", borrowed(tiering.spark))
+    table = tiering.table(num_buckets=2)
+    tiering.write(table, named(range(10), "row"))
+    tiering.tier(table)
+
+    assert run("verify", str(table.path), "--server", tiering.target) == 0
+    assert "equal" in capsys.readouterr().out
+    tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE id = 4")
+    assert run("verify", str(table.path), "--server", tiering.target) == 1
+    assert "id 4: missing (1 in the table, 0 in the lake)" in capsys.readouterr().out
+    assert run("verify", str(table.path), "--server", tiering.target, "--json") == 1
+    (audit,) = json.loads(capsys.readouterr().out)
+    assert not audit["equal"]
+    (difference,) = audit["differences"]
+    assert (difference["kind"], difference["key"]) == ("missing", {"id": 4})
+    assert sum(bucket["lake_rows"] for bucket in audit["buckets"]) == 9
+
+
+def borrowed(spark):
+    from contextlib import nullcontext  # noqa: PLC0415
+
+    return lambda _master: nullcontext(spark)
+
+
+def run(*arguments: str) -> int:
+    from fluss_tiering.cli.main import app  # noqa: PLC0415
+
+    with pytest.raises(SystemExit) as exited:
+        app(list(arguments))
+    return exited.value.code
+
+
+# Issue 5, point 8
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("primary_key", [True, False])
+def test_three_wrong_rows_in_a_million_are_found(tiering: Tiering, primary_key):
+    count = 1_000_000
+    table = tiering.table(primary_key=primary_key, num_buckets=4)
+    ids = pa.array(np.arange(count))
+    rows = pa.table({"id": ids, "name": ids.cast(pa.string())}, schema=SCHEMA)
+    kind = WriteKind.UPSERT if primary_key else WriteKind.APPEND
+    assert sum(tiering.client.write_rows(table.path, kind, rows.to_batches(100_000))) == count
+    tiering.tier(table)
+    assert verify(tiering, table).equal
+    name = tiering.name(table)
+    tiering.spark.sql(f"UPDATE {name} SET name = 'changed' WHERE id = 123456")
+    tiering.spark.sql(f"INSERT INTO {name} SELECT * FROM {name} WHERE id = 345678")
+    tiering.spark.sql(f"DELETE FROM {name} WHERE id = 567890")
+
+    audit = verify(tiering, table)
+
+    assert sorted(each.kind for each in audit.differences) == ["changed", "missing", "repeated"]
+    if primary_key:
+        assert found(audit) == [
+            (Difference.CHANGED, 123456, 1, 1),
+            (Difference.MISSING, 567890, 1, 0),
+            (Difference.REPEATED, 345678, 1, 2),
+        ]
