@@ -187,6 +187,15 @@ def failing(*_: object) -> None:
     raise FlussTieringError(ErrorCode.STORAGE, "no space left")
 
 
+def test_who_leads_no_longer_refuses(tmp_path: Path) -> None:  # K3
+    storage = open_storage(tmp_path)
+    bucket = TableBucket(storage.create_table(PATH, kv_table()).table_id, 0)
+    storage.close()
+    with pytest.raises(FlussTieringError, match="no longer leads") as refused:
+        storage.open_kv_scan(bucket, admit=pytest.fail, on_lost=nothing)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def test_closing_waits_for_the_read_under_way(storage: EmbeddedStorage) -> None:  # K12
     upsert(storage, range(20_000))
     scan = scan_of(storage)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -68,7 +68,7 @@ def print_rows(columns: Sequence[Column], batches: Iterable[pa.RecordBatch], lim
     return len(rows) <= limit
 
 
-def at_most(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+def at_most(batches: Iterable[pa.RecordBatch], limit: int | None) -> Generator[pa.RecordBatch, None, None]:
     """The first rows."""
     if limit is None:
         yield from batches

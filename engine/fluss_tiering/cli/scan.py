@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,10 +56,10 @@ def scan(
             "an Arrow stream is not for a terminal: redirect it to a file or a program, or take another --format",
         )
     shown = limit if limit or row_format is not RowFormat.TABLE else rows.SHOWN_ROWS + 1
-    with rows.until_unread(), TieringClient(server) as client:
+    with rows.until_unread(), TieringClient(server) as client, ExitStack() as stack:
         info = client.get_tables([table])[0]
         columns, schema = info.descriptor.columns, arrow_schema(info.descriptor.columns)
-        batches = rows.at_most(_batches(client, info, shown, server), shown)
+        batches = stack.enter_context(closing(rows.at_most(_batches(client, info, shown, server), shown)))
         match row_format:
             case RowFormat.ARROW:
                 rows.write_arrow(schema, batches)

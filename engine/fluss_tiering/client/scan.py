@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from types import TracebackType
@@ -199,10 +199,15 @@ def _batches(
             error.code, f"the scan of {table.path} has failed before its end: {error.message}"
         ) from error
     finally:
-        for close_call in [scan.close() for scan in active]:
-            with suppress(grpc.RpcError, grpc.FutureCancelledError):
-                if close_call is not None:
-                    close_call.result()
+        _close(active)
+
+
+def _close(scans: Iterable[_BucketScan]) -> None:
+    # A client that is closed already (ValueError), or a server that is away: then the scanners expire.
+    with suppress(ValueError, grpc.RpcError, grpc.FutureCancelledError):
+        for close_call in [scan.close() for scan in scans]:
+            if close_call is not None:
+                close_call.result()
 
 
 def _decoded(table: TableInfo, rows: ScannedRows) -> Iterator[pa.RecordBatch]:

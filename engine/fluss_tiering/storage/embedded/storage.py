@@ -202,10 +202,17 @@ class EmbeddedStorage:
     ) -> tuple[int, EmbeddedKvScan | None]:
         """The bucket's log end offset and a scan of its rows, both as of now; no scan for a bucket without rows (K4).
 
-        Raises TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY, INVALID_REQUEST, UNAVAILABLE, CORRUPT_DATA, STORAGE, and what
-        `admit` does.
+        Raises TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY, INVALID_REQUEST, CORRUPT_DATA, STORAGE, and what `admit`
+        does; NOT_LEADER_OR_FOLLOWER once the storage is closed, since another server may have its folder then (K3).
         """
-        return self._catalog.get_by_id(bucket.table_id).open_scan(bucket, admit=admit, on_lost=on_lost)
+        try:
+            return self._catalog.get_by_id(bucket.table_id).open_scan(bucket, admit=admit, on_lost=on_lost)
+        except FlussTieringError as error:
+            if error.code is not ErrorCode.UNAVAILABLE:
+                raise
+            raise FlussTieringError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this server no longer leads {bucket}: {error.message}"
+            ) from error
 
     def write_lake_offsets(self, table_id: int, log_end_offsets: Mapping[TableBucket, int]) -> str:
         """Writes an offsets file as Fluss lays it out and returns its path (`fluss-offsets` of a lake snapshot).
