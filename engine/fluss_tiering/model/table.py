@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -110,23 +111,14 @@ class DataType:
                 ErrorCode.INVALID_TABLE, f"{self.root}({self.precision}): expected a precision from 0 to 9"
             )
 
-    @classmethod
-    def parse(cls, text: str) -> DataType:
+    @staticmethod
+    def parse(text: str) -> DataType:
         """A type from its SQL text, for example `DECIMAL(10, 2) NOT NULL`.
 
         Raises:
             FlussTieringError: INVALID_TABLE for text that is no supported type.
         """
-        match = _TYPE_TEXT.fullmatch(text)
-        name = match.group(1).upper() if match else ""
-        if match is None or name not in DataTypeRoot.__members__:
-            supported = ", ".join(DataTypeRoot)
-            raise FlussTieringError(ErrorCode.INVALID_TABLE, f"{text!r} is not a type: expected one of {supported}")
-        root = DataTypeRoot(name)
-        default = 10 if root is DataTypeRoot.DECIMAL else 6 if root in _TEMPORAL else 0
-        precision = int(match.group(2)) if match.group(2) else default
-        nullable = not (match.group(4) or "").upper().startswith("NOT")
-        return cls(root, nullable, precision, int(match.group(3) or 0))
+        return _parse_type(text)
 
     def __str__(self) -> str:
         arguments = ""
@@ -135,6 +127,20 @@ class DataType:
         elif self.root in _TEMPORAL:
             arguments = f"({self.precision})"
         return f"{self.root}{arguments}{'' if self.nullable else ' NOT NULL'}"
+
+
+@lru_cache(maxsize=1024)
+def _parse_type(text: str) -> DataType:
+    match = _TYPE_TEXT.fullmatch(text)
+    name = match.group(1).upper() if match else ""
+    if match is None or name not in DataTypeRoot.__members__:
+        supported = ", ".join(DataTypeRoot)
+        raise FlussTieringError(ErrorCode.INVALID_TABLE, f"{text!r} is not a type: expected one of {supported}")
+    root = DataTypeRoot(name)
+    default = 10 if root is DataTypeRoot.DECIMAL else 6 if root in _TEMPORAL else 0
+    precision = int(match.group(2)) if match.group(2) else default
+    nullable = not (match.group(4) or "").upper().startswith("NOT")
+    return DataType(root, nullable, precision, int(match.group(3) or 0))
 
 
 @dataclass(frozen=True, slots=True)

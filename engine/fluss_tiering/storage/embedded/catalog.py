@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +19,7 @@ from fluss_tiering.storage.embedded.files import (
     rename_durably,
     reporting_os_errors,
 )
-from fluss_tiering.storage.embedded.layout import TABLES_FOLDER, table_folder
+from fluss_tiering.storage.embedded.layout import TABLES_FOLDER, table_folder, table_folder_name
 from fluss_tiering.storage.embedded.rocksdb import RocksDbMemory
 from fluss_tiering.storage.embedded.table import EmbeddedTable
 from fluss_tiering.storage.embedded.table_file import read_table_file, write_table_file
@@ -112,7 +113,7 @@ class Catalog:
 
     def _open(self, folder: Path) -> EmbeddedTable:
         info = read_table_file(folder)
-        if folder != table_folder(self._data_dir.root, info.path, info.table_id):
+        if (folder.parent.name, folder.name) != (info.path.database, table_folder_name(info.path, info.table_id)):
             raise corrupt(
                 folder, f"holds table {info.path} with id {info.table_id}", "the table it is named by", "move it back"
             )
@@ -133,11 +134,12 @@ class Catalog:
 
 
 def _folders(parent: Path, of: str) -> list[Path]:
-    entries = sorted(parent.iterdir())
+    with os.scandir(parent) as scanned:
+        entries = sorted(scanned, key=lambda entry: entry.name)
     for entry in entries:
         if not entry.is_dir():
-            raise corrupt(entry, "is foreign", f"only folders of {of} here", "move it away")
-    return entries
+            raise corrupt(Path(entry.path), "is foreign", f"only folders of {of} here", "move it away")
+    return [parent / entry.name for entry in entries]
 
 
 def table_not_exist(which: str) -> FlussTieringError:

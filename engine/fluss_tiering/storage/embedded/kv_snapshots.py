@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,14 +51,14 @@ class KvSnapshots:
         # Replaced as a whole, so that it may be read without the lock.
         self._snapshots: tuple[KvSnapshot, ...] = ()
         found = []
-        for entry in list(folder.iterdir()):
-            snapshot_id = snapshot_id_of(entry.name)
-            if entry.suffix in {TEMPORARY_SUFFIX, DELETED_SUFFIX}:
-                delete_folder(entry)
+        for name in os.listdir(folder):  # noqa: PTH208 - names alone, as in `open_table`
+            snapshot_id = snapshot_id_of(name)
+            if name.endswith((TEMPORARY_SUFFIX, DELETED_SUFFIX)):
+                delete_folder(folder / name)
             elif snapshot_id is not None:
                 found.append(self._load(snapshot_id))
-            elif entry.name != ROCKSDB_FOLDER:
-                raise corrupt(entry, "is foreign", "only a RocksDB and its snapshots here", "move it away")
+            elif name != ROCKSDB_FOLDER:
+                raise corrupt(folder / name, "is foreign", "only a RocksDB and its snapshots here", "move it away")
         self._snapshots = tuple(sorted(found, key=lambda snapshot: snapshot.snapshot_id))
 
     @property

@@ -36,17 +36,32 @@ _SNAPSHOT_NAME: Final = re.compile(r"snap-(\d+)")
 
 def table_folder(data_dir: Path, path: TablePath, table_id: int) -> Path:
     """The folder of a table."""
-    return data_dir / TABLES_FOLDER / path.database / f"{path.table}-{table_id}"
+    return data_dir.joinpath(TABLES_FOLDER, path.database, table_folder_name(path, table_id))
+
+
+def table_folder_name(path: TablePath, table_id: int) -> str:
+    """Its name, in the folder of its database."""
+    return f"{path.table}-{table_id}"
 
 
 def log_folder(table: Path, bucket: int) -> Path:
     """The folder of a bucket's log segments."""
-    return table / f"log-{bucket}"
+    return table / log_folder_name(bucket)
+
+
+def log_folder_name(bucket: int) -> str:
+    """Its name."""
+    return f"log-{bucket}"
 
 
 def kv_folder(table: Path, bucket: int) -> Path:
     """The folder of a bucket's RocksDB and its snapshots."""
-    return table / f"kv-{bucket}"
+    return table / kv_folder_name(bucket)
+
+
+def kv_folder_name(bucket: int) -> str:
+    """Its name."""
+    return f"kv-{bucket}"
 
 
 def snapshot_folder(kv: Path, snapshot_id: int) -> Path:

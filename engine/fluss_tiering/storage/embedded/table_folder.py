@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,9 @@ from fluss_tiering.storage.embedded.layout import (
     METADATA_FOLDER,
     TABLE_FILE,
     kv_folder,
+    kv_folder_name,
     log_folder,
+    log_folder_name,
 )
 from fluss_tiering.storage.embedded.rocksdb import RocksDbMemory
 from fluss_tiering.storage.embedded.segments import SegmentedLog
@@ -56,8 +59,8 @@ def open_table(
     Raises:
         FlussTieringError: CORRUPT_DATA naming the file that is damaged, missing or foreign.
     """
-    _account_for_all(folder, info)
-    least_ends = _read_log_ends(folder, info)
+    found = _account_for_all(folder, info)
+    least_ends = _read_log_ends(folder, info) if LOG_ENDS_FILE in found else [0] * info.descriptor.num_buckets
     buckets: list[LogBucket] = []
     for bucket in range(info.descriptor.num_buckets):
         logs, kvs = log_folder(folder, bucket), kv_folder(folder, bucket)
@@ -77,7 +80,8 @@ def open_table(
 def write_log_ends(table: EmbeddedTable) -> None:
     """Notes where the logs end: whatever is then missing at the next start is no torn batch but a loss."""
     ends = [bucket.log_end_offset for bucket in table.buckets]
-    write_json(table.folder / LOG_ENDS_FILE, {"log_end_offsets": ends})
+    if ends != _read_log_ends(table.folder, table.info):
+        write_json(table.folder / LOG_ENDS_FILE, {"log_end_offsets": ends})
 
 
 def _read_log_ends(folder: Path, info: TableInfo) -> list[int]:
@@ -91,19 +95,21 @@ def _read_log_ends(folder: Path, info: TableInfo) -> list[int]:
     return ends
 
 
-def _account_for_all(folder: Path, info: TableInfo) -> None:
+def _account_for_all(folder: Path, info: TableInfo) -> set[str]:
     expected = {TABLE_FILE, *_folder_names(info)}
-    found = {entry.name for entry in folder.iterdir() if entry.suffix != TEMPORARY_SUFFIX}
+    # Names alone: paths would be most of what a start with many tables takes.
+    found = {name for name in os.listdir(folder) if not name.endswith(TEMPORARY_SUFFIX)}  # noqa: PTH208
     for name in sorted(expected - found):
         raise corrupt(folder / name, "is missing", "it beside the table's other files", _REMEDY)
     for name in sorted(found - expected - {LOG_ENDS_FILE}):
         raise corrupt(folder / name, "is foreign", "only the files of a table here", "move it away")
+    return found
 
 
 def _folder_names(info: TableInfo) -> set[str]:
     names = {METADATA_FOLDER}
     for bucket in range(info.descriptor.num_buckets):
-        names.add(log_folder(Path(), bucket).name)
+        names.add(log_folder_name(bucket))
         if info.has_primary_key:
-            names.add(kv_folder(Path(), bucket).name)
+            names.add(kv_folder_name(bucket))
     return names
