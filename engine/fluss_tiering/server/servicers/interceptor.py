@@ -48,7 +48,13 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         method = str(handler_call_details.method)
         if handler is None or not method.startswith(OURS):
             return handler
-        return wrapped(handler, lambda unary: _unary(unary, method), lambda stream: _streaming(stream, method))
+        if handler.request_streaming:
+            handler = wrapped(handler, lambda unary: unary, lambda stream: _checked(stream, self._check))
+        return wrapped(
+            handler,
+            lambda unary: _unary(unary, method, self._check),
+            lambda stream: _streaming(stream, method, self._check),
+        )
 
 
 def wrapped(
@@ -66,25 +72,40 @@ def wrapped(
     return grpc.unary_unary_rpc_method_handler(unary(cast("Behaviour", handler.unary_unary)), *coders)
 
 
-def _unary(behaviour: Behaviour, method: str) -> Behaviour:
+def _unary(behaviour: Behaviour, method: str, check: Callable[[], None]) -> Behaviour:
     async def handle(request: object, context: Context) -> object:
         try:
+            check()
             return await behaviour(request, context)
+        except grpc.aio.AbortError:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the answer must not show it
             await _abort(context, method, error)
 
     return handle
 
 
-def _streaming(behaviour: Behaviour, method: str) -> Behaviour:
+def _streaming(behaviour: Behaviour, method: str, check: Callable[[], None]) -> Behaviour:
     async def handle(request: object, context: Context) -> AsyncIterator[object]:
         try:
+            check()
             async for response in behaviour(request, context):
                 yield response
+        except grpc.aio.AbortError:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the answer must not show it
             await _abort(context, method, error)
 
     return handle
+
+
+def _checked(behaviour: Behaviour, check: Callable[[], None]) -> Behaviour:
+    async def requests_of(requests: AsyncIterator[object]) -> AsyncIterator[object]:
+        async for request in requests:
+            check()
+            yield request
+
+    return lambda requests, context: behaviour(requests_of(requests), context)
 
 
 async def _abort(context: Context, method: str, error: Exception) -> NoReturn:
