@@ -5,16 +5,20 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import Row, SparkSession
 
 from engine_support import SCHEMA, ServerProcess, descriptor
+from fluss_tiering.cli.main import app
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import TieringRound
@@ -126,3 +130,24 @@ class Tiering:
 def named(keys: Iterable[int], name: str) -> dict[int, str]:
     """A row for each key."""
     return {key: f"{name} {key}" for key in keys}
+
+
+def in_background(tiering: Tiering, *tables: TableInfo, **options: Any) -> Future[list[TableResult]]:
+    """The application, in a thread of its own."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(tiering.tier_all, *tables, **options)
+    finally:
+        pool.shutdown(wait=False)
+
+
+def command(tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Runs a command in the test's Spark session; its exit code."""
+    monkeypatch.setattr("fluss_tiering.spark.own_session.own_session", lambda _master: nullcontext(tiering.spark))
+
+    def run(*arguments: str) -> int:
+        with pytest.raises(SystemExit) as exited:
+            app(list(arguments))
+        return int(exited.value.code or 0)
+
+    return run

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -19,7 +18,7 @@ import pytest
 from fault_proxy import FaultProxy, refused
 from held_writer import HeldStage, wait_until
 from pyspark import TaskContext, cloudpickle
-from spark_support import Tiering, lake_server, named
+from spark_support import Tiering, in_background, lake_server, named
 
 from engine_support import ServerProcess
 from fluss_tiering.client import TieringClient
@@ -72,14 +71,6 @@ def written(lake: Tiering, **options) -> TableInfo:
     table = lake.table(**options)
     lake.write(table, FIRST)
     return table
-
-
-def in_background(lake: Tiering, *tables: TableInfo, **options):
-    pool = ThreadPoolExecutor(1)
-    try:
-        return pool.submit(lake.tier_all, *tables, **options)
-    finally:
-        pool.shutdown(wait=False)
 
 
 def replace_snapshots(lake: Tiering, table: TableInfo, times: int = 3) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from spark_support import Tiering, named
+from spark_support import Tiering, command, named
 
 from engine_support import SCHEMA
 from fluss_tiering.client import TieringClient
@@ -211,7 +211,7 @@ def test_a_table_of_which_nothing_is_tiered_is_equal(tiering: Tiering):
 
 
 def test_the_command_says_so_in_json_and_by_its_exit_code(tiering: Tiering, monkeypatch, capsys):
-    monkeypatch.setattr("fluss_tiering.spark.own_session.own_session", borrowed(tiering.spark))
+    run = command(tiering, monkeypatch)
     table = tiering.table(num_buckets=2)
     tiering.write(table, named(range(10), "row"))
     tiering.tier(table)
@@ -227,20 +227,6 @@ def test_the_command_says_so_in_json_and_by_its_exit_code(tiering: Tiering, monk
     (difference,) = audit["differences"]
     assert (difference["kind"], difference["key"]) == ("missing", {"id": 4})
     assert sum(bucket["lake_rows"] for bucket in audit["buckets"]) == 9
-
-
-def borrowed(spark):
-    from contextlib import nullcontext  # noqa: PLC0415
-
-    return lambda _master: nullcontext(spark)
-
-
-def run(*arguments: str) -> int:
-    from fluss_tiering.cli.main import app  # noqa: PLC0415
-
-    with pytest.raises(SystemExit) as exited:
-        app(list(arguments))
-    return exited.value.code
 
 
 # Issue 5, point 8

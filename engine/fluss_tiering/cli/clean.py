@@ -6,14 +6,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from fluss_tiering.cli import options, output
-from fluss_tiering.cli.output import Heading
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.table import TableInfo, TablePath
 
 if TYPE_CHECKING:
+    from fluss_tiering.lake.iceberg.orphans import Orphan
     from fluss_tiering.spark.audit.clean import TableFiles
 
 
@@ -53,19 +54,23 @@ def _chosen(server: str, table: TablePath | None) -> list[TableInfo]:
 
 
 def _print(found: list[TableFiles], *, delete: bool) -> None:
-    headings = [Heading("Table"), Heading("File"), Heading("What becomes of it")]
-    rows = []
     for table in found:
         for orphan in table.orphans:
-            if orphan.kept is not None:
-                fate = f"kept: {orphan.kept}"
-            elif orphan.location in table.not_deleted:
-                fate = "could not be deleted: see the log"
-            else:
-                fate = "deleted" if delete else "may be deleted: --delete"
-            rows.append([str(table.path), output.text_cell(orphan.location), output.text_cell(fate)])
-    output.print_table(None, headings, rows, empty="Every file that is old enough is referred to.")
+            fate = _fate(orphan, table, delete=delete)
+            output.console.print(f"{escape(orphan.location)} [dim]{escape(fate)}[/]", highlight=False, soft_wrap=True)
+        if table.orphans and not delete:
+            output.console.print(f"{table.path}: --delete deletes those that may be", highlight=False)
+    if not any(table.orphans for table in found):
+        output.console.print("Every file that is old enough is referred to.", highlight=False)
     output.print_errors((str(each.path), each.error) for each in found if each.error)
+
+
+def _fate(orphan: Orphan, table: TableFiles, *, delete: bool) -> str:
+    if orphan.kept is not None:
+        return f"kept: {orphan.kept}"
+    if orphan.location in table.not_deleted:
+        return "could not be deleted: see the log"
+    return "deleted" if delete else "may be deleted"
 
 
 def _as_json(found: TableFiles) -> dict[str, object]:

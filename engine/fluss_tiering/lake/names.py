@@ -6,18 +6,18 @@ import re
 import uuid
 from typing import Final
 
-_ROUND_FILE: Final = re.compile(r"(?:^|/)\d{5,}-(\d+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[^/]*$")
+_ROUND_FILE: Final = re.compile(r"(?:^|/)\d{5,}-e(\d+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[^/]*$")
 
 
 def round_file_name(piece: int, tiering_epoch: int, attempt: uuid.UUID | str) -> str:
-    """How the names of a piece's files begin.
+    """How the names of a piece's files begin; the "e" tells them from Spark's, which have a task id in that place.
 
     Args:
         piece: its number in the round.
         tiering_epoch: of the round.
         attempt: a UUID of this one attempt to run the round, or to commit it.
     """
-    return f"{piece:05d}-{tiering_epoch}-{attempt}"
+    return f"{piece:05d}-e{tiering_epoch}-{attempt}"
 
 
 def epoch_of_file(location: str) -> int | None:

@@ -62,6 +62,12 @@ def java_error_text(error: Py4JError) -> str:
     return text if words is None else f"{words}: {text}"
 
 
+def root_message(error: Py4JJavaError) -> str:
+    """The message of the root cause alone."""
+    *_, root = _chain(error.java_exception)
+    return root.getMessage() or ""
+
+
 def _chain(exception: JavaObject) -> Iterator[JavaObject]:
     """The exception and its causes, at most `_MAX_CAUSES`: a chain may close upon itself."""
     for _ in range(_MAX_CAUSES):

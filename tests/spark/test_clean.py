@@ -1,0 +1,173 @@
+"""Files that no snapshot refers to: found, kept while their round may still commit them, deleted when asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+from held_writer import HeldStage
+from spark_support import Tiering, command, in_background, named
+
+from fluss_tiering.lake.iceberg.commit import IcebergCommitter
+from fluss_tiering.lake.names import epoch_of_file, round_file_name
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.spark.audit.clean import TableFiles, clean_table
+
+DAY = timedelta(days=1)
+
+
+def data_folder(table: TableInfo) -> Path:
+    return Path(urlparse(table.lake_catalog_properties["warehouse"]).path, *str(table.path).split("."), "data")
+
+
+def age(table: TableInfo, days: float = 4) -> None:
+    """Makes every file of the table's that many days old."""
+    then = time.time() - days * 86_400
+    for path in data_folder(table).rglob("*"):
+        os.utime(path, (then, then))
+
+
+def clean(tiering: Tiering, table: TableInfo, *, delete: bool = False, grace: timedelta = 3 * DAY) -> TableFiles:
+    found = clean_table(tiering.spark, table, grace=grace, delete=delete)
+    assert found.error is None
+    return found
+
+
+def names(found: TableFiles, *, kept: bool) -> set[str]:
+    return {Path(each.location).name for each in found.orphans if (each.kept is not None) == kept}
+
+
+def lost_attempt(tiering: Tiering, table: TableInfo, epoch: int, *, days: float = 4) -> str:
+    """A file as a worker leaves it that was killed."""
+    name = f"{round_file_name(0, epoch, uuid.uuid4())}-7-00000.parquet"
+    folder = next(path for path in data_folder(table).rglob("*") if path.is_dir())
+    (folder / name).write_bytes(b"PAR1")
+    then = time.time() - days * 86_400
+    os.utime(folder / name, (then, then))
+    return name
+
+
+def test_the_name_of_a_round_s_file_tells_its_epoch():
+    attempt = uuid.uuid4()
+
+    assert epoch_of_file(f"file:/w/db/t/data/id_bucket=0/{round_file_name(12, 345, attempt)}-9-00000.parquet") == 345
+    assert epoch_of_file(f"s3://b/data/0101/{round_file_name(100000, 1, attempt)}-9-deletes-00001.parquet") == 1
+    # Spark's own: PARTITION-TASK-OPERATION-COUNT
+    assert epoch_of_file(f"file:/w/data/00000-7-{attempt}-00001.parquet") is None
+    assert epoch_of_file("file:/w/data/other.parquet") is None
+
+
+@pytest.mark.spark
+def test_only_what_no_snapshot_refers_to_and_is_old_enough_is_listed_and_then_deleted(tiering: Tiering):
+    table = tiering.table(num_buckets=2)
+    tiering.write(table, named(range(20), "first"))
+    tiering.tier(table)
+    tiering.write(table, named(range(10), "second"))
+    epoch = tiering.tier(table).epoch
+    # What only an older snapshot refers to stays too.
+    tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE id < 1000")
+    age(table)
+    referred = tiering.files_on_disk(table)
+    old = lost_attempt(tiering, table, epoch)
+    young = lost_attempt(tiering, table, epoch, days=2)
+
+    listed = clean(tiering, table)
+    assert names(listed, kept=False) == {old}
+    assert names(listed, kept=True) == set()
+    assert set(tiering.files_on_disk(table)) == {*referred, old, young}
+
+    deleted = clean(tiering, table, delete=True)
+    assert {Path(each).name for each in deleted.deleted} == {old}
+    assert set(tiering.files_on_disk(table)) == {*referred, young}
+    before = tiering.snapshots(table)[1].snapshot_id
+    rows = tiering.spark.sql(f"SELECT id, name FROM {tiering.name(table)} VERSION AS OF {before}").collect()
+    assert len(rows) == 20
+
+
+@pytest.mark.spark
+def test_files_of_a_running_round_are_kept_until_a_later_one_has_committed(tiering: Tiering, tmp_path, monkeypatch):
+    table = tiering.table()
+    tiering.write(table, named(range(10), "first"))
+    tiering.tier(table)
+    tiering.write(table, named(range(10), "second"))
+    with monkeypatch.context() as patched:
+        held = HeldStage(tmp_path, patched)
+        tiered = in_background(tiering, table)
+        held.wait()
+        running = lost_attempt(tiering, table, tiering.rounds(table)[0].tiering_epoch)
+
+        assert names(clean(tiering, table, delete=True), kept=True) == {running}
+        assert running in tiering.files_on_disk(table)
+        held.go()
+        assert tiered.result(120)[0].error is None
+
+    # Its round is decided: it can no longer commit this file.
+    assert names(clean(tiering, table, delete=True), kept=False) == {running}
+    assert running not in tiering.files_on_disk(table)
+
+
+@pytest.mark.spark
+def test_files_of_a_commit_without_a_known_outcome_are_kept(tiering: Tiering, monkeypatch):
+    table = tiering.table()
+    tiering.write(table, named(range(10), "first"))
+    tiering.tier(table)
+    tiering.write(table, named(range(10), "second"))
+
+    def unanswered(committer, pieces, commit):
+        raise FlussTieringError(ErrorCode.STORAGE, "the commit failed, its files are kept")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(IcebergCommitter, "commit", unanswered)
+        assert tiering.tier_all(table)[0].failed
+    age(table)
+    unknown = set(tiering.files_on_disk(table)) - set(tiering.files(table))
+    assert unknown
+
+    assert names(clean(tiering, table, delete=True), kept=True) == unknown
+    assert unknown < set(tiering.files_on_disk(table))
+    tiering.tier(table)
+    assert names(clean(tiering, table, delete=True), kept=False) == unknown
+    assert tiering.lake_rows(table) == sorted(named(range(10), "second").items())
+
+
+@pytest.mark.spark
+def test_a_table_without_files_and_one_that_cannot_be_read_are_told_apart(tiering: Tiering):
+    empty, foreign = tiering.table(), tiering.table()
+    for table in (empty, foreign):
+        tiering.tier(table)
+    tiering.spark.sql(f"ALTER TABLE {tiering.name(foreign)} ADD COLUMN extra INT")
+
+    assert clean(tiering, empty).orphans == []
+    assert "does not have the layout" in clean_table(tiering.spark, foreign, grace=3 * DAY, delete=True).error
+
+
+@pytest.mark.spark
+def test_a_grace_period_below_a_day_is_refused(tiering: Tiering):
+    table = tiering.table()
+
+    with pytest.raises(FlussTieringError, match="expected a day or more") as refused:
+        clean_table(tiering.spark, table, grace=timedelta(hours=23), delete=False)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.spark
+def test_the_command_lists_in_json_and_deletes_when_asked(tiering: Tiering, monkeypatch, capsys):
+    run = command(tiering, monkeypatch)
+    table = tiering.table()
+    tiering.write(table, named(range(10), "row"))
+    lost = lost_attempt(tiering, table, tiering.tier(table).epoch)
+
+    arguments = ["clean", str(table.path), "--server", tiering.target]
+    assert run(*arguments) == 0
+    assert f"{lost} may be deleted" in capsys.readouterr().out
+    assert run(*arguments, "--delete", "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert [(Path(each["location"]).name, each["deleted"]) for each in found["files"]] == [(lost, True)]
+    assert lost not in tiering.files_on_disk(table)
