@@ -1,0 +1,112 @@
+"""A scan under writers, and the log from where it ends, are the table: never a row missing, never one twice."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+from engine_support import SCHEMA, ServerProcess, new_table, put
+from fluss_tiering.client import TieringClient
+from fluss_tiering.formats.log_batch import ChangeType
+from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind
+from fluss_tiering.storage.remote import RemoteSplitReader
+
+WRITERS = 8
+KEYS = 800
+ROUNDS = 40
+LONG_ROUNDS = 200
+
+
+class Writer:
+    """Upserts and deletes keys of its own at random, and knows what it left of them."""
+
+    def __init__(self, client: TieringClient, table: TableInfo, number: int, seed: int) -> None:
+        self.names: dict[int, str] = {}
+        self._client = client
+        self._table = table
+        self._keys = range(number, KEYS, WRITERS)
+        self._random = random.Random(seed * WRITERS + number)
+
+    def write(self, times: int) -> None:
+        for time in range(times):
+            chosen = self._random.sample(self._keys, self._random.randint(1, 20))
+            if self._random.random() < 0.3:
+                rows = pa.table({"id": chosen}, schema=pa.schema([SCHEMA.field("id")]))
+                list(self._client.write_rows(self._table.path, WriteKind.DELETE, [rows]))
+                for key in chosen:
+                    self.names.pop(key, None)
+            else:
+                names = {key: f"{time} {self._random.random()}" for key in chosen}
+                put(self._client, self._table, names)
+                self.names |= names
+
+
+def scanned(client: TieringClient, table: TableInfo) -> tuple[dict[TableBucket, int], dict[int, str]]:
+    """Each bucket's log offset and all rows; none twice."""
+    names: dict[int, str] = {}
+    with client.scan(table, batch_size_bytes=1000) as scan:
+        for batch in scan:
+            found = dict(zip(batch["id"].to_pylist(), batch["name"].to_pylist(), strict=True))
+            assert len(found) == batch.num_rows
+            assert not names.keys() & found.keys()
+            names |= found
+        return dict(scan.log_offsets), names
+
+
+def replay(client: TieringClient, table: TableInfo, offsets: dict[TableBucket, int], names: dict[int, str]) -> None:
+    """Applies the log from these offsets on. Each change must fit what it changes: a gap or a double would not."""
+    reader = RemoteSplitReader(client)
+    for info in client.list_buckets([table.path])[table.path]:
+        for batch in reader.read_log(table, info.bucket, offsets[info.bucket], info.log_end_offset):
+            rows = zip(
+                batch.change_types, batch.records["id"].to_pylist(), batch.records["name"].to_pylist(), strict=True
+            )
+            for kind, key, name in rows:
+                match ChangeType(kind):
+                    case ChangeType.INSERT:
+                        assert key not in names
+                        names[key] = name
+                    case ChangeType.UPDATE_BEFORE:
+                        assert names[key] == name
+                    case ChangeType.UPDATE_AFTER:
+                        assert key in names
+                        names[key] = name
+                    case ChangeType.DELETE:
+                        assert names.pop(key) == name
+
+
+@pytest.fixture
+def writers_client(server: ServerProcess) -> Iterator[TieringClient]:
+    with TieringClient(server.target) as connected:
+        yield connected
+
+
+@pytest.mark.parametrize("rounds", [ROUNDS, pytest.param(LONG_ROUNDS, marks=pytest.mark.long)])
+def test_a_scan_and_the_log_behind_it_are_the_table(  # K5
+    client: TieringClient, writers_client: TieringClient, rounds: int
+) -> None:
+    table = new_table(client, num_buckets=2)
+    writers = [Writer(writers_client, table, number, rounds) for number in range(WRITERS)]
+    overlapped = 0
+    with ThreadPoolExecutor(WRITERS) as pool:
+        for _ in range(rounds):
+            started = threading.Barrier(WRITERS + 1)
+
+            def write(writer: Writer, started: threading.Barrier = started) -> None:
+                started.wait(30)
+                writer.write(3)
+
+            writing = [pool.submit(write, writer) for writer in writers]
+            started.wait(30)
+            offsets, names = scanned(client, table)
+            overlapped += not all(each.done() for each in writing)
+            for each in writing:
+                each.result(60)
+            replay(client, table, offsets, names)
+            assert names == {key: name for writer in writers for key, name in writer.names.items()}
+    assert overlapped > rounds / 2
