@@ -85,8 +85,9 @@ class ServerThread:
 class ServerProcess:
     """A server as a program; may be killed and started again on its data folder."""
 
-    def __init__(self, folder: Path, **environment: str) -> None:
-        self.data_dir = folder / "data"
+    def __init__(self, folder: Path, *, data_dir: Path | None = None, **environment: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.data_dir = data_dir or folder / "data"
         self.log_file = folder / "server.log"
         self.port = 0
         self._environment = {
@@ -114,7 +115,8 @@ class ServerProcess:
                 env=self._environment,
             )
         deadline = time.monotonic() + 60
-        while not (ready := re.search(r'"tiering server ready".* port=(\d+)', self.log_file.read_text()[seen:])):
+        begun = r'"tiering server (?:ready|waiting)".* port=(\d+)'
+        while not (ready := re.search(begun, self.log_file.read_text()[seen:])):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(self.log_file.read_text()[seen:])
             time.sleep(0.05)
