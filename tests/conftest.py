@@ -1,4 +1,4 @@
-"""What tests of several packages share: one Spark session for the run, started by the first test that needs it."""
+"""What tests of several packages share: one Spark session and one Fluss cluster, started by the first who needs it."""
 
 from __future__ import annotations
 
@@ -48,3 +48,14 @@ def spark(spark_jars, tmp_path_factory):
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def fluss_cluster(tmp_path_factory):
+    """A Fluss cluster of a coordinator and two tablet servers; tests leave it with all of them running."""
+    from fetch_fluss_jars import fetch  # noqa: PLC0415
+    from fluss_support import FlussCluster  # noqa: PLC0415
+
+    fetch()
+    with FlussCluster(tmp_path_factory.mktemp("fluss")) as cluster:
+        yield cluster

@@ -1,0 +1,87 @@
+"""The asyncio client of a Fluss cluster, for the tiering server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay
+
+from fluss_tiering.storage.fluss.address import ServerAddress
+from fluss_tiering.storage.fluss.async_connection import AsyncFlussConnection
+from fluss_tiering.storage.fluss.call import Call
+from fluss_tiering.storage.fluss.client import BACK_OFF, MAX_CONNECT_S, time_left
+from fluss_tiering.storage.fluss.cluster import Cluster, Sent, worth_repeating
+from fluss_tiering.storage.fluss.handshake import Credentials
+
+ResultT = TypeVar("ResultT")
+
+
+class AsyncFlussClient:
+    """As `FlussClient`, with the same errors; belongs to the event loop that it is used in."""
+
+    def __init__(self, bootstrap: str, *, credentials: Credentials | None = None, timeout: float = 30.0) -> None:
+        """Connects to nobody yet; arguments and errors as of `FlussClient`."""
+        self._cluster = Cluster(ServerAddress.parse_list(bootstrap))
+        self._credentials = credentials
+        self._timeout = timeout
+        self._connections: dict[ServerAddress, AsyncFlussConnection] = {}
+        self._opening: dict[ServerAddress, asyncio.Lock] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends all connections; calls in flight fail."""
+        connections, self._connections = list(self._connections.values()), {}
+        for connection in connections:
+            await connection.close()
+
+    async def call(self, call: Call[Any, ResultT], *, within: float | None = None) -> ResultT:
+        """The result of a call, `within` so many seconds instead of the client's; errors as of `FlussClient.call`."""
+        seconds = self._timeout if within is None else within
+        deadline = time.monotonic() + seconds
+        tries = AsyncRetrying(
+            stop=stop_after_delay(seconds),
+            wait=BACK_OFF,
+            retry=retry_if_exception(lambda error: worth_repeating(call, error)),
+            reraise=True,
+        )
+        result: ResultT = await tries(self._once, call, deadline)
+        return result
+
+    async def _once(self, call: Call[Any, ResultT], deadline: float) -> ResultT:
+        steps = self._cluster.steps(call)
+        try:
+            sent = next(steps)
+            while True:
+                try:
+                    result = await self._send(sent, deadline)
+                except Exception as error:  # noqa: BLE001 - the steps know what to do about it
+                    sent = steps.throw(error)
+                else:
+                    sent = steps.send(result)
+        except StopIteration as end:
+            result_of_call: ResultT = end.value
+            return result_of_call
+
+    async def _send(self, sent: Sent, deadline: float) -> Any:  # noqa: ANN401 - of whichever call it is
+        connection = await self._connection(sent.address, deadline)
+        return await connection.call(sent.call, time_left(deadline) + sent.call.max_wait)
+
+    async def _connection(self, address: ServerAddress, deadline: float) -> AsyncFlussConnection:
+        async with self._opening.setdefault(address, asyncio.Lock()):
+            connection = self._connections.get(address)
+            if connection is None or not connection.usable:
+                connection = await AsyncFlussConnection.open(
+                    address, credentials=self._credentials, within=min(MAX_CONNECT_S, time_left(deadline))
+                )
+                self._connections[address] = connection
+            return connection

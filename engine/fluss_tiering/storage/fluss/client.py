@@ -1,0 +1,118 @@
+"""The blocking client of a Fluss cluster, for executors."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from fluss_tiering.storage.fluss.address import ServerAddress
+from fluss_tiering.storage.fluss.call import Call
+from fluss_tiering.storage.fluss.cluster import Cluster, Sent, worth_repeating
+from fluss_tiering.storage.fluss.connection import FlussConnection
+from fluss_tiering.storage.fluss.handshake import Credentials
+
+ResultT = TypeVar("ResultT")
+
+BACK_OFF: Final = wait_random_exponential(multiplier=0.1, max=2.0)
+"""Between tries, in seconds."""
+MAX_CONNECT_S: Final = 10.0
+
+
+class FlussClient:
+    """Sends calls to the servers of the cluster that they belong to; safe to share between threads.
+
+    A server that is away, or no longer the right one, is looked for anew until the call's time is used up. Calls that
+    must not be done twice are not repeated once they may have been done.
+    """
+
+    def __init__(self, bootstrap: str, *, credentials: Credentials | None = None, timeout: float = 30.0) -> None:
+        """Connects to nobody yet.
+
+        Args:
+            bootstrap: HOST:PORT of any servers of the cluster, with commas between them.
+            credentials: for a listener that demands SASL.
+            timeout: seconds that a call may take in all, connecting and repeating included.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST for what is no address.
+        """
+        self._cluster = Cluster(ServerAddress.parse_list(bootstrap))
+        self._credentials = credentials
+        self._timeout = timeout
+        self._connections: dict[ServerAddress, FlussConnection] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all connections; calls in flight fail."""
+        with self._lock:
+            connections, self._connections = list(self._connections.values()), {}
+        for connection in connections:
+            connection.close()
+
+    def call(self, call: Call[Any, ResultT], *, timeout: float | None = None) -> ResultT:
+        """The result of a call; `timeout` seconds instead of the client's.
+
+        Raises:
+            FlussTieringError: what the call's maker says; UNAVAILABLE for a cluster that cannot be reached or is too
+                slow, UNSUPPORTED_VERSION for one that does not serve the call, CORRUPT_DATA for another kind of server,
+                `FlussServerError` for what Fluss answers.
+        """
+        seconds = self._timeout if timeout is None else timeout
+        deadline = time.monotonic() + seconds
+        tries = Retrying(
+            stop=stop_after_delay(seconds),
+            wait=BACK_OFF,
+            retry=retry_if_exception(lambda error: worth_repeating(call, error)),
+            reraise=True,
+        )
+        result: ResultT = tries(self._once, call, deadline)
+        return result
+
+    def _once(self, call: Call[Any, ResultT], deadline: float) -> ResultT:
+        steps = self._cluster.steps(call)
+        try:
+            sent = next(steps)
+            while True:
+                try:
+                    result = self._send(sent, deadline)
+                except Exception as error:  # noqa: BLE001 - the steps know what to do about it
+                    sent = steps.throw(error)
+                else:
+                    sent = steps.send(result)
+        except StopIteration as end:
+            result_of_call: ResultT = end.value
+            return result_of_call
+
+    def _send(self, sent: Sent, deadline: float) -> Any:  # noqa: ANN401 - of whichever call it is
+        connection = self._connection(sent.address, deadline)
+        return connection.call(sent.call, time_left(deadline) + sent.call.max_wait)
+
+    def _connection(self, address: ServerAddress, deadline: float) -> FlussConnection:
+        connection = self._connections.get(address)
+        if connection is not None and connection.usable:
+            return connection
+        made = FlussConnection(address, credentials=self._credentials, timeout=min(MAX_CONNECT_S, time_left(deadline)))
+        with self._lock:
+            other = self._connections.get(address)
+            if other is not None and other.usable:
+                made.close()
+                return other
+            self._connections[address] = made
+        return made
+
+
+def time_left(deadline: float) -> float:
+    """Seconds until a moment of the monotonic clock; never none, since a last try gets as far as it can."""
+    return max(deadline - time.monotonic(), 0.05)

@@ -1,0 +1,202 @@
+"""Errors of a Fluss cluster: the names and numbers that Fluss gives them, and what they are here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum, unique
+from typing import Final
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+
+@unique
+class FlussError(IntEnum):
+    """`org.apache.fluss.rpc.protocol.Errors` of Fluss 0.9.1; a number that is not there counts as the first."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NETWORK_EXCEPTION = 1
+    UNSUPPORTED_VERSION = 2
+    CORRUPT_MESSAGE = 3
+    DATABASE_NOT_EXIST = 4
+    DATABASE_NOT_EMPTY = 5
+    DATABASE_ALREADY_EXIST = 6
+    TABLE_NOT_EXIST = 7
+    TABLE_ALREADY_EXIST = 8
+    SCHEMA_NOT_EXIST = 9
+    LOG_STORAGE_EXCEPTION = 10
+    KV_STORAGE_EXCEPTION = 11
+    NOT_LEADER_OR_FOLLOWER = 12
+    RECORD_TOO_LARGE_EXCEPTION = 13
+    CORRUPT_RECORD_EXCEPTION = 14
+    INVALID_TABLE_EXCEPTION = 15
+    INVALID_DATABASE_EXCEPTION = 16
+    INVALID_REPLICATION_FACTOR = 17
+    INVALID_REQUIRED_ACKS = 18
+    LOG_OFFSET_OUT_OF_RANGE_EXCEPTION = 19
+    NON_PRIMARY_KEY_TABLE_EXCEPTION = 20
+    UNKNOWN_TABLE_OR_BUCKET_EXCEPTION = 21
+    INVALID_UPDATE_VERSION_EXCEPTION = 22
+    INVALID_COORDINATOR_EXCEPTION = 23
+    FENCED_LEADER_EPOCH_EXCEPTION = 24
+    REQUEST_TIME_OUT = 25
+    STORAGE_EXCEPTION = 26
+    OPERATION_NOT_ATTEMPTED_EXCEPTION = 27
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND_EXCEPTION = 28
+    NOT_ENOUGH_REPLICAS_EXCEPTION = 29
+    SECURITY_TOKEN_EXCEPTION = 30
+    OUT_OF_ORDER_SEQUENCE_EXCEPTION = 31
+    DUPLICATE_SEQUENCE_EXCEPTION = 32
+    UNKNOWN_WRITER_ID_EXCEPTION = 33
+    INVALID_COLUMN_PROJECTION = 34
+    INVALID_TARGET_COLUMN = 35
+    PARTITION_NOT_EXISTS = 36
+    TABLE_NOT_PARTITIONED_EXCEPTION = 37
+    INVALID_TIMESTAMP_EXCEPTION = 38
+    INVALID_CONFIG_EXCEPTION = 39
+    LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION = 40
+    KV_SNAPSHOT_NOT_EXIST = 41
+    PARTITION_ALREADY_EXISTS = 42
+    PARTITION_SPEC_INVALID_EXCEPTION = 43
+    LEADER_NOT_AVAILABLE_EXCEPTION = 44
+    PARTITION_MAX_NUM_EXCEPTION = 45
+    AUTHENTICATE_EXCEPTION = 46
+    SECURITY_DISABLED_EXCEPTION = 47
+    AUTHORIZATION_EXCEPTION = 48
+    BUCKET_MAX_NUM_EXCEPTION = 49
+    FENCED_TIERING_EPOCH_EXCEPTION = 50
+    RETRIABLE_AUTHENTICATE_EXCEPTION = 51
+    INVALID_SERVER_RACK_INFO_EXCEPTION = 52
+    LAKE_SNAPSHOT_NOT_EXIST = 53
+    LAKE_TABLE_ALREADY_EXIST = 54
+    INELIGIBLE_REPLICA_EXCEPTION = 55
+    INVALID_ALTER_TABLE_EXCEPTION = 56
+    DELETION_DISABLED_EXCEPTION = 57
+    SERVER_NOT_EXIST_EXCEPTION = 58
+    SEVER_TAG_ALREADY_EXIST_EXCEPTION = 59
+    SEVER_TAG_NOT_EXIST_EXCEPTION = 60
+    REBALANCE_FAILURE_EXCEPTION = 61
+    NO_REBALANCE_IN_PROGRESS_EXCEPTION = 62
+    INVALID_PRODUCER_ID_EXCEPTION = 63
+
+    @classmethod
+    def of(cls, number: int) -> FlussError:
+        """The error of that number."""
+        return cls(number) if number in _NUMBERS else cls.UNKNOWN_SERVER_ERROR
+
+
+_NUMBERS: Final = frozenset(FlussError)
+
+STALE_METADATA: Final = frozenset(
+    {
+        FlussError.NOT_LEADER_OR_FOLLOWER,
+        FlussError.LEADER_NOT_AVAILABLE_EXCEPTION,
+        FlussError.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
+        FlussError.FENCED_LEADER_EPOCH_EXCEPTION,
+    }
+)
+"""The request went to the wrong server and did nothing there."""
+
+PASSING: Final = STALE_METADATA | {
+    FlussError.NETWORK_EXCEPTION,
+    FlussError.REQUEST_TIME_OUT,
+    FlussError.NOT_ENOUGH_REPLICAS_EXCEPTION,
+    FlussError.RETRIABLE_AUTHENTICATE_EXCEPTION,
+}
+"""Errors that may be gone in a moment."""
+
+DONE_PERHAPS: Final = frozenset(
+    {FlussError.NETWORK_EXCEPTION, FlussError.REQUEST_TIME_OUT, FlussError.UNKNOWN_SERVER_ERROR}
+)
+"""After these it is not known whether the request did its work."""
+
+_NOT_READY: Final = "not initialized yet"
+"""In the text of UNKNOWN_SERVER_ERROR from a coordinator that starts."""
+
+_CODES: Final[Mapping[FlussError, ErrorCode]] = {
+    FlussError.DATABASE_NOT_EXIST: ErrorCode.DATABASE_NOT_EXIST,
+    FlussError.TABLE_NOT_EXIST: ErrorCode.TABLE_NOT_EXIST,
+    FlussError.TABLE_ALREADY_EXIST: ErrorCode.TABLE_ALREADY_EXIST,
+    FlussError.INVALID_TABLE_EXCEPTION: ErrorCode.INVALID_TABLE,
+    FlussError.INVALID_CONFIG_EXCEPTION: ErrorCode.INVALID_TABLE,
+    FlussError.LAKE_TABLE_ALREADY_EXIST: ErrorCode.LAKE_TABLE_MISMATCH,
+    FlussError.UNSUPPORTED_VERSION: ErrorCode.UNSUPPORTED_VERSION,
+    FlussError.CORRUPT_MESSAGE: ErrorCode.CORRUPT_DATA,
+    FlussError.CORRUPT_RECORD_EXCEPTION: ErrorCode.CORRUPT_DATA,
+    FlussError.LOG_STORAGE_EXCEPTION: ErrorCode.STORAGE,
+    FlussError.KV_STORAGE_EXCEPTION: ErrorCode.STORAGE,
+    FlussError.STORAGE_EXCEPTION: ErrorCode.STORAGE,
+    FlussError.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION: ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
+    FlussError.NON_PRIMARY_KEY_TABLE_EXCEPTION: ErrorCode.TABLE_WITHOUT_PRIMARY_KEY,
+    FlussError.INVALID_COORDINATOR_EXCEPTION: ErrorCode.INVALID_COORDINATOR,
+    FlussError.FENCED_TIERING_EPOCH_EXCEPTION: ErrorCode.FENCED_TIERING_EPOCH,
+    FlussError.KV_SNAPSHOT_NOT_EXIST: ErrorCode.KV_SNAPSHOT_NOT_EXIST,
+    FlussError.LAKE_SNAPSHOT_NOT_EXIST: ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
+    FlussError.UNKNOWN_SERVER_ERROR: ErrorCode.UNKNOWN,
+    **dict.fromkeys(STALE_METADATA, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    **dict.fromkeys(PASSING - STALE_METADATA, ErrorCode.UNAVAILABLE),
+}
+
+
+class FlussServerError(FlussTieringError):
+    """What a Fluss server answered instead of a result.
+
+    Attributes:
+        fluss_error: as Fluss names it.
+        server_message: Fluss's own words.
+    """
+
+    def __init__(self, fluss_error: FlussError, server_message: str, what: str = "") -> None:
+        where = f"{what}: " if what else ""
+        super().__init__(
+            _CODES.get(fluss_error, ErrorCode.INVALID_REQUEST),
+            f"{where}Fluss says {fluss_error.name}: {server_message}",
+        )
+        self.fluss_error = fluss_error
+        self.server_message = server_message
+        self._what = what
+
+    def __reduce__(self) -> tuple[type[FlussServerError], tuple[FlussError, str, str]]:  # type: ignore[override]
+        """Survives the pickling between Spark's workers and the driver."""
+        return FlussServerError, (self.fluss_error, self.server_message, self._what)
+
+    @property
+    def passing(self) -> bool:
+        """Whether it may be gone in a moment."""
+        return self.fluss_error in PASSING or self.not_ready
+
+    @property
+    def not_ready(self) -> bool:
+        """The coordinator starts: it has done nothing."""
+        return self.fluss_error is FlussError.UNKNOWN_SERVER_ERROR and _NOT_READY in self.server_message
+
+    @property
+    def done_perhaps(self) -> bool:
+        """Whether the request may have done its work all the same."""
+        return self.fluss_error in DONE_PERHAPS and not self.not_ready
+
+
+class FlussConnectionError(FlussTieringError):
+    """A server that cannot be reached, hung up or fell silent (UNAVAILABLE).
+
+    Attributes:
+        done_perhaps: a request had been sent, so that its work may be done.
+    """
+
+    def __init__(self, message: str, *, done_perhaps: bool = False) -> None:
+        super().__init__(ErrorCode.UNAVAILABLE, message)
+        self.done_perhaps = done_perhaps
+
+
+def raise_for(error_code: int, error_message: str, what: str) -> None:
+    """Raises the error that an answer names for one of its parts; 0 is none.
+
+    Args:
+        error_code: Fluss's number.
+        error_message: Fluss's words.
+        what: the part, for example a bucket.
+
+    Raises:
+        FlussServerError: unless the number is 0.
+    """
+    if error_code != 0:
+        raise FlussServerError(FlussError.of(error_code), error_message or "(no message)", what)
