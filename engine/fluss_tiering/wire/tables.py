@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from fluss_tiering.api.v1 import common_pb2, tables_pb2
@@ -43,7 +44,13 @@ def path_to_pb(path: TablePath) -> common_pb2.PbTablePath:
 
 def path_from_pb(message: common_pb2.PbTablePath) -> TablePath:
     """The table's name; INVALID_TABLE when it is none."""
-    return TablePath(message.database_name, message.table_name)
+    return _path(message.database_name, message.table_name)
+
+
+@lru_cache(maxsize=1 << 15)
+def _path(database: str, table: str) -> TablePath:
+    # The same tables come again and again, ten thousand in one answer: a name is checked once.
+    return TablePath(database, table)
 
 
 def descriptor_to_pb(descriptor: TableDescriptor) -> tables_pb2.PbTableDescriptor:

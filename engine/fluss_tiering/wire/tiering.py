@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -21,6 +22,8 @@ from fluss_tiering.model.tiering import (
 from fluss_tiering.wire.checks import not_negative
 from fluss_tiering.wire.errors import error_from_pb, error_to_pb
 from fluss_tiering.wire.tables import path_from_pb, path_to_pb
+
+_STATES: Final = {state.value: state for state in TieringState}
 
 
 def stats_to_pb(stats: TieringStats) -> pb.PbTieringStats:
@@ -235,12 +238,12 @@ def outcome_from_pb(message: pb.GetLeaseOutcomeResponse) -> LeaseOutcome:
 
 
 def _state_from_pb(name: str) -> TieringState:
-    try:
-        return TieringState(name)
-    except ValueError:
+    state = _STATES.get(name)
+    if state is None:
         raise FlussTieringError(
             ErrorCode.UNKNOWN, f"tiering status {name!r} is not known here: expected one of {', '.join(TieringState)}"
-        ) from None
+        )
+    return state
 
 
 def _answers_to_pb(
