@@ -293,6 +293,26 @@ def test_files_are_kept_while_the_outcome_is_open(catalogs, keyed, monkeypatch):
     assert all(exists(file) for file in files)
 
 
+def test_files_are_kept_when_only_a_compaction_came_after_the_base(spark, catalogs, keyed, monkeypatch):
+    # A commit that was sent after the compaction may still land: the simulation found its files deleted by then.
+    catalogs.open_table(keyed).commit([piece(catalogs.open_table(keyed), {1: "a"})], commit_of(1))
+    lake = catalogs.open_table(keyed)
+    files = piece(lake, {2: "b"})
+
+    class Lost:
+        def commitTransaction(self) -> None:  # noqa: N802
+            compact(spark, keyed)
+            raise Py4JError("the answer was lost")
+
+    monkeypatch.setattr(IcebergCommitter, "_stage", lambda *_: Lost())
+    with pytest.raises(FlussTieringError, match="its files are kept") as raised:
+        lake.commit([files], commit_of(2))
+
+    assert raised.value.code is ErrorCode.STORAGE
+    assert catalogs.open_table(keyed).base() != lake.base()
+    assert all(exists(file) for file in files)
+
+
 def test_of_two_commits_without_files_one_loses(catalogs, keyed):
     stale, fresh = catalogs.open_table(keyed), catalogs.open_table(keyed)
     fresh.commit([], commit_of(2))

@@ -9,7 +9,8 @@ Iceberg refreshes onto the newest head and tries again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError
@@ -19,6 +20,11 @@ from fluss_tiering.lake.iceberg.java import is_iceberg, java_error_text, lake_er
 from fluss_tiering.lake.iceberg.summary import COMMIT_ID, to_summary
 from fluss_tiering.lake.protocol import FileContent, LakeCommit, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+_REPLACE: Final = "replace"
+"""Iceberg's operation of a snapshot that changes files and no rows (`DataOperations.REPLACE`)."""
+_ADDED_FILES: Final = ("added-data-files", "added-delete-files")
+"""What the fence looks for, in a snapshot's summary (`SnapshotSummary`)."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,7 +50,7 @@ class IcebergCommitter:
         """Commits the files of all pieces, at least one, at once; returns the id of the snapshot that completes them.
 
         Raises:
-            FlussTieringError: LAKE_CONFLICT when the lake moved past the base without this commit; its files are
+            FlussTieringError: LAKE_CONFLICT when somebody else's files came after the base; those of this commit are
                 deleted. STORAGE when the lake failed: the files are deleted if nothing was sent, and kept if the
                 outcome is open.
         """
@@ -109,9 +115,8 @@ class IcebergCommitter:
             landed = self._find(commit.commit_id)
             if landed is not None:
                 return landed
-            current = self._table.currentSnapshot()
-            moved = (None if current is None else current.snapshotId()) != self._base
-        if not moved:
+            overtaken = self._is_overtaken()
+        if not overtaken:
             raise FlussTieringError(
                 ErrorCode.STORAGE, f"the commit to the lake table {self._name} failed, its files are kept: {failure}"
             )
@@ -128,13 +133,28 @@ class IcebergCommitter:
 
     def _find(self, commit_id: str) -> int | None:
         """The newest snapshot after the base that carries the commit id."""
-        snapshot = self._table.currentSnapshot()
-        while snapshot is not None and snapshot.snapshotId() != self._base:
+        for snapshot in self._since_base():
             if snapshot.summary().get(COMMIT_ID) == commit_id:
                 return int(snapshot.snapshotId())
+        return None
+
+    def _is_overtaken(self) -> bool:
+        """Whether somebody else's files came after the base, so that the commit can never land.
+
+        A head that compactions alone moved proves nothing: a commit that was sent after them may still be under way.
+        """
+        return any(
+            snapshot.operation() != _REPLACE and any(snapshot.summary().get(key, "0") != "0" for key in _ADDED_FILES)
+            for snapshot in self._since_base()
+        )
+
+    def _since_base(self) -> Iterator[JavaObject]:
+        """The snapshots after the base, newest first."""
+        snapshot = self._table.currentSnapshot()
+        while snapshot is not None and snapshot.snapshotId() != self._base:
+            yield snapshot
             parent = snapshot.parentId()
             snapshot = None if parent is None else self._table.snapshot(parent)
-        return None
 
 
 def delete_locations(table: JavaObject, locations: Iterable[str]) -> list[str]:
