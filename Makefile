@@ -13,7 +13,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up down test test-long bench lint format types imports protos protos-check docs constraints clean
+.PHONY: help setup run up down test test-long simulate bench lint format types imports protos protos-check docs constraints clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -54,6 +54,9 @@ test: setup lint types imports protos-check ## All checks and tests but the long
 
 test-long: setup ## The tests that take minutes each
 	@$(BIN)/pytest -m long $(ARGS)
+
+simulate: setup ## Tiering with crashes, lost and late messages on a virtual clock (ARGS="--rounds 10000 --seed 1")
+	@PYTHONPATH=tests $(BIN)/python -m simulation $(ARGS)
 
 bench: setup ## Speed and memory, as ratios measured in one run
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -1,0 +1,106 @@
+"""All checks of a run together: the first violation ends it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from fluss_tiering.model.table import TableBucket
+from fluss_tiering.server.coordinator import Coordinator
+from fluss_tiering.spark.plan import SnapshotPiece
+from fluss_tiering.wire.buckets import bucket_from_pb
+from simulation import lease_checks
+from simulation.lake_checks import LakeChecks
+from simulation.lease_checks import LeaseChecks
+from simulation.scheduler import Process
+from simulation.tiering_checks import TieringChecks
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+
+class Checks:
+    """`server.Observer`: compares what the server does with the references.
+
+    Attributes:
+        violation: the first one, with the seeds that it breaks; None while all is well.
+        recovered: lake snapshots that a later round registered.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.violation: str | None = None
+        self.recovered = 0
+        self.leases = LeaseChecks(world.scheduler, self.violated)
+        self.tiering = TieringChecks(world.scheduler, self.leases, self.violated)
+        self.lake = LakeChecks(world.lake, self.violated)
+        self._numbers = itertools.count()
+        self._pending: dict[int, tuple[str, Any]] = {}
+        self._released: dict[str, set[TableBucket]] = {}
+        world.store.on_durable = self.tiering.durable
+        world.storage.on_collect = self.leases.collected
+        world.spark.on_snapshot_read = self._reads
+
+    def violated(self, what: str) -> None:
+        """Ends the run."""
+        if self.violation is None:
+            self.violation = what
+            self._world.note("violation", what)
+
+    def before(self, sender: Process, method: str, request: Any) -> Any:
+        self._world.note(sender, method, request)
+        number = next(self._numbers)
+        self._pending[number] = (method, request)
+        if method == "ReleaseKvSnapshotLease":
+            released = {bucket_from_pb(each) for each in request.buckets_to_release}
+            self._released.setdefault(sender.name, set()).update(released)
+        return number, self.leases.before(), self.tiering.before(method, request)
+
+    def after(self, method: str, request: Any, response: Any, seen: Any) -> None:
+        number, floor, before = seen
+        del self._pending[number]
+        if response is not None:
+            self._world.note("server", f"{method} ->", response)
+            self.leases.after(method, request, response, floor)
+            self.tiering.after(method, request, response, before)
+            if method == "CommitLakeTableSnapshot":
+                self._registered(request, response)
+        if method in lease_checks.METHODS:
+            self.leases.check_held(self._world.server.coordinator)
+
+    def died(self) -> None:
+        self._world.note("server", "is killed")
+        for method, request in self._pending.values():
+            self.leases.never_acknowledged(method, request)
+        self._pending.clear()
+
+    def started(self, coordinator: Coordinator) -> None:
+        self._world.note("server", "starts")
+        self.tiering.started(coordinator)
+        self.leases.check_held(coordinator)
+
+    def job_done(self, job: str) -> None:
+        coordinator = self._world.server.coordinator
+        match job:
+            case "drop expired leases":
+                self.leases.check_held(coordinator)
+                self.leases.check_expired(coordinator)
+            case "fail silent rounds":
+                self.tiering.check_silent()
+
+    def at_rest(self) -> None:
+        """Nothing is under way any more."""
+        self.tiering.check_ended()
+        coordinator = self._world.server.coordinator
+        for table in self._world.storage.tables():
+            self.lake.check_table(table, coordinator)
+
+    def _registered(self, request: Any, response: Any) -> None:
+        for entry, answer in zip(request.tables_req, response.tables_resp, strict=True):
+            if not answer.HasField("error"):
+                self.lake.registered(self._world.server.coordinator, entry.table_id, entry.snapshot_id)
+                self.recovered += self.lake.is_of_another_round(entry.table_id, entry.snapshot_id, entry.tiering_epoch)
+
+    def _reads(self, process: Process, piece: SnapshotPiece) -> None:
+        if piece.bucket in self._released.get(process.name, ()):
+            self.violated(f"L13: {process} reads {piece.snapshot.path} after it released {piece.bucket}")

@@ -1,0 +1,190 @@
+"""Planted defects: each breaks one promise, by one small patch of the real code (or of the part that it trusts)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, Final
+from unittest import mock
+
+from fluss_tiering.lake.iceberg import commit as iceberg_commit
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.lake import LakeSnapshot
+from fluss_tiering.server.attempts import LeaseAttempts
+from fluss_tiering.server.coordinator import Coordinator
+from fluss_tiering.server.lease_manager import KvSnapshotLeaseManager
+from fluss_tiering.server.tiering.heartbeat import HeartbeatReports
+from fluss_tiering.server.tiering.manager import LakeTieringManager
+from fluss_tiering.spark import round as spark_round
+from fluss_tiering.spark.table_run import TableRun
+from simulation.lake import Delta, Transaction
+from simulation.store import MemoryStore
+
+Defect = Callable[[], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A defect, and what the violation that finds it speaks of."""
+
+    switch_on: Defect
+    shown_by: str
+
+
+def _patched(target: object, name: str, value: object) -> Defect:
+    return lambda: mock.patch.object(target, name, value)
+
+
+def _wrapped(target: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Defect:
+    return lambda: mock.patch.object(target, name, wrap(getattr(target, name)))
+
+
+@contextmanager
+def _no_fence() -> Iterator[None]:
+    with (
+        mock.patch.object(Delta, "validateNoConflictingDataFiles"),
+        mock.patch.object(Delta, "validateNoConflictingDeleteFiles"),
+    ):
+        yield
+
+
+@contextmanager
+def _token_ignored() -> Iterator[None]:
+    with (
+        mock.patch.object(LeaseAttempts, "is_stale", return_value=False),
+        mock.patch.object(LeaseAttempts, "require_current", lambda self, lease_id, token: token),
+    ):
+        yield
+
+
+@contextmanager
+def _acknowledged_first() -> Iterator[None]:
+    """The last transaction is still in the background when the server dies, and is lost."""
+    before: dict[str, Any] = {}
+    begin, load = MemoryStore.transaction, MemoryStore.attempt_token
+
+    def transaction(self: MemoryStore) -> AbstractContextManager[Any]:
+        before.update({name: copy.deepcopy(value) for name, value in vars(self).items()})
+        return begin(self)
+
+    def attempt_token(self: MemoryStore) -> int:
+        vars(self).update(before)
+        return load(self)
+
+    with (
+        mock.patch.object(MemoryStore, "transaction", transaction),
+        mock.patch.object(MemoryStore, "attempt_token", attempt_token),
+    ):
+        yield
+
+
+def _own_offsets(client: Any, lake: Any, table: Any, claim: Any) -> LakeSnapshot | None:
+    """`recover` that registers what it finds with the log's ends as they are now."""
+    known = client.lake_snapshot(table.path)
+    found = lake.unregistered_commit(None if known is None else known.snapshot_id)
+    if found is None:
+        return known
+    offsets = {info.bucket: info.log_end_offset for info in client.list_buckets([table.path])[table.path]}
+    commit = found.commit
+    client.commit_lake_snapshot(
+        table, claim.tiering_epoch, found.snapshot_id, offsets, commit.offsets_path, commit.commit_id
+    )
+    return LakeSnapshot(table.table_id, found.snapshot_id, offsets)
+
+
+def _released_first(original: Callable[..., Any]) -> Callable[..., Any]:
+    def run(self: Any, table: Any, claim: Any, lease: Any, began: float) -> Any:
+        lease.release(self._releaser)
+        return original(self, table, claim, lease, began)
+
+    return run
+
+
+def _collected_first(original: Callable[..., Any]) -> Callable[..., Any]:
+    def start(self: Any, settings: Any, storage: Any, *others: Any) -> None:
+        storage.collect_kv_snapshots(frozenset())
+        original(self, settings, storage, *others)
+
+    return start
+
+
+def _expired_renewed(original: Callable[..., Any]) -> Callable[..., Any]:
+    def renew(self: Any, durations_ms: Any) -> Any:
+        durations = list(durations_ms)
+        now = self._clock.now_ms()
+        return [
+            now + duration if isinstance(answer, FlussTieringError) else answer
+            for (_, duration), answer in zip(durations, original(self, durations), strict=True)
+        ]
+
+    return renew
+
+
+def _expired_early(original: Callable[..., Any]) -> Callable[..., Any]:
+    def drop(self: Any) -> Any:
+        clock = self._clock
+        self._clock = SimpleNamespace(now_ms=lambda: clock.now_ms() + 30_000)
+        try:
+            return original(self)
+        finally:
+            self._clock = clock
+
+    return drop
+
+
+def _files_always_deleted(original: Callable[..., Any]) -> Callable[..., Any]:
+    def settle(self: Any, files: Any, commit: Any, failure: str) -> Any:
+        for file in files:
+            self._table.io().deleteFile(file.location)
+        return original(self, files, commit, failure)
+
+    return settle
+
+
+def _lower_epochs(original: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self: [replace(each, tiering_epoch=max(0, each.tiering_epoch - 1)) for each in original(self)]
+
+
+DEFECTS: Final[dict[str, Planted]] = {
+    "the lake's commit has no fence": Planted(_no_fence, "rows lost|goes back"),
+    "the fence is checked before the commit alone": Planted(
+        _patched(Transaction, "_validate", lambda self, head: None), "rows lost|goes back"
+    ),
+    "the epoch is not checked at prepare and commit": Planted(
+        _patched(LakeTieringManager, "require_round", lambda self, table_id, epoch: None), "S5"
+    ),
+    "the attempt token is ignored": Planted(_token_ignored, "L22"),
+    "a found snapshot is registered with one's own offsets": Planted(
+        _patched(spark_round, "recover", _own_offsets), "its own offsets|rows lost"
+    ),
+    "a found snapshot is not registered": Planted(
+        _patched(spark_round, "recover", lambda client, lake, table, claim: client.lake_snapshot(table.path)),
+        "rows lost|goes back",
+    ),
+    "the lease is released before the round's end": Planted(_wrapped(TableRun, "_round", _released_first), "L13"),
+    "epochs go back at a restart": Planted(_wrapped(MemoryStore, "statuses", _lower_epochs), "S3"),
+    "a change is acknowledged before it is durable": Planted(_acknowledged_first, "S3|S24|L3|L22"),
+    "snapshots are collected before leases are loaded": Planted(
+        _wrapped(Coordinator, "__init__", _collected_first), "L11"
+    ),
+    "an expired lease is renewed": Planted(_wrapped(KvSnapshotLeaseManager, "renew", _expired_renewed), "L5"),
+    "a lease is dropped before it expires": Planted(
+        _wrapped(KvSnapshotLeaseManager, "drop_expired", _expired_early), "L3|L9"
+    ),
+    "silent rounds go on": Planted(_patched(LakeTieringManager, "fail_silent_rounds", lambda self: None), "S4"),
+    "a repeated finish is not recognised": Planted(
+        _patched(HeartbeatReports, "_ended_as", lambda self, entry, outcome: False), "S9"
+    ),
+    "a commit that is under way is taken for lost after a compaction": Planted(
+        _patched(
+            iceberg_commit.IcebergCommitter, "_is_overtaken", lambda self: next(self._since_base(), None) is not None
+        ),
+        "deleted",
+    ),
+    "files of an unknown outcome are deleted": Planted(
+        _wrapped(iceberg_commit.IcebergCommitter, "_settle", _files_always_deleted), "deleted"
+    ),
+}

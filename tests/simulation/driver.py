@@ -1,0 +1,227 @@
+"""A driver: the application's own steps with a model of Spark, in a process that may be paused or killed anywhere."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace, TracebackType
+from typing import Any, Self
+
+from airflow_provider_fluss.lease import LeaseHandle
+from fluss_tiering.lake.protocol import FileContent, LakeFile
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import StorageDescription, TableInfo, TablePath
+from fluss_tiering.model.tiering import Claim
+from fluss_tiering.spark.keeper import Guard, Keeper
+from fluss_tiering.spark.lease import Releaser, TableLease, open_lease
+from fluss_tiering.spark.plan import PlanLimits, SnapshotPiece
+from fluss_tiering.spark.read_write import StageJob
+from fluss_tiering.spark.result import PieceResult, StageSeconds, TableResult
+from fluss_tiering.spark.round import RoundServices
+from fluss_tiering.spark.table_run import TableRun
+from simulation.lake import FileRows, ModelLake, SimCatalog
+from simulation.network import Endpoint, SimClient, SimPatientClient
+from simulation.scheduler import Process, Scheduler, SimEvent, current_process
+from simulation.storage import ROW_BYTES, Change, ModelStorage
+
+_FILE_BYTES = 1000
+
+
+class ModelSpark:
+    """Runs stages: reads pieces from the model storage and writes what the real workers would, as rows in memory."""
+
+    def __init__(self, scheduler: Scheduler, storage: ModelStorage, lake: ModelLake, chance: random.Random) -> None:
+        self._scheduler = scheduler
+        self._storage = storage
+        self._lake = lake
+        self._chance = chance
+        self.faults = 1.0
+        self.on_snapshot_read: Callable[[Process, SnapshotPiece], None] = lambda process, piece: None
+        self.counters = {"tasks failed": 0, "snapshots gone under a reader": 0}
+        self.sparkContext = SimpleNamespace(cancelJobGroup=lambda group: None)
+
+    def run_stage(self, spark: object, job: StageJob, group: str, guard: Guard) -> list[PieceResult]:
+        """Takes the place of `stage.run_stage`."""
+        self._scheduler.sleep(self._chance.choice((20, 500, 3_000, 9_000)))
+        if self._chance.random() < 0.02 * self.faults:
+            self._scheduler.sleep(self._chance.randrange(600_000))
+        results = []
+        for number, work in enumerate(job.work):
+            for attempt in range(4):
+                guard.check()
+                self._scheduler.sleep(self._chance.randrange(1, 400))
+                # Cancelled by the guard's `stop`, as Spark ends a job group.
+                guard.check()
+                written = self._read(job.table, work.piece)
+                files = [self._write(f"{work.location}-{attempt}", each) for each in written]
+                if self._chance.random() >= 0.02 * self.faults:
+                    break
+                # The executor died after it wrote: its files are orphans, and the task runs again.
+                self.counters["tasks failed"] += 1
+            else:
+                raise FlussTieringError(ErrorCode.UNKNOWN, "a Spark task failed: executor lost")
+            rows = sum(len(each.rows) for each in written)
+            results.append(PieceResult(number, rows, tuple(files), StageSeconds(), 0))
+        return results
+
+    def write_file_without_rows(self, writer: object, bucket: int, location: str) -> LakeFile:
+        """Takes the place of `parquet.write_file_without_rows`."""
+        return self._write(location, FileRows(bucket, FileContent.DATA))
+
+    def _write(self, location: str, rows: FileRows) -> LakeFile:
+        name = f"{location}-{rows.content}"
+        self._lake.files[name] = rows
+        return LakeFile(rows.content, rows.bucket, name, _FILE_BYTES, b"")
+
+    def _read(self, table: TableInfo, piece: Any) -> list[FileRows]:
+        bucket = piece.bucket.bucket
+        if isinstance(piece, SnapshotPiece):
+            self.on_snapshot_read(current_process(), piece)
+            try:
+                rows = tuple(self._storage.read_kv_snapshot(piece.snapshot, piece.from_key, piece.to_key))
+            except FlussTieringError:
+                self.counters["snapshots gone under a reader"] += 1
+                raise
+            return [FileRows(bucket, FileContent.DATA, rows)] if rows else []
+        changes = self._storage.read_log(piece.bucket, piece.start_offset, piece.end_offset)
+        if not table.has_primary_key:
+            return [FileRows(bucket, FileContent.DATA, tuple((each.key, each.value or 0) for each in changes))]
+        last: dict[int, Change] = {each.key: each for each in changes}
+        rows = tuple((each.key, each.value) for each in last.values() if each.value is not None)
+        files = [FileRows(bucket, FileContent.EQUALITY_DELETES, keys=tuple(last))] if piece.deletes else []
+        return [*files, FileRows(bucket, FileContent.DATA, rows)] if rows else files
+
+
+class NoProgress:
+    """`Progress` that shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return
+
+    def step(self, path: TablePath, what: str) -> None:
+        return
+
+    def stage(self, path: TablePath, group: str, tasks: int) -> None:
+        return
+
+    def done(self, result: TableResult) -> None:
+        return
+
+
+class HandedOut(TableRun):
+    """Runs the round of a table that the server handed out, instead of claiming one by name."""
+
+    claim: Claim
+
+    def _claim(self, table: TableInfo) -> Claim:
+        return self.claim
+
+
+class Driver:
+    """What `application.run` does, in fibers of one process."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        process: Process,
+        endpoint: Endpoint,
+        *,
+        spark: ModelSpark,
+        lake: ModelLake,
+        round_rows: int | None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._process = process
+        self._endpoint = endpoint
+        self._spark = spark
+        self._lake = lake
+        round_bytes = None if round_rows is None else round_rows * ROW_BYTES
+        self._limits = PlanLimits(parallelism=2, change_piece_bytes=4 * ROW_BYTES, round_bytes=round_bytes)
+        self.ended = SimEvent(scheduler)
+        self.results: list[TableResult] = []
+
+    @property
+    def alive(self) -> bool:
+        """Whether the application still runs."""
+        return self._process.alive and not self.ended.is_set()
+
+    def run(self, paths: Sequence[TablePath], handle: LeaseHandle | None, duration_ms: int) -> None:
+        """Tiers the tables, each in a fiber of its own, under the lease given or one of its own.
+
+        Without tables it asks for one that is due, as Fluss's own tiering service does (S7).
+        """
+        try:
+            self._run(paths, handle, duration_ms)
+        except FlussTieringError:
+            # The application exits with a status that says so.
+            return
+        finally:
+            self.ended.set()
+
+    def _run(self, paths: Sequence[TablePath], handle: LeaseHandle | None, duration_ms: int) -> None:
+        client = SimClient(self._endpoint)
+        tables = client.get_tables(paths) if paths else []
+        lease = open_lease(
+            client,
+            paths,
+            lease_id=handle and handle.lease_id,
+            attempt_token=handle and handle.attempt_token,
+            duration_ms=duration_ms,
+        )
+        stopped: Any = SimEvent(self._scheduler)
+        target: Any = self._endpoint
+        patient = SimPatientClient(target, stopped=stopped)
+        spark: Any = self._spark
+        services = RoundServices(
+            client=patient,
+            spark=spark,
+            catalog=SimCatalog(self._lake),
+            storage=StorageDescription("model", "", "", ""),
+            target="",
+            limits=self._limits,
+            progress=NoProgress(),
+        )
+        claim = None
+        if not paths:
+            claim = client.heartbeat(
+                request_table=True,
+                lease_id=lease.lease_id,
+                attempt_token=lease.attempt_token,
+                driver=self._process.name,
+            ).claim
+            if claim is None:
+                return
+            tables = client.get_tables([claim.path])
+        with Releaser(client) as releaser, Keeper(client, duration_ms) as keeper:
+            run = (HandedOut if claim else TableRun)(
+                services,
+                lease,
+                keeper=keeper,
+                releaser=releaser,
+                claim_timeout_s=180,
+                driver=self._process.name,
+                stopped=stopped,
+            )
+            if isinstance(run, HandedOut) and claim is not None:
+                run.claim = claim
+            leases = {table.path: TableLease(patient, keeper, lease, table) for table in tables}
+            for table in tables:
+                leases[table.path].hold(set(lease.pinned.get(table.table_id, ())))
+            ends = [self._tier(run, table, leases[table.path]) for table in tables]
+            for ended in ends:
+                ended.wait()
+
+    def _tier(self, run: TableRun, table: TableInfo, lease: TableLease) -> SimEvent:
+        ended = SimEvent(self._scheduler)
+
+        def tier() -> None:
+            self.results.append(run.tier(table, lease))
+            ended.set()
+
+        self._scheduler.spawn(self._process, tier)
+        return ended

@@ -1,0 +1,392 @@
+"""A model of Iceberg behind the real `IcebergTable` and `IcebergCommitter`: what they call of it, with its semantics.
+
+Row deltas validate against the newest head when they are staged and again inside the compare-and-swap of the commit.
+An answer may be lost in either direction: the commit landed and the driver sees an error, or it lands later.
+"""
+
+# ruff: noqa: N802 - the methods are named by Iceberg
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.lake.protocol import FileContent, LakeFile
+from fluss_tiering.model.table import TableInfo
+from simulation.scheduler import Scheduler, current_process
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """What a file holds: rows as (key, value) or keys to delete."""
+
+    bucket: int
+    content: FileContent
+    rows: tuple[tuple[int, int], ...] = ()
+    keys: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class LakeSnapshotNode:
+    """A snapshot of a lake table; `replaces` is Iceberg's operation of a compaction, which changes no row."""
+
+    snapshot_id: int
+    parent: LakeSnapshotNode | None
+    summary: dict[str, str]
+    files: tuple[str, ...]
+    adds_data: bool = False
+    adds_deletes: bool = False
+    replaces: bool = False
+
+
+@dataclass(slots=True)
+class LakeContent:
+    """A lake table as the catalog has it.
+
+    Attributes:
+        rows: bucket -> key -> values; more than one value is a doubled row.
+    """
+
+    name: str
+    head: LakeSnapshotNode | None = None
+    rows: dict[int, dict[int, list[int]]] = field(default_factory=dict)
+
+
+class ModelLake:
+    """All lake tables and files, outside of every process."""
+
+    def __init__(self, scheduler: Scheduler, chance: random.Random) -> None:
+        self.scheduler = scheduler
+        self.chance = chance
+        self.faults = 1.0
+        self.tables: dict[str, LakeContent] = {}
+        self.files: dict[str, FileRows] = {}
+        self.deleted: set[str] = set()
+        self.referenced: set[str] = set()
+        self.on_commit: Callable[[LakeContent, Sequence[Delta]], None] = lambda content, deltas: None
+        self.on_delete: Callable[[str], None] = lambda location: None
+        self.counters = {
+            "commits": 0,
+            "fenced commits": 0,
+            "unknown commits": 0,
+            "late commits": 0,
+            "drivers killed before they registered": 0,
+            "compactions": 0,
+        }
+
+    def content(self, name: str) -> LakeContent:
+        return self.tables.setdefault(name, LakeContent(name))
+
+    def happens(self, probability: float) -> bool:
+        return self.chance.random() < probability * self.faults
+
+    def compact(self, name: str) -> None:
+        """Rewrites files: a new head with the same rows."""
+        content = self.tables.get(name)
+        if content is None or content.head is None:
+            return
+        self.counters["compactions"] += 1
+        content.head = LakeSnapshotNode(self.new_id(), content.head, {"total-data-files": "1"}, (), replaces=True)
+
+    def new_id(self) -> int:
+        return self.chance.getrandbits(62)
+
+    def swap(self, content: LakeContent, expected: LakeSnapshotNode | None, deltas: Sequence[Delta]) -> bool:
+        """The catalog's compare-and-swap: all deltas become visible at once, if the head is the expected one."""
+        if content.head is not expected:
+            return False
+        self.counters["commits"] += 1
+        for delta in deltas:
+            files = tuple(file.location for file in delta.files)
+            content.head = LakeSnapshotNode(
+                delta.snapshot_id,
+                content.head,
+                {
+                    "total-data-files": "1",
+                    "added-data-files": str(delta.count(FileContent.DATA)),
+                    "added-delete-files": str(delta.count(FileContent.EQUALITY_DELETES)),
+                    **delta.summary,
+                },
+                files,
+                adds_data=delta.count(FileContent.DATA) > 0,
+                adds_deletes=delta.count(FileContent.EQUALITY_DELETES) > 0,
+            )
+            self.referenced.update(files)
+            for file in delta.files:
+                written = self.files[file.location]
+                bucket = content.rows.setdefault(written.bucket, {})
+                for key in written.keys:
+                    bucket.pop(key, None)
+            for file in delta.files:
+                written = self.files[file.location]
+                bucket = content.rows.setdefault(written.bucket, {})
+                for key, value in written.rows:
+                    bucket.setdefault(key, []).append(value)
+        self.on_commit(content, deltas)
+        return True
+
+
+class Handle:
+    """Iceberg's `Table` in one driver: the metadata as it was loaded, until it is refreshed."""
+
+    def __init__(self, lake: ModelLake, content: LakeContent) -> None:
+        self._lake = lake
+        self._content = content
+        self.head = content.head
+
+    def name(self) -> str:
+        return self._content.name
+
+    def properties(self) -> Mapping[str, str]:
+        return {}
+
+    def specs(self) -> object:
+        return None
+
+    def currentSnapshot(self) -> Node | None:
+        return None if self.head is None else Node(self.head)
+
+    def snapshot(self, snapshot_id: int) -> Node | None:
+        return next((Node(each) for each in ancestors(self.head) if each.snapshot_id == snapshot_id), None)
+
+    def refresh(self) -> None:
+        self._lake.scheduler.sleep(self._lake.chance.randrange(1, 30))
+        if self._lake.happens(0.2):
+            raise java_error("RuntimeIOException", "the catalog does not answer")
+        self.head = self._content.head
+
+    def newTransaction(self) -> Transaction:
+        return Transaction(self._lake, self._content, self)
+
+    def io(self) -> SimpleNamespace:
+        def delete(location: str) -> None:
+            self._lake.deleted.add(location)
+            self._lake.on_delete(location)
+
+        return SimpleNamespace(deleteFile=delete)
+
+
+class Node:
+    """Iceberg's `Snapshot`."""
+
+    def __init__(self, node: LakeSnapshotNode) -> None:
+        self._node = node
+
+    def snapshotId(self) -> int:
+        return self._node.snapshot_id
+
+    def summary(self) -> Mapping[str, str]:
+        return self._node.summary
+
+    def operation(self) -> str:
+        return "replace" if self._node.replaces else "overwrite"
+
+    def parentId(self) -> int | None:
+        return None if self._node.parent is None else self._node.parent.snapshot_id
+
+
+class Delta:
+    """Iceberg's `RowDelta`."""
+
+    def __init__(self, transaction: Transaction, snapshot_id: int) -> None:
+        self._transaction = transaction
+        self._from: int | None = None
+        self._checks_data = self._checks_deletes = False
+        self.snapshot_id = snapshot_id
+        self.files: list[LakeFile] = []
+        self.summary: dict[str, str] = {}
+
+    def validateFromSnapshot(self, snapshot_id: int) -> None:
+        self._from = snapshot_id
+
+    def conflictDetectionFilter(self, expression: object) -> None:
+        return
+
+    def validateNoConflictingDataFiles(self) -> None:
+        self._checks_data = True
+
+    def validateNoConflictingDeleteFiles(self) -> None:
+        self._checks_deletes = True
+
+    def addRows(self, file: LakeFile) -> None:
+        self.files.append(file)
+
+    def addDeletes(self, file: LakeFile) -> None:
+        self.files.append(file)
+
+    def set(self, key: str, value: str) -> None:
+        self.summary[key] = value
+
+    def commit(self) -> None:
+        self.validate(self._transaction.start, self._transaction.deltas)
+        self._transaction.deltas.append(self)
+
+    def count(self, content: FileContent) -> int:
+        return sum(file.content is content for file in self.files)
+
+    def validate(self, head: LakeSnapshotNode | None, staged: Sequence[Delta]) -> None:
+        """Raises ValidationException when files that are checked for were added since the snapshot to start from."""
+        if any(delta.snapshot_id == self._from for delta in staged):
+            return
+        for node in ancestors(head):
+            if node.snapshot_id == self._from:
+                return
+            if not node.replaces and (
+                (self._checks_data and node.adds_data) or (self._checks_deletes and node.adds_deletes)
+            ):
+                raise java_error("ValidationException", f"Found conflicting files in snapshot {node.snapshot_id}")
+        if self._from is not None:
+            raise java_error("ValidationException", f"Cannot determine history from snapshot {self._from}")
+
+
+class Transaction:
+    """Iceberg's `Transaction`."""
+
+    def __init__(self, lake: ModelLake, content: LakeContent, handle: Handle) -> None:
+        self._lake = lake
+        self._content = content
+        self._handle = handle
+        self.start = handle.head
+        self.deltas: list[Delta] = []
+
+    def newRowDelta(self) -> Delta:
+        return Delta(self, self._lake.new_id())
+
+    def table(self) -> SimpleNamespace:
+        staged = LakeSnapshotNode(self.deltas[-1].snapshot_id, self.start, {}, ()) if self.deltas else self.start
+        return SimpleNamespace(currentSnapshot=lambda: None if staged is None else Node(staged))
+
+    def commitTransaction(self) -> None:
+        lake, chance = self._lake, self._lake.chance
+        if lake.happens(0.06):
+            # Paused between the server's check and the lake's: only the fence is left to stop it.
+            current_process().pause(lake.scheduler.now + chance.randrange(1_000, 900_000))
+        lake.scheduler.sleep(chance.randrange(1, 60))
+        if lake.happens(0.15):
+            lake.compact(self._content.name)
+        if lake.happens(0.01):
+            raise java_error("ServiceUnavailableException", "503")
+        if lake.happens(0.04):
+            # The request is under way, and whoever sent it hears nothing of what becomes of it.
+            head, deltas = self._content.head, list(self.deltas)
+            lake.counters["late commits"] += 1
+            lake.scheduler.after(chance.choice((500, 20_000, 200_000)), lambda: self._land_late(head, deltas))
+            lake.scheduler.sleep(chance.choice((5, 1_000, 30_000)))
+            raise java_error("CommitStateUnknownException", "the connection was lost")
+        while True:
+            head = self._content.head
+            try:
+                self._validate(head)
+            except Py4JJavaError:
+                lake.counters["fenced commits"] += 1
+                raise
+            # Between looking at the head and the swap somebody else may move it.
+            lake.scheduler.sleep(chance.randrange(1, 20))
+            if lake.swap(self._content, head, self.deltas):
+                break
+        if lake.happens(0.04):
+            lake.counters["drivers killed before they registered"] += 1
+            lake.scheduler.kill(current_process())
+        if lake.happens(0.03):
+            lake.counters["unknown commits"] += 1
+            lake.scheduler.sleep(chance.randrange(1, 60_000))
+            raise java_error("CommitStateUnknownException", "the connection was lost")
+        self._handle.head = self._content.head
+
+    def _validate(self, head: LakeSnapshotNode | None) -> None:
+        if head is not self.start:
+            for number, delta in enumerate(self.deltas):
+                delta.validate(head, self.deltas[:number])
+
+    def _land_late(self, head: LakeSnapshotNode | None, deltas: Sequence[Delta]) -> None:
+        try:
+            self._validate(head)
+        except Py4JJavaError:
+            return
+        self._lake.swap(self._content, head, deltas)
+
+
+class SimIcebergTable(IcebergTable):
+    """The real one, but for the Parquet files."""
+
+    def file_writer(self) -> Any:
+        return None
+
+    def piece_location(self, bucket: int, name: str) -> str:
+        return f"{self._table.path}/{bucket}/{name}"
+
+
+class SimCatalog:
+    """A `LakeCatalog` of one driver."""
+
+    def __init__(self, lake: ModelLake) -> None:
+        self._lake = lake
+
+    def open_table(self, table: TableInfo) -> SimIcebergTable:
+        self._lake.scheduler.sleep(self._lake.chance.randrange(1, 50))
+        handle = Handle(self._lake, self._lake.content(str(table.path)))
+        spec = {"spec-id": 0, "fields": [{"field-id": 1000, "name": "bucket"}]}
+        return SimIcebergTable(_jvm(), table, handle, {}, spec)
+
+
+class NoStatistics:
+    """Stands for `ContentFiles`: the model describes a file by itself."""
+
+    def __init__(self, *_arguments: object) -> None:
+        pass
+
+    def to_json(self, file: LakeFile) -> LakeFile:
+        return file
+
+
+def ancestors(node: LakeSnapshotNode | None) -> Iterator[LakeSnapshotNode]:
+    """A snapshot and those before it."""
+    while node is not None:
+        yield node
+        node = node.parent
+
+
+class JavaException:
+    """An exception of the JVM; what it does not have fails as py4j's do."""
+
+    _target_id = "o0"
+
+    def __init__(self, name: str, message: str) -> None:
+        self._name = name
+        self._message = message
+
+    def getClass(self) -> SimpleNamespace:
+        name = self._name
+        return SimpleNamespace(getName=lambda: f"org.apache.iceberg.exceptions.{name}", getSimpleName=lambda: name)
+
+    def getMessage(self) -> str:
+        return self._message
+
+    def getCause(self) -> None:
+        return None
+
+    def __getattr__(self, name: str) -> object:
+        def call(*_arguments: object) -> object:
+            raise Py4JError(f"{self._name} has no method {name}")
+
+        return call
+
+
+def java_error(name: str, message: str) -> Py4JJavaError:
+    """What py4j raises when Iceberg throws."""
+    return Py4JJavaError(message, JavaException(name, message))
+
+
+def _jvm() -> SimpleNamespace:
+    iceberg = SimpleNamespace(
+        util=SimpleNamespace(JsonUtil=SimpleNamespace(mapper=lambda: SimpleNamespace(readTree=lambda file: file))),
+        expressions=SimpleNamespace(Expressions=SimpleNamespace(alwaysTrue=lambda: True)),
+        ContentFileParser=SimpleNamespace(fromJson=lambda file, specs: file),
+    )
+    return SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(iceberg=iceberg)))

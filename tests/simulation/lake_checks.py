@@ -1,0 +1,123 @@
+"""The lake against the log, row by row: after every commit, and of whole tables at the end (S5, S24)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fluss_tiering.lake.iceberg.summary import from_summary
+from fluss_tiering.model.table import TableBucket, TableInfo
+from fluss_tiering.server.coordinator import Coordinator
+from simulation.lake import Delta, LakeContent, ModelLake, ancestors
+from simulation.references import LakeReference
+from simulation.storage import Change, ModelStorage
+
+
+class LakeChecks:
+    """Knows what the lake must hold at any offsets."""
+
+    def __init__(self, lake: ModelLake, violated: Callable[[str], None]) -> None:
+        self._lake = lake
+        self._violated = violated
+        self._tables: dict[str, LakeReference] = {}
+        self.counters = {"lost rows": 0, "doubled rows": 0, "rows": 0}
+        lake.on_commit = self.committed
+        lake.on_delete = self.deleted
+
+    def created(self, table: TableInfo, storage: ModelStorage) -> None:
+        """A table with an empty log."""
+        logs: dict[int, Any] = {
+            number: storage.log(TableBucket(table.table_id, number)) for number in range(table.descriptor.num_buckets)
+        }
+        self._tables[str(table.path)] = LakeReference(table.table_id, logs)
+
+    def committed(self, content: LakeContent, deltas: Sequence[Delta]) -> None:
+        """A commit landed: what it changed must be what the log says from the last offsets to its own."""
+        table = self._tables[content.name]
+        commit = from_summary(deltas[-1].summary)
+        assert commit is not None
+        offsets = {bucket.bucket: offset for bucket, offset in commit.log_end_offsets.items()}
+        table.by_snapshot[deltas[-1].snapshot_id] = offsets
+        table.epochs[deltas[-1].snapshot_id] = commit.tiering_epoch
+        files = [file.location for delta in deltas for file in delta.files]
+        if self._lake.deleted.intersection(files):
+            self._violated(f"table {content.name}: snapshot {deltas[-1].snapshot_id} refers to deleted files")
+        touched: dict[int, set[int]] = {}
+        for location in files:
+            written = self._lake.files[location]
+            touched.setdefault(written.bucket, set()).update(written.keys, (key for key, _ in written.rows))
+        for bucket, old in table.offsets.items():
+            if offsets.get(bucket, -1) < old:
+                self._violated(
+                    f"S5: table {content.name}, bucket {bucket}: the lake goes back from {old} to {offsets.get(bucket)}"
+                )
+        for bucket, end in offsets.items():
+            changes: Any = table.logs[bucket][max(0, table.offsets.get(bucket, 0)) : max(0, end)]
+            expected = table.rows.setdefault(bucket, {})
+            apply(expected, changes)
+            touched.setdefault(bucket, set()).update(change.key for change in changes)
+            self.counters["rows"] += len(changes)
+        table.offsets = offsets
+        for bucket, keys in touched.items():
+            self._compare(content, bucket, table.rows.get(bucket, {}), keys)
+
+    def deleted(self, location: str) -> None:
+        """A driver deleted a file."""
+        if location in self._lake.referenced:
+            self._violated(f"a file that the lake refers to was deleted: {location}")
+
+    def registered(self, coordinator: Coordinator, table_id: int, snapshot_id: int) -> None:
+        """The server took a lake snapshot: under the snapshot's own offsets, and one that exists."""
+        table = next(each for each in self._tables.values() if each.table_id == table_id)
+        known = coordinator.lake.snapshot(table_id, snapshot_id)
+        offsets = {bucket.bucket: offset for bucket, offset in known.log_end_offsets.items()} if known else None
+        if offsets != table.by_snapshot.get(snapshot_id):
+            self._violated(
+                f"table {table_id}: lake snapshot {snapshot_id} is registered with {offsets}, "
+                f"its own offsets are {table.by_snapshot.get(snapshot_id)}"
+            )
+
+    def is_of_another_round(self, table_id: int, snapshot_id: int, tiering_epoch: int) -> bool:
+        """Whether a lake snapshot was committed by another round than the one that registers it."""
+        table = next(each for each in self._tables.values() if each.table_id == table_id)
+        return table.epochs.get(snapshot_id, tiering_epoch) != tiering_epoch
+
+    def check_table(self, table: TableInfo, coordinator: Coordinator) -> None:
+        """At rest: the lake holds the whole log, each row once, and the server knows the lake's newest offsets."""
+        reference = self._tables[str(table.path)]
+        content = self._lake.content(str(table.path))
+        ends = {bucket: len(log) for bucket, log in reference.logs.items() if log}
+        tiered = {bucket: offset for bucket, offset in reference.offsets.items() if offset > 0}
+        if tiered != ends:
+            self._violated(f"table {table.path}: the lake ends at {tiered}, the log at {ends}")
+        newest = coordinator.lake.newest(table.table_id)
+        ours = next((each for each in ancestors(content.head) if from_summary(each.summary) is not None), None)
+        if (newest and newest.snapshot_id) != (ours and ours.snapshot_id):
+            self._violated(f"table {table.path}: the server knows {newest}, the lake's newest is {ours}")
+        for bucket, log in reference.logs.items():
+            expected: dict[int, int] = {}
+            changes: Any = log[: max(0, reference.offsets.get(bucket, 0))]
+            apply(expected, changes)
+            self._compare(content, bucket, expected, {*expected, *content.rows.get(bucket, {})})
+
+    def _compare(self, content: LakeContent, bucket: int, expected: Mapping[int, int], keys: set[int]) -> None:
+        rows = content.rows.get(bucket, {})
+        lost = doubled = 0
+        for key in keys:
+            found, wanted = rows.get(key, []), expected.get(key)
+            if wanted is not None and wanted not in found:
+                lost += 1
+            doubled += max(0, len(found) - (wanted is not None and wanted in found))
+        self.counters["lost rows"] += lost
+        self.counters["doubled rows"] += doubled
+        if lost or doubled:
+            self._violated(f"table {content.name}, bucket {bucket}: {lost} rows lost, {doubled} doubled")
+
+
+def apply(rows: dict[int, int], changes: Sequence[Change]) -> None:
+    """What a reader sees of changes."""
+    for change in changes:
+        if change.value is None:
+            rows.pop(change.key, None)
+        else:
+            rows[change.key] = change.value

@@ -1,0 +1,233 @@
+"""The real servicers, coordinator and managers in a process that crashes and starts again on the same store."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from unittest import mock
+
+from google.protobuf.message import Message
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath
+from fluss_tiering.server import coordinator as coordinator_module
+from fluss_tiering.server.coordinator import Coordinator
+from fluss_tiering.server.lake_catalog import LakeCatalog
+from fluss_tiering.server.servicers.leases import LeasesServicer
+from fluss_tiering.server.servicers.parts import ServerParts
+from fluss_tiering.server.servicers.tables import TablesServicer
+from fluss_tiering.server.servicers.tiering import LakeTieringServicer
+from fluss_tiering.server.settings import load_settings
+from simulation.scheduler import Process, Scheduler
+from simulation.storage import ModelStorage
+from simulation.store import FaultyStore, ServerCrash
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+HEARTBEAT_TIMEOUT_MS = 120_000
+HEARTBEAT_CHECK_MS = 15_000
+LEASE_CHECK_MS = 60_000
+"""Shorter than by default, so that a lease that expired is soon gone: what can go wrong then happens more often."""
+
+_DOWN_MS: Final = (100, 2_000, 20_000)
+
+
+class Observer(Protocol):
+    """Is told what happens inside the server, and compares it with a reference (`checks`)."""
+
+    def before(self, sender: Process, method: str, request: Any) -> Any:
+        """A request is about to be handled; what is returned is handed to `after`."""
+        ...
+
+    def after(self, method: str, request: Any, response: Any, seen: Any) -> None:
+        """A request was acknowledged, in the same step that its last change was made in; None: it was refused."""
+        ...
+
+    def died(self) -> None:
+        """The server is gone, with all that it had begun."""
+        ...
+
+    def started(self, coordinator: Coordinator) -> None:
+        """The server loaded its state."""
+        ...
+
+    def job_done(self, job: str) -> None:
+        """A background job ran."""
+        ...
+
+
+class SimThreads:
+    """`ServerThreads`: the thread of control is the scheduler itself, which runs one thing after the other."""
+
+    def __init__(self, server: SimServer) -> None:
+        self._server = server
+
+    async def control(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self._server.pause()
+        return function(*args, **kwargs)
+
+    async def storage(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self._server.pause()
+        return function(*args, **kwargs)
+
+
+class SimServer:
+    """The server; `process` is None while it is down."""
+
+    def __init__(
+        self, scheduler: Scheduler, storage: ModelStorage, store: FaultyStore, chance: random.Random, observer: Observer
+    ) -> None:
+        self._scheduler = scheduler
+        self._storage = storage
+        self._store = store
+        self._chance = chance
+        self._settings = load_settings(
+            data_dir=Path("unused"),
+            heartbeat_timeout=HEARTBEAT_TIMEOUT_MS,
+            lake_catalog={"type": "simulated"},
+            kept_rounds=30,
+            max_consecutive_failures=2,
+        )
+        self._servicers: list[Any] = []
+        self._unanswered: dict[object, Callable[[], None]] = {}
+        self.observer = observer
+        self.coordinator: Coordinator
+        self.process: Process | None = None
+        self.counters = {"server crashes": 0, "tables resumed": 0}
+
+    # Life
+
+    def start(self) -> None:
+        """Loads the state and serves."""
+        process = Process("server")
+        jitter = SimpleNamespace(Random=lambda: random.Random(self._chance.getrandbits(32)))
+        try:
+            with mock.patch.object(coordinator_module, "random", jitter):
+                coordinator: Any = Coordinator(self._settings, self._storage, self._store, self._scheduler)  # type: ignore[arg-type]
+        except (ServerCrash, FlussTieringError):
+            self._scheduler.after(1000, self.start)
+            return
+        self.coordinator = coordinator
+        threads: Any = SimThreads(self)
+        present = {
+            "threads": threads,
+            "storage": self._storage,
+            "coordinator": coordinator,
+            "catalog": LakeCatalog(self._settings),
+        }
+        # Other parts belong to services that tiering does not call.
+        parts: Any = ServerParts(**{each.name: present.get(each.name) for each in fields(ServerParts)})
+        self._servicers = [TablesServicer(parts), LeasesServicer(parts), LakeTieringServicer(parts)]
+        self.process = process
+        self.observer.started(coordinator)
+        leases, tiering = coordinator.leases, coordinator.tiering
+        self._repeat("drop expired leases", LEASE_CHECK_MS, leases.drop_expired)
+        self._repeat("fail silent rounds", HEARTBEAT_CHECK_MS, tiering.fail_silent_rounds)
+        self._repeat("move due tables", 5_000, tiering.move_due_tables)
+        self._repeat("take KV snapshots", 20_000, self._take_kv_snapshots)
+
+    def crash(self, down_ms: int) -> None:
+        """Ends the server where it stands; it comes back after `down_ms`."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        self.counters["server crashes"] += 1
+        unanswered, self._unanswered = self._unanswered, {}
+        for refuse in unanswered.values():
+            refuse()
+        self.observer.died()
+        self._scheduler.after(down_ms, self.start)
+        self._scheduler.kill(process)
+
+    # Calls
+
+    def handle(self, sender: Process, method: str, request: Any, refuse: Callable[[], None]) -> Message:
+        """One call, in a fiber of the server; `refuse` is called when the server dies before the answer."""
+        call = object()
+        self._unanswered[call] = refuse
+        seen = self.observer.before(sender, method, request)
+        servicer = next(each for each in self._servicers if hasattr(each, method))
+        try:
+            response: Message = _run(getattr(servicer, method)(request, None))
+        except ServerCrash:
+            self.crash(self._chance.choice(_DOWN_MS))
+            raise
+        except FlussTieringError:
+            self.observer.after(method, request, None, seen)
+            raise
+        finally:
+            self._unanswered.pop(call, None)
+        self.observer.after(method, request, response, seen)
+        return response
+
+    def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo | None:
+        """As the servicer does it, without asyncio's lock; None when the disk was full."""
+        table = self._storage.create_table(path, descriptor)
+        if not self._control(lambda: self.coordinator.tiering.register(table)):
+            self._storage.drop_table(path)
+            return None
+        return table
+
+    def drop_table(self, path: TablePath) -> None:
+        """As the servicer does it, without asyncio's lock."""
+        table = self._storage.drop_table(path)
+        self._control(lambda: self.coordinator.forget_table(table.table_id))
+
+    def resume_parked(self) -> None:
+        """As an operator does once the cause of failures is gone (S19)."""
+        if self.process is not None:
+            tiering = self.coordinator.tiering
+            parked = [status.path for status in tiering.statuses() if status.parked]
+            self.counters["tables resumed"] += len(parked)
+            self._control(lambda: tiering.resume(parked))
+
+    def pause(self) -> None:
+        """Between two steps of a handler."""
+        if (delay := self._chance.randrange(-3, 4)) >= 0:
+            self._scheduler.sleep(delay)
+
+    # Jobs
+
+    def _repeat(self, name: str, interval_ms: int, job: Callable[[], object]) -> None:
+        process = self.process
+        assert process is not None
+
+        def repeat() -> None:
+            while True:
+                if self._control(job):
+                    self.observer.job_done(name)
+                self._scheduler.sleep(int(interval_ms * (0.5 + self._chance.random() / 2)))
+
+        self._scheduler.spawn(process, repeat)
+
+    def _control(self, job: Callable[[], object]) -> bool:
+        """Whether the disk took it; a crash is not seen by the caller, like one right after the answer."""
+        try:
+            job()
+        except FlussTieringError as error:
+            if error.code is not ErrorCode.STORAGE:
+                raise
+            return False
+        except ServerCrash:
+            self.crash(self._chance.choice(_DOWN_MS))
+        return True
+
+    def _take_kv_snapshots(self) -> None:
+        for table in self._storage.tables():
+            if table.has_primary_key:
+                self._storage.take_kv_snapshots(table.path)
+        self.coordinator.collect_kv_snapshots()
+
+
+def _run(steps: Any) -> Any:
+    """Runs a handler to its end; it waits in its fiber, never in an event loop."""
+    try:
+        steps.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a handler waits for an event loop, which the simulation does not have")

@@ -1,0 +1,188 @@
+"""A model of the storage: what `TableStorage` and the readers of splits need, in memory, with rows to count.
+
+It is the disk: a crash of the server loses nothing of it. A KV snapshot that nobody protects is really deleted, and
+whoever reads it afterwards sees that it is gone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableDescriptor, TableInfo, TablePath
+from simulation.scheduler import Scheduler
+
+ROW_BYTES = 4 << 20
+"""As large as it takes for a handful of rows to be cut into several pieces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One record of a bucket's log; `value` is None for a delete. Of a log table, key and value are the same number."""
+
+    key: int
+    value: int | None
+
+
+@dataclass(slots=True)
+class Bucket:
+    """A bucket: its log, and for a primary-key table its present rows and snapshots."""
+
+    log: list[Change] = field(default_factory=list)
+    rows: dict[int, int] = field(default_factory=dict)
+    snapshots: dict[int, tuple[KvSnapshot, dict[int, int]]] = field(default_factory=dict)
+    next_snapshot_id: int = 0
+
+
+class ModelStorage:
+    """`TableStorage`, as far as the servicers under simulation call it."""
+
+    def __init__(self, scheduler: Scheduler, retained_snapshots: int) -> None:
+        self._scheduler = scheduler
+        self._retained = retained_snapshots
+        self._numbers = itertools.count(1)
+        self._tables: dict[int, TableInfo] = {}
+        self._buckets: dict[TableBucket, Bucket] = {}
+        self._offsets_files: dict[str, int] = {}
+        self.on_collect: Callable[[TableBucket, int], None] = lambda bucket, snapshot_id: None
+
+    # Tables
+
+    def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo:
+        info = TableInfo(next(self._numbers), path, 1, descriptor, self._scheduler.now)
+        self._tables[info.table_id] = info
+        for number in range(descriptor.num_buckets):
+            self._buckets[TableBucket(info.table_id, number)] = Bucket()
+        return info
+
+    def drop_table(self, path: TablePath) -> TableInfo:
+        info = self.table(path)
+        del self._tables[info.table_id]
+        for number in range(info.descriptor.num_buckets):
+            del self._buckets[TableBucket(info.table_id, number)]
+        return info
+
+    def table(self, path: TablePath) -> TableInfo:
+        for info in self._tables.values():
+            if info.path == path:
+                return info
+        raise FlussTieringError(ErrorCode.TABLE_NOT_EXIST, f"table {path} does not exist")
+
+    def table_by_id(self, table_id: int) -> TableInfo:
+        if table_id not in self._tables:
+            raise FlussTieringError(ErrorCode.TABLE_NOT_EXIST, f"table {table_id} does not exist")
+        return self._tables[table_id]
+
+    def tables(self) -> Sequence[TableInfo]:
+        return sorted(self._tables.values(), key=lambda info: info.path)
+
+    # Rows
+
+    def append(self, bucket: TableBucket, changes: Sequence[Change]) -> None:
+        """Writes records; durable at once."""
+        content = self._buckets[bucket]
+        content.log += changes
+        for change in changes:
+            if change.value is None:
+                content.rows.pop(change.key, None)
+            else:
+                content.rows[change.key] = change.value
+
+    def log(self, bucket: TableBucket) -> list[Change]:
+        """The whole log of a bucket that exists."""
+        return self._bucket(bucket).log
+
+    def buckets(self, path: TablePath) -> Sequence[BucketInfo]:
+        info = self.table(path)
+        found = []
+        for number in range(info.descriptor.num_buckets):
+            bucket = TableBucket(info.table_id, number)
+            content = self._buckets[bucket]
+            latest = max(content.snapshots, default=None)
+            length = len(content.log)
+            snapshot = None if latest is None else content.snapshots[latest][0]
+            found.append(BucketInfo(bucket, 0, length, length * ROW_BYTES, snapshot))
+        return found
+
+    # KV snapshots
+
+    def take_kv_snapshots(self, path: TablePath) -> Sequence[KvSnapshot]:
+        info = self.table(path)
+        return [self._take(TableBucket(info.table_id, number)) for number in range(info.descriptor.num_buckets)]
+
+    def kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:
+        content = self._buckets.get(bucket)
+        if content is None or snapshot_id not in content.snapshots:
+            return None
+        return content.snapshots[snapshot_id][0]
+
+    def collect_kv_snapshots(self, protected: frozenset[tuple[TableBucket, int]]) -> int:
+        collected = 0
+        for bucket, content in self._buckets.items():
+            for snapshot_id in sorted(content.snapshots)[: -self._retained]:
+                if (bucket, snapshot_id) not in protected:
+                    self.on_collect(bucket, snapshot_id)
+                    del content.snapshots[snapshot_id]
+                    collected += 1
+        return collected
+
+    # Lake offsets
+
+    def write_lake_offsets(self, table_id: int, log_end_offsets: Mapping[TableBucket, int]) -> str:
+        path = f"offsets/{table_id}/{len(self._offsets_files)}"
+        self._offsets_files[path] = table_id
+        return path
+
+    def has_lake_offsets(self, table_id: int, path: str) -> bool:
+        return self._offsets_files.get(path) == table_id
+
+    # Readers of splits
+
+    def read_log(self, bucket: TableBucket, start: int, end: int) -> Sequence[Change]:
+        log = self._bucket(bucket).log
+        if end > len(log):
+            raise FlussTieringError(ErrorCode.LOG_OFFSET_OUT_OF_RANGE, f"{bucket}: {end} is past the end, {len(log)}")
+        return log[start:end]
+
+    def read_kv_snapshot(
+        self, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
+    ) -> Iterator[tuple[int, int]]:
+        present = self._bucket(snapshot.bucket).snapshots.get(snapshot.snapshot_id)
+        if present is None:
+            raise FlussTieringError(
+                ErrorCode.KV_SNAPSHOT_NOT_EXIST, f"snapshot {snapshot.snapshot_id} of {snapshot.bucket} is gone"
+            )
+        for key, value in present[1].items():
+            encoded = _encoded(key)
+            if (from_key is None or encoded >= from_key) and (to_key is None or encoded < to_key):
+                yield key, value
+
+    def _bucket(self, bucket: TableBucket) -> Bucket:
+        if bucket not in self._buckets:
+            raise FlussTieringError(ErrorCode.TABLE_NOT_EXIST, f"table {bucket.table_id} does not exist")
+        return self._buckets[bucket]
+
+    def _take(self, bucket: TableBucket) -> KvSnapshot:
+        content = self._buckets[bucket]
+        latest = max(content.snapshots, default=None)
+        if latest is not None and content.snapshots[latest][0].log_offset == len(content.log):
+            return content.snapshots[latest][0]
+        snapshot_id = content.next_snapshot_id
+        content.next_snapshot_id += 1
+        snapshot = KvSnapshot(
+            bucket=bucket,
+            snapshot_id=snapshot_id,
+            log_offset=len(content.log),
+            row_count=len(content.rows),
+            size_bytes=len(content.rows) * ROW_BYTES,
+            path=f"{bucket.table_id}/{bucket.bucket}/{snapshot_id}",
+            split_keys=tuple(_encoded(key) for key in sorted(content.rows)[1::3]),
+        )
+        content.snapshots[snapshot_id] = (snapshot, dict(content.rows))
+        return snapshot
+
+
+def _encoded(key: int) -> bytes:
+    return key.to_bytes(8, "big")

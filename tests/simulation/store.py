@@ -1,0 +1,204 @@
+"""Stores that outlive the simulated server: one in memory, and faults around any.
+
+The faults are those of a transaction: the server dies before it is durable, or after it is and before anybody is told;
+or the disk is full, and nothing was changed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lease import KvSnapshotLease
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
+from fluss_tiering.server.store.protocol import StoreTransaction, TieringStore
+from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt
+
+
+class ServerCrash(BaseException):
+    """The server dies here; no handler of errors may catch it."""
+
+
+class MemoryStore:
+    """`TieringStore` in dictionaries."""
+
+    def __init__(self) -> None:
+        self._leases: dict[str, KvSnapshotLease] = {}
+        self._attempts: dict[str, LeaseAttempt] = {}
+        self._attempt_token = 0
+        self._statuses: dict[int, TieringStatus] = {}
+        self._rounds: dict[int, dict[int, TieringRound]] = {}
+        self._snapshots: dict[int, list[CommittedLakeSnapshot]] = {}
+
+    @contextmanager
+    def transaction(self) -> Iterator[StoreTransaction]:
+        transaction = MemoryTransaction(self)
+        yield transaction
+        for write in transaction.writes:
+            write()
+
+    def leases(self) -> Sequence[KvSnapshotLease]:
+        return list(self._leases.values())
+
+    def damaged_leases(self) -> Mapping[str, str]:
+        return {}
+
+    def attempts(self) -> Sequence[LeaseAttempt]:
+        return list(self._attempts.values())
+
+    def attempt_token(self) -> int:
+        return self._attempt_token
+
+    def statuses(self) -> Sequence[TieringStatus]:
+        return list(self._statuses.values())
+
+    def running_rounds(self) -> Sequence[TieringRound]:
+        return [each for each in self._all_rounds() if each.state is TieringState.TIERING]
+
+    def round(self, table_id: int, tiering_epoch: int) -> TieringRound | None:
+        return self._rounds.get(table_id, {}).get(tiering_epoch)
+
+    def rounds(self, *, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
+        fitting: dict[int, list[TieringRound]] = {}
+        for each in self._all_rounds():
+            if path in (None, each.path) and lease_id in (None, each.lease_id):
+                fitting.setdefault(each.table_id, []).append(each)
+        by_path = sorted(fitting.values(), key=lambda rounds: (rounds[0].path, rounds[0].table_id))
+        return [each for rounds in by_path for each in sorted(rounds, key=lambda r: -r.tiering_epoch)[:limit]]
+
+    def lake_snapshots(self) -> Sequence[CommittedLakeSnapshot]:
+        return [snapshots[-1] for snapshots in self._snapshots.values() if snapshots]
+
+    def lake_snapshot(self, table_id: int, snapshot_id: int) -> CommittedLakeSnapshot | None:
+        snapshots = self._snapshots.get(table_id, ())
+        return next((each for each in snapshots if each.snapshot.snapshot_id == snapshot_id), None)
+
+    def close(self) -> None:
+        return
+
+    def _all_rounds(self) -> Iterator[TieringRound]:
+        for rounds in self._rounds.values():
+            yield from rounds.values()
+
+
+class MemoryTransaction:
+    """Writes that are kept until the block ends."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.writes: list[Callable[[], object]] = []
+
+    def put_lease(self, lease: KvSnapshotLease) -> None:
+        self.writes.append(lambda: self._store._leases.update({lease.lease_id: lease}))
+
+    def put_lease_expirations(self, expiration_times: Mapping[str, int]) -> None:
+        for lease_id, time in expiration_times.items():
+            self.writes.append(lambda lease_id=lease_id, time=time: self._renew(lease_id, time))
+
+    def delete_lease(self, lease_id: str) -> None:
+        self.writes.append(lambda: self._store._leases.pop(lease_id, None))
+
+    def put_attempt(self, attempt: LeaseAttempt) -> None:
+        self.writes.append(lambda: self._store._attempts.update({attempt.lease_id: attempt}))
+
+    def delete_attempts(self, lease_ids: Iterable[str]) -> None:
+        for lease_id in lease_ids:
+            self.writes.append(lambda gone=lease_id: self._store._attempts.pop(gone, None))
+
+    def put_attempt_token(self, attempt_token: int) -> None:
+        self.writes.append(lambda: setattr(self._store, "_attempt_token", attempt_token))
+
+    def put_statuses(self, statuses: Sequence[TieringStatus]) -> None:
+        self.writes.append(lambda: self._store._statuses.update({each.table_id: each for each in statuses}))
+
+    def put_rounds(self, rounds: Sequence[TieringRound]) -> None:
+        for each in rounds:
+            self.writes.append(
+                lambda each=each: self._store._rounds.setdefault(each.table_id, {}).update({each.tiering_epoch: each})
+            )
+
+    def prune_rounds(self, table_ids: Collection[int], keep: int) -> None:
+        for table_id in table_ids:
+            self.writes.append(lambda table_id=table_id: self._prune_rounds(table_id, keep))
+
+    def put_lake_snapshot(self, committed: CommittedLakeSnapshot) -> None:
+        self.writes.append(lambda: self._store._snapshots.setdefault(committed.snapshot.table_id, []).append(committed))
+
+    def prune_lake_snapshots(self, table_id: int, keep: int) -> None:
+        self.writes.append(lambda: self._store._snapshots.get(table_id, []).__delitem__(slice(0, -keep)))
+
+    def delete_table(self, table_id: int) -> None:
+        for part in (self._store._statuses, self._store._rounds, self._store._snapshots):
+            self.writes.append(lambda part=part: part.pop(table_id, None))
+
+    def delete_rounds_of_dropped_tables(self, before: int) -> None:
+        self.writes.append(lambda: self._delete_old_rounds(before))
+
+    def _renew(self, lease_id: str, expiration_time: int) -> None:
+        self._store._leases[lease_id] = replace(self._store._leases[lease_id], expiration_time=expiration_time)
+
+    def _prune_rounds(self, table_id: int, keep: int) -> None:
+        rounds = self._store._rounds.get(table_id, {})
+        for epoch in sorted(rounds)[:-keep]:
+            del rounds[epoch]
+
+    def _delete_old_rounds(self, before: int) -> None:
+        for table_id in self._store._rounds.keys() - self._store._statuses.keys():
+            rounds = self._store._rounds[table_id]
+            for epoch in [epoch for epoch, each in rounds.items() if each.end_time and each.end_time < before]:
+                del rounds[epoch]
+
+
+class FaultyStore:
+    """A store that fails now and then, and tells what became durable.
+
+    Attributes:
+        faults: 0 for none; else a factor on how often.
+    """
+
+    def __init__(self, inner: TieringStore, chance: random.Random) -> None:
+        self._inner = inner
+        self._chance = chance
+        self.faults = 1.0
+        self.on_durable: Callable[[Sequence[tuple[str, tuple[Any, ...]]]], None] = lambda writes: None
+        self.counters = {"full disks": 0}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    @contextmanager
+    def transaction(self) -> Iterator[StoreTransaction]:
+        draw = self._chance.random() / self.faults if self.faults else 1.0
+        with self._inner.transaction() as transaction:
+            recorded = RecordingTransaction(transaction)
+            yield recorded
+            if draw < 0.001:
+                raise ServerCrash
+            if draw < 0.002:
+                self.counters["full disks"] += 1
+                raise FlussTieringError(ErrorCode.STORAGE, "the server's database failed: the disk is full")
+        self.on_durable(recorded.writes)
+        if draw > 0.999 and self.faults:
+            raise ServerCrash
+
+
+class RecordingTransaction:
+    """A transaction whose writes are listed by name."""
+
+    def __init__(self, inner: StoreTransaction) -> None:
+        self._inner = inner
+        self.writes: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        method = getattr(self._inner, name)
+
+        def write(*args: Any) -> None:
+            self.writes.append((name, args))
+            method(*args)
+
+        return write
