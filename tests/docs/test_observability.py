@@ -1,0 +1,110 @@
+"""The example alert rules and the dashboard speak of metrics and labels that a running server really exports."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from engine_support import ServerThread, new_table
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry
+from metrics_support import scrape
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "observability"
+NOT_METRICS = {
+    *("by", "without", "on", "ignoring", "and", "or", "unless", "bool", "offset", "group_left", "group_right"),
+    *("sum", "max", "min", "avg", "count", "topk", "bottomk", "rate", "increase", "absent", "histogram_quantile"),
+}
+SELECTOR = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)\s*(?:\{(?P<labels>[^}]*)\})?")
+GROUPING = re.compile(r"\b(?:by|without|on|ignoring)\s*\(([^)]*)\)")
+STRING = re.compile(r'"[^"]*"')
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """Name -> labels of every metric of a server with a table that failed until it was parked."""
+    folder: Path = tmp_path_factory.mktemp("observability")
+    with ServerThread(folder / "data", max_consecutive_failures=1) as running, TieringClient(running.target) as client:
+        (claim,) = client.claim_tables([new_table(client).path], "X", None, "d")
+        assert isinstance(claim, Claim)
+        client.heartbeat(failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, "boom")])
+        samples = scrape(running.server.metrics_port)
+    return {name: {label for labels, _ in series for label in labels} for name, series in samples.items()}
+
+
+def alert_expressions() -> Iterator[tuple[str, str, set[str]]]:
+    """Where, expression, and the labels that its texts use."""
+    for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]:
+        for rule in group["rules"]:
+            texts = " ".join(rule["annotations"].values())
+            yield rule["alert"], rule["expr"], set(re.findall(r"\$labels\.(\w+)", texts))
+
+
+def dashboard_expressions() -> Iterator[tuple[str, str, set[str]]]:
+    dashboard = json.loads((FOLDER / "dashboard.json").read_text())
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"], set(re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", "")))
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            name, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]).groups()
+            yield variable["name"], name, {label}
+
+
+EXPRESSIONS = [*alert_expressions(), *dashboard_expressions()]
+
+
+def metrics_of(expression: str) -> dict[str, set[str]]:
+    """Name -> labels that an expression selects by."""
+    found: dict[str, set[str]] = {}
+    for match in SELECTOR.finditer(STRING.sub('""', GROUPING.sub("", expression))):
+        name = match["name"]
+        if name in NOT_METRICS or expression[max(0, match.start() - 1) : match.start()] in ("[", "$"):
+            continue
+        found.setdefault(name, set()).update(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", match["labels"] or ""))
+    return found
+
+
+@pytest.mark.parametrize(("where", "expression", "shown"), EXPRESSIONS, ids=[each[0] for each in EXPRESSIONS])
+def test_what_is_asked_for_is_exported(
+    exported: dict[str, set[str]], where: str, expression: str, shown: set[str]
+) -> None:
+    plain = re.sub(r"\[[^\]]*\]", "", expression)
+    metrics = metrics_of(plain)
+    assert metrics, where
+    grouped = {label.strip() for labels in GROUPING.findall(plain) for label in labels.split(",")}
+    for name, selected in metrics.items():
+        assert name in exported, f"{where}: {name} is not exported"
+        assert selected <= exported[name], f"{where}: {name} has no {selected - exported[name]}"
+    available = set().union(*(exported[name] for name in metrics))
+    assert grouped | shown <= available, f"{where}: there is no {(grouped | shown) - available}"
+    assert plain.count("(") == plain.count(")")
+
+
+def test_alerts_and_panels_are_unique_and_explained() -> None:
+    rules = [rule for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    assert all(rule["labels"]["severity"] and rule["annotations"]["summary"] for rule in rules)
+    panels = json.loads((FOLDER / "dashboard.json").read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len({panel["title"] for panel in panels}) == len(panels)
+
+
+def test_every_metric_of_ours_is_explained(exported: dict[str, set[str]]) -> None:
+    page = (FOLDER / "README.md").read_text()
+    for name in exported:
+        if not name.startswith("fluss_") or name.endswith("_created"):
+            continue
+        short = re.sub(r"(_bucket|_count|_sum)$", "", name)
+        words = {name, short, re.sub(r"^fluss_coordinator_lakeTiering_(table_)?", "", name)}
+        words |= {re.sub(r"^fluss_coordinator_", "…_", name), re.sub(r"^.*_(?=\w+TablesCount)", "…_", name)}
+        assert any(word in page for word in words), f"{name} is not in the page"
+
+
+def test_the_check_can_fail(exported: dict[str, set[str]]) -> None:
+    assert metrics_of('sum by (le) (rate(a_total{b="x", c=~"y"}))') == {"a_total": {"b", "c"}}
+    assert "a_total" not in exported
