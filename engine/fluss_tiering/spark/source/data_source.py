@@ -9,9 +9,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.spark.source.errors import plain_errors
 from fluss_tiering.spark.source.options import SourceOptions
-from fluss_tiering.spark.source.schema import spark_schema
-from fluss_tiering.spark.source.system_tables import SYSTEM_TABLES, SystemTableReader
-from fluss_tiering.spark.source.table_reader import FilteringTableReader, TableReader
+from fluss_tiering.spark.source.schema import STATUS_COLUMNS, STATUS_TABLE, TABLE_LIST, spark_schema, table_list
 
 
 class FlussDataSource(ds.DataSource):
@@ -26,16 +24,22 @@ class FlussDataSource(ds.DataSource):
         """The table's columns; a user who gives a schema of some of them reads no others."""
         with plain_errors():
             options = SourceOptions.read(self.options)
-            if system_table := SYSTEM_TABLES.get(options.table):
-                return spark_schema(system_table.columns)
+            if options.table == STATUS_TABLE:
+                return spark_schema(STATUS_COLUMNS)
             with TieringClient(options.server) as client:
+                if options.table == TABLE_LIST:
+                    return table_list(table.path for table in client.list_tables())
                 (table,) = client.get_tables([TablePath.parse(options.table)])
             return spark_schema(table.descriptor.columns)
 
     def reader(self, schema: StructType) -> ds.DataSourceReader:
         """A reader of these columns."""
+        # Spark asks for a schema in a process of its own, which need not wait for these.
+        from fluss_tiering.spark.source.status_table import StatusReader  # noqa: PLC0415
+        from fluss_tiering.spark.source.table_reader import FilteringTableReader, TableReader  # noqa: PLC0415
+
         with plain_errors():
             options = SourceOptions.read(self.options)
-        if options.table in SYSTEM_TABLES:
-            return SystemTableReader(options, schema)
+        if options.table == STATUS_TABLE:
+            return StatusReader(options, schema)
         return (FilteringTableReader if options.accepts_filters else TableReader)(options, schema)

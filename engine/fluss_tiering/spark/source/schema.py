@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql import types
 
-from fluss_tiering.formats.micros import as_type, micros_type
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import Column, DataType, DataTypeRoot
+from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TablePath
+
+TABLE_LIST: Final = "sys.__tables"
+"""Instead of a table's name, which this cannot be: the schema is that of `table_list`."""
+
+STATUS_TABLE: Final = "sys.lake_tiering_status"
+STATUS_COLUMNS: Final = tuple(
+    Column(name, DataType.parse(text))
+    for name, text in (
+        ("database_name", "STRING"),
+        ("table_name", "STRING"),
+        ("status", "STRING"),
+        ("tiering_epoch", "BIGINT"),
+        ("last_tiered_time", "TIMESTAMP_LTZ(3)"),
+        ("last_error", "STRING"),
+        ("last_error_time", "TIMESTAMP_LTZ(3)"),
+    )
+)
+"""S13."""
 
 _FIXED_TYPES: Final[Mapping[DataTypeRoot, types.DataType]] = {
     DataTypeRoot.BOOLEAN: types.BooleanType(),
@@ -65,9 +81,9 @@ def chosen_columns(table: str, columns: Sequence[Column], schema: types.StructTy
     return tuple(by_name[field.name] for field in schema.fields)
 
 
-def spark_rows(rows: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
-    """These columns of the rows, in the Arrow types that Spark takes for its own."""
-    arrow_types = [micros_type(column.data_type) for column in columns]
-    arrays = [as_type(rows.column(column.name), kind) for column, kind in zip(columns, arrow_types, strict=True)]
-    fields = [pa.field(column.name, kind) for column, kind in zip(columns, arrow_types, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+def table_list(tables: Iterable[TablePath]) -> types.StructType:
+    """The names of tables as a schema, for the catalog: a field for each database, of a struct with its tables."""
+    databases: dict[str, list[types.StructField]] = {}
+    for path in tables:
+        databases.setdefault(path.database, []).append(types.StructField(path.table, types.NullType()))
+    return types.StructType([types.StructField(name, types.StructType(fields)) for name, fields in databases.items()])

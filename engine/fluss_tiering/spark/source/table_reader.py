@@ -10,13 +10,13 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
 from fluss_tiering.client import TieringClient
-from fluss_tiering.formats.micros import micros_type
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.spark.source.batches import spark_arrow_schema, spark_rows
 from fluss_tiering.spark.source.errors import plain_errors
 from fluss_tiering.spark.source.filters import can_evaluate, matching
 from fluss_tiering.spark.source.options import SourceOptions
 from fluss_tiering.spark.source.plan import KvPartition, LogPartition, buckets_holding, log_partitions
-from fluss_tiering.spark.source.schema import chosen_columns, spark_rows
+from fluss_tiering.spark.source.schema import chosen_columns
 from fluss_tiering.storage.open import open_split_reader
 
 
@@ -76,6 +76,6 @@ class FilteringTableReader(TableReader):
 
     def pushFilters(self, filters: list[ds.Filter]) -> list[ds.Filter]:  # noqa: N802 - Spark's name
         """Takes what can be evaluated here and gives back the rest, which Spark evaluates."""
-        schema = pa.schema([(column.name, micros_type(column.data_type)) for column in self._columns])
+        schema = spark_arrow_schema(self._columns)
         self._filters = tuple(each for each in filters if can_evaluate(each, schema))
         return [each for each in filters if each not in self._filters]

@@ -8,8 +8,6 @@ import java.util.Map;
 import java.util.TreeSet;
 
 import org.apache.spark.sql.AnalysisException;
-import org.apache.spark.sql.Row;
-import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.connector.catalog.Identifier;
@@ -19,6 +17,7 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableInfo;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -33,7 +32,7 @@ public final class FlussCatalog implements TableCatalog, SupportsNamespaces {
     private static final String SYSTEM_DATABASE = "sys";
     private static final String STATUS_TABLE = "lake_tiering_status";
 
-    /** Of the Python source: the names of all tables. No Fluss table can have this name. */
+    /** Of the Python source: the names of all tables. No table can have this one. */
     private static final String TABLE_LIST = "sys.__tables";
 
     /** In the message of the Python source's error. */
@@ -97,13 +96,13 @@ public final class FlussCatalog implements TableCatalog, SupportsNamespaces {
         if (table.namespace().length != 1) {
             throw new NoSuchTableException(table);
         }
-        Map<String, String> tableOptions = with(table.namespace()[0] + "." + table.name());
-        return new FlussTable(name + "." + table, tableOptions, schema(table, tableOptions));
+        PythonSource source = new PythonSource(with(table.namespace()[0] + "." + table.name()));
+        return new FlussTable(name + "." + table, source, schema(table, source));
     }
 
-    private static StructType schema(Identifier table, Map<String, String> tableOptions) throws NoSuchTableException {
+    private static StructType schema(Identifier table, PythonSource source) throws NoSuchTableException {
         try {
-            return new PythonSource(tableOptions).schema();
+            return source.schema();
         } catch (Exception error) { // Scala declares none of those that it throws.
             if (error instanceof AnalysisException && error.getMessage().contains(NO_SUCH_TABLE)) {
                 throw new NoSuchTableException(table);
@@ -112,11 +111,13 @@ public final class FlussCatalog implements TableCatalog, SupportsNamespaces {
         }
     }
 
+    /** The server's tables by database, as a schema: to read them as rows would take a Spark job in a catalog's call. */
     private List<Identifier> serverTables() {
         List<Identifier> tables = new ArrayList<>();
-        for (Row row :
-                SparkSession.active().read().format(PythonSource.NAME).options(with(TABLE_LIST)).load().collectAsList()) {
-            tables.add(Identifier.of(new String[] {row.getString(0)}, row.getString(1)));
+        for (StructField database : new PythonSource(with(TABLE_LIST)).schema().fields()) {
+            for (String table : ((StructType) database.dataType()).fieldNames()) {
+                tables.add(Identifier.of(new String[] {database.name()}, table));
+            }
         }
         return tables;
     }

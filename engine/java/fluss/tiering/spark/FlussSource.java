@@ -12,6 +12,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /** {@code format("fluss")}: comes before the Python source of that name, and reads through it. */
 public final class FlussSource implements TableProvider, DataSourceRegister {
 
+    private PythonSource inferred;
+
     @Override
     public String shortName() {
         return PythonSource.NAME;
@@ -19,12 +21,18 @@ public final class FlussSource implements TableProvider, DataSourceRegister {
 
     @Override
     public StructType inferSchema(CaseInsensitiveStringMap options) {
-        return new PythonSource(options.asCaseSensitiveMap()).schema();
+        inferred = new PythonSource(options.asCaseSensitiveMap());
+        return inferred.schema();
     }
 
     @Override
     public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
-        return new FlussTable(PythonSource.NAME, properties, schema);
+        PythonSource source = inferred;
+        inferred = null;
+        if (source == null || !source.options().equals(properties)) {
+            source = new PythonSource(properties);
+        }
+        return new FlussTable(PythonSource.NAME, source, schema);
     }
 
     @Override

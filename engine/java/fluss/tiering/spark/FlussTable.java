@@ -3,6 +3,7 @@ package fluss.tiering.spark;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.atomic.AtomicReference;
 
 import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
@@ -19,10 +20,14 @@ final class FlussTable implements SupportsRead {
     private final Map<String, String> options;
     private final StructType schema;
 
-    FlussTable(String name, Map<String, String> options, StructType schema) {
+    /** The source that told the schema, which may serve one scan: that saves a start of Python. */
+    private final AtomicReference<PythonSource> unused;
+
+    FlussTable(String name, PythonSource source, StructType schema) {
         this.name = name;
-        this.options = options;
+        this.options = source.options();
         this.schema = schema;
+        this.unused = new AtomicReference<>(source);
     }
 
     @Override
@@ -49,6 +54,7 @@ final class FlussTable implements SupportsRead {
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap further) {
         Map<String, String> all = new HashMap<>(options);
         all.putAll(further.asCaseSensitiveMap());
-        return new FlussScanBuilder(new PythonSource(all), schema);
+        PythonSource first = all.equals(options) ? unused.getAndSet(null) : null;
+        return new FlussScanBuilder(first == null ? new PythonSource(all) : first, schema);
     }
 }

@@ -28,12 +28,14 @@ final class PythonSource {
     private static final String PUSH_DOWN = "spark.sql.python.filterPushdown.enabled";
 
     private final PythonDataSourceV2 provider = new PythonDataSourceV2();
-    private final CaseInsensitiveStringMap options;
+    private final Map<String, String> options;
+    private final CaseInsensitiveStringMap allOptions;
 
     PythonSource(Map<String, String> options) {
+        this.options = Map.copyOf(options);
         Map<String, String> all = new HashMap<>(options);
         all.put(ACCEPTS_FILTERS, "true");
-        this.options = new CaseInsensitiveStringMap(all);
+        this.allOptions = new CaseInsensitiveStringMap(all);
         provider.setShortName(NAME);
         if (!SparkSession.active().sessionState().dataSourceManager().dataSourceExists(NAME)) {
             throw new IllegalArgumentException(
@@ -42,18 +44,22 @@ final class PythonSource {
         }
     }
 
+    Map<String, String> options() {
+        return options;
+    }
+
     /** The schema that the server gives the table. */
     StructType schema() {
-        return provider.inferSchema(options);
+        return provider.inferSchema(allOptions);
     }
 
     PythonScanBuilder scanBuilder(StructType schema) {
-        return new PythonScanBuilder(provider, NAME, schema, options);
+        return new PythonScanBuilder(provider, NAME, schema, allOptions);
     }
 
     /** Has Python plan the partitions now, unless it did when filters were pushed. */
     PythonDataSourceReadInfo plan(StructType schema) {
-        return withPushDown(() -> provider.getOrCreateReadInfo(NAME, options, schema, false));
+        return withPushDown(() -> provider.getOrCreateReadInfo(NAME, allOptions, schema, false));
     }
 
     /** Runs with filters pushed to Python sources, which Spark does not do by default. */

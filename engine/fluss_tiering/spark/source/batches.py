@@ -1,0 +1,22 @@
+"""Rows of Fluss in the Arrow types that Spark takes for its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from fluss_tiering.formats.micros import as_type, micros_type
+from fluss_tiering.model.table import Column
+
+
+def spark_arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """The Arrow schema in which Spark takes these columns."""
+    return pa.schema([(column.name, micros_type(column.data_type)) for column in columns])
+
+
+def spark_rows(rows: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
+    """These columns of the rows, for Spark."""
+    schema = spark_arrow_schema(columns)
+    arrays = [as_type(rows.column(field.name), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

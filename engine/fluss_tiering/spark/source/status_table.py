@@ -1,0 +1,61 @@
+"""The table `sys.lake_tiering_status`: what it holds is read when a query is planned, on Spark's driver host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import datasource as ds
+from pyspark.sql.types import StructType
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.tiering import TieringStatus
+from fluss_tiering.spark.source.batches import spark_rows
+from fluss_tiering.spark.source.errors import plain_errors
+from fluss_tiering.spark.source.options import SourceOptions
+from fluss_tiering.spark.source.schema import STATUS_COLUMNS, STATUS_TABLE, chosen_columns
+
+_SCHEMA: Final = arrow_schema(STATUS_COLUMNS)
+
+
+class StatusPartition(ds.InputPartition):
+    """All rows of the table."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        super().__init__(rows)
+        self.rows = rows
+
+
+class StatusReader(ds.DataSourceReader):
+    """Reads the statuses as they are when the query is planned."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._server = options.server
+        with plain_errors():
+            self._columns = chosen_columns(STATUS_TABLE, STATUS_COLUMNS, schema)
+
+    def partitions(self) -> Sequence[ds.InputPartition]:
+        """One, which carries the rows: executors need not reach the server."""
+        with plain_errors(), TieringClient(self._server) as client:
+            rows = _rows(client.list_tiering_statuses())
+        return [StatusPartition(spark_rows(rows, self._columns))]
+
+    def read(self, partition: StatusPartition) -> Iterator[pa.RecordBatch]:
+        """What the partition carries."""
+        yield partition.rows
+
+
+def _rows(statuses: Sequence[TieringStatus]) -> pa.RecordBatch:
+    values = (
+        [status.path.database for status in statuses],
+        [status.path.table for status in statuses],
+        [status.state.value for status in statuses],
+        [status.tiering_epoch for status in statuses],
+        [status.last_tiered_time for status in statuses],
+        [status.last_error for status in statuses],
+        [status.last_error_time for status in statuses],
+    )
+    arrays = [pa.array(column, field.type) for column, field in zip(values, _SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)

@@ -1,0 +1,80 @@
+"""What tests of reading Fluss tables in Spark use: tables with columns of their own, what a scan gave to Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from spark_support import Tiering
+
+from engine_support import new_path
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, WriteKind
+from fluss_tiering.spark.session import CATALOG_CLASS
+
+CATALOG = "fluss_catalog"
+
+
+def columns(**types: str) -> tuple[Column, ...]:
+    return tuple(Column(name, DataType.parse(text)) for name, text in types.items())
+
+
+def create(
+    tiering: Tiering,
+    of_columns: tuple[Column, ...],
+    rows: Sequence[Sequence[Any]] = (),
+    *,
+    key: str | None = None,
+    bucket_key: str | None = None,
+    num_buckets: int = 1,
+) -> TableInfo:
+    """A table with these rows; `key` makes it a primary-key table."""
+    descriptor = TableDescriptor(
+        columns=of_columns,
+        primary_key=(key,) if key else (),
+        bucket_keys=tuple(filter(None, (bucket_key or key,))),
+        num_buckets=num_buckets,
+    )
+    table = tiering.client.create_table(new_path(), descriptor)
+    write(tiering, table, rows)
+    return table
+
+
+def write(tiering: Tiering, table: TableInfo, rows: Sequence[Sequence[Any]]) -> None:
+    if not rows:
+        return
+    schema = arrow_schema(table.descriptor.columns)
+    arrays = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), schema, strict=True)]
+    kind = WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND
+    list(tiering.client.write_rows(table.path, kind, [pa.RecordBatch.from_arrays(arrays, schema=schema)]))
+
+
+def load(tiering: Tiering, table: TableInfo, **options: str) -> DataFrame:
+    reader = tiering.spark.read.format("fluss").option("server", tiering.target).option("table", str(table.path))
+    return reader.options(**options).load()
+
+
+def with_catalog(tiering: Tiering) -> None:
+    """Sets the catalog's server, as the session's settings otherwise do."""
+    tiering.spark.conf.set(f"spark.sql.catalog.{CATALOG}", CATALOG_CLASS)
+    tiering.spark.conf.set(f"spark.sql.catalog.{CATALOG}.server", tiering.target)
+
+
+def scanned_rows(frame: DataFrame) -> int:
+    """How many rows the scan of a frame gave to Spark when it was collected."""
+    return _plan(frame).collectLeaves().head().metrics().apply("numOutputRows").value()
+
+
+def partition_count(frame: DataFrame) -> int:
+    return _plan(frame).execute().getNumPartitions()
+
+
+def filters_in_spark(frame: DataFrame) -> bool:
+    """Whether Spark itself filters what the scan gives to it."""
+    return "Filter (" in _plan(frame).toString()
+
+
+def _plan(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().executedPlan()
