@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import scan
 from benchmarks.tiering import CORES, Measured, Sizes, TieringBenchmark
 
 console = Console(width=None if sys.stdout.isatty() else 140)
@@ -26,6 +27,7 @@ def main(
     bare, measured = TieringBenchmark(sizes).run()
     _print_rounds(bare, measured)
     _print_stages(measured)
+    _print_scan(scan.measure(int(scan.ROWS * scale)))
 
 
 def _print_rounds(bare: float, measured: list[Measured]) -> None:
@@ -72,6 +74,30 @@ def _print_stages(measured: list[Measured]) -> None:
         seconds = (cost.plan, cost.stage, cost.commit, workers.read, workers.decode, workers.reduce, workers.encode)
         table.add_row(each.work, *(f"{value:.2f}" for value in seconds))
     console.print(table)
+
+
+def _print_scan(measured: scan.ScanMeasured) -> None:
+    table = Table(
+        title="A scan of a primary-key table over loopback gRPC",
+        title_justify="left",
+        header_style="bold",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("work")
+    for heading in ("rows", "seconds", "rows/s", "of row by row", "goal"):
+        table.add_column(heading, justify="right")
+    for work, seconds, goal in (
+        ("decoded row by row in plain Python", measured.row_by_row_seconds, ""),
+        ("client.scan", measured.scan_seconds, "5.0"),
+    ):
+        ratio = measured.row_by_row_seconds / seconds
+        rate = measured.rows / seconds
+        table.add_row(work, f"{measured.rows:,}", f"{seconds:.2f}", f"{rate:,.0f}", f"{ratio:.1f}", goal)
+    console.print(table)
+    console.print(
+        f"Server memory with {measured.scanners} open scanners: {measured.grown_bytes / 1e6:+,.0f} MB (goal: below 100).",
+        highlight=False,
+    )
 
 
 if __name__ == "__main__":
