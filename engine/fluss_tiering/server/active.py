@@ -53,6 +53,7 @@ async def open_parts(
         settings.data_dir,
         clock=clock,
         num_retained_snapshots=settings.kv_snapshot_num_retained,
+        lazily=True,
     )
     stack.push_async_callback(threads.storage, storage.close)
     store = await threads.control(SqlTieringStore.open, store_location(settings), fence)

@@ -54,6 +54,7 @@ def jobs_of(parts: ServerParts, settings: ServerSettings) -> list[Job]:
             settings.kv_scanner_expiration_interval,
             lambda: parts.threads.storage(parts.scanners.drop_expired),
         ),
+        Job("open tables", settings.kv_snapshot_interval, lambda: _open_tables(parts)),
         Job("take KV snapshots", settings.kv_snapshot_interval, lambda: _take_kv_snapshots(parts), after_interval=True),
     ]
 
@@ -108,6 +109,16 @@ async def _repeat(job: Job, check: Callable[[], None]) -> None:
 def _is_told(failures: int) -> bool:
     # The 1st, 2nd, 4th, 8th and so on: a job that fails five times a second must not flood the log.
     return failures & (failures - 1) == 0
+
+
+async def _open_tables(parts: ServerParts) -> None:
+    """Finds damaged tables before somebody needs them; those that are open stay so."""
+    for table in await parts.threads.storage(parts.storage.tables):
+        try:
+            await parts.threads.storage(parts.storage.buckets, table.path)
+        except FlussTieringError as error:
+            if error.code is not ErrorCode.TABLE_NOT_EXIST:
+                log.error("table cannot be used", table=str(table.path), code=error.code.value, error=error.message)
 
 
 async def _take_kv_snapshots(parts: ServerParts) -> None:

@@ -34,7 +34,7 @@ class Catalog:
     """The tables; safe under concurrent use."""
 
     def __init__(self, data_dir: DataDir, segment_bytes: int) -> None:
-        """Opens all tables and deletes what a crash left half made or half dropped.
+        """Finds all tables and deletes what a crash left half made or half dropped.
 
         Raises:
             FlussTieringError: CORRUPT_DATA naming a damaged, missing or foreign file.
@@ -51,6 +51,11 @@ class Catalog:
                     delete_folder(folder)
                 else:
                     self._add(self._open(folder))
+
+    def open_all(self) -> None:
+        """Opens all tables, which otherwise happens when they are first used. Raises CORRUPT_DATA, STORAGE."""
+        for table in self.all():
+            _ = table.buckets
 
     def get(self, path: TablePath) -> EmbeddedTable:
         """The table of that path. Raises TABLE_NOT_EXIST."""

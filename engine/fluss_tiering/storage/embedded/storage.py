@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -32,6 +33,8 @@ from fluss_tiering.storage.embedded.segment_reader import stored_batches
 from fluss_tiering.storage.embedded.segments import DEFAULT_SEGMENT_BYTES
 from fluss_tiering.storage.embedded.table_folder import write_log_ends
 
+_LOG = logging.getLogger(__name__)
+
 _KIND: Final = "embedded"
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -55,6 +58,7 @@ class EmbeddedStorage:
         clock: Clock,
         num_retained_snapshots: int = 1,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        lazily: bool = False,
     ) -> EmbeddedStorage:
         """Takes hold of a data folder, a new one where there is none, and recovers what a crash left.
 
@@ -64,6 +68,8 @@ class EmbeddedStorage:
             num_retained_snapshots: newest KV snapshots of a bucket that are kept unprotected, 1 or more (Fluss's
                 `kv.snapshot.num-retained`).
             segment_bytes: size from which on a log segment is followed by a new one (Fluss's `log.segment.file-size`).
+            lazily: a table's log is recovered when the table is first used, so that a damaged one is found only then,
+                and a start with thousands of tables does not wait for it.
 
         Raises:
             FlussTieringError: DATA_DIR_IN_USE; CORRUPT_DATA naming a torn or foreign file; STORAGE.
@@ -73,7 +79,10 @@ class EmbeddedStorage:
         _raise_open_files_limit()
         folder = DataDir.open(data_dir)
         try:
-            return cls(folder, Catalog(folder, segment_bytes), clock, num_retained_snapshots)
+            catalog = Catalog(folder, segment_bytes)
+            if not lazily:
+                catalog.open_all()
+            return cls(folder, catalog, clock, num_retained_snapshots)
         except BaseException:
             folder.close()
             raise
@@ -152,7 +161,10 @@ class EmbeddedStorage:
             try:
                 deleted += table.collect_snapshots(self._num_retained_snapshots, by_bucket)
             except FlussTieringError as error:
-                if error.code is not ErrorCode.TABLE_NOT_EXIST:
+                if error.code is ErrorCode.CORRUPT_DATA:
+                    # One damaged table must not fill the disk with the others' snapshots.
+                    _LOG.error("KV snapshots of %s are not collected: %s", table.info.path, error.message)
+                elif error.code is not ErrorCode.TABLE_NOT_EXIST:
                     raise
         return deleted
 

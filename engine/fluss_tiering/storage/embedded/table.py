@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,15 +27,36 @@ class EmbeddedTable:
     Attributes:
         info: what it is; its options may change.
         folder: where its files are.
-        buckets: the one with id n stands at n.
+
+    Its buckets are opened when they are first needed: with thousands of tables a start would wait for all of them.
     """
 
-    def __init__(self, info: TableInfo, folder: Path, buckets: Sequence[LogBucket]) -> None:
+    def __init__(self, info: TableInfo, folder: Path, open_buckets: Callable[[], Sequence[LogBucket]]) -> None:
         self.info = info
         self.folder = folder
-        self.buckets = buckets
-        self._kv_buckets = [bucket for bucket in buckets if isinstance(bucket, KvBucket)]
+        self._open_buckets = open_buckets
+        self._opening = threading.Lock()
+        self._opened: Sequence[LogBucket] | None = None
         self._refusal: FlussTieringError | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its buckets were opened."""
+        return self._opened is not None
+
+    @property
+    def buckets(self) -> Sequence[LogBucket]:
+        """The one with id n stands at n. Raises CORRUPT_DATA when its files are damaged, STORAGE."""
+        if self._opened is None:
+            with self._opening:
+                self._refuse_dropped()
+                if self._opened is None:
+                    self._opened = self._open_buckets()
+        return self._opened
+
+    @property
+    def _kv_buckets(self) -> list[KvBucket]:
+        return [bucket for bucket in self.buckets if isinstance(bucket, KvBucket)]
 
     def bucket(self, bucket: TableBucket) -> LogBucket:
         """The bucket of that id. Raises INVALID_REQUEST when the table has none such."""
@@ -93,7 +115,7 @@ class EmbeddedTable:
     def collect_snapshots(self, keep_newest: int, protected: Mapping[TableBucket, Collection[int]]) -> int:
         """Deletes KV snapshots that are neither protected nor among the newest; returns how many. Raises STORAGE."""
         deleted = 0
-        for bucket in self._kv_buckets:
+        for bucket in self._kv_buckets if self.info.has_primary_key else ():
             with self._locked([bucket.bucket.bucket]):
                 deleted += bucket.snapshots.collect(keep_newest, protected.get(bucket.bucket, ()))
         return deleted
@@ -110,12 +132,17 @@ class EmbeddedTable:
     @contextmanager
     def exclusively(self) -> Iterator[None]:
         """Nobody else writes to the table or its snapshots meanwhile."""
-        with self._locked(range(len(self.buckets))):
+        with self._opening:
+            if self._opened is None:
+                # Nobody can: the buckets are not even open. Also when they are damaged, so that it can be dropped.
+                yield
+                return
+        with self._locked(range(len(self._opened))):
             yield
 
     def release_files(self) -> None:
         """Lets go of all files; the caller is in `exclusively`. They are opened again when they are needed."""
-        for bucket in self.buckets:
+        for bucket in self._opened or ():
             bucket.close()
 
     def refuse_from_now_on(self, refusal: FlussTieringError) -> None:
@@ -129,9 +156,12 @@ class EmbeddedTable:
         with ExitStack() as locks:
             for bucket in chosen:
                 locks.enter_context(bucket.lock)
-            if self._refusal is not None:
-                raise FlussTieringError(self._refusal.code, self._refusal.message)
+            self._refuse_dropped()
             yield chosen
+
+    def _refuse_dropped(self) -> None:
+        if self._refusal is not None:
+            raise FlussTieringError(self._refusal.code, self._refusal.message)
 
     def _refuse_without_primary_key(self, what: str) -> None:
         if not self.info.has_primary_key:

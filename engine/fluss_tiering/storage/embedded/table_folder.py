@@ -54,31 +54,37 @@ def make_table_folder(folder: Path, info: TableInfo) -> None:
 def open_table(
     info: TableInfo, *, data_dir: Path, folder: Path, memory: RocksDbMemory, segment_bytes: int
 ) -> EmbeddedTable:
-    """The table in a folder, with its logs recovered.
+    """The table in a folder; its logs are recovered when it is first used, or by `EmbeddedTable.buckets`.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA naming the file that is damaged, missing or foreign.
+        FlussTieringError: CORRUPT_DATA naming the file that is missing or foreign; later, one that is damaged.
     """
-    found = _account_for_all(folder, info)
-    least_ends = _read_log_ends(folder, info) if LOG_ENDS_FILE in found else [0] * info.descriptor.num_buckets
-    buckets: list[LogBucket] = []
-    for bucket in range(info.descriptor.num_buckets):
-        logs, kvs = log_folder(folder, bucket), kv_folder(folder, bucket)
-        snapshots, least_end = None, least_ends[bucket]
-        if info.has_primary_key:
-            snapshots = KvSnapshots(data_dir, kvs, TableBucket(info.table_id, bucket))
-            least_end = max(least_end, snapshots.latest.log_offset if snapshots.latest else 0)
-        log = SegmentedLog.recover(logs, segment_bytes=segment_bytes, least_end_offset=least_end)
-        buckets.append(
-            LogBucket(info, bucket, logs, log)
-            if snapshots is None
-            else KvBucket(info, bucket, logs, log, kv_folder=kvs, snapshots=snapshots, memory=memory)
-        )
-    return EmbeddedTable(info, folder, buckets)
+    has_log_ends = LOG_ENDS_FILE in _account_for_all(folder, info)
+
+    def open_buckets() -> list[LogBucket]:
+        least_ends = _read_log_ends(folder, info) if has_log_ends else [0] * info.descriptor.num_buckets
+        buckets: list[LogBucket] = []
+        for bucket in range(info.descriptor.num_buckets):
+            logs, kvs = log_folder(folder, bucket), kv_folder(folder, bucket)
+            snapshots, least_end = None, least_ends[bucket]
+            if info.has_primary_key:
+                snapshots = KvSnapshots(data_dir, kvs, TableBucket(info.table_id, bucket))
+                least_end = max(least_end, snapshots.latest.log_offset if snapshots.latest else 0)
+            log = SegmentedLog.recover(logs, segment_bytes=segment_bytes, least_end_offset=least_end)
+            buckets.append(
+                LogBucket(info, bucket, logs, log)
+                if snapshots is None
+                else KvBucket(info, bucket, logs, log, kv_folder=kvs, snapshots=snapshots, memory=memory)
+            )
+        return buckets
+
+    return EmbeddedTable(info, folder, open_buckets)
 
 
 def write_log_ends(table: EmbeddedTable) -> None:
     """Notes where the logs end: whatever is then missing at the next start is no torn batch but a loss."""
+    if not table.is_open:
+        return
     ends = [bucket.log_end_offset for bucket in table.buckets]
     if ends != _read_log_ends(table.folder, table.info):
         write_json(table.folder / LOG_ENDS_FILE, {"log_end_offsets": ends})
