@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 import grpc
 import grpc.aio
 import structlog
+from google.protobuf.message import DecodeError
 
 from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -48,6 +49,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         method = str(handler_call_details.method)
         if handler is None or not method.startswith(OURS):
             return handler
+        handler = _decoding(handler, method)
         if handler.request_streaming:
             handler = wrapped(handler, lambda unary: unary, lambda stream: _checked(stream, self._check))
         return wrapped(
@@ -58,11 +60,15 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 
 
 def wrapped(
-    handler: Handler, unary: Callable[[Behaviour], Behaviour], streaming: Callable[[Behaviour], Behaviour]
+    handler: Handler,
+    unary: Callable[[Behaviour], Behaviour],
+    streaming: Callable[[Behaviour], Behaviour],
+    *,
+    takes_bytes: bool = False,
 ) -> Handler:
-    """The handler with its behaviour wrapped, by what fits its kind of method."""
+    """The handler with its behaviour wrapped, by what fits its kind of method; the wrapper may be given bytes."""
     # Which of the four is set follows from what streams.
-    coders = handler.request_deserializer, handler.response_serializer
+    coders = None if takes_bytes else handler.request_deserializer, handler.response_serializer
     if handler.request_streaming:
         behaviour = streaming(cast("Behaviour", handler.stream_stream))
         return grpc.stream_stream_rpc_method_handler(behaviour, *coders)
@@ -70,6 +76,39 @@ def wrapped(
         behaviour = streaming(cast("Behaviour", handler.unary_stream))
         return grpc.unary_stream_rpc_method_handler(behaviour, *coders)
     return grpc.unary_unary_rpc_method_handler(unary(cast("Behaviour", handler.unary_unary)), *coders)
+
+
+def _decoding(handler: Handler, method: str) -> Handler:
+    """The handler, given bytes that it decodes itself: gRPC would answer INTERNAL or UNKNOWN to what is no message."""
+    decode = handler.request_deserializer
+    if decode is None:
+        return handler
+
+    def request_of(message: bytes) -> object:
+        try:
+            return decode(message)
+        except DecodeError as error:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"the request of {method.rpartition('/')[2]} cannot be decoded ({error}): expected a message as the "
+                "server's protos define it",
+            ) from error
+
+    async def requests_of(messages: AsyncIterator[bytes]) -> AsyncIterator[object]:
+        async for message in messages:
+            yield request_of(message)
+
+    def streaming(stream: Behaviour) -> Behaviour:
+        if handler.request_streaming:
+            return lambda messages, context: stream(requests_of(messages), context)
+        return lambda message, context: stream(request_of(message), context)
+
+    return wrapped(
+        handler,
+        lambda unary: lambda message, context: unary(request_of(message), context),
+        streaming,
+        takes_bytes=True,
+    )
 
 
 def _unary(behaviour: Behaviour, method: str, check: Callable[[], None]) -> Behaviour:
