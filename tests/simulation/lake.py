@@ -268,7 +268,7 @@ class Transaction:
             # Paused between the server's check and the lake's: only the fence is left to stop it.
             current_process().pause(lake.scheduler.now + chance.randrange(1_000, 900_000))
         lake.scheduler.sleep(chance.randrange(1, 60))
-        if lake.happens(0.15):
+        if lake.happens(0.3):
             lake.compact(self._content.name)
         if lake.happens(0.01):
             raise java_error("ServiceUnavailableException", "503")
