@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter
-from fluss_tiering.lake.protocol import LakeCommit
+from fluss_tiering.lake.protocol import LakeCommit, LakeTableSize
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
 
@@ -107,6 +107,18 @@ def test_opening_a_table_again_finds_it_unchanged(catalogs, keyed):
     first = catalogs.open_table(keyed).commit([], commit_of(1))
 
     assert catalogs.open_table(keyed).base() == first
+
+
+def test_the_size_of_the_lake_table_is_told(catalogs, keyed):
+    lake = catalogs.open_table(keyed)
+    files = piece(lake, {1: "a", 2: "b"})
+    first = lake.commit([files], commit_of(1))
+    assert lake.size(first) == LakeTableSize(sum(file.size_bytes for file in files), 2)
+
+    again = catalogs.open_table(keyed)
+    later = piece(again, {1: "c"}, delete=True)
+    second = again.commit([later], commit_of(2))
+    assert again.size(second) == LakeTableSize(sum(file.size_bytes for file in (*files, *later)), 3)
 
 
 def test_a_lake_table_of_another_layout_is_refused(spark, catalogs, keyed):

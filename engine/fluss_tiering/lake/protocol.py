@@ -44,6 +44,18 @@ class LakeFile:
 
 
 @dataclass(frozen=True, slots=True)
+class LakeTableSize:
+    """All files of a lake table, as its metadata counts them; None where that does not tell.
+
+    Attributes:
+        records: of data files, also those that delete files take back.
+    """
+
+    file_bytes: int | None = None
+    records: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LakeCommit:
     """What a commit of ours says about itself in the lake snapshot's summary.
 
@@ -125,6 +137,10 @@ class LakeTable(Protocol):
         else changed rows since the base (the files are deleted), STORAGE when the lake failed (the files are kept
         unless it is certain that the commit did not happen).
         """
+        ...
+
+    def size(self, snapshot_id: int) -> LakeTableSize:
+        """How large the table is as of a snapshot that `commit` returned."""
         ...
 
     def delete_files(self, files: Sequence[LakeFile]) -> None:

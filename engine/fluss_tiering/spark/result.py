@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from fluss_tiering.lake.protocol import LakeFile
+from fluss_tiering.lake.protocol import LakeFile, LakeTableSize
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStats
 
@@ -87,11 +87,11 @@ class TableResult:
         return self.state is not TieringState.TIERED
 
 
-def total_stats(pieces: Iterable[PieceResult], lake_snapshot_id: int) -> TieringStats:
-    """The sum over a round's pieces."""
+def total_stats(pieces: Iterable[PieceResult], lake_snapshot_id: int, lake_size: LakeTableSize) -> TieringStats:
+    """The sum over a round's pieces, beside the size of the lake table after it."""
     rows = size = files = 0
     for piece in pieces:
         rows += piece.rows
         size += sum(file.size_bytes for file in piece.files)
         files += len(piece.files)
-    return TieringStats(rows, size, files, lake_snapshot_id)
+    return TieringStats(rows, size, files, lake_snapshot_id, lake_size.file_bytes, lake_size.records)

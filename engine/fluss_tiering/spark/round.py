@@ -79,7 +79,7 @@ def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guar
         workers=sum((piece.seconds for piece in pieces), StageSeconds()),
         peak_worker_bytes=max((piece.peak_bytes for piece in pieces), default=0),
     )
-    return RoundOutcome(total_stats(pieces, snapshot_id), plan.complete, cost)
+    return RoundOutcome(total_stats(pieces, snapshot_id, lake.size(snapshot_id)), plan.complete, cost)
 
 
 def _plan(

@@ -15,7 +15,7 @@ from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.summary import from_summary
 from fluss_tiering.lake.names import round_file_name
-from fluss_tiering.lake.protocol import CommittedSnapshot, LakeCommit, LakeFile
+from fluss_tiering.lake.protocol import CommittedSnapshot, LakeCommit, LakeFile, LakeTableSize
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
 
@@ -140,6 +140,13 @@ class IcebergTable:
         )
         return IcebergCommitter(self._jvm, self._handle, self._base, content).commit(pieces, commit)
 
+    def size(self, snapshot_id: int) -> LakeTableSize:
+        """How large the table is as of a snapshot, by the snapshot's summary."""
+        with lake_errors(f"read snapshot {snapshot_id} of the lake table {self._table.path}"):
+            snapshot = self._handle.snapshot(snapshot_id)
+            summary = {} if snapshot is None else snapshot.summary()
+            return LakeTableSize(_count(summary.get("total-files-size")), _count(summary.get("total-records")))
+
     def delete_files(self, files: Sequence[LakeFile]) -> None:
         """Deletes files that no commit was tried with."""
         delete_locations(self._handle, (file.location for file in files))
@@ -169,3 +176,7 @@ class IcebergTable:
             ErrorCode.LAKE_TABLE_MISMATCH,
             f"the lake table {self._table.path} does not belong to the table: {difference}; {remedy}",
         )
+
+
+def _count(text: str | None) -> int | None:
+    return None if text is None else int(text)
