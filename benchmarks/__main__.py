@@ -95,7 +95,7 @@ def _print_scan(measured: scan.ScanMeasured) -> None:
         table.add_row(work, f"{measured.rows:,}", f"{seconds:.2f}", f"{rate:,.0f}", f"{ratio:.1f}", goal)
     console.print(table)
     console.print(
-        f"Server memory with {measured.scanners} open scanners: {measured.grown_bytes / 1e6:+,.0f} MB (goal: below 100).",
+        f"Server memory with {measured.scanners} open scanners: {measured.grown_bytes / 1e6:+,.0f} MB; goal: below 100",
         highlight=False,
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import grpc
@@ -57,7 +58,7 @@ def measure(row_count: int) -> ScanMeasured:
         loaded = time.perf_counter() - started
         # First, so that what the server's first scan leaves behind counts too.
         scanners, grown = _memory_of_scanners(stub, table, process)
-        columnar = min(_timed(row_count, lambda: _columnar(client, table)) for _ in range(_SCANS))
+        columnar = median(_timed(row_count, lambda: _columnar(client, table)) for _ in range(_SCANS))
         row_by_row = _timed(row_count, lambda: _row_by_row(stub, table))
     return ScanMeasured(row_count, loaded, columnar, row_by_row, scanners, grown)
 

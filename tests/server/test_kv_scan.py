@@ -6,6 +6,7 @@ import gc
 import random
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +22,7 @@ from fluss_tiering.api.v1.kv_scan_pb2_grpc import KvScanStub
 from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.compacted_row import decode_values
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind
+from fluss_tiering.model.table import TableInfo, WriteKind
 from fluss_tiering.server import active
 from fluss_tiering.server.scans.manager import KvScannerManager
 from fluss_tiering.storage.embedded.kv_scan import EmbeddedKvScan
@@ -216,12 +217,33 @@ def test_a_thousand_opens_at_once_leave_exact_counts(  # K2, K17
     opened = [call.result().scanner_id for call in calls if call.code() is grpc.StatusCode.OK]
     assert (len(opened), codes.count(grpc.StatusCode.RESOURCE_EXHAUSTED)) == (200, 800)
     assert (server.open_count, views()) == (200, 200)
-    per_bucket = [server.scanners[-1].open_count_of(TableBucket(table.table_id, each)) for each in range(30)]
+    per_bucket = server.scanners[-1]._slots._by_bucket.values()
     assert max(per_bucket) <= 8
     assert sum(per_bucket) == 200
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda scanner_id: close(stub, scanner_id), opened))
     assert (server.open_count, views()) == (0, 0)
+
+
+def test_an_open_scanner_holds_no_rows(client: TieringClient, stub: KvScanStub, server: Server) -> None:
+    table = client.create_table(new_path(), descriptor(num_buckets=5))
+    rows = pa.table({"id": range(2000), "name": ["x" * 1000] * 2000}, schema=SCHEMA)
+    assert sum(client.write_rows(table.path, WriteKind.UPSERT, [rows])) == 2000
+    opened = [stub.ScanKv(request(table, batch_size_bytes=200_000), timeout=20).scanner_id]
+    tracemalloc.start()
+    try:
+        in_arrow = pa.total_allocated_bytes()
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(1, 40):
+            opened.append(stub.ScanKv(request(table, number % 5, batch_size_bytes=200_000), timeout=20).scanner_id)
+        gc.collect()
+        # Each has given out 200 kB, and keeps where it stands.
+        assert tracemalloc.get_traced_memory()[0] - before < 39 * 20_000
+        assert pa.total_allocated_bytes() - in_arrow < 100_000
+    finally:
+        tracemalloc.stop()
+    for scanner_id in opened:
+        close(stub, scanner_id)
 
 
 def test_idle_scanners_expire(client: TieringClient, stub: KvScanStub, server: Server) -> None:  # K10

@@ -14,7 +14,7 @@ from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.scans.limits import ScannerLimits
 from fluss_tiering.server.scans.manager import KvScannerManager
 from fluss_tiering.server.scans.reading import read_rows
-from fluss_tiering.server.settings import ServerSettings
+from fluss_tiering.server.settings import ServerSettings, load_settings, settings_from_keys
 from fluss_tiering.storage.protocol import KvScanBatch
 from fluss_tiering.wire.kv_scan import ScannedRows
 
@@ -80,6 +80,14 @@ def test_the_defaults_are_those_of_fluss(tmp_path) -> None:  # K1
     limits = ScannerLimits.of(ServerSettings(data_dir=tmp_path))
     assert limits == ScannerLimits(600_000, max_per_bucket=8, max_per_server=200, max_batch_size=10 << 20)
     assert ServerSettings(data_dir=tmp_path).kv_scanner_expiration_interval == 30_000
+
+
+def test_they_are_set_by_flusss_keys(tmp_path) -> None:  # K1
+    given = ["kv.scanner.ttl=5 min", "kv.scanner.max-batch-size=4mb", "kv.scanner.max-per-bucket=3"]
+    limits = ScannerLimits.of(load_settings(data_dir=tmp_path, **settings_from_keys(given)))
+    assert (limits.ttl, limits.max_batch_size, limits.max_per_bucket) == (300_000, 4 << 20, 3)
+    for wrong in ("kv_scanner_max_batch_size", "kv_scanner_max_per_server", "kv_scanner_ttl"):
+        assert refusal(lambda wrong=wrong: load_settings(**{wrong: "0"})) is ErrorCode.INVALID_REQUEST
 
 
 def test_a_scan_goes_through_its_rows_in_sequence(scanners: KvScannerManager) -> None:  # K5, K6
@@ -261,8 +269,8 @@ def test_counts_are_exact_after_a_thousand_concurrent_opens(scanners: KvScannerM
         results = list(pool.map(open_some, range(20)))
     ids = [scanner_id for found, _ in results for scanner_id in found]
     assert (len(ids), len(ids) + sum(refused for _, refused in results)) == (200, 1000)
-    assert scanners.open_count == sum(scanners.open_count_of(TableBucket(1, bucket)) for bucket in range(40)) == 200
-    assert max(scanners.open_count_of(TableBucket(1, bucket)) for bucket in range(40)) <= 8
+    assert scanners.open_count == len(scanners._sessions) == 200
+    assert max(scanners._slots._by_bucket.values()) <= 8
     with ThreadPoolExecutor(20) as pool:
         list(pool.map(scanners.abandon, ids))
     assert scanners.open_count == 0

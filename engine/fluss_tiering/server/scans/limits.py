@@ -49,10 +49,6 @@ class ScannerSlots:
         """By all buckets."""
         return self._by_bucket.total()
 
-    def taken_by(self, bucket: TableBucket) -> int:
-        """By one bucket."""
-        return self._by_bucket[bucket]
-
     def take(self, bucket: TableBucket) -> None:
         """One more. Raises TOO_MANY_SCANNERS, and then none is taken."""
         if self._by_bucket[bucket] >= self._limits.max_per_bucket:

@@ -42,11 +42,6 @@ class KvScannerManager:
         with self._lock:
             return self._slots.taken
 
-    def open_count_of(self, bucket: TableBucket) -> int:
-        """Scanners of a bucket that hold a slot."""
-        with self._lock:
-            return self._slots.taken_by(bucket)
-
     def reserve(self, bucket: TableBucket) -> bytes:
         """The id of a new scanner, which takes a slot from now on. Raises TOO_MANY_SCANNERS (K2)."""
         with self._lock:
