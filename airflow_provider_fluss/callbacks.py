@@ -58,11 +58,13 @@ def _release(lease: LeaseHandle, reason: str) -> None:
 
 
 def _leases(context: Context) -> Iterator[LeaseHandle]:
-    for value in _of_run(context) if _is_of_dag(context) else _of_task(context):
+    of_dag = _is_of_dag(context)
+    dag_id, run_id = context["dag"].dag_id, context["run_id"] if of_dag else context["ti"].run_id
+    for value in _of_run(context) if of_dag else _of_task(context):
         if value is None:
             continue
         try:
-            yield LeaseHandle.from_xcom(value)
+            yield LeaseHandle.from_xcom(value, dag_id, run_id)
         except ValueError as error:
             log.warning("Nothing to release. %s", error)
 

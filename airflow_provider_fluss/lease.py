@@ -13,6 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
+
+DEFAULT_CONN_ID: Final = "fluss_default"
 _READABLE_CHARACTERS: Final = 48
 _DIGEST_CHARACTERS: Final = 32
 
@@ -24,8 +27,11 @@ def lease_id(dag_id: str, run_id: str, task_id: str, table_ids: Iterable[int]) -
     The readable start is for people who list leases; the digest behind it tells the leases apart and keeps the id below
     100 characters whatever the lengths of the names.
     """
-    identity = json.dumps([dag_id, run_id, task_id, sorted(set(table_ids))])
-    digest = hashlib.sha256(identity.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    return _named(dag_id, [dag_id, run_id, task_id, sorted(set(table_ids))])
+
+
+def _named(dag_id: str, identity: Sequence[object]) -> str:
+    digest = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:_DIGEST_CHARACTERS]
     readable = re.sub(r"[^A-Za-z0-9_.-]", "-", dag_id)[:_READABLE_CHARACTERS]
     return f"airflow-{readable}-{digest}"
 
@@ -35,14 +41,14 @@ class LeaseHandle:
     """What the acquire task returns and the other tasks of its group work with.
 
     Attributes:
-        attempt_token: of the acquire that made this handle.
+        attempt_token: of the acquire that made this handle; None where none was made.
         tables: `database.table` of each table under the lease.
         lease_duration_ms: for how long it was acquired, and is to be renewed.
         fluss_conn_id: the connection of the server that granted it.
     """
 
     lease_id: str
-    attempt_token: int
+    attempt_token: int | None
     tables: tuple[str, ...]
     lease_duration_ms: int
     fluss_conn_id: str
@@ -58,16 +64,27 @@ class LeaseHandle:
         }
 
     @classmethod
-    def from_xcom(cls, value: object) -> LeaseHandle:
+    def from_xcom(cls, value: object, dag_id: str = "", run_id: str = "") -> LeaseHandle:
         """The handle that `to_xcom` wrote.
+
+        A value of an older format, which names tables but no lease id or no attempt token, stands for a fresh lease
+        (L23): its id is the same for all tasks of the DAG run, and the application leases what it needs under it. What
+        the older lease pinned ends with its expiry.
+
+        Args:
+            value: of the acquire task's XCom.
+            dag_id: of the run, for the id of a fresh lease.
+            run_id: likewise.
 
         Raises:
             ValueError: the value is missing or is no lease; the message says what was found.
         """
+        if isinstance(value, Mapping) and not {"lease_id", "attempt_token"} <= value.keys():
+            value = _with_fresh_id(value, dag_id, run_id)
         match value:
             case {
                 "lease_id": str(lease),
-                "attempt_token": int(token),
+                "attempt_token": int() | None as token,
                 "tables": [_, *_] as tables,
                 "lease_duration_ms": int(duration_ms),
                 "fluss_conn_id": str(conn_id),
@@ -77,6 +94,19 @@ class LeaseHandle:
             f"Expected the XCom of a FlussAcquireKvSnapshotLeaseOperator task (lease_id, attempt_token, tables, "
             f"lease_duration_ms, fluss_conn_id), found {_describe(value)}. Pass lease=<acquire task>.output."
         )
+
+
+def _with_fresh_id(value: Mapping[Any, Any], dag_id: str, run_id: str) -> Mapping[Any, Any]:
+    """The value, completed by what an older format lacks; unchanged where it names no tables and so is no lease."""
+    if "tables" not in value:
+        return value
+    return {
+        "lease_duration_ms": DEFAULT_LEASE_DURATION_MS,
+        "fluss_conn_id": DEFAULT_CONN_ID,
+        **value,
+        "lease_id": _named(dag_id, [dag_id, run_id, "fresh", value["tables"]]),
+        "attempt_token": None,
+    }
 
 
 def _describe(value: object) -> str:

@@ -43,7 +43,7 @@ class Judgement:
 
 
 def judge(
-    outcome: LeaseOutcome, tables: Sequence[str], attempt_token: int, submit_ended: str | None = None
+    outcome: LeaseOutcome, tables: Sequence[str], attempt_token: int | None, submit_ended: str | None = None
 ) -> Judgement:
     """Whether all `tables` are Tiered, or why they will not be, under this attempt of a lease.
 
@@ -54,7 +54,7 @@ def judge(
     Args:
         outcome: what the server answered for the lease and the attempt.
         tables: `database.table` of each table waited for.
-        attempt_token: of the attempt waited for.
+        attempt_token: of the attempt waited for; None where the lease was never acquired.
         submit_ended: how the task that submits the application ended, if it did, before `outcome` was asked for.
     """
     rounds = {str(each.path): each for each in outcome.rounds}
@@ -70,7 +70,7 @@ def judge(
     if not unclaimed and not running and not failed:
         return judged(Verdict.TIERED, f"{_count(tables)} Tiered")
     newest = outcome.newest_attempt_token
-    if newest is not None and newest > attempt_token:
+    if newest is not None and attempt_token is not None and newest > attempt_token:
         return judged(
             Verdict.SUPERSEDED,
             f"A newer attempt of the same lease took over (attempt {newest}, after this task's {attempt_token}); "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.tiering import OUTCOMES
 
@@ -30,12 +31,21 @@ def release_lease(client: TieringClient, lease: LeaseHandle, reason: str, log: L
     ended = {str(each.path) for each in rounds if each.state in OUTCOMES}
     if not ended.issuperset(lease.tables):
         client.cancel_tiering(lease.lease_id, lease.attempt_token, reason)
-    match client.drop_lease(lease.lease_id, attempt_token=lease.attempt_token):
+    match _drop(client, lease):
         case LeaseDrop.DROPPED:
             log.info("Released lease %s of %s", lease.lease_id, ", ".join(lease.tables))
         case LeaseDrop.UNKNOWN:
             log.info("Lease %s pins nothing any more", lease.lease_id)
         case LeaseDrop.STALE:
             log.warning(
-                "Lease %s was not released: a newer attempt than %d holds it", lease.lease_id, lease.attempt_token
+                "Lease %s was not released: a newer attempt than %s holds it", lease.lease_id, lease.attempt_token
             )
+
+
+def _drop(client: TieringClient, lease: LeaseHandle) -> LeaseDrop:
+    try:
+        return client.drop_lease(lease.lease_id, attempt_token=lease.attempt_token)
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        return LeaseDrop.UNKNOWN  # A server without leases pins nothing (L15).

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseHook
 
+from airflow_provider_fluss.lease import DEFAULT_CONN_ID
 from fluss_tiering.model.errors import FlussTieringError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class FlussHook(BaseHook):
     """
 
     conn_name_attr = "fluss_conn_id"
-    default_conn_name = "fluss_default"
+    default_conn_name = DEFAULT_CONN_ID
     conn_type = "fluss"
     hook_name = "Apache Fluss tiering"
 

@@ -19,6 +19,8 @@ from fluss_tiering.model.table import TablePath
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from fluss_tiering.client import TieringClient
+
 
 _WRONG_TABLES: Final = frozenset({ErrorCode.INVALID_TABLE, ErrorCode.DATABASE_NOT_EXIST, ErrorCode.TABLE_NOT_EXIST})
 """What another try will not change."""
@@ -67,16 +69,26 @@ class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
             with FlussHook(self.fluss_conn_id).get_client() as client:
                 ids = [info.table_id for info in client.get_tables(paths)]
                 lease = lease_id(ti.dag_id, ti.run_id, ti.task_id, ids)
-                acquired = client.lease_latest_snapshots(lease, paths, duration_ms)
+                token = self._acquire(client, lease, paths, duration_ms)
         except FlussTieringError as error:
             if error.code in _WRONG_TABLES:
                 raise AirflowFailException(str(error)) from error
             raise
+        return LeaseHandle(lease, token, tuple(map(str, paths)), duration_ms, self.fluss_conn_id).to_xcom()
+
+    def _acquire(self, client: TieringClient, lease: str, paths: Sequence[TablePath], duration_ms: int) -> int | None:
+        """The attempt token; None from a server that knows no leases, without which tables are tiered then (L15)."""
+        try:
+            acquired = client.lease_latest_snapshots(lease, paths, duration_ms)
+        except FlussTieringError as error:
+            if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            self.log.warning("The server knows no KV snapshot leases, tables are tiered without: %s", error)
+            return None
         self.log.info(
             "Acquired lease %s (attempt %d) for %s", lease, acquired.attempt_token, ", ".join(map(str, paths))
         )
-        handle = LeaseHandle(lease, acquired.attempt_token, tuple(map(str, paths)), duration_ms, self.fluss_conn_id)
-        return handle.to_xcom()
+        return acquired.attempt_token
 
 
 class FlussReleaseKvSnapshotLeaseOperator(BaseOperator):
@@ -98,11 +110,11 @@ class FlussReleaseKvSnapshotLeaseOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         """Cancel and drop; nothing else than the acquire task's XCom is read."""
+        ti = context["ti"]
         try:
-            lease = LeaseHandle.from_xcom(self.lease)
+            lease = LeaseHandle.from_xcom(self.lease, ti.dag_id, ti.run_id)
         except ValueError as error:
             self.log.warning("Nothing to release. %s", error)
             return
-        ti = context["ti"]
         with FlussHook(lease.fluss_conn_id).get_client() as client:
             release_lease(client, lease, f"task {ti.task_id} of DAG run {ti.run_id} released the lease", self.log)

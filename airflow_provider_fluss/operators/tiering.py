@@ -64,7 +64,7 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
         from fluss_tiering.spark import submit  # noqa: PLC0415
 
         try:
-            lease = self._handle = LeaseHandle.from_xcom(self.lease)
+            lease = self._handle = LeaseHandle.from_xcom(self.lease, context["ti"].dag_id, context["ti"].run_id)
         except ValueError as error:
             raise AirflowFailException(f"There is no lease to tier under. {error}") from error
         self._conn_id = self.conn_id

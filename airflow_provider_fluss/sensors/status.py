@@ -85,7 +85,7 @@ class FlussTieringStatusSensor(BaseSensorOperator):
         if not decided.is_done:
             self.defer(
                 trigger=FlussTieringStatusTrigger(
-                    lease=self._lease_handle().to_xcom(),
+                    lease=self._lease_handle(context).to_xcom(),
                     poll_interval=self.poke_interval,
                     unavailable_timeout=self.unavailable_timeout,
                     submit_task=self._submit.to_kwargs() if self._submit else None,
@@ -97,7 +97,7 @@ class FlussTieringStatusSensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Ask once."""
-        lease = self._lease_handle()
+        lease = self._lease_handle(context)
         # Before the outcome is asked for, so that a claim made in between is seen.
         submit_ended = self._submit.look() if self._submit and self._unclaimed else None
         try:
@@ -125,9 +125,10 @@ class FlussTieringStatusSensor(BaseSensorOperator):
         rounds: list[dict[str, Any]] = event["rounds"]
         return rounds
 
-    def _lease_handle(self) -> LeaseHandle:
+    def _lease_handle(self, context: Context) -> LeaseHandle:
+        ti = context["ti"]
         try:
-            return LeaseHandle.from_xcom(self.lease)
+            return LeaseHandle.from_xcom(self.lease, ti.dag_id, ti.run_id)
         except ValueError as error:
             raise AirflowFailException(f"There is no lease to wait for. {error}") from error
 

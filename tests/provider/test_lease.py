@@ -58,3 +58,13 @@ def test_anything_else_is_refused_by_name(value, named):
     with pytest.raises(ValueError, match=r"FlussAcquireKvSnapshotLeaseOperator.*found") as refused:
         LeaseHandle.from_xcom(value)
     assert named in str(refused.value)
+
+
+def test_a_fresh_lease_of_an_older_format_is_of_one_dag_run():  # L23
+    old = {"tables": ["db.a", "db.b"]}
+    fresh = LeaseHandle.from_xcom(old, "dag", RUN)
+    assert fresh == LeaseHandle.from_xcom(dict(old), "dag", RUN)
+    assert (fresh.attempt_token, fresh.tables, fresh.fluss_conn_id) == (None, ("db.a", "db.b"), "fluss_default")
+    assert fresh.lease_id != LeaseHandle.from_xcom(old, "dag", RUN + "2").lease_id
+    assert fresh.lease_id != LeaseHandle.from_xcom({"tables": ["db.a"]}, "dag", RUN).lease_id
+    assert LeaseHandle.from_xcom(json.loads(json.dumps(fresh.to_xcom()))) == fresh

@@ -13,6 +13,7 @@ from airflow_provider_fluss.operators.lease import (
     FlussAcquireKvSnapshotLeaseOperator,
     FlussReleaseKvSnapshotLeaseOperator,
 )
+from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import TablePath
@@ -158,3 +159,16 @@ def test_a_release_that_does_not_reach_the_server_fails_to_be_tried_again(monkey
     }
     with pytest.raises(FlussTieringError):
         release(lease)
+
+
+def test_a_server_without_leases_is_warned_of_and_neither_task_fails(new_table, acquire, release, monkeypatch):  # L15
+    def unserved(*_args, **_kwargs):
+        raise FlussTieringError(ErrorCode.UNSUPPORTED_VERSION, "unknown service KvSnapshotLeases")
+
+    for method in ("acquire_lease", "drop_lease"):
+        monkeypatch.setattr(TieringClient, method, unserved)
+    with capture_logs() as logs:
+        lease = acquire(new_table())
+    assert lease["attempt_token"] is None
+    assert ["knows no KV snapshot leases" in entry["event"] for entry in logs].count(True) == 1
+    release(lease)

@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from provider_support import Driver
 
+from airflow_provider_fluss.operators.lease import FlussReleaseKvSnapshotLeaseOperator
 from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
+from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import submit
 
@@ -150,3 +153,27 @@ def test_without_a_lease_nothing_is_submitted(spark, make, context, tmp_path):
 def test_the_application_is_not_to_be_replaced(make):
     with pytest.raises(ValueError, match="application"):
         make(None, application="other.py")
+
+
+@pytest.mark.parametrize("old", [{}, {"lease_id": "an earlier version's"}, {"attempt_token": 3}])
+def test_an_xcom_of_an_older_format_gets_a_fresh_lease_and_goes_on(
+    server, spark, make, context, new_table, client, old
+):
+    """L23: its id is that of the sensor and of the release, too; the application leases what it needs."""
+    called = spark("")
+    table = new_table()
+    value = {"tables": [table], **old}
+    make(value).execute(context("submit"))
+    arguments = called()
+    assert "--attempt-token" not in arguments
+    lease_id = arguments[arguments.index("--lease-id") + 1]
+    assert lease_id not in old.values()
+    sensor = FlussTieringStatusSensor(task_id="wait", lease=value, deferrable=False, poke_interval=0.1)
+    assert not sensor.poke(context("wait")).is_done
+
+    driver = Driver(client)
+    driver.finish(driver.claim({"lease_id": lease_id, "attempt_token": None}, table))
+
+    assert sensor.poke(context("wait")).is_done
+    FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=value).execute(context("release"))
+    assert client.list_leases(lease_id) == []
