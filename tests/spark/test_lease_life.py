@@ -272,7 +272,7 @@ def test_a_slow_release_holds_up_neither_heartbeats_nor_other_tables(lake: Tieri
         if times["release"]:
             times["heartbeats while releasing"].append(time.monotonic())
 
-    proxy.faults = {"ReleaseKvSnapshotLease": slow, "Heartbeat": beat, "LakeTieringHeartbeat": beat}
+    proxy.faults = {"ReleaseKvSnapshotLease": slow, "LakeTieringHeartbeat": beat}
     tables = [written(lake) for _ in range(3)]
     tiered = in_background(through(lake, proxy), *tables, table_concurrency=1)
     try:

@@ -84,7 +84,8 @@ def _usual_cause(exception: JavaObject) -> str | None:
     if message.startswith("No suitable driver"):
         return "Spark has no JDBC driver for the lake catalog"
     if name in _REFUSED or state.startswith(_SQL_REFUSED):
-        return "the lake refused the credentials"
+        # "credentials: …" would be masked as a secret.
+        return "the lake refused the credentials given"
     if name in _UNREACHABLE or state.startswith(_SQL_UNREACHABLE):
         return "the lake cannot be reached"
     return None
