@@ -115,6 +115,21 @@ def test_a_position_gives_the_same_rows_again(storage: EmbeddedStorage) -> None:
     assert again.next_position == second.next_position
 
 
+def test_a_read_that_failed_may_be_repeated(storage: EmbeddedStorage) -> None:  # K6, K16
+    upsert(storage, range(500))
+    scan = scan_of(storage)
+    first = scan.read(None, 2000, None)
+    key_of_value, scan._key_of_value = scan._key_of_value, failing
+    with pytest.raises(FlussTieringError, match="no space left"):
+        scan.read(first.next_position, 2000, None)
+    scan._key_of_value = key_of_value
+    position, count = first.next_position, len(first.values)
+    while position is not None:
+        batch = scan.read(position, 2000, None)
+        position, count = batch.next_position, count + len(batch.values)
+    assert count == 500
+
+
 def test_a_bucket_without_rows_opens_nothing(storage: EmbeddedStorage) -> None:  # K4
     refuse = pytest.fail
     assert storage.open_kv_scan(bucket_of(storage), admit=refuse, on_lost=nothing) == (0, None)
