@@ -11,7 +11,14 @@ import pytest
 from spark_support import Tiering, driver_environment, named
 
 from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.spark.submit import APPLICATION, JARS_VARIABLE, PACKAGES, application_arguments, spark_conf
+from fluss_tiering.spark.submit import (
+    APPLICATION,
+    JARS_VARIABLE,
+    PACKAGES,
+    application_arguments,
+    conf_arguments,
+    spark_conf,
+)
 
 
 @pytest.mark.spark
@@ -30,7 +37,7 @@ def test_a_submit_tiers_what_it_can_and_leaves_failures_to_the_status(tiering: T
         attempt_token=acquired.attempt_token,
         outcome_in_status=True,
     )
-    conf = [text for key, value in spark_conf().items() for text in ("--conf", f"{key}={value}")]
+    conf = conf_arguments(spark_conf())
 
     submitted = subprocess.run(
         [

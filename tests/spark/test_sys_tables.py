@@ -16,6 +16,7 @@ from spark_support import Tiering, driver_environment
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import HeartbeatEntry
 from fluss_tiering.spark.session import session_conf
+from fluss_tiering.spark.submit import conf_arguments
 
 STATUS = "fluss_catalog.sys.lake_tiering_status"
 STATUS_COLUMNS = [
@@ -141,7 +142,7 @@ def test_spark_sql_shows_statuses_and_lists_tables(tiering: Tiering, tmp_path: P
             of_table(table),
         ]
     )
-    conf = [text for key, value in session_conf(tiering.target).items() for text in ("--conf", f"{key}={value}")]
+    conf = conf_arguments(session_conf(tiering.target))
     ran = subprocess.run(
         [
             Path(pyspark.__file__).parent / "bin" / "spark-sql",

@@ -10,6 +10,7 @@ import typer
 from fluss_tiering.cli import options, output
 from fluss_tiering.client import DEFAULT_TARGET
 from fluss_tiering.spark.session import DEFAULT_CATALOG, session_conf
+from fluss_tiering.spark.submit import conf_arguments
 
 
 def spark_conf(
@@ -20,7 +21,5 @@ def spark_conf(
 
     Spark then has the server's tables and the table sys.lake_tiering_status in a catalog, and the format "fluss".
     """
-    arguments = [
-        text for key, value in session_conf(server, catalog=catalog).items() for text in ("--conf", f"{key}={value}")
-    ]
+    arguments = conf_arguments(session_conf(server, catalog=catalog))
     output.console.print(shlex.join(arguments), soft_wrap=True, markup=False, highlight=False)

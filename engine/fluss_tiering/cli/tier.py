@@ -95,7 +95,7 @@ def _chosen(tables: list[TablePath], pending: bool, server: str) -> list[TablePa
 
 
 def _submit_command(master: str, arguments: list[str]) -> str:
-    conf = [text for key, value in submit.spark_conf().items() for text in ("--conf", f"{key}={value}")]
+    conf = submit.conf_arguments(submit.spark_conf())
     return shlex.join(["spark-submit", "--master", master, *conf, str(submit.APPLICATION), *arguments])
 
 

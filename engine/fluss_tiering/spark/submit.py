@@ -66,3 +66,8 @@ def spark_conf(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     if jars := environment.get(JARS_VARIABLE):
         return {**conf, "spark.jars": jars}
     return {**conf, "spark.jars.packages": ",".join(PACKAGES)}
+
+
+def conf_arguments(conf: Mapping[str, str]) -> list[str]:
+    """Settings as arguments of `spark-submit`, `spark-sql` and `pyspark`."""
+    return [text for key, value in conf.items() for text in ("--conf", f"{key}={value}")]
