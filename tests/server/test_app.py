@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -19,6 +21,7 @@ from fluss_tiering.api.v1 import tables_pb2
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.server.tiering.manager import LakeTieringManager
@@ -50,8 +53,7 @@ def test_a_taken_port_is_named_and_nothing_stays_open(tmp_path: Path) -> None:
     assert "Traceback" not in str(failed.value)
     assert process.process is not None
     assert process.process.returncode != 0
-    with ServerThread(tmp_path / "data"):
-        """The data folder was let go."""
+    assert not process.data_dir.exists(), "a server that found its port taken left files behind"
 
 
 def test_two_servers_never_share_a_port(tmp_path: Path) -> None:
@@ -221,6 +223,48 @@ def test_a_leased_snapshot_outlives_newer_ones_until_it_is_released(tmp_path: Pa
         )
         assert client.release_lease("X", [bucket])
         wait_until(lambda: not exists(client, leased))
+
+
+def test_a_lease_that_cannot_be_loaded_stops_collection_but_not_the_server(tmp_path: Path) -> None:  # L11
+    settings = {"kv_snapshot_interval": 50, "kv_snapshot_num_retained": 1}
+    with ServerThread(tmp_path / "data") as running, TieringClient(running.target) as client:
+        table = new_table(client, [1, 2])
+        client.lease_latest_snapshots("X", [table.path], 3_600_000)
+        (leased,) = client.list_leases()[0].snapshots.items()
+    with closing(sqlite3.connect(tmp_path / "data" / "server.db")) as database:
+        database.execute("DELETE FROM leased_snapshots")
+        database.commit()
+    with (
+        capture_logs() as logged,
+        ServerThread(tmp_path / "data", **settings) as running,
+        TieringClient(running.target) as client,
+    ):
+        write_more(client, table.path, 3)
+        wait_until(lambda: latest(client, table.path) > leased[1])
+        wait_until(lambda: any("no KV snapshot is collected" in line.get("error", "") for line in logged))
+        assert client.list_leases() == []
+        assert exists(client, leased)
+        assert client.drop_lease("X") is LeaseDrop.DROPPED
+        wait_until(lambda: not exists(client, leased))
+
+
+def test_a_damaged_table_keeps_neither_the_server_nor_the_other_tables(tmp_path: Path) -> None:
+    with ServerThread(tmp_path / "data") as running, TieringClient(running.target) as client:
+        bad, good = new_table(client, [1]), new_table(client, [1])
+    (segment, *_) = sorted((tmp_path / "data" / "tables" / "db").glob(f"{bad.path.table}-*/log-0/*.log"))
+    segment.write_bytes(segment.read_bytes()[:-3])
+    with (
+        capture_logs() as logged,
+        ServerThread(tmp_path / "data") as running,
+        TieringClient(running.target) as client,
+    ):
+        wait_until(lambda: any(line["event"] == "table cannot be used" for line in logged))
+        assert client.list_buckets([good.path])[good.path][0].log_end_offset == 1
+        with pytest.raises(FlussTieringError) as damaged:
+            client.list_buckets([bad.path])
+        assert damaged.value.code is ErrorCode.CORRUPT_DATA
+        client.drop_table(bad.path)
+        assert [table.path for table in client.list_tables()] == [good.path]
 
 
 def write_more(client: TieringClient, path: TablePath, key: int) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import sqlalchemy as sa
 from manager_support import Managers
 
 from engine_support import HOUR, MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS, LeaseDrop
+from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.lease_manager import KvSnapshotLeaseManager
 
@@ -223,3 +224,54 @@ def test_a_dropped_tables_buckets_are_released(managers: Managers) -> None:  # S
     managers.restart()
     assert managers.leases.protected() == {(OTHER, 2)}
     assert [lease.lease_id for lease in managers.leases.leases()] == ["X"]
+
+
+def test_a_lease_that_cannot_be_loaded_stops_collection(managers: Managers) -> None:  # L11
+    for lease_id in ("X", "Y"):
+        managers.acquire(lease_id, HOUR, {B0: 5})
+    assert managers.leases.collection_stopped_reason is None
+    with managers.store._database.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM leased_snapshots WHERE lease_id = 'X'")
+    managers.restart()
+    assert [lease.lease_id for lease in managers.leases.leases()] == ["Y"]
+    reason = managers.leases.collection_stopped_reason
+    assert reason is not None
+    assert "X: the snapshots that it pins are missing" in reason
+    assert "leases drop" in reason
+    for call in (
+        lambda: managers.acquire("X", HOUR, {B0: 6}),
+        lambda: managers.leases.release("X", [B0], None),
+        lambda: raise_it(managers.leases.renew([("X", HOUR)])[0]),
+    ):
+        with pytest.raises(FlussTieringError, match="cannot be loaded") as refused:
+            call()
+        assert refused.value.code is ErrorCode.CORRUPT_DATA
+    managers.clock.advance(10 * HOUR)
+    managers.leases.drop_expired()
+    assert managers.leases.collection_stopped_reason is not None, "not even when it would have expired long ago"
+    assert managers.leases.drop("X", None) is LeaseDrop.DROPPED
+    assert managers.leases.collection_stopped_reason is None
+    managers.restart()
+    assert managers.leases.collection_stopped_reason is None
+
+
+def raise_it(answer: object) -> None:
+    if isinstance(answer, FlussTieringError):
+        raise answer
+
+
+def test_thousands_of_renewals_are_one_transaction(managers: Managers) -> None:  # L4
+    now = managers.clock.now_ms()
+    leases = [f"lease {number}" for number in range(1000)]
+    with managers.store.transaction() as transaction:
+        for number, lease_id in enumerate(leases):
+            transaction.put_lease(KvSnapshotLease(lease_id, now, now + HOUR, number, {TableBucket(number, 0): 1}))
+    managers.restart()
+    committed = []
+    sa.event.listen(managers.store._database.engine, "commit", committed.append)
+    managers.clock.advance(1000)
+    assert managers.leases.renew((lease_id, HOUR) for lease_id in leases) == [managers.clock.now_ms() + HOUR] * 1000
+    assert len(committed) == 1
+    renewed = managers.leases.leases()
+    managers.restart()
+    assert managers.leases.leases() == renewed

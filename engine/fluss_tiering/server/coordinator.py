@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import structlog
 
@@ -19,6 +20,9 @@ from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.tiering.manager import LakeTieringManager, TieringPolicy
 from fluss_tiering.server.tiering.states import FailureBackoff
 from fluss_tiering.storage.protocol import TableStorage
+
+_NOT_A_REFUSAL: Final = frozenset({ErrorCode.STORAGE, ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+"""The commit may be tried again: the store did not take it."""
 
 log = structlog.get_logger(__name__)
 
@@ -78,7 +82,14 @@ class Coordinator:
         return self.leases.acquire(lease_id, duration_ms, available, unavailable)
 
     def collect_kv_snapshots(self) -> int:
-        """Deletes old snapshots that no lease pins and returns how many."""
+        """Deletes old snapshots that no lease pins and returns how many.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA while a lease could not be loaded, since it may pin any of them (L11).
+        """
+        stopped = self.leases.collection_stopped_reason
+        if stopped is not None:
+            raise FlussTieringError(ErrorCode.CORRUPT_DATA, stopped)
         collected = self._storage.collect_kv_snapshots(self.leases.protected())
         if collected:
             log.info("KV snapshots collected", snapshots=collected)
@@ -118,7 +129,7 @@ class Coordinator:
                 )
             self.lake.commit(commit, buckets)
         except FlussTieringError as error:
-            if error.code is not ErrorCode.STORAGE:
+            if error.code not in _NOT_A_REFUSAL:
                 self.tiering.note_refused_commit(
                     table_id, commit.tiering_epoch, f"commit of lake snapshot refused: {error.message}"
                 )

@@ -28,6 +28,21 @@ class KvSnapshotLeaseManager:
         self._store = store
         self._attempts = attempts
         self._leases = {lease.lease_id: lease for lease in store.leases()}
+        self._damaged = dict(store.damaged_leases())
+        if self._damaged:
+            log.error("leases cannot be loaded", reason=self.collection_stopped_reason)
+
+    @property
+    def collection_stopped_reason(self) -> str | None:
+        """Why no KV snapshot may be collected, and how to go on; None while they may be (L11)."""
+        if not self._damaged:
+            return None
+        which = "; ".join(f"{lease_id}: {damage}" for lease_id, damage in sorted(self._damaged.items()))
+        return (
+            f"{len(self._damaged)} leases in the server's database cannot be loaded ({which}), so that nobody knows "
+            "what they pin: no KV snapshot is collected until each is dropped (fluss-tiering leases drop LEASE) or the "
+            "database is restored from a backup"
+        )
 
     @property
     def lease_count(self) -> int:
@@ -61,8 +76,10 @@ class KvSnapshotLeaseManager:
         A bucket that the lease pins already is pinned at the new snapshot instead. A lease is not made for nothing.
 
         Raises:
-            FlussTieringError: INVALID_REQUEST when partitioned and unpartitioned buckets of a table would mix (L20).
+            FlussTieringError: INVALID_REQUEST when partitioned and unpartitioned buckets of a table would mix (L20);
+                CORRUPT_DATA for a lease that could not be loaded (L11).
         """
+        self._refuse_damaged(lease_id)
         now = self._clock.now_ms()
         present = self._leases.get(lease_id)
         snapshots = {**(present.snapshots if present else {}), **available}
@@ -106,6 +123,9 @@ class KvSnapshotLeaseManager:
         renewed: dict[str, KvSnapshotLease] = {}
         for lease_id, duration_ms in durations_ms:
             lease = self._leases.get(lease_id)
+            if lease_id in self._damaged:
+                answers.append(self._is_damaged(lease_id))
+                continue
             if lease is None or lease.expiration_time < now:
                 answers.append(_not_exist(lease_id, lease))
                 continue
@@ -122,6 +142,7 @@ class KvSnapshotLeaseManager:
         if self._attempts.is_stale(lease_id, attempt_token):
             self._log_stale("release by a stale attempt ignored", lease_id, attempt_token)
             return False
+        self._refuse_damaged(lease_id)
         lease = self._leases.get(lease_id)
         held = frozenset(buckets).intersection(lease.snapshots if lease else ())
         if lease is not None and held:
@@ -133,7 +154,7 @@ class KvSnapshotLeaseManager:
         if self._attempts.is_stale(lease_id, attempt_token):
             self._log_stale("drop by a stale attempt ignored", lease_id, attempt_token)
             return LeaseDrop.STALE
-        if lease_id not in self._leases:
+        if lease_id not in self._leases and lease_id not in self._damaged:
             return LeaseDrop.UNKNOWN
         self._write({lease_id: None})
         return LeaseDrop.DROPPED
@@ -170,10 +191,23 @@ class KvSnapshotLeaseManager:
                     transaction.put_lease(lease)
         for lease_id, lease in changed.items():
             if lease is None:
-                del self._leases[lease_id]
+                self._leases.pop(lease_id, None)
+                self._damaged.pop(lease_id, None)
                 log.info("lease dropped", lease_id=lease_id)
             else:
                 self._leases[lease_id] = lease
+
+    def _refuse_damaged(self, lease_id: str) -> None:
+        if lease_id in self._damaged:
+            raise self._is_damaged(lease_id)
+
+    def _is_damaged(self, lease_id: str) -> FlussTieringError:
+        return FlussTieringError(
+            ErrorCode.CORRUPT_DATA,
+            f"lease {lease_id} cannot be loaded from the server's database ({self._damaged[lease_id]}): what it pins "
+            f"is not known, and nothing is collected meanwhile; drop it (fluss-tiering leases drop {lease_id}) and "
+            "acquire again, or restore the database from a backup",
+        )
 
     def _log_stale(self, event: str, lease_id: str, attempt_token: int | None) -> None:
         newest = self._attempts.newest(lease_id)
