@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,7 +13,16 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import scan
+from benchmarks.control import ControlBenchmark, ControlSizes, Figure
 from benchmarks.tiering import CORES, Measured, Sizes, TieringBenchmark
+
+
+class Part(StrEnum):
+    """A part of the benchmark."""
+
+    ROUNDS = "rounds"
+    CONTROL = "control"
+
 
 console = Console(width=None if sys.stdout.isatty() else 140)
 
@@ -20,8 +31,18 @@ def main(
     scale: Annotated[
         float, typer.Option(min=0.001, max=10, help="Of the number of rows; 1 is the real benchmark.")
     ] = 1.0,
+    only: Annotated[Part | None, typer.Option(help="Only this part.")] = None,
 ) -> None:
-    """Measure rounds of a log table, a first snapshot, changes, few rows and none."""
+    """Measure rounds of a log table, a first snapshot, changes, few rows and none; then the control plane."""
+    if only in (None, Part.ROUNDS):
+        _rounds(scale)
+    if only in (None, Part.CONTROL):
+        full = ControlSizes()
+        sizes = ControlSizes(*(max(1, int(getattr(full, name) * min(scale, 1))) for name in ControlSizes.__slots__))
+        _print_figures(f"One server with {sizes.tables:,} lake tables", ControlBenchmark(sizes).run())
+
+
+def _rounds(scale: float) -> None:
     full = Sizes()
     sizes = Sizes(*(max(1, int(getattr(full, name) * scale)) for name in Sizes.__slots__))
     bare, measured = TieringBenchmark(sizes).run()
@@ -55,6 +76,17 @@ def _print_rounds(bare: float, measured: list[Measured]) -> None:
             f"{each.result.cost.peak_worker_bytes / 1e6:,.0f}",
             f"{stats.rows / each.load_seconds:,.0f}" if each.load_seconds else "",
         )
+    console.print(table)
+
+
+def _print_figures(title: str, figures: Iterable[Figure]) -> None:
+    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD)
+    table.add_column("work")
+    for heading in ("measured", "bound", ""):
+        table.add_column(heading, justify="right")
+    for each in figures:
+        kept = "" if not each.bound else "[green]kept[/]" if each.kept else "[bold red]missed[/]"
+        table.add_row(each.work, each.value, each.bound, kept)
     console.print(table)
 
 

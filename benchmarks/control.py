@@ -1,0 +1,200 @@
+"""The control plane of one server with many tables: heartbeats, statuses, lease renewals, a scrape, a restart."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from unittest import mock
+
+import numpy as np
+import psutil
+import pyarrow as pa
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.clock import SystemClock
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry
+from fluss_tiering.storage.embedded.storage import EmbeddedStorage
+
+_KEYED: Final = TablePath("bench", "keyed")
+_HOUR_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class ControlSizes:
+    """How much there is, and how often each call is made."""
+
+    tables: int = 10_000
+    beating: int = 1_000
+    heartbeats: int = 300
+    lists: int = 100
+    leases: int = 5_000
+    batch: int = 500
+    renewals: int = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the table: what was measured beside what it may be."""
+
+    work: str
+    value: str
+    bound: str
+    kept: bool
+
+
+class ControlBenchmark:
+    """Measures a server that is a program of its own, over loopback gRPC, with the typed client."""
+
+    def __init__(self, sizes: ControlSizes) -> None:
+        self._sizes = sizes
+
+    def run(self) -> Iterator[Figure]:
+        """The figures, one after the other."""
+        sizes = self._sizes
+        with tempfile.TemporaryDirectory(prefix="fluss-tiering-control-") as folder:
+            data_dir = Path(folder) / "data"
+            _make_tables(data_dir, sizes.tables)
+            with _server(data_dir) as (client, _, process):
+                claimed = client.claim_tables([_path(n) for n in range(sizes.beating)], "bench", None, "bench")
+                claims = [claim for claim in claimed if isinstance(claim, Claim)]
+                leases = _lease(client, sizes.leases)
+                process.kill()
+                process.wait()
+            started = time.perf_counter()
+            with _server(data_dir) as (client, metrics_port, process):
+                ready = time.perf_counter() - started
+                yield Figure("ready after a restart", f"{ready:.2f} s", "< 5 s", ready < 5)
+                yield from self._heartbeats(client, claims)
+                yield from self._lists(client)
+                yield from self._renewals(client, leases)
+                yield from self._scrape(client, claims, metrics_port)
+                memory = psutil.Process(process.pid).memory_info().rss / 1e6
+                yield Figure("server's memory", f"{memory:.0f} MB", "", kept=True)
+
+    def _heartbeats(self, client: TieringClient, claims: list[Claim]) -> Iterator[Figure]:
+        p50, p99 = _percentiles(lambda: _beat(client, claims), self._sizes.heartbeats)
+        work = f"heartbeat with {len(claims):,} tables"
+        yield Figure(f"{work}, p50", f"{p50:.1f} ms", "", kept=True)
+        yield Figure(f"{work}, p99", f"{p99:.1f} ms", "< 50 ms", p99 < 50)
+
+    def _lists(self, client: TieringClient) -> Iterator[Figure]:
+        def list_all() -> None:
+            assert len(client.list_tiering_statuses()) >= self._sizes.tables
+
+        p50, p99 = _percentiles(list_all, self._sizes.lists)
+        yield Figure(f"list {self._sizes.tables:,} statuses, p50", f"{p50:.1f} ms", "", kept=True)
+        yield Figure(f"list {self._sizes.tables:,} statuses, p99", f"{p99:.1f} ms", "< 150 ms", p99 < 150)
+
+    def _renewals(self, client: TieringClient, leases: list[str]) -> Iterator[Figure]:
+        batches = [leases[at : at + self._sizes.batch] for at in range(0, len(leases), self._sizes.batch)]
+        started, renewed = time.perf_counter(), 0
+        while renewed < self._sizes.renewals:
+            for batch in batches:
+                answers = client.renew_leases(dict.fromkeys(batch, _HOUR_MS))
+                assert all(isinstance(each, int) for each in answers.values())
+                renewed += len(batch)
+        rate = renewed / (time.perf_counter() - started)
+        work = f"lease renewals, durable, {self._sizes.batch} a request"
+        yield Figure(work, f"{rate:,.0f} /s", ">= 5,000 /s", rate >= 5_000)
+
+    def _scrape(self, client: TieringClient, claims: list[Claim], port: int) -> Iterator[Figure]:
+        def scrape() -> int:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+                return len(answer.read())
+
+        started = time.perf_counter()
+        size = scrape()
+        yield Figure(f"scrape, {size / 1e6:.1f} MB", f"{time.perf_counter() - started:.2f} s", "", kept=True)
+        url = f"http://127.0.0.1:{port}/metrics"
+        scraping = subprocess.Popen(
+            [sys.executable, "-c", f"import urllib.request as u\nwhile True: u.urlopen({url!r}).read()"]
+        )
+        try:
+            _, p99 = _percentiles(lambda: _beat(client, claims), self._sizes.heartbeats)
+        finally:
+            scraping.kill()
+            scraping.wait()
+        yield Figure("heartbeat p99 while it is scraped without a pause", f"{p99:.1f} ms", "", kept=True)
+
+
+def _path(number: int) -> TablePath:
+    return TablePath("bench", f"table_{number}")
+
+
+def _make_tables(data_dir: Path, count: int) -> None:
+    """Tables as the server's storage makes them, but not synced one by one: nothing is lost when this crashes."""
+    shutil.rmtree(data_dir, ignore_errors=True)
+    columns = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
+    properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "1h"}
+    log, keyed = (
+        TableDescriptor(columns, properties=properties),
+        TableDescriptor(columns, ("id",), properties=properties),
+    )
+    with mock.patch("os.fsync"):
+        storage = EmbeddedStorage.open(data_dir, clock=SystemClock())
+        for number in range(count):
+            storage.create_table(_path(number), keyed if number % 2 else log)
+        storage.create_table(_KEYED, keyed)
+        storage.write(_KEYED, WriteKind.UPSERT, pa.table({"id": pa.array([1], pa.int64()), "name": ["a"]}))
+        storage.close()
+
+
+def _lease(client: TieringClient, count: int) -> list[str]:
+    (taken,) = client.take_kv_snapshots([_KEYED]).values()
+    snapshots = {each.bucket: each.snapshot_id for each in taken}
+    leases = [f"bench/{number}" for number in range(count)]
+    for lease_id in leases:
+        client.acquire_lease(lease_id, _HOUR_MS, snapshots)
+    return leases
+
+
+def _beat(client: TieringClient, claims: list[Claim]) -> None:
+    entries = [HeartbeatEntry(claim.table_id, claim.tiering_epoch) for claim in claims]
+    assert not client.heartbeat(tiering=entries).tiering_errors
+
+
+def _percentiles(call: Callable[[], None], times: int) -> tuple[float, float]:
+    """p50 and p99 of a call, in ms."""
+    taken = []
+    for _ in range(times):
+        started = time.perf_counter()
+        call()
+        taken.append((time.perf_counter() - started) * 1e3)
+    return float(np.percentile(taken, 50)), float(np.percentile(taken, 99))
+
+
+@contextmanager
+def _server(data_dir: Path) -> Iterator[tuple[TieringClient, int, subprocess.Popen[str]]]:
+    """A server process that is ready, and the port of its metrics."""
+    command = [str(Path(sys.executable).with_name("fluss-tiering")), "serve", "--port", "0"]
+    log = data_dir.parent / "server.log"
+    with log.open("w") as output:
+        process = subprocess.Popen([*command, "--data-dir", str(data_dir)], stdout=output, stderr=output, text=True)
+    try:
+        port, metrics_port = _ports(process, log)
+        with TieringClient(f"127.0.0.1:{port}") as client:
+            yield client, metrics_port, process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def _ports(process: subprocess.Popen[str], log: Path) -> tuple[int, int]:
+    deadline = time.monotonic() + 120
+    while not (ready := re.search(r'"tiering server ready".* port=(\d+) metrics_port=(\d+)', log.read_text())):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"error: the server did not start: {log.read_text()}")
+        time.sleep(0.01)
+    return int(ready[1]), int(ready[2])
