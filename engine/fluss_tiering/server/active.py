@@ -33,7 +33,11 @@ def store_location(settings: ServerSettings) -> Path | str:
 
 
 async def open_parts(
-    settings: ServerSettings, clock: Clock, stack: AsyncExitStack, fence: Fence | None = None
+    settings: ServerSettings,
+    clock: Clock,
+    stack: AsyncExitStack,
+    check: Callable[[], None],
+    fence: Fence | None = None,
 ) -> ServerParts:
     """Opens storage and store and loads the managers; `stack` closes all of it.
 
@@ -41,6 +45,7 @@ async def open_parts(
         settings: where they are.
         clock: of the managers and the storage.
         stack: takes what closes them.
+        check: raises unless this server may act.
         fence: what every transaction of the store must pass; None where no other server may take over.
 
     Raises:
@@ -64,7 +69,7 @@ async def open_parts(
     await threads.storage(catalog.make_folders)
     coordinator = await threads.control(Coordinator, settings, storage, store, clock)
     scanners = KvScannerManager(clock, ScannerLimits.of(settings))
-    return ServerParts(threads, storage, coordinator, catalog, scanners)
+    return ServerParts(threads, storage, coordinator, catalog, scanners, check)
 
 
 def start_jobs(parts: ServerParts, settings: ServerSettings, stack: AsyncExitStack, check: Callable[[], None]) -> None:

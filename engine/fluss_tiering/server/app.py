@@ -124,7 +124,7 @@ class TieringServer:
 
     async def _open(self, stack: AsyncExitStack, fence: Fence | None, check: Callable[[], None]) -> Role:
         """Opens what the active server works with; `check` raises once it is not the active one any more."""
-        parts = await open_parts(self._settings, self._clock, stack, fence)
+        parts = await open_parts(self._settings, self._clock, stack, check, fence)
         self._metrics.collector.activate(parts)
         stack.callback(self._metrics.collector.deactivate)
         start_jobs(parts, self._settings, stack, check)

@@ -25,14 +25,16 @@ class KvScanServicer(GeneratedKvScanServicer):
         self._threads = parts.threads
         self._storage = parts.storage
         self._scanners = parts.scanners
+        self._check = parts.check
         self._reading = asyncio.Semaphore(_READS_AT_ONCE)
 
     async def ScanKv(self, request: pb.ScanKvRequest, context: object) -> pb.ScanKvResponse:
-        """Opens a scanner, goes on with it, or closes it."""
+        """Opens a scanner, goes on with it, or closes it; the last also where this server leads no longer (K12, K13)."""
         call = wire.call_from_pb(request)
         if isinstance(call, wire.CloseScan):
             await self._threads.storage(self._scanners.close, call.scanner_id)
             return pb.ScanKvResponse()
+        self._check()
         # A call that was begun ends, whether or not its client waits for it: a scanner is never left in the middle.
         steps = asyncio.ensure_future(self._open(call) if isinstance(call, wire.OpenScan) else self._continue(call))
         try:

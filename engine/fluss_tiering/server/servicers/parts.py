@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fluss_tiering.server.coordinator import Coordinator
@@ -13,10 +14,15 @@ from fluss_tiering.storage.protocol import TableStorage
 
 @dataclass(frozen=True, slots=True)
 class ServerParts:
-    """The parts of a server behind its services; the coordinator only in `threads.control`, the storage in its pool."""
+    """The parts of a server behind its services; the coordinator only in `threads.control`, the storage in its pool.
+
+    Attributes:
+        check: raises NOT_LEADER_OR_FOLLOWER unless this server leads for sure.
+    """
 
     threads: ServerThreads
     storage: TableStorage
     coordinator: Coordinator
     catalog: LakeCatalog
     scanners: KvScannerManager
+    check: Callable[[], None]
