@@ -21,9 +21,9 @@ from fluss_tiering.api.v1 import kv_scan_pb2 as pb
 from fluss_tiering.api.v1.kv_scan_pb2_grpc import KvScanStub
 from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.compacted_row import decode_values
-from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, WriteKind
-from fluss_tiering.server import active
+from fluss_tiering.server import active, app
 from fluss_tiering.server.scans.manager import KvScannerManager
 from fluss_tiering.storage.embedded.kv_scan import EmbeddedKvScan
 from fluss_tiering.wire.errors import code_from_metadata
@@ -40,16 +40,25 @@ class Server(ServerThread):
         self.clock = VirtualClock()
         super().__init__(data_dir, clock=self.clock, kv_scanner_expiration_interval=20)
         self.scanners: list[KvScannerManager] = []
+        self.leads = True
 
     def __enter__(self) -> Self:
         def made(*arguments: object) -> KvScannerManager:
             self.scanners.append(KvScannerManager(*arguments))
             return self.scanners[-1]
 
+        def opened(settings: object, clock: object, stack: object, _check: object, fence: object) -> object:
+            return active.open_parts(settings, clock, stack, self.check, fence)
+
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(active, "KvScannerManager", made)
+            patch.setattr(app, "open_parts", opened)
             super().__enter__()
         return self
+
+    def check(self) -> None:
+        if not self.leads:
+            raise FlussTieringError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another server took over")
 
     @property
     def open_count(self) -> int:
@@ -276,6 +285,24 @@ def test_an_unknown_scanner_can_be_closed_but_not_continued(stub: KvScanStub) ->
         close(stub, scanner_id)
         call = pb.ScanKvRequest(scanner_id=scanner_id, call_seq_id=1, batch_size_bytes=1)
         assert refusal(lambda call=call: stub.ScanKv(call, timeout=20)) is ErrorCode.UNKNOWN_SCANNER_ID
+
+
+def test_who_leads_no_longer_closes_scanners_but_serves_none(  # K3, K12, K13
+    client: TieringClient, stub: KvScanStub, server: Server
+) -> None:
+    table = new_table(client, range(10))
+    answer = stub.ScanKv(request(table, batch_size_bytes=1), timeout=20)
+    server.leads = False
+    try:
+        call = pb.ScanKvRequest(scanner_id=answer.scanner_id, call_seq_id=1, batch_size_bytes=1)
+        assert refusal(lambda: stub.ScanKv(call, timeout=20)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert refusal(lambda: stub.ScanKv(request(table), timeout=20)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        close(stub, b"nobody")
+        assert views() == 1
+        close(stub, answer.scanner_id)
+        assert (server.open_count, views()) == (0, 0)
+    finally:
+        server.leads = True
 
 
 def test_two_calls_at_once(client: TieringClient, stub: KvScanStub, server: Server) -> None:  # K14, K15

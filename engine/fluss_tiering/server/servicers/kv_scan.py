@@ -29,7 +29,7 @@ class KvScanServicer(GeneratedKvScanServicer):
         self._reading = asyncio.Semaphore(_READS_AT_ONCE)
 
     async def ScanKv(self, request: pb.ScanKvRequest, context: object) -> pb.ScanKvResponse:
-        """Opens a scanner, goes on with it, or closes it; the last also where this server leads no longer (K12, K13)."""
+        """Opens a scanner, goes on with it, or closes it, which needs no leader (K12, K13)."""
         call = wire.call_from_pb(request)
         if isinstance(call, wire.CloseScan):
             await self._threads.storage(self._scanners.close, call.scanner_id)
