@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -225,6 +227,12 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     assert f"127.0.0.1:{port}" in refused.value.message
     assert "metrics.port" in refused.value.message
     assert not (tmp_path / "data").exists(), "nothing was opened"
+
+
+def test_other_pages_are_not_there(exporting: Exporting) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"http://127.0.0.1:{exporting.running.server.metrics_port}/other", timeout=10)
+    assert refused.value.code == 404
 
 
 def test_metrics_can_be_switched_off(tmp_path: Path) -> None:

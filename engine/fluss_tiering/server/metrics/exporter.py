@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import ThreadingHTTPServer
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
-from prometheus_client import CollectorRegistry, MetricsHandler, ProcessCollector
+import structlog
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.metrics.rpc import RpcMetrics
 from fluss_tiering.server.metrics.server import ServerCollector
+
+log = structlog.get_logger(__name__)
 
 _POLL_S: Final = 0.05
 """How soon the port notices that it is to be closed."""
@@ -35,6 +39,10 @@ class ServerMetrics:
         self._registry.register(self.collector)
         ProcessCollector(registry=self._registry)
 
+    def text(self) -> bytes:
+        """All of them as of now, in Prometheus's text format."""
+        return generate_latest(self._registry) + self.collector.tables_text().encode()
+
     @contextmanager
     def exported(self, host: str, port: int) -> Iterator[int]:
         """Serves them meanwhile, a scrape in a thread of its own; yields the port.
@@ -43,7 +51,7 @@ class ServerMetrics:
             FlussTieringError: UNAVAILABLE when it cannot listen.
         """
         try:
-            server = _HttpServer((host, port), MetricsHandler.factory(self._registry))
+            server = _HttpServer((host, port), self.text)
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             raise FlussTieringError(
@@ -65,6 +73,31 @@ class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_port = False
 
-    def __init__(self, address: tuple[str, int], handler: type[MetricsHandler]) -> None:
+    def __init__(self, address: tuple[str, int], text: Callable[[], bytes]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, handler)
+        self.text = text
+        super().__init__(address, _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _HttpServer
+
+    def do_GET(self) -> None:
+        """Answers a scrape."""
+        if self.path.partition("?")[0] not in ("/", "/metrics"):
+            self.send_error(HTTPStatus.NOT_FOUND, "metrics are at /metrics")
+            return
+        try:
+            body = self.server.text()
+        except Exception:
+            log.exception("scrape failed")
+            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, "the scrape failed: see the server's log")
+            return
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", CONTENT_TYPE_LATEST)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        """Scrapes are not logged."""

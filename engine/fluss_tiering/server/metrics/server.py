@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.server.metrics.tables import TableReader, table_metrics
+from fluss_tiering.server.metrics.tables import TableReader, tables_text
 from fluss_tiering.server.servicers.parts import ServerParts
 
 
@@ -41,10 +41,15 @@ class ServerCollector(Collector):
             int(active is not None),
         )
         if active is not None:
-            parts, reader = active
-            yield from _of_parts(parts)
-            readings = reader.read(parts.coordinator.tiering.tables.all())
-            yield from table_metrics(readings, parts.coordinator.tiering.totals, self._clock.now_ms())
+            yield from _of_parts(active[0])
+
+    def tables_text(self) -> str:
+        """The metrics of each table as of now, as text."""
+        active = self._active
+        if active is None:
+            return ""
+        tiering = active[0].coordinator.tiering
+        return tables_text(active[1].read(tiering.tables.all(), tiering.totals))
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: a registry would otherwise collect once to learn the names."""

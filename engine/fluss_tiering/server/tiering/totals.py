@@ -14,14 +14,16 @@ class TableTotals:
     Attributes:
         failures: rounds that failed.
         duration_ms: of the last round that was tiered; None before the first.
-        stats: what the last round that was tiered wrote, where its driver told.
+        lake_file_size: bytes of the lake table's files, as the last driver that knew told.
+        lake_record_count: records of them, likewise.
         rows: that all rounds wrote.
         bytes: that all rounds wrote.
     """
 
     failures: int = 0
     duration_ms: int | None = None
-    stats: TieringStats | None = None
+    lake_file_size: int | None = None
+    lake_record_count: int | None = None
     rows: int = 0
     bytes: int = 0
 
@@ -49,7 +51,11 @@ class RoundTotals:
             self._totals[tiering_round.table_id] = replace(
                 totals,
                 duration_ms=tiering_round.end_time - tiering_round.start_time,
-                stats=tiering_round.stats,
+                # An empty round leaves the lake table as it was, and tells nothing of it.
+                lake_file_size=totals.lake_file_size if stats.lake_file_size is None else stats.lake_file_size,
+                lake_record_count=totals.lake_record_count
+                if stats.lake_record_count is None
+                else stats.lake_record_count,
                 rows=totals.rows + stats.rows,
                 bytes=totals.bytes + stats.bytes,
             )
