@@ -139,33 +139,27 @@ class KvSnapshotLeaseManager:
 
     def release(self, lease_id: str, buckets: Iterable[TableBucket], attempt_token: int | None) -> bool:
         """Releases buckets; with the last goes the lease (L8). False for a stale attempt: nothing is done (L22)."""
-        if self._attempts.is_stale(lease_id, attempt_token):
-            self._log_stale("release by a stale attempt ignored", lease_id, attempt_token)
+        if self._is_stale("release", lease_id, attempt_token):
             return False
         self._refuse_damaged(lease_id)
-        lease = self._leases.get(lease_id)
-        held = frozenset(buckets).intersection(lease.snapshots if lease else ())
-        if lease is not None and held:
-            self._write({lease_id: _without(lease, held)})
+        self._release({lease_id: frozenset(buckets)})
         return True
 
     def drop(self, lease_id: str, attempt_token: int | None) -> LeaseDrop:
         """Drops a lease with all it pins (L8, L22)."""
-        if self._attempts.is_stale(lease_id, attempt_token):
-            self._log_stale("drop by a stale attempt ignored", lease_id, attempt_token)
+        if self._is_stale("drop", lease_id, attempt_token):
             return LeaseDrop.STALE
         if lease_id not in self._leases and lease_id not in self._damaged:
             return LeaseDrop.UNKNOWN
-        self._write({lease_id: None})
+        self._release({lease_id: None})
         return LeaseDrop.DROPPED
 
     def release_tables(self, table_ids: frozenset[int]) -> None:
         """Releases every bucket of tables that were dropped (S12)."""
-        self._write(
+        self._release(
             {
-                lease.lease_id: _without(lease, frozenset(b for b in lease.snapshots if b.table_id in table_ids))
+                lease.lease_id: frozenset(bucket for bucket in lease.snapshots if bucket.table_id in table_ids)
                 for lease in self._leases.values()
-                if any(bucket.table_id in table_ids for bucket in lease.snapshots)
             }
         )
 
@@ -175,9 +169,24 @@ class KvSnapshotLeaseManager:
         expired = [lease.lease_id for lease in self._leases.values() if lease.expiration_time < now]
         for lease_id in expired:
             log.warning("lease expired", lease_id=lease_id, expiration_time=self._leases[lease_id].expiration_time)
-        self._write(dict.fromkeys(expired))
+        self._release(dict.fromkeys(expired))
         self._attempts.prune(self._store, now, self._leases.keys())
         return expired
+
+    def _release(self, released: Mapping[str, frozenset[TableBucket] | None]) -> None:
+        """The one way in which anything stops being pinned (L14): buckets of leases, or with None all of one.
+
+        With its last bucket goes a lease (L8); a bucket that is not held changes nothing.
+        """
+        changed: dict[str, KvSnapshotLease | None] = {}
+        for lease_id, buckets in released.items():
+            lease = self._leases.get(lease_id)
+            if buckets is None:
+                changed[lease_id] = None
+            elif lease is not None and not buckets.isdisjoint(lease.snapshots):
+                kept = {bucket: id_ for bucket, id_ in lease.snapshots.items() if bucket not in buckets}
+                changed[lease_id] = replace(lease, snapshots=kept) if kept else None
+        self._write(changed)
 
     def _write(self, changed: Mapping[str, KvSnapshotLease | None]) -> None:
         """Makes changed leases durable, then takes them over; None drops one."""
@@ -209,19 +218,18 @@ class KvSnapshotLeaseManager:
             "acquire again, or restore the database from a backup",
         )
 
-    def _log_stale(self, event: str, lease_id: str, attempt_token: int | None) -> None:
-        newest = self._attempts.newest(lease_id)
-        log.warning(
-            event,
-            lease_id=lease_id,
-            attempt_token=attempt_token,
-            newest_attempt_token=newest and newest.attempt_token,
-        )
-
-
-def _without(lease: KvSnapshotLease, buckets: frozenset[TableBucket]) -> KvSnapshotLease | None:
-    kept = {bucket: snapshot_id for bucket, snapshot_id in lease.snapshots.items() if bucket not in buckets}
-    return replace(lease, snapshots=kept) if kept else None
+    def _is_stale(self, verb: str, lease_id: str, attempt_token: int | None) -> bool:
+        stale = self._attempts.is_stale(lease_id, attempt_token)
+        if stale:
+            newest = self._attempts.newest(lease_id)
+            log.warning(
+                "release by a stale attempt ignored",
+                verb=verb,
+                lease_id=lease_id,
+                attempt_token=attempt_token,
+                newest_attempt_token=newest and newest.attempt_token,
+            )
+        return stale
 
 
 def _check_partitions(lease_id: str, snapshots: Mapping[TableBucket, int]) -> None:

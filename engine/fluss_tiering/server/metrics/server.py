@@ -84,6 +84,11 @@ def _of_parts(parts: ServerParts) -> Iterator[Metric]:
         "KV snapshots that leases pin, counted for each.",
         leases.leased_snapshot_count,
     )
+    yield _gauge(
+        "fluss_tiering_kv_snapshot_collection_stopped",
+        "1 while no KV snapshot is collected, since a lease cannot be loaded.",
+        int(leases.collection_stopped_reason is not None),
+    )
     yield _gauge("fluss_tiering_kv_scanners", "KV scanners that are open.", parts.scanners.open_count)
     yield _gauge("fluss_tiering_status_watchers", "Clients that watch statuses.", len(tiering.feed))
 

@@ -1,0 +1,158 @@
+"""Options that change and tables that are resumed, over gRPC: seeds S3, S17, S19, S20; Fluss #3921, #3483."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+import pytest
+
+from engine_support import MINUTE, ServerThread, VirtualClock, new_path, new_table
+from fluss_tiering.api.v1 import lake_tiering_pb2, lake_tiering_pb2_grpc
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, TieringStats, TieringStatus
+
+ENABLED, FRESHNESS = "table.datalake.enabled", "table.datalake.freshness"
+
+
+def status(client: TieringClient, table: TableInfo) -> TieringStatus:
+    (found,) = client.list_tiering_statuses(table.path)
+    return found
+
+
+def claim(client: TieringClient, table: TableInfo, lease_id: str = "X") -> Claim:
+    (claimed,) = client.claim_tables([table.path], lease_id, None, "driver-1")
+    assert isinstance(claimed, Claim)
+    return claimed
+
+
+def test_options_that_changed_outlive_a_restart(tmp_path: Path, clock: VirtualClock) -> None:  # S20, S24
+    with ServerThread(tmp_path / "data", clock=clock) as running, TieringClient(running.target) as client:
+        table = new_table(client, freshness="1h", num_buckets=2)
+        altered = client.alter_table(table.path, {FRESHNESS: "10min", "team": "a"})
+        assert altered.descriptor.properties == {ENABLED: "true", FRESHNESS: "10min", "team": "a"}
+        assert (altered.table_id, altered.descriptor.columns) == (table.table_id, table.descriptor.columns)
+        client.alter_table(table.path, reset_properties=["team", "never-set"])
+    with ServerThread(tmp_path / "data", clock=clock) as running, TieringClient(running.target) as client:
+        (found,) = client.get_tables([table.path])
+        assert found.descriptor.properties == {ENABLED: "true", FRESHNESS: "10min"}
+        clock.advance(10 * MINUTE)
+        assert client.heartbeat(request_table=True, driver="d").claim is not None
+
+
+def test_what_cannot_be_altered_changes_nothing(client: TieringClient) -> None:  # S20
+    table = new_table(client)
+    for options, resets, code in (
+        ({}, [], ErrorCode.INVALID_REQUEST),
+        ({"a": "b"}, ["a"], ErrorCode.INVALID_REQUEST),
+        ({"": "b"}, [], ErrorCode.INVALID_REQUEST),
+        ({FRESHNESS: "soon"}, [], ErrorCode.INVALID_TABLE),
+        ({ENABLED: "perhaps", "team": "a"}, [], ErrorCode.INVALID_TABLE),
+        ({"table.kv.format": "INDEXED"}, [], ErrorCode.INVALID_TABLE),
+        ({"iceberg.write.target-file-size-bytes": "1"}, [], ErrorCode.INVALID_TABLE),
+    ):
+        with pytest.raises(FlussTieringError) as refused:
+            client.alter_table(table.path, options, resets)
+        assert refused.value.code is code, options
+    with pytest.raises(FlussTieringError) as missing:
+        client.alter_table(new_path(), {"a": "b"})
+    assert missing.value.code is ErrorCode.TABLE_NOT_EXIST
+    assert client.get_tables([table.path])[0].descriptor == table.descriptor
+
+
+def test_an_alteration_that_cannot_be_recorded_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # S24, S20
+    def fail(*_: object) -> None:
+        raise FlussTieringError(ErrorCode.STORAGE, "the disk is full")
+
+    with ServerThread(tmp_path / "data") as running, TieringClient(running.target) as client:
+        table = new_table(client)
+        monkeypatch.setattr("fluss_tiering.server.tiering.manager.LakeTieringManager.redefine", fail)
+        with pytest.raises(FlussTieringError) as refused:
+            client.alter_table(table.path, {ENABLED: "false"})
+        assert refused.value.code is ErrorCode.STORAGE
+        assert client.get_tables([table.path])[0].descriptor == table.descriptor
+        assert status(client, table).state is TieringState.SCHEDULED
+
+
+def test_switching_off_and_on_keeps_the_epoch(client: TieringClient) -> None:  # S3, S20
+    table = new_table(client)
+    before = claim(client, table)
+    client.alter_table(table.path, {ENABLED: "false"})
+    with pytest.raises(FlussTieringError) as refused:
+        status(client, table)
+    assert refused.value.code is ErrorCode.INVALID_TIERING_STATE
+    client.alter_table(table.path, {ENABLED: "true"})
+    assert claim(client, table).tiering_epoch == before.tiering_epoch + 1
+
+
+def test_resumed_tables_answer_each_on_its_own(client: TieringClient) -> None:  # S19
+    failed, healthy, untiered = new_table(client), new_table(client), new_table(client, tiered=False)
+    round_ = claim(client, failed)
+    client.heartbeat(failed=[HeartbeatEntry(round_.table_id, round_.tiering_epoch, "boom")])
+    unknown = new_path()
+    answers = client.resume_tables([failed.path, unknown, healthy.path, untiered.path, failed.path])
+    states = [each.state if isinstance(each, TieringStatus) else each.code for each in answers]
+    assert states == [
+        TieringState.PENDING,
+        ErrorCode.TABLE_NOT_EXIST,
+        TieringState.SCHEDULED,
+        ErrorCode.INVALID_TIERING_STATE,
+        TieringState.PENDING,
+    ]
+    assert status(client, failed).consecutive_failures == 0
+
+
+def test_a_driver_with_a_stale_coordinator_epoch_is_told_at_once(client: TieringClient) -> None:  # S5, Fluss #3921
+    stale, good = claim(client, new_table(client)), claim(client, new_table(client))
+    for report in ("tiering", "finished", "failed"):
+        entries = [
+            HeartbeatEntry(stale.table_id, stale.tiering_epoch, coordinator_epoch=7),
+            HeartbeatEntry(good.table_id, good.tiering_epoch),
+        ]
+        answer = client.heartbeat(**{report: entries if report == "tiering" else entries[:1]})
+        refused = {"tiering": answer.tiering_errors, "finished": answer.finished_errors, "failed": answer.failed_errors}
+        (error,) = refused[report].values()
+        assert error.code is ErrorCode.INVALID_COORDINATOR
+        assert "coordinator epoch 7 is not 0" in error.message
+    assert not client.heartbeat(tiering=[HeartbeatEntry(stale.table_id, stale.tiering_epoch)]).tiering_errors
+
+
+def test_dropping_a_table_in_its_round_leaves_nothing_stuck(client: TieringClient) -> None:  # S12, Fluss #3483
+    table = new_table(client, freshness="0s")
+    round_ = claim(client, table, "of a dropped table")
+    client.drop_table(table.path)
+    answer = client.heartbeat(tiering=[HeartbeatEntry(round_.table_id, round_.tiering_epoch)])
+    assert answer.tiering_errors[table.table_id].code is ErrorCode.TABLE_NOT_EXIST
+    again = client.create_table(table.path, table.descriptor)
+    (outcome,) = client.lease_outcome("of a dropped table").rounds
+    assert (outcome.state, outcome.error) == (TieringState.FAILED, "the table was dropped")
+    fresh = claim(client, again)
+    assert (fresh.table_id, fresh.tiering_epoch) == (again.table_id, 1)
+    assert not client.heartbeat(finished=[HeartbeatEntry(fresh.table_id, 1)]).finished_errors
+
+
+def test_our_messages_carry_the_seeds_fields(client: TieringClient, server: object) -> None:  # S17, S10, S11
+    table = new_table(client)
+    round_ = claim(client, table)
+    request = lake_tiering_pb2.LakeTieringHeartbeatRequest()
+    entry = request.failed_tables.add(table_id=table.table_id, tiering_epoch=round_.tiering_epoch)
+    entry.error_message = "executor lost"
+    assert lake_tiering_pb2.PbHeartbeatReqForTable.DESCRIPTOR.fields_by_name["error_message"].number == 4
+    with grpc.insecure_channel(server.target) as channel:
+        stub = lake_tiering_pb2_grpc.LakeTieringStub(channel)
+        stub.LakeTieringHeartbeat(request, timeout=10)
+        asked = lake_tiering_pb2.ListTieringStatusesRequest()
+        asked.table_path.database_name, asked.table_path.table_name = table.path.database, table.path.table
+        (told,) = stub.ListTieringStatuses(asked, timeout=10).tiering_statuses
+    numbers = {field.number: value for field, value in told.ListFields()}
+    assert (numbers[2], numbers[3], numbers[5]) == ("Failed", 1, "executor lost")
+    assert numbers[6] == told.last_error_time
+    assert 4 not in numbers, "never tiered (S14)"
+    fresh = claim(client, table)
+    stats = TieringStats(rows=5, bytes=50, files=1, lake_snapshot_id=9)
+    client.heartbeat(finished=[HeartbeatEntry(table.table_id, fresh.tiering_epoch, stats=stats)])
+    assert client.list_tiering_rounds(table.path)[0].stats == stats
