@@ -59,3 +59,12 @@ def fluss_cluster(tmp_path_factory):
     fetch()
     with FlussCluster(tmp_path_factory.mktemp("fluss")) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def fluss(fluss_cluster):
+    """A client of the shared cluster."""
+    from fluss_tiering.storage.fluss.client import FlussClient  # noqa: PLC0415
+
+    with FlussClient(fluss_cluster.bootstrap, timeout=20) as client:
+        yield client

@@ -38,8 +38,8 @@ class _InLoop:
         self._run = run
         self._inner = inner
 
-    def call(self, call, timeout: float | None = None):
-        return self._run(self._inner.call(call, within=timeout))
+    def call(self, call, within: float | None = None):
+        return self._run(self._inner.call(call, within=within))
 
     def close(self) -> None:
         self._run(self._inner.close())

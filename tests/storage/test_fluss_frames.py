@@ -106,3 +106,16 @@ def test_credentials_are_whole_and_in_no_text() -> None:
     for username, password in (("", "p"), ("u", ""), ("u", "a\0b")):
         with refused(ErrorCode.INVALID_REQUEST, "for Fluss"):
             Credentials(username, password)
+
+
+def test_a_wrapped_error_is_named_by_its_cause() -> None:
+    trace = (
+        "org.apache.fluss.exception.FlussRuntimeException: Failed to get tables '[a.b]'.\n\tat a.X.y(X.java:1)\n"
+        "Caused by: org.apache.fluss.exception.TableNotExistException: Table 'a.b' does not exist.\n"
+    )
+    error = FlussServerError.of(-1, trace, "a.b")
+    assert error.fluss_error is FlussError.TABLE_NOT_EXIST
+    assert error.message == "a.b: Fluss says TABLE_NOT_EXIST: Table 'a.b' does not exist."
+    other = FlussServerError.of(-1, trace.replace("TableNotExist", "Some"))
+    assert other.fluss_error is FlussError.UNKNOWN_SERVER_ERROR
+    assert "\tat " not in other.message

@@ -74,7 +74,7 @@ class AsyncFlussClient:
 
     async def _send(self, sent: Sent, deadline: float) -> Any:  # noqa: ANN401 - of whichever call it is
         connection = await self._connection(sent.address, deadline)
-        return await connection.call(sent.call, time_left(deadline) + sent.call.max_wait)
+        return await connection.call(sent.call, time_left(deadline))
 
     async def _connection(self, address: ServerAddress, deadline: float) -> AsyncFlussConnection:
         async with self._opening.setdefault(address, asyncio.Lock()):

@@ -83,10 +83,10 @@ class AsyncFlussConnection:
                 message = await answered
         except TimeoutError as error:
             failure = silent(self._name, call.api.name, within)
-            await self._end(failure.message)
+            self._end(failure.message)
             raise failure from error
         except OSError as error:
-            await self._end(str(error))
+            self._end(str(error))
             raise lost(self._name, str(error)) from error
         finally:
             if answered.done() and not answered.cancelled():
@@ -95,7 +95,7 @@ class AsyncFlussConnection:
 
     async def close(self) -> None:
         """Ends the connection; calls in flight fail."""
-        await self._end("it was closed here")
+        self._end("it was closed here")
         self._reading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._reading
@@ -109,9 +109,9 @@ class AsyncFlussConnection:
         except (OSError, EOFError, FlussTieringError) as error:
             why = _why(error)
         finally:
-            await self._end(why)
+            self._end(why)
 
-    async def _end(self, why: str) -> None:
+    def _end(self, why: str) -> None:
         if self._ended is None:
             self._ended = why
         self._dialogue.end(self._ended)

@@ -38,7 +38,6 @@ class Call(Generic[ResponseT, ResultT]):
 
     Attributes:
         repeatable: doing its work twice is as good as once, so that it may be sent again after a broken connection.
-        max_wait: seconds that the server may take before it answers on purpose.
     """
 
     api: ApiKey
@@ -47,7 +46,6 @@ class Call(Generic[ResponseT, ResultT]):
     read: Callable[[ResponseT], ResultT]
     destination: Role | Leader
     repeatable: bool = True
-    max_wait: float = 0.0
 
     def answer(self, message: memoryview) -> ResultT:
         """What the bytes of an answer say.

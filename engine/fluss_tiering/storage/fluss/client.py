@@ -61,15 +61,15 @@ class FlussClient:
         for connection in connections:
             connection.close()
 
-    def call(self, call: Call[Any, ResultT], *, timeout: float | None = None) -> ResultT:
-        """The result of a call; `timeout` seconds instead of the client's.
+    def call(self, call: Call[Any, ResultT], *, within: float | None = None) -> ResultT:
+        """The result of a call, `within` so many seconds instead of the client's.
 
         Raises:
             FlussTieringError: what the call's maker says; UNAVAILABLE for a cluster that cannot be reached or is too
                 slow, UNSUPPORTED_VERSION for one that does not serve the call, CORRUPT_DATA for another kind of server,
                 `FlussServerError` for what Fluss answers.
         """
-        seconds = self._timeout if timeout is None else timeout
+        seconds = self._timeout if within is None else within
         deadline = time.monotonic() + seconds
         tries = Retrying(
             stop=stop_after_delay(seconds),
@@ -97,7 +97,7 @@ class FlussClient:
 
     def _send(self, sent: Sent, deadline: float) -> Any:  # noqa: ANN401 - of whichever call it is
         connection = self._connection(sent.address, deadline)
-        return connection.call(sent.call, time_left(deadline) + sent.call.max_wait)
+        return connection.call(sent.call, time_left(deadline))
 
     def _connection(self, address: ServerAddress, deadline: float) -> FlussConnection:
         connection = self._connections.get(address)

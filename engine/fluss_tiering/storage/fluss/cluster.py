@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.storage.fluss.address import ServerAddress
 from fluss_tiering.storage.fluss.call import Call, Leader, Role
@@ -88,6 +88,8 @@ class Cluster:
             self._coordinator = answer.coordinator
             self._tablet_servers = dict(answer.tablet_servers)
             self._leaders.update({bucket: led_by for bucket, led_by in answer.leaders.items() if led_by is not None})
+            if isinstance(call.destination, Leader):
+                _check_exists(call.destination, answer)
             return
         raise failure
 
@@ -111,6 +113,21 @@ def worth_repeating(call: Call[Any, Any], error: BaseException) -> bool:
     if isinstance(error, FlussServerError):
         return error.passing and (call.repeatable or not error.done_perhaps)
     return isinstance(error, FlussConnectionError) and (call.repeatable or not error.done_perhaps)
+
+
+def _check_exists(wanted: Leader, answer: ClusterMetadata) -> None:
+    """A bucket that the cluster does not know is not waited for."""
+    if wanted.bucket in answer.leaders or not answer.leaders:
+        return
+    table_ids = {each.table_id for each in answer.leaders}
+    if wanted.bucket.table_id not in table_ids:
+        raise FlussServerError(
+            FlussError.TABLE_NOT_EXIST, f"{wanted.path} is table {min(table_ids)} now", str(wanted.bucket)
+        )
+    raise FlussTieringError(
+        ErrorCode.INVALID_REQUEST,
+        f"{wanted.path} has no {wanted.bucket}: expected one of its {len(answer.leaders)} buckets",
+    )
 
 
 def _nobody(call: Call[Any, Any]) -> FlussServerError:

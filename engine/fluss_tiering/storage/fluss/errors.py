@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import IntEnum, unique
 from typing import Final
@@ -112,6 +113,20 @@ DONE_PERHAPS: Final = frozenset(
 _NOT_READY: Final = "not initialized yet"
 """In the text of UNKNOWN_SERVER_ERROR from a coordinator that starts."""
 
+_CAUSE: Final = re.compile(r"Caused by: org\.apache\.fluss\.exception\.(\w+): *([^\n]*)")
+_CAUSES: Final = {
+    "DatabaseNotExistException": FlussError.DATABASE_NOT_EXIST,
+    "KvSnapshotNotExistException": FlussError.KV_SNAPSHOT_NOT_EXIST,
+    "LakeTableSnapshotNotExistException": FlussError.LAKE_SNAPSHOT_NOT_EXIST,
+    "PartitionNotExistException": FlussError.PARTITION_NOT_EXISTS,
+    "TableNotExistException": FlussError.TABLE_NOT_EXIST,
+}
+"""Exceptions that Fluss may wrap in others, so that only its stack trace tells them."""
+
+_ADVICE: Final = {
+    FlussError.AUTHENTICATE_EXCEPTION: "; check whether this listener demands SASL/PLAIN, and user and password",
+}
+
 _CODES: Final[Mapping[FlussError, ErrorCode]] = {
     FlussError.DATABASE_NOT_EXIST: ErrorCode.DATABASE_NOT_EXIST,
     FlussError.TABLE_NOT_EXIST: ErrorCode.TABLE_NOT_EXIST,
@@ -149,11 +164,20 @@ class FlussServerError(FlussTieringError):
         where = f"{what}: " if what else ""
         super().__init__(
             _CODES.get(fluss_error, ErrorCode.INVALID_REQUEST),
-            f"{where}Fluss says {fluss_error.name}: {server_message}",
+            f"{where}Fluss says {fluss_error.name}: {server_message}{_ADVICE.get(fluss_error, '')}",
         )
         self.fluss_error = fluss_error
         self.server_message = server_message
         self._what = what
+
+    @classmethod
+    def of(cls, number: int, text: str, what: str = "") -> FlussServerError:
+        """The error of a number and a text, which may end in a stack trace that knows better."""
+        fluss_error = FlussError.of(number)
+        causes = _CAUSE.findall(text)
+        if fluss_error is FlussError.UNKNOWN_SERVER_ERROR and causes and causes[-1][0] in _CAUSES:
+            return cls(_CAUSES[causes[-1][0]], causes[-1][1], what)
+        return cls(fluss_error, text.partition("\n\tat ")[0].strip() or "(no message)", what)
 
     def __reduce__(self) -> tuple[type[FlussServerError], tuple[FlussError, str, str]]:  # type: ignore[override]
         """Survives the pickling between Spark's workers and the driver."""
@@ -199,4 +223,4 @@ def raise_for(error_code: int, error_message: str, what: str) -> None:
         FlussServerError: unless the number is 0.
     """
     if error_code != 0:
-        raise FlussServerError(FlussError.of(error_code), error_message or "(no message)", what)
+        raise FlussServerError.of(error_code, error_message, what)

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from fluss_tiering.api.fluss.v1.connection_pb2 import ErrorResponse
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.storage.fluss.api_keys import ApiKey
-from fluss_tiering.storage.fluss.errors import FlussError, FlussServerError
+from fluss_tiering.storage.fluss.errors import FlussServerError
 
 PREFIX_BYTES: Final = 4
 MAX_FRAME_BYTES: Final = 1 << 30
@@ -99,7 +99,7 @@ def _error(message: memoryview, server: str) -> FlussServerError:
         error = ErrorResponse.FromString(message.tobytes())
     except DecodeError as failed:
         raise _not_fluss(server, "sent an error that cannot be read") from failed
-    return FlussServerError(FlussError.of(error.error_code), error.error_message or "(no message)")
+    return FlussServerError.of(error.error_code, error.error_message)
 
 
 def _not_fluss(server: str, what: str) -> FlussTieringError:

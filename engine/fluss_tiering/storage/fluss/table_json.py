@@ -1,0 +1,128 @@
+"""Tables as Fluss writes them in JSON (`TableDescriptorJsonSerde`, `DataTypeJsonSerde`), to and from the model; pure.
+
+Fluss keeps its own options (`table.…`) apart from those that it does not know (`custom_properties`); the model has both
+in `TableDescriptor.properties`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TableDescriptor, TableInfo, TablePath
+
+_VERSION: Final = 1
+_OWN_OPTIONS: Final = "table."
+_LAKE_CATALOG: Final = "table.datalake.iceberg."
+_JSON_NAMES: Final = {
+    DataTypeRoot.INT: "INTEGER",
+    DataTypeRoot.TIMESTAMP: "TIMESTAMP_WITHOUT_TIME_ZONE",
+    DataTypeRoot.TIMESTAMP_LTZ: "TIMESTAMP_WITH_LOCAL_TIME_ZONE",
+}
+"""Where they differ from those in SQL."""
+_ROOTS: Final[Mapping[str, DataTypeRoot]] = {_JSON_NAMES.get(root, root.value): root for root in DataTypeRoot}
+_WITH_PRECISION: Final = frozenset({DataTypeRoot.DECIMAL, DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ})
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTable:
+    """A table of a cluster.
+
+    Attributes:
+        partition_keys: names of columns; empty where it is not partitioned.
+        modified_time: in ms since the epoch.
+    """
+
+    info: TableInfo
+    partition_keys: tuple[str, ...] = ()
+    modified_time: int = 0
+
+
+def table_to_json(descriptor: TableDescriptor, partition_keys: Sequence[str] = ()) -> bytes:
+    """What CREATE_TABLE takes."""
+    schema: dict[str, Any] = {
+        "version": _VERSION,
+        "columns": [_column_to_json(index, column) for index, column in enumerate(descriptor.columns)],
+        "highest_field_id": len(descriptor.columns) - 1,
+    }
+    if descriptor.primary_key:
+        schema["primary_key"] = descriptor.primary_key
+    own = {key: value for key, value in descriptor.properties.items() if key.startswith(_OWN_OPTIONS)}
+    table: dict[str, Any] = {
+        "version": _VERSION,
+        "schema": schema,
+        "partition_key": list(partition_keys),
+        "bucket_key": descriptor.bucket_keys,
+        "bucket_count": descriptor.num_buckets,
+        "properties": own,
+        "custom_properties": {key: value for key, value in descriptor.properties.items() if key not in own},
+    }
+    if descriptor.comment is not None:
+        table["comment"] = descriptor.comment
+    return json.dumps(table, separators=(",", ":")).encode()
+
+
+def table_from_json(
+    text: bytes, *, path: TablePath, table_id: int, schema_id: int, created_time: int, modified_time: int
+) -> ClusterTable:
+    """The table that GET_TABLE_INFO describes.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE naming the first column of a type that is not supported here, CORRUPT_DATA for
+            text that describes no table.
+    """
+    try:
+        table = json.loads(text)
+        schema = table["schema"]
+        properties = {**table["properties"], **table["custom_properties"]}
+        descriptor = TableDescriptor(
+            columns=tuple(_column_from_json(path, column) for column in schema["columns"]),
+            primary_key=tuple(schema.get("primary_key", ())),
+            bucket_keys=tuple(table.get("bucket_key", ())),
+            num_buckets=int(table["bucket_count"]),
+            properties=properties,
+            comment=table.get("comment"),
+        )
+        partition_keys = tuple(table["partition_key"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FlussTieringError(
+            ErrorCode.CORRUPT_DATA, f"what Fluss says of {path} describes no table: {type(error).__name__}: {error}"
+        ) from error
+    catalog = {
+        key.removeprefix(_LAKE_CATALOG): value for key, value in properties.items() if key.startswith(_LAKE_CATALOG)
+    }
+    return ClusterTable(
+        TableInfo(table_id, path, schema_id, descriptor, created_time, catalog), partition_keys, modified_time
+    )
+
+
+def _column_to_json(index: int, column: Column) -> dict[str, Any]:
+    kind = column.data_type
+    data_type: dict[str, Any] = {"type": _JSON_NAMES.get(kind.root, kind.root.value)}
+    if not kind.nullable:
+        data_type["nullable"] = False
+    if kind.root in _WITH_PRECISION:
+        data_type["precision"] = kind.precision
+    if kind.root is DataTypeRoot.DECIMAL:
+        data_type["scale"] = kind.scale
+    comment = {} if column.comment is None else {"comment": column.comment}
+    return {"name": column.name, "data_type": data_type, **comment, "id": index}
+
+
+def _column_from_json(path: TablePath, column: Mapping[str, Any]) -> Column:
+    data_type = column["data_type"]
+    root = _ROOTS.get(data_type["type"])
+    if root is None:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE,
+            f"column {column['name']!r} of {path} has the type {data_type['type']}: expected one of "
+            f"{', '.join(DataTypeRoot)}; tables with others cannot be tiered yet",
+        )
+    return Column(
+        column["name"],
+        DataType(root, data_type.get("nullable", True), data_type.get("precision", 0), data_type.get("scale", 0)),
+        column.get("comment"),
+    )

@@ -1,0 +1,73 @@
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+from refusals import refused
+
+from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TableDescriptor, TablePath
+from fluss_tiering.storage.fluss.table_json import ClusterTable, table_from_json, table_to_json
+
+PATH = TablePath("db", "t")
+
+
+def read(text: bytes) -> ClusterTable:
+    return table_from_json(text, path=PATH, table_id=3, schema_id=1, created_time=5, modified_time=6)
+
+
+def data_types() -> st.SearchStrategy[DataType]:
+    plain = st.sampled_from(
+        [root for root in DataTypeRoot if root.value not in {"DECIMAL", "TIMESTAMP", "TIMESTAMP_LTZ"}]
+    )
+    decimals = st.integers(1, 38).flatmap(
+        lambda precision: st.builds(
+            DataType, st.just(DataTypeRoot.DECIMAL), st.booleans(), st.just(precision), st.integers(0, precision)
+        )
+    )
+    timestamps = st.builds(
+        DataType,
+        st.sampled_from([DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ]),
+        st.booleans(),
+        st.integers(0, 9),
+    )
+    return st.one_of(st.builds(DataType, plain, st.booleans()), decimals, timestamps)
+
+
+@given(types=st.lists(data_types(), min_size=1, max_size=8), comment=st.none() | st.text(), partitioned=st.booleans())
+def test_a_table_comes_back_from_its_json(types: list[DataType], comment: str | None, partitioned: bool) -> None:
+    columns = tuple(Column(f"c{index}", kind, comment) for index, kind in enumerate(types))
+    written = TableDescriptor(
+        columns=columns,
+        primary_key=("c0",),
+        bucket_keys=("c0",),
+        num_buckets=7,
+        properties={"table.datalake.enabled": "true", "iceberg.write.x": "y"},
+        comment=comment,
+    )
+    partition_keys = ("c0",) if partitioned else ()
+    text = table_to_json(written, partition_keys)
+    assert json.loads(text)["properties"] == {"table.datalake.enabled": "true"}
+    assert json.loads(text)["custom_properties"] == {"iceberg.write.x": "y"}
+    table = read(text)
+    assert table.info.descriptor == written
+    assert (table.partition_keys, table.info.created_time, table.modified_time) == (partition_keys, 5, 6)
+
+
+def test_the_lake_catalog_is_what_the_cluster_says() -> None:
+    properties = {"table.datalake.iceberg.type": "jdbc", "table.datalake.iceberg.jdbc.user": "me", "iceberg.x": "y"}
+    columns = (Column("c", DataType.parse("INT")),)
+    table = read(table_to_json(TableDescriptor(columns=columns, properties=properties)))
+    assert table.info.lake_catalog_properties == {"type": "jdbc", "jdbc.user": "me"}
+
+
+def test_a_type_that_is_not_there_yet_names_its_column() -> None:
+    text = json.loads(table_to_json(TableDescriptor(columns=(Column("tags", DataType.parse("INT")),))))
+    text["schema"]["columns"][0]["data_type"] = {"type": "ARRAY", "element_type": {"type": "STRING"}}
+    with refused(ErrorCode.INVALID_TABLE, "'tags'", "db.t", "ARRAY", "BIGINT"):
+        read(json.dumps(text).encode())
+
+
+def test_what_is_no_table_is_refused() -> None:
+    for text in (b"", b"[]", b"{}", b"\xff", b'{"schema": {"columns": [{}]}}', b'{"schema": 1}'):
+        with refused(ErrorCode.CORRUPT_DATA, "db.t"):
+            read(text)
