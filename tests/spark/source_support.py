@@ -67,6 +67,11 @@ def scanned_rows(frame: DataFrame) -> int:
     return _plan(frame).collectLeaves().head().metrics().apply("numOutputRows").value()
 
 
+def columns_read(frame: DataFrame) -> list[str]:
+    """The columns that the scan of a frame reads."""
+    return list(_plan(frame).collectLeaves().head().scan().readSchema().fieldNames())
+
+
 def partition_count(frame: DataFrame) -> int:
     return _plan(frame).execute().getNumPartitions()
 

@@ -10,6 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import EqualTo
 from source_support import (
     columns,
+    columns_read,
     create,
     filters_in_spark,
     load,
@@ -190,6 +191,15 @@ def test_no_bucket_is_read_for_two_keys_at_once(tiering: Tiering):
     table = create(tiering, NAMED, named(range(40)), key="id", num_buckets=4)
     # Spark would fold `id = 1 AND id = 2` by itself.
     assert load(tiering, table).where("id IN (1, 2) AND id IN (3, 4)").collect() == []
+
+
+def test_a_query_without_filters_reads_only_the_columns_that_it_needs(filtered):
+    frame = filtered("true").select("flag", "id")
+    assert [tuple(row) for row in frame.collect()] == [
+        (number % 2 == 0 and number < 10, number) for number in range(11)
+    ]
+    assert columns_read(frame) == ["id", "flag"]
+    assert filtered("true").count() == 11
 
 
 def test_a_schema_of_some_columns_reads_no_others(tiering: Tiering):

@@ -28,7 +28,8 @@ class TableReader(ds.DataSourceReader):
     scan of it, consistent in itself: a task that is tried again sees a later moment. There is no moment common to all
     buckets in either case: rows of two buckets that were written one after the other may be seen in part.
 
-    Spark asks a Python source for all columns; give a schema of fewer columns to read fewer.
+    Spark asks a Python source for all columns. The project's classes for its JVM have a query without filters ask for
+    those that it needs; by the schema that a user gives, fewer are read in any query.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:

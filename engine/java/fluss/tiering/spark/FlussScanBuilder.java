@@ -2,16 +2,19 @@ package fluss.tiering.spark;
 
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.SupportsPushDownFilters;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder;
 import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /** Builds one scan, with filters pushed to Python and the partitions planned when it is built. */
-final class FlussScanBuilder implements SupportsPushDownFilters {
+final class FlussScanBuilder implements SupportsPushDownFilters, SupportsPushDownRequiredColumns {
 
     private final PythonSource source;
-    private final StructType schema;
-    private final PythonScanBuilder python;
+    private StructType schema;
+    private PythonScanBuilder python;
+    private boolean filtered;
 
     FlussScanBuilder(PythonSource source, StructType schema) {
         this.source = source;
@@ -21,12 +24,24 @@ final class FlussScanBuilder implements SupportsPushDownFilters {
 
     @Override
     public Filter[] pushFilters(Filter[] filters) {
+        filtered = true;
         return PythonSource.withPushDown(() -> python.pushFilters(filters));
     }
 
     @Override
     public Filter[] pushedFilters() {
         return python.pushedFilters();
+    }
+
+    /** With filters Python has planned the scan already, of all columns; few rows are left of it, as a rule. */
+    @Override
+    public void pruneColumns(StructType required) {
+        if (filtered) {
+            return;
+        }
+        // Rows without columns could not be counted.
+        schema = required.isEmpty() ? new StructType(new StructField[] {schema.fields()[0]}) : required;
+        python = source.scanBuilder(schema);
     }
 
     @Override
