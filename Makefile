@@ -18,7 +18,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-setup: $(INSTALLED) $(JARS) $(CATALOG_JAR) $(FLUSS_JARS) ## Install everything (the other commands do it by themselves)
+# The jars of a Fluss cluster are for tests: who only wants to run the project needs no Maven.
+setup: $(INSTALLED) $(JARS) $(CATALOG_JAR) $(if $(shell command -v mvn),$(FLUSS_JARS)) ## Install everything (the other commands do it by themselves)
 
 $(INSTALLED): pyproject.toml engine/pyproject.toml constraints.txt tools/check_prerequisites.py
 	@$(PYTHON) tools/check_prerequisites.py
@@ -49,10 +50,10 @@ up: setup ## Start the tiering server and Airflow, load the data, leave them run
 down: setup ## End what `make up` started
 	@$(BIN)/python -m examples.flights down
 
-test: setup lint types imports protos-check ## All checks and tests but the long ones
+test: setup $(FLUSS_JARS) lint types imports protos-check ## All checks and tests but the long ones
 	@$(BIN)/pytest -m "not long" $(ARGS)
 
-test-long: setup ## The tests that take minutes each
+test-long: setup $(FLUSS_JARS) ## The tests that take minutes each
 	@$(BIN)/pytest -m long $(ARGS)
 
 simulate: setup ## Tiering with crashes, lost and late messages on a virtual clock (ARGS="--rounds 10000 --seed 1")
