@@ -62,14 +62,24 @@ def append(
     return client.call(produce_log(made.info.path, TableBucket(made.info.table_id, bucket), encoded))
 
 
-def upsert(client: FlussClient, made: ClusterTable, batch: pa.RecordBatch, deleted: Iterable[int] = ()) -> int:
+def upsert(
+    client: FlussClient,
+    made: ClusterTable,
+    batch: pa.RecordBatch,
+    deleted: Iterable[int] = (),
+    *,
+    partition_id: int | None = None,
+) -> int:
     """Rows into bucket 0, in which ids are then deleted; the log's end behind them."""
     deleted = list(deleted)
     # An Iceberg table's key is what Iceberg hashes: 8 bytes of a bigint (Fluss's `IcebergKeyEncoder`).
     keys = [struct.pack("<q", each) for each in [*batch.column("id").to_pylist(), *deleted]]
-    values = [*encode_values(batch, COLUMNS, made.info.schema_id).to_pylist(), *[None] * len(deleted)]
+    values = [
+        *encode_values(batch, made.info.descriptor.columns, made.info.schema_id).to_pylist(),
+        *[None] * len(deleted),
+    ]
     encoded = encode_kv_batch(keys, values, made.info.schema_id)
-    return client.call(put_kv(made.info.path, TableBucket(made.info.table_id, 0), encoded))
+    return client.call(put_kv(made.info.path, TableBucket(made.info.table_id, 0, partition_id), encoded))
 
 
 def eventually(what: Callable[[], object], seconds: float = _PATIENCE_S):

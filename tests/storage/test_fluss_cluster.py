@@ -91,10 +91,14 @@ def replicated(fluss: FlussClient) -> ClusterTable:
     return made
 
 
-def test_the_leader_is_killed(fluss: FlussClient, fluss_cluster: FlussCluster, replicated: ClusterTable) -> None:
+def test_the_leader_is_killed_and_comes_back(
+    fluss: FlussClient, fluss_cluster: FlussCluster, replicated: ClusterTable
+) -> None:
     path, bucket = replicated.info.path, TableBucket(replicated.info.table_id, 0)
     leader = fluss.call(metadata([path])).leaders[bucket]
     server = fluss_cluster.tablet_servers[leader]
+    behind = FlussClient(fluss_cluster.bootstrap, timeout=20)
+    assert behind.call(log_offset(path, bucket, OffsetType.LATEST)) == 5
     server.kill()
     try:
         # Its connection is gone, and metadata name it until its session ends; then the other leads.
@@ -104,6 +108,9 @@ def test_the_leader_is_killed(fluss: FlussClient, fluss_cluster: FlussCluster, r
     finally:
         server.start()
         fluss_cluster.wait_until_ready()
+    # Who still takes it for the leader is told that it is not, and finds the one that is.
+    with behind:
+        assert behind.call(fetch_log(path, bucket, 0)).high_watermark == 5
 
 
 def test_a_leader_that_hangs_is_not_waited_for_long(fluss: FlussClient, fluss_cluster: FlussCluster) -> None:

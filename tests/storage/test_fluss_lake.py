@@ -1,20 +1,28 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from fluss_tables import descriptor, eventually, new_table
+from fluss_tables import COLUMNS, descriptor, eventually, new_table, rows, upsert
 from refusals import refused
 
+from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor
 from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry, TieringStats
+from fluss_tiering.storage.fluss.calls.kv_snapshots import (
+    acquire_lease,
+    kv_snapshot_files,
+    latest_kv_snapshots,
+    release_lease,
+)
 from fluss_tiering.storage.fluss.calls.lake import (
     commit_lake_snapshot,
     heartbeat,
     lake_snapshot,
     prepare_lake_snapshot,
 )
-from fluss_tiering.storage.fluss.calls.tables import drop_table
+from fluss_tiering.storage.fluss.calls.tables import create_partition, drop_table, list_partitions
 from fluss_tiering.storage.fluss.client import FlussClient
 from fluss_tiering.storage.fluss.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.table_json import ClusterTable
@@ -117,6 +125,35 @@ def test_lake_snapshots_are_prepared_and_committed(fluss: FlussClient) -> None:
     assert fluss.call(lake_snapshot(path, snapshot_id=101)).log_end_offsets == {first: 10}
     with refused(ErrorCode.LAKE_SNAPSHOT_NOT_EXIST, "103"):
         fluss.call(lake_snapshot(path, snapshot_id=103))
+
+
+def test_partitions_are_snapshot_leased_and_committed(fluss: FlussClient) -> None:
+    columns = (*COLUMNS, Column("day", DataType.parse("STRING NOT NULL")))
+    options = {"table.datalake.enabled": "true", "table.datalake.freshness": "1h"}
+    made = new_table(
+        fluss,
+        TableDescriptor(columns=columns, primary_key=("id", "day"), bucket_keys=("id",), properties=options),
+        partition_keys=("day",),
+    )
+    path, table_id = made.info.path, made.info.table_id
+    for day in ("monday", "tuesday"):
+        fluss.call(create_partition(path, {"day": day}))
+    ids = {each.name: each.partition_id for each in fluss.call(list_partitions(path))}
+    monday, tuesday = (TableBucket(table_id, 0, ids[day]) for day in ("monday", "tuesday"))
+    batch = rows(0, 3).append_column("day", pa.array(["monday"] * 3))
+    batch = batch.cast(arrow_schema(columns))
+    assert upsert(fluss, made, batch, partition_id=ids["monday"]) == 3
+
+    latest = eventually(lambda: fluss.call(latest_kv_snapshots(path, "monday"))[monday])
+    assert latest.log_offset == 3
+    assert fluss.call(acquire_lease("parts", 60_000, {monday: latest.snapshot_id})) == {}
+    assert fluss.call(kv_snapshot_files(monday, latest.snapshot_id)).log_offset == 3
+    fluss.call(release_lease("parts", [monday]))
+    assert fluss.call(latest_kv_snapshots(path, "tuesday")) == {tuesday: None}
+
+    file = fluss.call(prepare_lake_snapshot(path, table_id, {monday: 3, tuesday: 0}))
+    fluss.call(commit_lake_snapshot(table_id, 9, file, {monday: 3, tuesday: 0}))
+    assert fluss.call(lake_snapshot(path)).log_end_offsets == {monday: 3, tuesday: 0}
 
 
 def test_an_offsets_file_that_is_not_there_poisons_the_table(fluss: FlussClient) -> None:
