@@ -79,4 +79,4 @@ class FilteringTableReader(TableReader):
         """Takes what can be evaluated here and gives back the rest, which Spark evaluates."""
         schema = spark_arrow_schema(self._columns)
         self._filters = tuple(each for each in filters if can_evaluate(each, schema))
-        return [each for each in filters if each not in self._filters]
+        return [each for each in filters if not can_evaluate(each, schema)]
