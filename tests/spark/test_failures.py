@@ -22,6 +22,7 @@ import pytest
 from fault_proxy import FaultProxy, refused
 from held_writer import HeldStage, wait_until
 from pyspark import cloudpickle
+from pyspark.errors import PySparkException
 from spark_support import Tiering, driver_environment, in_background, lake_server, named
 
 from engine_support import ServerProcess
@@ -32,6 +33,7 @@ from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import round as round_module
+from fluss_tiering.spark.stage import failure_of
 from fluss_tiering.spark.submit import application_arguments
 
 pytestmark = [pytest.mark.spark, pytest.mark.system]
@@ -123,7 +125,9 @@ def test_a_lake_that_refuses_the_credentials(tiering: Tiering, refusing_catalog)
     assert [result.failed for result in results] == [True, False]
     error = last_error(tiering, bad)
     assert error == results[0].error
-    assert error.startswith("the lake refused the credentials given: NotAuthorizedException: Not authorized: Bad password")
+    assert error.startswith(
+        "the lake refused the credentials given: NotAuthorizedException: Not authorized: Bad password"
+    )
     assert "\n" not in error
 
 
@@ -269,20 +273,23 @@ def test_the_files_of_two_rounds_of_a_table_never_mix(tiering: Tiering, tmp_path
 
 
 # Fluss #4452: a split that is throttled, and one whose stream breaks, are tried again with back-off
-@pytest.mark.parametrize("status", [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE])
-def test_a_throttled_split_does_not_fail_its_task(tiering: Tiering, monkeypatch, status):
+# More often than Spark tries a task, and gRPC a call.
+@pytest.mark.parametrize(
+    ("status", "times"), [(grpc.StatusCode.RESOURCE_EXHAUSTED, 3), (grpc.StatusCode.UNAVAILABLE, 11)]
+)
+def test_a_throttled_split_does_not_fail_its_task(tiering: Tiering, monkeypatch, status, times):
     log, keyed = written(tiering, primary_key=False), written(tiering)
     tiering.client.take_kv_snapshots([keyed.path])
     tiering.write(keyed, named(range(5, 15), "more"))
     with FaultProxy(tiering.target) as proxy:
         for method in ("FetchLog", "FetchKvSnapshot"):
-            proxy.faults[method] = refused(status, "too many requests", times=7)
+            proxy.faults[method] = refused(status, "too many requests", times=times)
         monkeypatch.setattr(TieringClient, "describe_storage", elsewhere(TieringClient.describe_storage))
 
         results = Tiering(tiering.client, tiering.spark, proxy.target).tier_all(log, keyed)
 
-        assert proxy.calls["FetchLog"] > 7
-        assert proxy.calls["FetchKvSnapshot"] > 7
+        assert proxy.calls["FetchLog"] > times
+        assert proxy.calls["FetchKvSnapshot"] > times
     assert [result.error for result in results] == [None, None]
     assert tiering.lake_rows(log) == sorted(ROWS.items())
     assert tiering.lake_rows(keyed) == sorted({**ROWS, **named(range(5, 15), "more")}.items())
@@ -306,3 +313,17 @@ def test_many_empty_tables_are_over_in_no_time(tiering: Tiering, monkeypatch):
     assert time.monotonic() - began < 12
     assert {result.state for result in results} == {TieringState.TIERED}
     assert {result.stats.lake_snapshot_id for result in results} == {None}
+
+
+# S10: executor killed, as a cluster's scheduler says it
+def test_an_executor_that_was_lost_is_named_with_its_reason():
+    text = (
+        "An error occurred while calling o1.collectAsArrowToPython.\n: org.apache.spark.SparkException: Job aborted "
+        "due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3 in stage 3.0 "
+        "(TID 9) (10.0.0.7 executor 2): ExecutorLostFailure (executor 2 exited caused by one of the running tasks) "
+        "Reason: Command exited with code 137\nDriver stacktrace:\n\tat org.apache.spark.scheduler.DAGScheduler"
+    )
+
+    assert failure_of(PySparkException(text)).message == (
+        "a Spark executor was lost: executor 2 exited caused by one of the running tasks: Command exited with code 137"
+    )

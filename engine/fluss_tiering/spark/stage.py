@@ -19,7 +19,7 @@ from fluss_tiering.spark.result import PieceResult
 
 _POOL_PROPERTY: Final = "spark.scheduler.pool"
 _OWN_ERROR: Final = re.compile(r"^(?:\w+\.)*FlussTieringError: (.+)$", re.MULTILINE)
-_EXECUTOR_LOST: Final = re.compile(r"ExecutorLostFailure \((.+)$", re.MULTILINE)
+_EXECUTOR_LOST: Final = re.compile(r"ExecutorLostFailure \((executor .+)\) Reason: (.+)$", re.MULTILINE)
 _WORKER_DIED: Final = "Python worker exited unexpectedly"
 _PYTHON_ERROR: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", re.MULTILINE)
 
@@ -71,7 +71,7 @@ def _cause(error: Py4JError | PySparkException) -> str:
     if own := _OWN_ERROR.findall(text):
         return f"a Spark task failed: {own[-1]}"
     if lost := _EXECUTOR_LOST.findall(text):
-        return f"a Spark executor was lost: {lost[-1]}"
+        return f"a Spark executor was lost: {': '.join(lost[-1])}"
     if _WORKER_DIED in text:
         return "a Spark executor's Python worker died, killed or out of memory: see the executor's log"
     if raised := _PYTHON_ERROR.findall(text):
