@@ -155,11 +155,12 @@ def test_the_application_is_not_to_be_replaced(make):
         make(None, application="other.py")
 
 
+# L23
 @pytest.mark.parametrize("old", [{}, {"lease_id": "an earlier version's"}, {"attempt_token": 3}])
 def test_an_xcom_of_an_older_format_gets_a_fresh_lease_and_goes_on(
     server, spark, make, context, new_table, client, old
 ):
-    """L23: its id is that of the sensor and of the release, too; the application leases what it needs."""
+    """Its id is that of the sensor and of the release, too; the application leases what it needs."""
     called = spark("")
     table = new_table()
     value = {"tables": [table], **old}

@@ -155,7 +155,7 @@ def test_a_driver_killed_at_any_step_of_the_commit_leaves_every_row_once(lake: T
     assert [each.state for each in older] == [TieringState.FAILED]
 
 
-# S5, S22, L18, regression: Fluss issue #2648
+# S5, S22, L18, regression: Fluss #2648
 @pytest.mark.parametrize("let_go", ["after the successor's commit", "before the successor's commit"])
 def test_of_a_stopped_driver_and_its_successor_exactly_one_lands(lake: Tiering, tmp_path, monkeypatch, let_go):
     table = lake.table()

@@ -112,7 +112,7 @@ def test_heartbeats_are_batched_and_a_fenced_round_is_stopped(client: TieringCli
     guards[1].check()
 
 
-# regression: Fluss issue #3681, one transient error ends the job
+# regression: Fluss #3681, one transient error ends the job
 def test_a_server_that_is_away_for_a_moment_stops_no_round(client: TieringClient, monkeypatch):
     monkeypatch.setattr(keeper_module, "_RETRY_S", 0.05)
     heartbeat = client.heartbeat

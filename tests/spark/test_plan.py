@@ -85,7 +85,7 @@ def test_a_leased_snapshot_whose_bucket_was_tiered_since_is_ignored():
     assert planned.pieces == (LogPiece(bucket(0), 12, 15, ordinal=0, deletes=True),)
 
 
-# regression: Fluss issue #2915, parallelism capped by the number of buckets
+# regression: Fluss #2915, parallelism capped by the number of buckets
 def test_one_large_bucket_of_a_log_table_is_cut_so_that_all_cores_have_work():
     planned = plan([info(0, 1000, size=400 * MIB)], parallelism=4)
 

@@ -122,7 +122,7 @@ def test_an_empty_round_is_finished_without_a_lake_snapshot(tiering: Tiering):
     assert (newest.state, newest.stats.lake_snapshot_id) == (TieringState.TIERED, None)
 
 
-# S21, regression: Fluss issue #3892
+# S21, regression: Fluss #3892
 def test_a_range_that_holds_no_row_advances_the_offsets(tiering: Tiering):
     table = tiering.table()
     tiering.write(table, named(range(3), "row"))
