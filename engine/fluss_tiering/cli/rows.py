@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from io import BufferedWriter, RawIOBase
+from typing import BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.csv
@@ -25,37 +26,44 @@ _NUMERIC: Final = frozenset({DataTypeRoot.INT, DataTypeRoot.BIGINT, DataTypeRoot
 
 
 @contextmanager
-def until_unread() -> Iterator[None]:
-    """Ends quietly when whoever reads standard output has enough, as `| head` does."""
+def standard_output() -> Iterator[BinaryIO]:
+    """Standard output for bytes; ends quietly when whoever reads it has enough, as `| head` does."""
+    stdout = sys.stdout.buffer
+    # Unbuffered (PYTHONUNBUFFERED), it takes a part of what is written, and whoever writes would have to go on.
+    buffered = BufferedWriter(stdout) if isinstance(stdout, RawIOBase) else stdout
     try:
-        yield
-        sys.stdout.flush()
+        yield buffered
+        buffered.flush()
     except BrokenPipeError:
         # What is still buffered would fail once more at the interpreter's end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(_BROKEN_PIPE_CODE) from None
+    finally:
+        if isinstance(buffered, BufferedWriter) and buffered is not stdout:
+            # Or it would close standard output with itself.
+            buffered.detach()
 
 
-def write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+def write_arrow(out: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     """An Arrow IPC stream."""
-    with pa.ipc.new_stream(sys.stdout.buffer, schema) as writer:
+    with pa.ipc.new_stream(out, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
 
 
-def write_csv(columns: Sequence[Column], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+def write_csv(out: BinaryIO, columns: Sequence[Column], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     """CSV with a header; NULL is nothing, an empty text is quoted, instants carry a Z."""
     zoned = _zoned(columns, schema)
-    with pa.csv.CSVWriter(sys.stdout.buffer, zoned) as writer:
+    with pa.csv.CSVWriter(out, zoned) as writer:
         for batch in batches:
             writer.write_batch(batch.cast(zoned))
 
 
-def write_json(columns: Sequence[Column], batches: Iterable[pa.RecordBatch]) -> None:
+def write_json(out: BinaryIO, columns: Sequence[Column], batches: Iterable[pa.RecordBatch]) -> None:
     """JSON lines: an object for each row."""
     for batch in batches:
         for lines in json_lines(batch, columns):
-            sys.stdout.buffer.write(lines)
+            out.write(lines)
 
 
 def print_rows(columns: Sequence[Column], batches: Iterable[pa.RecordBatch], limit: int, empty: str) -> bool:

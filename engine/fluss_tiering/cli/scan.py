@@ -56,17 +56,17 @@ def scan(
             "an Arrow stream is not for a terminal: redirect it to a file or a program, or take another --format",
         )
     shown = limit if limit or row_format is not RowFormat.TABLE else rows.SHOWN_ROWS + 1
-    with rows.until_unread(), TieringClient(server) as client, ExitStack() as stack:
+    with rows.standard_output() as out, TieringClient(server) as client, ExitStack() as stack:
         info = client.get_tables([table])[0]
         columns, schema = info.descriptor.columns, arrow_schema(info.descriptor.columns)
         batches = stack.enter_context(closing(rows.at_most(_batches(client, info, shown, server), shown)))
         match row_format:
             case RowFormat.ARROW:
-                rows.write_arrow(schema, batches)
+                rows.write_arrow(out, schema, batches)
             case RowFormat.CSV:
-                rows.write_csv(columns, schema, batches)
+                rows.write_csv(out, columns, schema, batches)
             case RowFormat.JSON:
-                rows.write_json(columns, batches)
+                rows.write_json(out, columns, batches)
             case RowFormat.TABLE:
                 all_shown = rows.print_rows(columns, batches, limit or rows.SHOWN_ROWS, f"{table} has no rows.")
                 if not all_shown:

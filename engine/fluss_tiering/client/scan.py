@@ -123,7 +123,7 @@ class _BucketScan:
         self._answers = answers
         self._timeout = timeout
         self._repeats = 0
-        self._give_up_at = time.monotonic() + timeout
+        self._give_up_at: float | None = None
         self._call: Answer | None = None
 
     def ask(self) -> None:
@@ -164,7 +164,9 @@ class _BucketScan:
     def _may_repeat(self, code: ErrorCode) -> bool:
         if not self.calls.is_open:
             # The channel has tried again already where the server could not be reached.
-            return code is ErrorCode.TOO_MANY_SCANNERS and time.monotonic() < self._give_up_at
+            now = time.monotonic()
+            self._give_up_at = self._give_up_at or now + self._timeout
+            return code is ErrorCode.TOO_MANY_SCANNERS and now < self._give_up_at
         # Another call is under way where the connection broke and the server still works on the first (K14, K15).
         return code in {ErrorCode.UNAVAILABLE, ErrorCode.INVALID_SCAN_REQUEST} and self._repeats < _MOST_REPEATS
 
