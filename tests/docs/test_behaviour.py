@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import behaviour
-from conftest import ROOT
 
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "behaviour.md").read_text()
 NUMBERS = [match["number"] for match in behaviour.ROW.finditer(PAGE)]
 SEEDS = [*(f"L{n}" for n in range(1, 25)), *(f"S{n}" for n in range(1, 29)), *(f"K{n}" for n in range(1, 18))]
