@@ -71,9 +71,17 @@ class Asyncio:
         return _InLoop(self._run, AsyncFlussClient(bootstrap, credentials=credentials, timeout=seconds))
 
     def close(self) -> None:
+        self._run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _end(self) -> None:
+        """Ends what a failed test left open."""
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     def _run(self, steps):
         return asyncio.run_coroutine_threadsafe(steps, self._loop).result(60)
