@@ -76,6 +76,10 @@ class ModelSpark:
     def _read(self, table: TableInfo, piece: Any) -> list[FileRows]:
         bucket = piece.bucket.bucket
         if isinstance(piece, SnapshotPiece):
+            if self._chance.random() < 0.05 * self.faults:
+                # For longer than some leases last.
+                current_process().pause(self._scheduler.now + self._chance.randrange(900_000))
+                self._scheduler.sleep(1)
             self.on_snapshot_read(current_process(), piece)
             try:
                 rows = tuple(self._storage.read_kv_snapshot(piece.snapshot, piece.from_key, piece.to_key))

@@ -268,12 +268,12 @@ class Transaction:
             # Paused between the server's check and the lake's: only the fence is left to stop it.
             current_process().pause(lake.scheduler.now + chance.randrange(1_000, 900_000))
         lake.scheduler.sleep(chance.randrange(1, 60))
-        if lake.happens(0.3):
-            lake.compact(self._content.name)
         if lake.happens(0.01):
             raise java_error("ServiceUnavailableException", "503")
         if lake.happens(0.04):
             # The request is under way, and whoever sent it hears nothing of what becomes of it.
+            if lake.happens(0.5):
+                lake.compact(self._content.name)
             head, deltas = self._content.head, list(self.deltas)
             lake.counters["late commits"] += 1
             lake.scheduler.after(chance.choice((500, 20_000, 200_000)), lambda: self._land_late(head, deltas))

@@ -82,6 +82,11 @@ class LakeChecks:
         table = next(each for each in self._tables.values() if each.table_id == table_id)
         return table.epochs.get(snapshot_id, tiering_epoch) != tiering_epoch
 
+    def is_complete(self, table: TableInfo) -> bool:
+        """Whether the lake holds the whole log."""
+        reference = self._tables[str(table.path)]
+        return all(reference.offsets.get(bucket, 0) >= len(log) for bucket, log in reference.logs.items())
+
     def check_table(self, table: TableInfo, coordinator: Coordinator) -> None:
         """At rest: the lake holds the whole log, each row once, and the server knows the lake's newest offsets."""
         reference = self._tables[str(table.path)]

@@ -179,7 +179,7 @@ class FaultyStore:
             yield recorded
             if draw < 0.001:
                 raise ServerCrash
-            if draw < 0.002:
+            if draw < 0.003:
                 self.counters["full disks"] += 1
                 raise FlussTieringError(ErrorCode.STORAGE, "the server's database failed: the disk is full")
         self.on_durable(recorded.writes)

@@ -34,7 +34,7 @@ def test_1000_rounds_with_every_fault_lose_and_double_nothing():
     # L3, L4, L5, L9, L10, L11, L13, L18, L22, S1, S3, S4, S5, S7, S9, S18, S19, S22, S24, S25, Fluss #2648, #2512
     totals: dict[str, int] = {}
     for seed in (1, 2, 3):
-        report = World(seed).run(300)
+        report = World(seed).run(340)
         assert report.violation is None, (seed, report.violation, *report.trace[-20:])
         assert report.counters["lost rows"] == report.counters["doubled rows"] == 0
         totals = {name: totals.get(name, 0) + count for name, count in report.counters.items()}
@@ -46,7 +46,7 @@ def test_1000_rounds_with_every_fault_lose_and_double_nothing():
 
 def test_the_sql_store_behaves_as_its_model():
     # S24: the same requests and faults, and the same end, on the real store in memory.
-    on_sql, on_model = World(5, sql=True).run(120), World(5).run(120)
+    on_sql, on_model = World(5, sql=True).run(60), World(5).run(60)
     assert on_sql.violation is None, (on_sql.violation, *on_sql.trace[-20:])
     assert (on_sql.digest, on_sql.counters) == (on_model.digest, on_model.counters)
 
@@ -67,14 +67,14 @@ def test_a_planted_defect_is_found(name, record_property):
 
 
 def test_a_seed_replays_the_same_run_in_another_process():
-    first, second = (command("--seed", "7", "--rounds", "60", hash_seed=each) for each in ("1", "2"))
+    first, second = (command("--seed", "7", "--rounds", "30", hash_seed=each) for each in ("1", "2"))
     assert first.returncode == second.returncode == 0, first.stdout + first.stderr
     assert first.stdout.splitlines()[-1] == second.stdout.splitlines()[-1]
     assert "0 lost and 0 doubled rows, seed 7, digest" in first.stdout
 
 
 def test_a_failing_run_ends_with_status_1_its_seed_and_its_last_events():
-    failed = command("--seed", "7", "--rounds", "200", "--defect", "epochs go back at a restart")
+    failed = command("--seed", "7", "--rounds", "100", "--defect", "epochs go back at a restart")
     assert failed.returncode == 1, failed.stdout + failed.stderr
     assert "VIOLATION: S3" in failed.stdout
     assert "--seed 7 replays this run" in failed.stdout

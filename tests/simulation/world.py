@@ -39,8 +39,9 @@ from simulation.store import FaultyStore, MemoryStore
 _TABLES = 12
 _DAGS = 6
 _TRACE = 60
-_REST_MS = 4 * 3_600_000
+_REST_MS = 9_000_000
 """Longer than anything that is still under way: late messages, paused drivers, heartbeats that time out."""
+_LAST_ROUNDS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ class World:
             if self.checks.violation is None:
                 self._come_to_rest()
         trace = tuple(
-            f"{now} {who}: {what} {' '.join(str(message or '').split())}" for now, who, what, message in self._trace
+            f"{now} {who}: {what} {' '.join(str(message or '').split())}".rstrip()
+            for now, who, what, message in self._trace
         )
         return Report(self.seed, self._counters(), self.checks.violation, trace, self._digest.hexdigest())
 
@@ -188,11 +190,14 @@ class World:
         for part in (self, self.network, self.store, self.lake, self.spark):
             part.faults = 0.0
         self._run_for(_REST_MS)
-        for _ in range(4):
+        for _ in range(_LAST_ROUNDS):
+            behind = [table for table in self.storage.tables() if not self.checks.lake.is_complete(table)]
+            if not behind:
+                break
             self.server.resume_parked()
-            for table in self.storage.tables():
+            for table in behind:
                 self.start_driver([table.path], None, 600_000)
-            self._run_for(1_800_000)
+            self._run_for(600_000)
         if self.checks.violation is None:
             self.checks.at_rest()
 
