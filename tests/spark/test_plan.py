@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -167,6 +167,7 @@ def test_a_log_that_does_not_go_with_the_lake_is_refused(tiered, start, end, sai
     assert raised.value.code is ErrorCode.LOG_OFFSET_OUT_OF_RANGE
 
 
+@settings(deadline=None)
 @given(
     ends=st.lists(st.integers(0, 500), min_size=1, max_size=5),
     tiered=st.lists(st.one_of(st.none(), st.integers(0, 500)), min_size=5, max_size=5),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from spark_support import Tiering, named
 
@@ -35,6 +35,7 @@ def plan_of(ends: list[int], *, size: int, limits: PlanLimits, key: bool, snapsh
 
 
 # S26
+@settings(deadline=None, max_examples=60)
 @given(
     ends=st.lists(st.integers(0, 300), min_size=1, max_size=4),
     size=st.integers(0, 10**8),
