@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -12,9 +11,10 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay
 from fluss_tiering.storage.fluss.address import ServerAddress
 from fluss_tiering.storage.fluss.async_connection import AsyncFlussConnection
 from fluss_tiering.storage.fluss.call import Call
-from fluss_tiering.storage.fluss.client import BACK_OFF, MAX_CONNECT_S, time_left
+from fluss_tiering.storage.fluss.client import BACK_OFF
 from fluss_tiering.storage.fluss.cluster import Cluster, Sent, worth_repeating
 from fluss_tiering.storage.fluss.handshake import Credentials
+from fluss_tiering.storage.fluss.time_limit import TimeLimit
 
 ResultT = TypeVar("ResultT")
 
@@ -46,24 +46,23 @@ class AsyncFlussClient:
 
     async def call(self, call: Call[Any, ResultT], *, within: float | None = None) -> ResultT:
         """The result of a call, `within` so many seconds instead of the client's; errors as of `FlussClient.call`."""
-        seconds = self._timeout if within is None else within
-        deadline = time.monotonic() + seconds
+        time_limit = TimeLimit.of(self._timeout if within is None else within)
         tries = AsyncRetrying(
-            stop=stop_after_delay(seconds),
+            stop=stop_after_delay(time_limit.seconds),
             wait=BACK_OFF,
             retry=retry_if_exception(lambda error: worth_repeating(call, error)),
             reraise=True,
         )
-        result: ResultT = await tries(self._once, call, deadline)
+        result: ResultT = await tries(self._once, call, time_limit)
         return result
 
-    async def _once(self, call: Call[Any, ResultT], deadline: float) -> ResultT:
+    async def _once(self, call: Call[Any, ResultT], time_limit: TimeLimit) -> ResultT:
         steps = self._cluster.steps(call)
         try:
             sent = next(steps)
             while True:
                 try:
-                    result = await self._send(sent, deadline)
+                    result = await self._send(sent, time_limit)
                 except Exception as error:  # noqa: BLE001 - the steps know what to do about it
                     sent = steps.throw(error)
                 else:
@@ -72,16 +71,16 @@ class AsyncFlussClient:
             result_of_call: ResultT = end.value
             return result_of_call
 
-    async def _send(self, sent: Sent, deadline: float) -> Any:  # noqa: ANN401 - of whichever call it is
-        connection = await self._connection(sent.address, deadline)
-        return await connection.call(sent.call, time_left(deadline))
+    async def _send(self, sent: Sent, time_limit: TimeLimit) -> Any:  # noqa: ANN401 - of whichever call it is
+        connection = await self._connection(sent.address, time_limit)
+        return await connection.call(sent.call, time_limit.for_try(sent.call))
 
-    async def _connection(self, address: ServerAddress, deadline: float) -> AsyncFlussConnection:
+    async def _connection(self, address: ServerAddress, time_limit: TimeLimit) -> AsyncFlussConnection:
         async with self._opening.setdefault(address, asyncio.Lock()):
             connection = self._connections.get(address)
             if connection is None or not connection.usable:
                 connection = await AsyncFlussConnection.open(
-                    address, credentials=self._credentials, within=min(MAX_CONNECT_S, time_left(deadline))
+                    address, credentials=self._credentials, within=time_limit.to_connect()
                 )
                 self._connections[address] = connection
             return connection

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -14,12 +13,12 @@ from fluss_tiering.storage.fluss.call import Call
 from fluss_tiering.storage.fluss.cluster import Cluster, Sent, worth_repeating
 from fluss_tiering.storage.fluss.connection import FlussConnection
 from fluss_tiering.storage.fluss.handshake import Credentials
+from fluss_tiering.storage.fluss.time_limit import TimeLimit
 
 ResultT = TypeVar("ResultT")
 
 BACK_OFF: Final = wait_random_exponential(multiplier=0.1, max=2.0)
 """Between tries, in seconds."""
-MAX_CONNECT_S: Final = 10.0
 
 
 class FlussClient:
@@ -69,24 +68,23 @@ class FlussClient:
                 slow, UNSUPPORTED_VERSION for one that does not serve the call, CORRUPT_DATA for another kind of server,
                 `FlussServerError` for what Fluss answers.
         """
-        seconds = self._timeout if within is None else within
-        deadline = time.monotonic() + seconds
+        time_limit = TimeLimit.of(self._timeout if within is None else within)
         tries = Retrying(
-            stop=stop_after_delay(seconds),
+            stop=stop_after_delay(time_limit.seconds),
             wait=BACK_OFF,
             retry=retry_if_exception(lambda error: worth_repeating(call, error)),
             reraise=True,
         )
-        result: ResultT = tries(self._once, call, deadline)
+        result: ResultT = tries(self._once, call, time_limit)
         return result
 
-    def _once(self, call: Call[Any, ResultT], deadline: float) -> ResultT:
+    def _once(self, call: Call[Any, ResultT], time_limit: TimeLimit) -> ResultT:
         steps = self._cluster.steps(call)
         try:
             sent = next(steps)
             while True:
                 try:
-                    result = self._send(sent, deadline)
+                    result = self._send(sent, time_limit)
                 except Exception as error:  # noqa: BLE001 - the steps know what to do about it
                     sent = steps.throw(error)
                 else:
@@ -95,15 +93,15 @@ class FlussClient:
             result_of_call: ResultT = end.value
             return result_of_call
 
-    def _send(self, sent: Sent, deadline: float) -> Any:  # noqa: ANN401 - of whichever call it is
-        connection = self._connection(sent.address, deadline)
-        return connection.call(sent.call, time_left(deadline))
+    def _send(self, sent: Sent, time_limit: TimeLimit) -> Any:  # noqa: ANN401 - of whichever call it is
+        connection = self._connection(sent.address, time_limit.to_connect())
+        return connection.call(sent.call, time_limit.for_try(sent.call))
 
-    def _connection(self, address: ServerAddress, deadline: float) -> FlussConnection:
+    def _connection(self, address: ServerAddress, timeout: float) -> FlussConnection:
         connection = self._connections.get(address)
         if connection is not None and connection.usable:
             return connection
-        made = FlussConnection(address, credentials=self._credentials, timeout=min(MAX_CONNECT_S, time_left(deadline)))
+        made = FlussConnection(address, credentials=self._credentials, timeout=timeout)
         with self._lock:
             other = self._connections.get(address)
             if other is not None and other.usable:
@@ -111,8 +109,3 @@ class FlussClient:
                 return other
             self._connections[address] = made
         return made
-
-
-def time_left(deadline: float) -> float:
-    """Seconds until a moment of the monotonic clock; never none, since a last try gets as far as it can."""
-    return max(deadline - time.monotonic(), 0.05)

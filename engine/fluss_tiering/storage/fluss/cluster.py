@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
@@ -20,6 +20,9 @@ from fluss_tiering.storage.fluss.errors import (
 )
 
 ResultT = TypeVar("ResultT")
+
+_MAX_LEADERS: Final = 100_000
+"""Of tables that were dropped long ago, too: beyond this they are learned anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Cluster:
         self._coordinator: ServerAddress | None = None
         self._tablet_servers: dict[int, ServerAddress] = {}
         self._leaders: dict[TableBucket, int] = {}
+        # Whoever failed last: asked after the others, since metadata name a dead server until its session ends.
+        self._suspects: set[ServerAddress] = set()
 
     def steps(self, call: Call[Any, ResultT]) -> Generator[Sent, Any, ResultT]:
         """Yields what to send, takes the results or has their errors thrown in, and returns the call's result.
@@ -46,20 +51,29 @@ class Cluster:
         A server that turns out to be the wrong one, or gone, is forgotten: the next try asks for metadata first.
         """
         address = self._address(call)
-        if address is None:
+        if address is None or (call.destination is Role.ANY and address in self._suspects):
             yield from self._ask_for_metadata(call)
             address = self._address(call)
         if address is None:
             raise _nobody(call)
         try:
-            result: ResultT = yield Sent(address, call)
+            result: ResultT = yield from self._ask(address, call)
         except FlussConnectionError:
-            self._forget(call, address)
+            self._forget(call)
             raise
         except FlussServerError as error:
             if error.fluss_error in STALE_METADATA or error.not_ready:
-                self._forget(call, address)
+                self._forget(call)
             raise
+        return result
+
+    def _ask(self, address: ServerAddress, call: Call[Any, ResultT]) -> Generator[Sent, Any, ResultT]:
+        try:
+            result: ResultT = yield Sent(address, call)
+        except FlussConnectionError:
+            self._suspects.add(address)
+            raise
+        self._suspects.discard(address)
         return result
 
     def _address(self, call: Call[Any, Any]) -> ServerAddress | None:
@@ -67,10 +81,14 @@ class Cluster:
             case Role.COORDINATOR:
                 return self._coordinator
             case Role.ANY:
-                servers = list(self._tablet_servers.values())
-                return random.choice(servers) if servers else None  # noqa: S311 - spreads the load
+                return next(iter(self._by_trust(self._tablet_servers.values())), None)
             case Leader(bucket=bucket):
                 return self._tablet_servers.get(self._leaders.get(bucket, -1))
+
+    def _by_trust(self, addresses: Iterable[ServerAddress]) -> list[ServerAddress]:
+        shuffled = list(addresses)
+        random.shuffle(shuffled)
+        return sorted(shuffled, key=lambda address: address in self._suspects)
 
     def _ask_for_metadata(self, call: Call[Any, Any]) -> Generator[Sent, Any, None]:
         question = metadata()
@@ -78,34 +96,30 @@ class Cluster:
             partition_id = call.destination.bucket.partition_id
             question = metadata([call.destination.path], () if partition_id is None else [partition_id])
         failure: FlussTieringError = _nobody(call)
-        for address in self._sources():
+        for address in self._by_trust({*self._tablet_servers.values(), *self._bootstrap}):
             try:
-                answer: ClusterMetadata = yield Sent(address, question)
+                answer = yield from self._ask(address, question)
             except FlussConnectionError as error:
                 failure = error
-                self._tablet_servers = {n: known for n, known in self._tablet_servers.items() if known != address}
                 continue
-            self._coordinator = answer.coordinator
-            self._tablet_servers = dict(answer.tablet_servers)
-            self._leaders.update({bucket: led_by for bucket, led_by in answer.leaders.items() if led_by is not None})
+            self._learn(answer)
             if isinstance(call.destination, Leader):
                 _check_exists(call.destination, answer)
             return
         raise failure
 
-    def _sources(self) -> list[ServerAddress]:
-        """Whom to ask for metadata: servers that were alive a moment ago, then those to begin with."""
-        known = list(self._tablet_servers.values())
-        random.shuffle(known)
-        return list(dict.fromkeys([*known, *self._bootstrap]))
+    def _learn(self, answer: ClusterMetadata) -> None:
+        self._coordinator = answer.coordinator
+        self._tablet_servers = dict(answer.tablet_servers)
+        if len(self._leaders) > _MAX_LEADERS:
+            self._leaders = {}
+        self._leaders.update({bucket: led_by for bucket, led_by in answer.leaders.items() if led_by is not None})
 
-    def _forget(self, call: Call[Any, Any], address: ServerAddress) -> None:
+    def _forget(self, call: Call[Any, Any]) -> None:
         if isinstance(call.destination, Leader):
             self._leaders.pop(call.destination.bucket, None)
         elif call.destination is Role.COORDINATOR:
             self._coordinator = None
-        else:
-            self._tablet_servers = {n: known for n, known in self._tablet_servers.items() if known != address}
 
 
 def worth_repeating(call: Call[Any, Any], error: BaseException) -> bool:

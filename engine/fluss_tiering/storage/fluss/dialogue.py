@@ -71,9 +71,9 @@ class Dialogue(Generic[FutureT]):
 
     def end(self, why: str) -> None:
         """Nothing will come any more: what waits ends with `FlussConnectionError`."""
-        while self._waiting:
-            _, answered = self._waiting.popitem()
-            if not answered.done():
+        for number in list(self._waiting):
+            answered = self._waiting.pop(number, None)
+            if answered is not None and not answered.done():
                 answered.set_exception(lost(self._server, why))
 
 

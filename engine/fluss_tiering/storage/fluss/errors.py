@@ -105,9 +105,7 @@ PASSING: Final = STALE_METADATA | {
 }
 """Errors that may be gone in a moment."""
 
-DONE_PERHAPS: Final = frozenset(
-    {FlussError.NETWORK_EXCEPTION, FlussError.REQUEST_TIME_OUT, FlussError.UNKNOWN_SERVER_ERROR}
-)
+DONE_PERHAPS: Final = frozenset({FlussError.NETWORK_EXCEPTION, FlussError.REQUEST_TIME_OUT})
 """After these it is not known whether the request did its work."""
 
 _NOT_READY: Final = "not initialized yet"
@@ -196,7 +194,7 @@ class FlussServerError(FlussTieringError):
     @property
     def done_perhaps(self) -> bool:
         """Whether the request may have done its work all the same."""
-        return self.fluss_error in DONE_PERHAPS and not self.not_ready
+        return self.fluss_error in DONE_PERHAPS
 
 
 class FlussConnectionError(FlussTieringError):
