@@ -160,7 +160,7 @@ class Writer:
     def run(self) -> None:
         """Every change has a value of its own, so that a stale row can be told from the last one."""
         storage = self._world.storage
-        while self._world.faults and any(each.table_id == self._table.table_id for each in storage.tables()):
+        while self._world.faults and storage.has_table(self._table.table_id):
             # The first buckets get most, so that others have their first rows, and snapshots, much later.
             count = self._table.descriptor.num_buckets
             bucket = TableBucket(self._table.table_id, int(count * self._chance.random() ** 2))

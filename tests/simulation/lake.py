@@ -56,6 +56,11 @@ class LakeContent:
     name: str
     head: LakeSnapshotNode | None = None
     rows: dict[int, dict[int, list[int]]] = field(default_factory=dict)
+    nodes: dict[int, LakeSnapshotNode] = field(default_factory=dict)
+
+    def put(self, node: LakeSnapshotNode) -> None:
+        """Makes a snapshot the head."""
+        self.head = self.nodes[node.snapshot_id] = node
 
 
 class ModelLake:
@@ -92,7 +97,7 @@ class ModelLake:
         if content is None or content.head is None:
             return
         self.counters["compactions"] += 1
-        content.head = LakeSnapshotNode(self.new_id(), content.head, {"total-data-files": "1"}, (), replaces=True)
+        content.put(LakeSnapshotNode(self.new_id(), content.head, {"total-data-files": "1"}, (), replaces=True))
 
     def new_id(self) -> int:
         return self.chance.getrandbits(62)
@@ -104,7 +109,7 @@ class ModelLake:
         self.counters["commits"] += 1
         for delta in deltas:
             files = tuple(file.location for file in delta.files)
-            content.head = LakeSnapshotNode(
+            node = LakeSnapshotNode(
                 delta.snapshot_id,
                 content.head,
                 {
@@ -117,6 +122,7 @@ class ModelLake:
                 adds_data=delta.count(FileContent.DATA) > 0,
                 adds_deletes=delta.count(FileContent.EQUALITY_DELETES) > 0,
             )
+            content.put(node)
             self.referenced.update(files)
             for file in delta.files:
                 written = self.files[file.location]
@@ -153,7 +159,8 @@ class Handle:
         return None if self.head is None else Node(self.head)
 
     def snapshot(self, snapshot_id: int) -> Node | None:
-        return next((Node(each) for each in ancestors(self.head) if each.snapshot_id == snapshot_id), None)
+        node = self._content.nodes.get(snapshot_id)
+        return None if node is None else Node(node)
 
     def refresh(self) -> None:
         self._lake.scheduler.sleep(self._lake.chance.randrange(1, 30))

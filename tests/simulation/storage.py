@@ -75,8 +75,11 @@ class ModelStorage:
             raise FlussTieringError(ErrorCode.TABLE_NOT_EXIST, f"table {table_id} does not exist")
         return self._tables[table_id]
 
+    def has_table(self, table_id: int) -> bool:
+        return table_id in self._tables
+
     def tables(self) -> Sequence[TableInfo]:
-        return sorted(self._tables.values(), key=lambda info: info.path)
+        return sorted(self._tables.values(), key=lambda info: (info.path.database, info.path.table))
 
     # Rows
 

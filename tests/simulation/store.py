@@ -68,7 +68,7 @@ class MemoryStore:
         for each in self._all_rounds():
             if path in (None, each.path) and lease_id in (None, each.lease_id):
                 fitting.setdefault(each.table_id, []).append(each)
-        by_path = sorted(fitting.values(), key=lambda rounds: (rounds[0].path, rounds[0].table_id))
+        by_path = sorted(fitting.values(), key=lambda rounds: (str(rounds[0].path), rounds[0].table_id))
         return [each for rounds in by_path for each in sorted(rounds, key=lambda r: -r.tiering_epoch)[:limit]]
 
     def lake_snapshots(self) -> Sequence[CommittedLakeSnapshot]:

@@ -83,7 +83,7 @@ def test_a_failing_run_ends_with_status_1_its_seed_and_its_last_events():
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_10000_rounds_in_one_run_lose_and_double_nothing():
     report = World(2026).run(10_000)
     assert report.violation is None, (report.violation, *report.trace[-20:])
