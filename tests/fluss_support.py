@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
+import random
 import shutil
 import signal
 import socket
@@ -168,15 +168,23 @@ class FlussCluster:
     def __init__(self, folder: Path, *, tablet_servers: int = 2, settings: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         self.remote_dir = folder / "remote"
-        self.warehouse = folder / "warehouse"
+        # A catalog that Spark shares by the same file. Type hadoop, by `settings`, needs no more than the warehouse.
+        self.lake_catalog = {
+            "type": "jdbc",
+            "uri": f"jdbc:sqlite:{folder}/lake.db",
+            "name": "lake",
+            "jdbc.schema-version": "V1",
+            "warehouse": f"file://{folder}/warehouse",
+        }
         self._settings = dict(settings or {})
         self._watchdog = Watchdog()
-        numbers = free_ports(1 + 2 * (1 + tablet_servers))
-        zookeeper_port = numbers.pop()
+        zookeeper_port, coordinator_port, self._sasl_port, *ports = free_ports(3 + 2 * tablet_servers)
         self.zookeeper = self._zookeeper(zookeeper_port)
-        self.coordinator = self._server("coordinator", _COORDINATOR, zookeeper_port, numbers.pop(), numbers.pop())
+        self.coordinator = self._server(
+            "coordinator", _COORDINATOR, zookeeper_port, (coordinator_port, self._sasl_port)
+        )
         self.tablet_servers = [
-            self._server(f"tablet-{n}", _TABLET_SERVER, zookeeper_port, numbers.pop(), numbers.pop(), server_id=n)
+            self._server(f"tablet-{n}", _TABLET_SERVER, zookeeper_port, (ports[2 * n], ports[2 * n + 1]), server_id=n)
             for n in range(tablet_servers)
         ]
 
@@ -191,8 +199,7 @@ class FlussCluster:
     @property
     def sasl_bootstrap(self) -> str:
         """The listener that demands credentials (`USER`)."""
-        listeners = (self.folder / "coordinator" / "server.yaml").read_text()
-        return f"localhost:{re.search(r'SECURE://localhost:([0-9]+)', listeners)[1]}"
+        return f"localhost:{self._sasl_port}"
 
     def __enter__(self) -> Self:
         try:
@@ -255,7 +262,7 @@ class FlussCluster:
         return FlussServer(folder, "zookeeper", self._java(_ZOOKEEPER, str(config)), self._watchdog, port)
 
     def _server(
-        self, name: str, main: str, zookeeper_port: int, port: int, sasl_port: int, *, server_id: int | None = None
+        self, name: str, main: str, zookeeper_port: int, ports: tuple[int, int], *, server_id: int | None = None
     ) -> FlussServer:
         folder = self.folder / name
         folder.mkdir()
@@ -263,7 +270,7 @@ class FlussCluster:
             "zookeeper.address": f"localhost:{zookeeper_port}",
             # ZooKeeper takes no less than two ticks; a killed server's leaders move after it.
             "zookeeper.client.session-timeout": "6s",
-            "bind.listeners": f"FLUSS://localhost:{port},SECURE://localhost:{sasl_port}",
+            "bind.listeners": f"FLUSS://localhost:{ports[0]},SECURE://localhost:{ports[1]}",
             "security.protocol.map": "FLUSS:PLAINTEXT,SECURE:SASL",
             "internal.listener.name": "FLUSS",
             "security.sasl.enabled.mechanisms": "PLAIN",
@@ -277,14 +284,13 @@ class FlussCluster:
             "log.segment.file-size": "64kb",
             "remote.log.task-interval-duration": "1s",
             "datalake.format": "iceberg",
-            "datalake.iceberg.type": "hadoop",
-            "datalake.iceberg.warehouse": f"file://{self.warehouse}",
+            **{f"datalake.iceberg.{key}": value for key, value in self.lake_catalog.items()},
             **({} if server_id is None else {"tablet-server.id": str(server_id)}),
             **self._settings,
         }
         # Values stand unquoted: the parser would keep the quotes.
         (folder / "server.yaml").write_text("".join(f"{key}: {value}\n" for key, value in settings.items()))
-        return FlussServer(folder, name, self._java(main, "--configDir", str(folder)), self._watchdog, port)
+        return FlussServer(folder, name, self._java(main, "--configDir", str(folder)), self._watchdog, ports[0])
 
     def _java(self, main: str, *arguments: str) -> list[str]:
         home = os.environ.get("JAVA_HOME")
@@ -298,12 +304,14 @@ class FlussCluster:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ones, free a moment ago."""
-    with contextlib.ExitStack() as bound:
-        sockets = [bound.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Different ones, free a moment ago; below those that systems give to whoever asks for any."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        port = random.randrange(15_000, 30_000)
+        with contextlib.suppress(OSError), socket.socket() as bound:
+            bound.bind(("127.0.0.1", port))
+            ports.add(port)
+    return list(ports)
 
 
 def accepts(port: int) -> bool:

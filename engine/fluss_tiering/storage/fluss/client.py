@@ -17,7 +17,7 @@ from fluss_tiering.storage.fluss.time_limit import TimeLimit
 
 ResultT = TypeVar("ResultT")
 
-BACK_OFF: Final = wait_random_exponential(multiplier=0.1, max=2.0)
+BACK_OFF: Final = wait_random_exponential(multiplier=0.1, max=1.0)
 """Between tries, in seconds."""
 
 
