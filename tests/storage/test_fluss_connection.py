@@ -272,6 +272,32 @@ def test_a_call_that_may_be_done_is_repeated_only_where_that_is_as_good(ways, re
     assert len(asked) == sent
 
 
+@pytest.mark.parametrize(("repeatable", "answer"), [(True, "second"), (False, "first")])
+def test_a_slow_answer_is_waited_for_only_where_there_is_one_try(ways, repeatable: bool, answer: str) -> None:
+    asked = []
+    over = threading.Event()
+
+    def script(line: Line) -> None:
+        line.greet(*SERVED)
+        while True:
+            api, _, request_id, _ = line.request()
+            if api == ApiKey.GET_METADATA:
+                line.answer(request_id, me(line))
+                continue
+            asked.append(api)
+            if len(asked) == 1:
+                over.wait(1.2)
+                line.answer(request_id, ListTablesResponse(table_name=["first"]))
+            else:
+                line.answer(request_id, ListTablesResponse(table_name=["second"]))
+
+    with peer(script) as address:
+        # A try of a call that may be repeated has a third of it.
+        with ways.client(str(address), seconds=3) as client:
+            assert client.call(tables_of("db", repeatable=repeatable)) == [answer]
+        over.set()
+
+
 def test_a_client_goes_on_with_the_next_server_where_one_is_gone(ways) -> None:
     def script(line: Line) -> None:
         line.greet(*SERVED)
