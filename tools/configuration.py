@@ -16,14 +16,14 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from fluss_tiering.cli.main import app
 from fluss_tiering.model.table_options import TABLE_OPTIONS
-from fluss_tiering.server.settings import DurationMs, FlussOption, ServerSettings
+from fluss_tiering.server.settings import DurationMs, FlussOption, MemorySize, ServerSettings
 from fluss_tiering.server.tiering.options import ICEBERG_PREFIX
 from fluss_tiering.spark.options import argument_parser
 
 _INTRODUCTION = """# Configuration
 
-Made from the code by `make docs`. Durations are whole numbers with a unit, as Fluss writes them: `500ms`, `30s`,
-`10min`, `6h`, `3d`.
+Made from the code by `make docs`. Durations and sizes are whole numbers with a unit, as Fluss writes them:
+`500ms`, `30s`, `10min`, `6h`, `3d`; `64kb`, `10mb`.
 
 ## Server
 
@@ -102,6 +102,8 @@ def _type_and_default(field: FieldInfo) -> tuple[str, str]:
     default = field.get_default(call_default_factory=True)
     if DurationMs.__metadata__[0] in field.metadata:
         return "Duration", f"`{_duration(default)}`" if default is not None else "–"
+    if MemorySize.__metadata__[0] in field.metadata:
+        return "MemorySize", f"`{default >> 20}mb`"
     kinds = [each for each in get_args(field.annotation) if each is not NoneType]
     if get_origin(field.annotation) is Literal:
         return "Enum: " + ", ".join(f"`{each}`" for each in kinds), f"`{default}`"
@@ -109,7 +111,7 @@ def _type_and_default(field: FieldInfo) -> tuple[str, str]:
     if kinds and kind is not dict:
         kind = kinds[0]
     names = {int: "Integer", bool: "Boolean", dict: "JSON object"}
-    shown = "–" if default in (None, {}, "") else f"`{default}`"
+    shown = "–" if default in (None, {}, "") else f"`{str(default).lower() if isinstance(default, bool) else default}`"
     return names.get(kind, "String"), shown
 
 

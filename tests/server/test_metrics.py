@@ -1,4 +1,4 @@
-"""What a running server exports for Prometheus: issue 5, Fluss #3464."""
+"""What a running server exports for Prometheus: Fluss #3464."""
 
 from __future__ import annotations
 

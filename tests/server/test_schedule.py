@@ -1,4 +1,4 @@
-"""Tables in the order of a time, compared with sorting them; and what many tables cost: S2, S7, issue 5."""
+"""Tables in the order of a time, compared with sorting them; and what many tables cost: S2, S7."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watching statuses as they change, over gRPC and within: S13, S16, issue 5."""
+"""Watching statuses as they change, over gRPC and within: S13, S16."""
 
 from __future__ import annotations
 

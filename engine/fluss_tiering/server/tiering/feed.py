@@ -1,4 +1,4 @@
-"""Who watches statuses is told of changes: of each table the newest, however slow the watcher (issue 5, S13)."""
+"""Who watches statuses is told of changes: of each table the newest, however slow the watcher (S13)."""
 
 from __future__ import annotations
 
