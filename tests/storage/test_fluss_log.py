@@ -10,6 +10,7 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.storage.fluss.calls.log import FetchedLog, OffsetType, fetch_log, log_offset
+from fluss_tiering.storage.fluss.calls.writes import produce_log
 from fluss_tiering.storage.fluss.client import FlussClient
 from fluss_tiering.storage.fluss.table_json import ClusterTable
 
@@ -83,6 +84,14 @@ def test_a_damaged_batch_is_refused(fluss: FlussClient) -> None:
     records[-20] ^= 1
     with refused(ErrorCode.CORRUPT_DATA, "checksum"):
         list(iter_log_batches(memoryview(records), SCHEMA))
+
+
+def test_a_write_that_is_no_batch_is_refused(fluss: FlussClient) -> None:
+    made = new_table(fluss, descriptor())
+    bucket = TableBucket(made.info.table_id, 0)
+    with refused(ErrorCode.CORRUPT_DATA, f"bucket 0 of table {made.info.table_id}"):
+        fluss.call(produce_log(made.info.path, bucket, b"no batch" * 20))
+    assert fluss.call(log_offset(made.info.path, bucket, OffsetType.LATEST)) == 0
 
 
 def test_a_log_that_moved_to_the_remote_folder_is_read_there(fluss: FlussClient) -> None:

@@ -57,7 +57,8 @@ def prepare_lake_snapshot(
 ) -> Call[lake_pb2.PrepareLakeTableSnapshotResponse, str]:
     """Has the coordinator write an offsets file, merged with the current lake snapshot's; its path.
 
-    Fluss checks none of it. With `ignore_previous_offsets` nothing is merged: what was committed may be unreadable.
+    Fluss checks none of it, only that there was such a table. With `ignore_previous_offsets` nothing is merged: what
+    was committed before may be unreadable.
     """
     offsets = lake_pb2.PbTableOffsets(table_id=table_id, table_path=path_to_pb(path))
     for bucket, offset in log_end_offsets.items():
@@ -83,7 +84,8 @@ def commit_lake_snapshot(
 ) -> Call[lake_pb2.CommitLakeTableSnapshotResponse, None]:
     """Makes a lake snapshot with its offsets file the table's; the offsets also tell when the remote log may expire.
 
-    Fluss checks none of it: a file that does not exist makes the table unusable. Raises TABLE_NOT_EXIST.
+    Fluss checks none of it, not even that the table exists; a file that does not makes the table unusable. Who commits
+    must have checked the table's id, its own epoch, the snapshot and the file.
     """
     request = lake_pb2.CommitLakeTableSnapshotRequest(
         lake_table_snapshot_metadata=[
@@ -177,3 +179,7 @@ def _committed(response: lake_pb2.CommitLakeTableSnapshotResponse, table_id: int
     for each in response.table_resp:
         if each.table_id == table_id:
             raise_for(each.error_code, each.error_message, f"the lake snapshot of table {table_id}")
+            return
+    raise FlussTieringError(
+        ErrorCode.CORRUPT_DATA, f"Fluss's answer says nothing of the lake snapshot of table {table_id}"
+    )

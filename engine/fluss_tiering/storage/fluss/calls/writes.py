@@ -62,6 +62,9 @@ def _for_bucket(bucket: TableBucket, records: bytes) -> log_pb2.PbWriteReqForBuc
 def _base_offset(response: log_pb2.ProduceLogResponse, bucket: TableBucket) -> int:
     for each in response.buckets_resp:
         raise_for(each.error_code, each.error_message, f"a write to {bucket}")
+        if each.base_offset < 0:
+            # What it does not take for a batch, Fluss leaves without a word.
+            raise FlussTieringError(ErrorCode.CORRUPT_DATA, f"Fluss found no log batch in a write to {bucket}")
         return each.base_offset
     raise _unanswered(bucket)
 
