@@ -229,7 +229,7 @@ def test_the_command_says_so_in_json_and_by_its_exit_code(tiering: Tiering, monk
     assert sum(bucket["lake_rows"] for bucket in audit["buckets"]) == 9
 
 
-# Issue 5, point 8
+# verify finds one row changed, one doubled and one missing in a million
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("primary_key", [True, False])
