@@ -140,9 +140,9 @@ def test_a_server_that_hangs_is_not_waited_for_long(ways, fluss: FlussClient, fl
             assert str(hangs.port) in error.message
             assert slow < 4
             # What any server may answer, another one does, for who knew it before and for who is new.
-            assert "fluss" in client.call(list_databases(), within=6)
+            assert "fluss" in client.call(list_databases(), within=4)
             others = ",".join(f"localhost:{server.port}" for server in fluss_cluster.servers)
-            with ways.client(others, seconds=6) as new:
+            with ways.client(others, seconds=4) as new:
                 for _ in range(5):
                     assert "fluss" in new.call(list_databases())
         finally:

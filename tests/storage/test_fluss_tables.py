@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from fluss_tables import COLUMNS, descriptor, eventually, new_path, new_table
 from refusals import refused
@@ -79,6 +81,20 @@ def test_what_fluss_refuses_of_a_table_has_its_words(fluss: FlussClient) -> None
     with refused(ErrorCode.INVALID_TABLE, "__offset"):
         columns = (*COLUMNS, Column("__offset", DataType.parse("INT")))
         fluss.call(create_table(new_path(), TableDescriptor(columns=columns)))
+
+
+def test_a_table_with_a_type_that_is_not_there_yet(fluss: FlussClient) -> None:
+    path = new_path()
+    made_elsewhere = create_table(path, descriptor())
+    text = json.loads(made_elsewhere.request.table_json)
+    text["schema"]["columns"][1]["data_type"] = {"type": "ARRAY", "element_type": {"type": "STRING"}}
+    made_elsewhere.request.table_json = json.dumps(text).encode()
+    fluss.call(made_elsewhere)
+    with refused(ErrorCode.INVALID_TABLE, "'name'", str(path), "ARRAY", "BIGINT"):
+        fluss.call(table(path))
+    # It is in nobody's way.
+    assert path in fluss.call(list_tables("fluss"))
+    fluss.call(drop_table(path))
 
 
 def test_partitions(fluss: FlussClient) -> None:
