@@ -13,6 +13,7 @@ import structlog
 
 from fluss_tiering.model.clock import Clock, SystemClock
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.server import long_lived
 from fluss_tiering.server.active import active_role, open_parts, start_jobs
 from fluss_tiering.server.frontend import Frontend
 from fluss_tiering.server.logs import configure_logs
@@ -124,7 +125,10 @@ class TieringServer:
 
     async def _open(self, stack: AsyncExitStack, fence: Fence | None, check: Callable[[], None]) -> Role:
         """Opens what the active server works with; `check` raises once it is not the active one any more."""
-        parts = await open_parts(self._settings, self._clock, stack, check, fence)
+        # First, so that it is called last: when all is closed, what it left behind can be collected.
+        stack.callback(long_lived.release_all)
+        with long_lived.loading():
+            parts = await open_parts(self._settings, self._clock, stack, check, fence)
         self._metrics.collector.activate(parts)
         stack.callback(self._metrics.collector.deactivate)
         start_jobs(parts, self._settings, stack, check)

@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server import long_lived
 from fluss_tiering.server.servicers.parts import ServerParts
 from fluss_tiering.server.settings import ServerSettings
 
@@ -119,6 +120,7 @@ async def _open_tables(parts: ServerParts) -> None:
         except FlussTieringError as error:
             if error.code is not ErrorCode.TABLE_NOT_EXIST:
                 log.error("table cannot be used", table=str(table.path), code=error.code.value, error=error.message)
+    long_lived.keep_all()
 
 
 async def _take_kv_snapshots(parts: ServerParts) -> None:
