@@ -159,6 +159,13 @@ def test_statuses(status: TieringStatus) -> None:
     assert tiering.status_from_pb(sent(tiering.status_to_pb(status))) == status
 
 
+@given(st.lists(statuses, max_size=3))
+def test_answers_with_statuses_are_their_entries_joined(many: list[TieringStatus]) -> None:
+    entries = b"".join(tiering.status_to_bytes(each) for each in many)
+    for answer in (lake_tiering_pb2.ListTieringStatusesResponse, lake_tiering_pb2.WatchTieringStatusesResponse):
+        assert [tiering.status_from_pb(each) for each in answer.FromString(entries).tiering_statuses] == many
+
+
 @given(st.builds(HeartbeatEntry, ids, ids, st.none() | texts, st.none() | stats, small))
 def test_heartbeat_entries(entry: HeartbeatEntry) -> None:  # S15, S17
     assert tiering.entry_from_pb(sent(tiering.entry_to_pb(entry))) == entry

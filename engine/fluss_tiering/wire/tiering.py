@@ -147,6 +147,15 @@ def status_to_pb(status: TieringStatus) -> pb.PbTableTieringStatus:
     )
 
 
+def status_to_bytes(status: TieringStatus) -> bytes:
+    """A table's tiering as an entry of a serialised `tiering_statuses`.
+
+    Answers with many statuses are these, joined: a serialised message is the concatenation of its fields' entries, and
+    to make ten thousand messages for each answer would take long.
+    """
+    return pb.ListTieringStatusesResponse(tiering_statuses=[status_to_pb(status)]).SerializeToString()
+
+
 def status_from_pb(message: pb.PbTableTieringStatus) -> TieringStatus:
     """A table's tiering as it stands."""
     return TieringStatus(
@@ -171,11 +180,11 @@ def changes_from_pb(message: pb.WatchTieringStatusesResponse) -> StatusChanges:
     )
 
 
-def resumed_to_pb(path: TablePath, resumed: pb.PbTableTieringStatus | FlussTieringError) -> pb.PbResumedTable:
+def resumed_to_pb(path: TablePath, resumed: TieringStatus | FlussTieringError) -> pb.PbResumedTable:
     """The status of a table after it was resumed, or why it was not."""
     if isinstance(resumed, FlussTieringError):
         return pb.PbResumedTable(table_path=path_to_pb(path), error=error_to_pb(resumed))
-    return pb.PbResumedTable(table_path=path_to_pb(path), tiering_status=resumed)
+    return pb.PbResumedTable(table_path=path_to_pb(path), tiering_status=status_to_pb(resumed))
 
 
 def resumed_from_pb(message: pb.PbResumedTable) -> TieringStatus | FlussTieringError:

@@ -74,9 +74,18 @@ def wrapped(
     *,
     takes_bytes: bool = False,
 ) -> Handler:
-    """The handler with its behaviour wrapped, by what fits its kind of method; the wrapper may be given bytes."""
+    """The handler with its behaviour wrapped, by what fits its kind of method.
+
+    Args:
+        handler: the handler.
+        unary: wraps it where it answers once.
+        streaming: wraps it where it takes or answers a stream.
+        takes_bytes: whether the wrapper is given requests as bytes; answers may be bytes then too.
+    """
     # Which of the four is set follows from what streams.
-    coders = None if takes_bytes else handler.request_deserializer, handler.response_serializer
+    coders = handler.request_deserializer, handler.response_serializer
+    if takes_bytes:
+        coders = None, _passing_bytes(handler.response_serializer)
     if handler.request_streaming:
         behaviour = streaming(cast("Behaviour", handler.stream_stream))
         return grpc.stream_stream_rpc_method_handler(behaviour, *coders)
@@ -86,8 +95,17 @@ def wrapped(
     return grpc.unary_unary_rpc_method_handler(unary(cast("Behaviour", handler.unary_unary)), *coders)
 
 
+def _passing_bytes(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes] | None:
+    if serialize is None:
+        return None
+    return lambda response: response if isinstance(response, bytes) else serialize(response)
+
+
 def _decoding(handler: Handler, method: str) -> Handler:
-    """The handler, given bytes that it decodes itself: gRPC would answer INTERNAL or UNKNOWN to what is no message."""
+    """The handler, given bytes that it decodes itself: gRPC would answer INTERNAL or UNKNOWN to what is no message.
+
+    It may answer bytes likewise, where making them is quicker than making a message.
+    """
     decode = handler.request_deserializer
     if decode is None:
         return handler

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
@@ -28,22 +28,25 @@ class StatusesServicer(LakeSnapshotsServicer):
 
     def __init__(self, parts: ServerParts) -> None:
         super().__init__(parts)
-        self._messages = StatusMessages()
+        self._entries = StatusEntries()
 
-    async def ListTieringStatuses(
+    async def ListTieringStatuses(  # type: ignore[override] # serialised already, which the interceptor allows
         self, request: pb.ListTieringStatusesRequest, context: object
-    ) -> pb.ListTieringStatusesResponse:
-        """The status of a table, or of all (S16)."""
+    ) -> bytes:
+        """The status of a table, or of all (S16): a serialised ListTieringStatusesResponse."""
         path = path_from_pb(request.table_path) if request.HasField("table_path") else None
         if path is not None:
             await self._threads.storage(self._storage.table, path)
         statuses = await self._threads.control(self._tiering.statuses, path)
-        return pb.ListTieringStatusesResponse(tiering_statuses=self._messages.of(statuses))
+        return self._entries.of(statuses)
 
-    async def WatchTieringStatuses(
+    async def WatchTieringStatuses(  # type: ignore[override] # likewise
         self, request: pb.WatchTieringStatusesRequest, context: object
-    ) -> AsyncIterator[pb.WatchTieringStatusesResponse]:
-        """All that are watched, then each change, until the watcher or the server ends it."""
+    ) -> AsyncIterator[bytes]:
+        """All that are watched, then each change, until the watcher or the server ends it.
+
+        Yields a serialised WatchTieringStatusesResponse each time.
+        """
         paths = [path_from_pb(each) for each in bounded(request, "table_paths", request.table_paths)]
         for error in (await self._threads.storage(self._missing, paths)).values():
             raise error
@@ -53,7 +56,7 @@ class StatusesServicer(LakeSnapshotsServicer):
             await self._threads.control(self._tiering.watch, watcher, paths)
             while True:
                 news.clear()
-                yield self._changes_to_pb(watcher.take())
+                yield self._changes(watcher.take())
                 try:
                     await asyncio.wait_for(news.wait(), _SIGN_OF_LIFE_S)
                 except TimeoutError:
@@ -71,7 +74,7 @@ class StatusesServicer(LakeSnapshotsServicer):
             **missing,
             **dict(zip(present, resumed, strict=True)),
         }
-        return pb.ResumeTablesResponse(resumed_tables=[self._resumed_to_pb(path, answers[path]) for path in paths])
+        return pb.ResumeTablesResponse(resumed_tables=[wire.resumed_to_pb(path, answers[path]) for path in paths])
 
     def _missing(self, paths: Sequence[TablePath]) -> dict[TablePath, FlussTieringError]:
         missing = {}
@@ -82,38 +85,31 @@ class StatusesServicer(LakeSnapshotsServicer):
                 missing[path] = error
         return missing
 
-    def _changes_to_pb(self, changes: StatusChanges) -> pb.WatchTieringStatusesResponse:
-        return pb.WatchTieringStatusesResponse(
-            tiering_statuses=self._messages.of(changes.statuses),
-            removed_tables=[path_to_pb(path) for path in changes.removed],
-        )
-
-    def _resumed_to_pb(self, path: TablePath, resumed: TieringStatus | FlussTieringError) -> pb.PbResumedTable:
-        if isinstance(resumed, FlussTieringError):
-            return wire.resumed_to_pb(path, resumed)
-        (status,) = self._messages.of([resumed])
-        return wire.resumed_to_pb(path, status)
+    def _changes(self, changes: StatusChanges) -> bytes:
+        # Both answers have the statuses in field 1.
+        removed = pb.WatchTieringStatusesResponse(removed_tables=[path_to_pb(path) for path in changes.removed])
+        return self._entries.of(changes.statuses) + removed.SerializeToString()
 
 
-class StatusMessages:
-    """The messages of statuses, kept while a table's status stays the same: many ask for all, few change."""
+class StatusEntries:
+    """Statuses as serialised entries, kept while a table's status stays the same: many ask for all, few change."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, tuple[TieringStatus, pb.PbTableTieringStatus]] = {}
+        self._kept: dict[int, tuple[TieringStatus, bytes]] = {}
 
-    def of(self, statuses: Iterable[TieringStatus]) -> list[pb.PbTableTieringStatus]:
-        """The messages of statuses; in the event loop alone."""
-        messages = []
+    def of(self, statuses: Sequence[TieringStatus]) -> bytes:
+        """The statuses, as a message with nothing else; in the event loop alone."""
+        entries = []
         for status in statuses:
             kept = self._kept.get(status.table_id)
             if kept is None or kept[0] is not status:
-                kept = (status, wire.status_to_pb(status))
+                kept = (status, wire.status_to_bytes(status))
                 self._kept[status.table_id] = kept
-            messages.append(kept[1])
-        if len(self._kept) > 2 * len(messages) + _KEPT_BESIDES:
+            entries.append(kept[1])
+        if len(self._kept) > 2 * len(entries) + _KEPT_BESIDES:
             self._kept = {status.table_id: self._kept[status.table_id] for status in statuses}
-        return messages
+        return b"".join(entries)
 
 
 _KEPT_BESIDES: Final = 10_000
-"""Messages of tables that were not asked for, or are gone, that are kept at most, beside as many as were asked for."""
+"""Entries of tables that were not asked for, or are gone, that are kept at most, beside as many as were asked for."""
