@@ -74,7 +74,7 @@ class StandbyRole:
                 return
         handler: Any = self._reads[method]
         response = await handler.unary_unary(handler.request_deserializer(request), context)
-        yield handler.response_serializer(response)
+        yield response if isinstance(response, bytes) else handler.response_serializer(response)
 
     async def _ask(self, active: ActiveServer, method: str, request: bytes, context: Context) -> bytes:
         left = context.time_remaining()
