@@ -12,7 +12,7 @@ from fluss_tiering.formats import compiled
 KERNEL = """
 from fluss_tiering.formats.compiled import INT64, INT64_IN, compiled
 
-@compiled(INT64(INT64_IN))
+@compiled(INT64_IN, result=INT64)
 def total(values):
     result = 0
     for i in range(values.size):
@@ -23,6 +23,7 @@ SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import kernel
+assert "numba" not in sys.modules, "what is not compiled yet need not wait for it"
 import numpy as np
 odd_address = np.frombuffer(b"?" + np.arange(5).tobytes(), np.int64, offset=1)
 assert kernel.total(odd_address) == 10
@@ -89,7 +90,7 @@ def test_an_archive_is_compiled_again_and_leaves_nothing_behind(tmp_path: Path) 
 
 
 def test_threads_may_call_at_once() -> None:
-    @compiled.compiled(compiled.INT64(compiled.INT64))
+    @compiled.compiled(compiled.INT64, result=compiled.INT64)
     def successor(number: int) -> int:
         return number + 1
 

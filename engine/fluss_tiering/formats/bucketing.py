@@ -99,7 +99,7 @@ def _bucket(state: np.uint32, length: int, num_buckets: int) -> int:
     return int(np.int64(state) & _LOWER_31_BITS) % num_buckets
 
 
-@compiled(INT32(INT64_IN, INT32, INT32_OUT))
+@compiled(INT64_IN, INT32, INT32_OUT, result=INT32)
 def _bucket_longs(values: Int64s, num_buckets: int, buckets: Int32s) -> int:
     for i in range(values.size):
         value = np.uint64(values[i])
@@ -109,7 +109,7 @@ def _bucket_longs(values: Int64s, num_buckets: int, buckets: Int32s) -> int:
     return 0
 
 
-@compiled(INT32(INT32_IN, UINT8_IN, INT32, INT32_OUT))
+@compiled(INT32_IN, UINT8_IN, INT32, INT32_OUT, result=INT32)
 def _bucket_bytes(offsets: Int32s, data: UInt8s, num_buckets: int, buckets: Int32s) -> int:
     for i in range(buckets.size):
         length = offsets[i + 1] - offsets[i]

@@ -90,7 +90,7 @@ def _read_fixed64(data: UInt8s, position: int) -> np.int64:
     return np.int64(value)
 
 
-@compiled(INT64(INT64, UINT8_IN, INT64_IN, INT32_IN, INT64_OUT))
+@compiled(INT64, UINT8_IN, INT64_IN, INT32_IN, INT64_OUT, result=INT64)
 def add_sizes(kind: int, valid: UInt8s, values: Int64s, offsets: Int32s, sizes: Int64s) -> int:
     """Adds the bytes that a field takes to the size of each row; a null takes none.
 
@@ -118,7 +118,7 @@ def add_sizes(kind: int, valid: UInt8s, values: Int64s, offsets: Int32s, sizes: 
     return ALL_GOOD
 
 
-@compiled(INT64(INT64, UINT8_IN, INT64_IN, INT32_IN, UINT8_IN, INT64_OUT, UINT8_OUT))
+@compiled(INT64, UINT8_IN, INT64_IN, INT32_IN, UINT8_IN, INT64_OUT, UINT8_OUT, result=INT64)
 def write_field(  # noqa: PLR0917 - compiled functions are called by position
     kind: int, valid: UInt8s, values: Int64s, offsets: Int32s, data: UInt8s, cursor: Int64s, out: UInt8s
 ) -> int:
@@ -160,7 +160,7 @@ def write_field(  # noqa: PLR0917 - compiled functions are called by position
     return ALL_GOOD
 
 
-@compiled(INT64(INT64, UINT8_IN, UINT8_IN, INT64_IN, INT64_OUT, INT32_OUT, INT64_OUT))
+@compiled(INT64, UINT8_IN, UINT8_IN, INT64_IN, INT64_OUT, INT32_OUT, INT64_OUT, result=INT64)
 def read_field(  # noqa: PLR0917 - compiled functions are called by position
     kind: int, valid: UInt8s, data: UInt8s, ends: Int64s, cursor: Int64s, out32: Int32s, out64: Int64s
 ) -> int:
@@ -209,7 +209,7 @@ def read_field(  # noqa: PLR0917 - compiled functions are called by position
     return ALL_GOOD
 
 
-@compiled(INT64(UINT8_IN, INT64_IN, INT32_IN, UINT8_OUT))
+@compiled(UINT8_IN, INT64_IN, INT32_IN, UINT8_OUT, result=INT64)
 def gather_bytes(data: UInt8s, positions: Int64s, offsets: Int32s, out: UInt8s) -> int:
     """Copies byte strings that `read_field` found one behind the other.
 
@@ -227,7 +227,7 @@ def gather_bytes(data: UInt8s, positions: Int64s, offsets: Int32s, out: UInt8s) 
     return ALL_GOOD
 
 
-@compiled(INT64(INT64_IN, INT32_OUT, UINT8_OUT))
+@compiled(INT64_IN, INT32_OUT, UINT8_OUT, result=INT64)
 def decimals_to_bytes(words: Int64s, offsets: Int32s, out: UInt8s) -> int:
     """Unscaled decimals as Java's `BigInteger.toByteArray`: two's complement, big-endian, in as few bytes as hold it.
 
@@ -259,7 +259,7 @@ def decimals_to_bytes(words: Int64s, offsets: Int32s, out: UInt8s) -> int:
     return ALL_GOOD
 
 
-@compiled(INT64(UINT8_IN, UINT8_IN, INT64_IN, INT32_IN, INT64_OUT))
+@compiled(UINT8_IN, UINT8_IN, INT64_IN, INT32_IN, INT64_OUT, result=INT64)
 def decimals_from_bytes(data: UInt8s, valid: UInt8s, positions: Int64s, lengths: Int32s, words: Int64s) -> int:
     """The inverse of `decimals_to_bytes`, from where `read_field` found the byte strings.
 

@@ -12,35 +12,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-import numba
-from numba import types
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-
-def _input(item: types.Type) -> types.Array:
-    return types.Array(item, 1, "C", readonly=True, aligned=False)
-
-
-INT32: Final = types.int32
-INT64: Final = types.int64
-UINT8_IN: Final = _input(types.uint8)
-INT32_IN: Final = _input(types.int32)
-INT64_IN: Final = _input(types.int64)
-UINT8_OUT: Final = types.Array(types.uint8, 1, "C")
-INT32_OUT: Final = types.Array(types.int32, 1, "C")
-INT64_OUT: Final = types.Array(types.int64, 1, "C")
+# Types as Numba writes them in signatures: Numba takes a third of a second to load, which a process that compiles
+# nothing, or nothing yet, need not wait for.
+_READ_ONLY: Final = "1, 'C', readonly=True, aligned=False"
+INT32: Final = "int32"
+INT64: Final = "int64"
+UINT8_IN: Final = f"Array(uint8, {_READ_ONLY})"
+INT32_IN: Final = f"Array(int32, {_READ_ONLY})"
+INT64_IN: Final = f"Array(int64, {_READ_ONLY})"
+UINT8_OUT: Final = "Array(uint8, 1, 'C')"
+INT32_OUT: Final = "Array(int32, 1, 'C')"
+INT64_OUT: Final = "Array(int64, 1, 'C')"
 
 _compiling: Final = threading.Lock()
+_helpers: Final[dict[str, list[Callable[..., Any]]]] = {}
+"""Of each module that has any, until one of its functions is compiled."""
 
 
-def compiled(signature: types.Signature) -> Callable[[Function], Function]:
-    """Has a function compiled for this signature when it is first called; it runs without Python's lock.
+def compiled(*arguments: str, result: str) -> Callable[[Function], Function]:
+    """Has a function compiled for these types when it is first called; it runs without Python's lock.
 
     The code is cached in `NUMBA_CACHE_DIR` where that is set, else beside the source, else in the user's cache folder.
     Where none of these can be written to, and for an archive, which Spark copies to a new place for each application,
     each process compiles for itself.
     """
+
+    signature = f"{result}({', '.join(arguments)})"
 
     def decorate(function: Function) -> Function:
         machine_code: Callable[..., Any] | None = None
@@ -60,10 +59,16 @@ def compiled(signature: types.Signature) -> Callable[[Function], Function]:
 
 def helper(function: Function) -> Function:
     """Makes a function callable from compiled ones of the same module, with which it is compiled and cached."""
-    return cast("Function", numba.njit(error_model="numpy")(function))
+    _helpers.setdefault(function.__module__, []).append(function)
+    return function
 
 
-def _compile(signature: types.Signature, function: Callable[..., Any]) -> Callable[..., Any]:
+def _compile(signature: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    import numba  # noqa: PLC0415 - see above
+
+    for each in _helpers.pop(function.__module__, ()):
+        # Under its name is where the compiler looks for it.
+        function.__globals__[each.__name__] = numba.njit(error_model="numpy")(each)
     if Path(function.__code__.co_filename).is_file():
         try:
             return _jit(signature, function, cache=True)
@@ -72,5 +77,7 @@ def _compile(signature: types.Signature, function: Callable[..., Any]) -> Callab
     return _jit(signature, function, cache=False)
 
 
-def _jit(signature: types.Signature, function: Callable[..., Any], *, cache: bool) -> Callable[..., Any]:
+def _jit(signature: str, function: Callable[..., Any], *, cache: bool) -> Callable[..., Any]:
+    import numba  # noqa: PLC0415 - see above
+
     return cast("Callable[..., Any]", numba.njit(signature, cache=cache, nogil=True, error_model="numpy")(function))
