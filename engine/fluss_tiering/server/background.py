@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo
 from fluss_tiering.server import long_lived
 from fluss_tiering.server.servicers.parts import ServerParts
 from fluss_tiering.server.settings import ServerSettings
+from fluss_tiering.storage.protocol import TableStorage
 
 _DUE_TABLES_INTERVAL_MS: Final = 200
 """As fine as freshness is kept; Fluss's timer ticks as often."""
+_OPENED_AT_ONCE: Final = 20
+"""Tables that one call to the storage opens: a call for each would keep the event loop busy for seconds."""
 
 log = structlog.get_logger(__name__)
 
@@ -114,13 +118,19 @@ def _is_told(failures: int) -> bool:
 
 async def _open_tables(parts: ServerParts) -> None:
     """Finds damaged tables before somebody needs them; those that are open stay so."""
-    for table in await parts.threads.storage(parts.storage.tables):
+    tables = await parts.threads.storage(parts.storage.tables)
+    for at in range(0, len(tables), _OPENED_AT_ONCE):
+        await parts.threads.storage(_open, parts.storage, tables[at : at + _OPENED_AT_ONCE])
+    long_lived.keep_all()
+
+
+def _open(storage: TableStorage, tables: Iterable[TableInfo]) -> None:
+    for table in tables:
         try:
-            await parts.threads.storage(parts.storage.buckets, table.path)
+            storage.buckets(table.path)
         except FlussTieringError as error:
             if error.code is not ErrorCode.TABLE_NOT_EXIST:
                 log.error("table cannot be used", table=str(table.path), code=error.code.value, error=error.message)
-    long_lived.keep_all()
 
 
 async def _take_kv_snapshots(parts: ServerParts) -> None:
