@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,3 +28,29 @@ def test_a_piped_table_has_room_for_its_words(columns, whole):
         check=True,
     ).stdout
     assert (" Tiered " in printed) is whole
+
+
+@pytest.mark.parametrize("arguments", [["status", "--json"], ["leases", "list"], ["--help"]])
+def test_output_that_cannot_be_written_is_told_in_words(arguments, server):
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", "from fluss_tiering.cli.main import main; main()", *arguments],
+            env={**os.environ, "FLUSS_TIERING_SERVER": server.target},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == "error: cannot write to standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize("name", ["serve", "status", "verify", "clean"])
+def test_paragraphs_of_help_are_lines_only_where_the_terminal_ends(name, command):
+    paragraph = command(name, "--help").out.partition("Usage:")[2]
+    lines = [line.strip() for line in paragraph.splitlines()]
+    text = "\n".join(lines[: next(number for number, line in enumerate(lines) if line.startswith("╭"))])
+    for each in text.split("\n\n"):
+        *whole, _ = each.splitlines()
+        assert all(len(line) > 120 for line in whole), "of 160 columns"

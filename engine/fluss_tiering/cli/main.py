@@ -5,9 +5,12 @@ Exit codes: 0 done; 1 refused or failed; 2 bad usage, bad input or a server that
 
 from __future__ import annotations
 
+import inspect
 import logging
+import os
 import sys
-from typing import Annotated, Final
+from collections.abc import Callable
+from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
@@ -41,18 +44,26 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("serve")(serve.serve)
+
+
+def _add(name: str, command: Callable[..., Any]) -> None:
+    # Typer keeps the docstring's line breaks in all paragraphs but the first.
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    app.command(name, help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))(command)
+
+
+_add("serve", serve.serve)
 app.add_typer(tables.app, name="tables")
-app.command("put")(put.put)
-app.command("scan")(scan.scan)
-app.command("status")(status.status)
-app.command("resume")(resume.resume)
-app.command("history")(history.history)
+_add("put", put.put)
+_add("scan", scan.scan)
+_add("status", status.status)
+_add("resume", resume.resume)
+_add("history", history.history)
 app.add_typer(leases.app, name="leases")
-app.command("tier")(tier.tier)
-app.command("verify")(verify.verify)
-app.command("clean")(clean.clean)
-app.command("spark-conf")(spark_conf.spark_conf)
+_add("tier", tier.tier)
+_add("verify", verify.verify)
+_add("clean", clean.clean)
+_add("spark-conf", spark_conf.spark_conf)
 
 
 def _print_version(wanted: bool) -> None:
@@ -76,9 +87,27 @@ def _common(
 def main() -> None:
     """The console script."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            # Or what is still buffered would fail in the interpreter's end, where nobody can tell it in words.
+            sys.stdout.flush()
     except FlussTieringError as error:
         output.error_console.print(f"[bold red]error:[/] {escape(error.message)}", highlight=False, soft_wrap=True)
         sys.exit(2 if error.code in _USAGE_CODES else 1)
+    except BrokenPipeError:
+        _discard_output()
+        sys.exit(1)
+    except OSError as error:
+        _discard_output()
+        what = f"use {error.filename}" if error.filename else "write to standard output"
+        message = f"cannot {what}: {error.strerror or error}"
+        output.error_console.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _discard_output() -> None:
+    """What is still buffered would fail once more at the interpreter's end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
