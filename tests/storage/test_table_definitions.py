@@ -156,6 +156,14 @@ def test_an_existing_table_is_not_made_again(tmp_path: Path) -> None:
         assert storage.tables() == [created]
 
 
+def test_no_table_stands_in_the_way_of_the_tiering_status(tmp_path: Path) -> None:  # S27
+    with opened(tmp_path) as storage:
+        with refused(ErrorCode.INVALID_TABLE, "sys.lake_tiering_status", "take another one"):
+            storage.create_table(TablePath("sys", "lake_tiering_status"), log_table())
+        assert storage.tables() == []
+        assert storage.create_table(TablePath("sys", "other"), log_table()).path == TablePath("sys", "other")
+
+
 def test_an_unknown_or_dropped_table_is_named(tmp_path: Path) -> None:
     with opened(tmp_path) as storage:
         created = storage.create_table(PATH, kv_table())

@@ -28,6 +28,8 @@ from fluss_tiering.storage.embedded.validation import altered, validate
 
 _SCHEMA_ID = 1
 """Of a table's first schema, as in Fluss."""
+_STATUS_TABLE = TablePath("sys", "lake_tiering_status")
+"""What Spark's catalog shows under this name (S27)."""
 
 
 class Catalog:
@@ -79,6 +81,12 @@ class Catalog:
     def create(self, path: TablePath, descriptor: TableDescriptor, created_time: int) -> EmbeddedTable:
         """A new table. Raises INVALID_TABLE, TABLE_ALREADY_EXIST, STORAGE."""
         descriptor = validate(descriptor)
+        if path == _STATUS_TABLE:
+            raise FlussTieringError(
+                ErrorCode.INVALID_TABLE,
+                f"table {path} is the tiering status in Spark's catalog, where no other table could be read under this "
+                "name: take another one",
+            )
         with self._lock:
             if path in self._by_path:
                 raise FlussTieringError(
