@@ -11,6 +11,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+_SLOW_TO_START = ("spark", "fluss_cluster", "stack")
+"""Fixtures of which a run has one each: a Spark session, a Fluss cluster, an Airflow."""
+
+
+def pytest_collection_modifyitems(items):
+    """Puts tests that share what is slow to start into one of the processes that run them; the others go by file."""
+    for item in items:
+        shared = next((name for name in _SLOW_TO_START if name in item.fixturenames), None)
+        item.add_marker(pytest.mark.xdist_group(shared or item.nodeid.partition("::")[0]))
+
 
 @pytest.fixture(scope="session")
 def spark_jars() -> str:
