@@ -33,6 +33,17 @@ def test_status_shows_why_a_table_failed(command, tiered):
     assert status["tiering_epoch"] == status["consecutive_failures"] == 1
 
 
+def test_a_failure_steers_no_terminal(command, client, tiered):
+    assert command("resume", tiered).code == 0
+    (claim,) = client.claim_tables([TablePath.parse(tiered)], "cli-lease", None, "driver-1")
+    error = "no \x1b[2Jspace\x07\x9b2J\ttab\nat line 2"
+    client.heartbeat(failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, error)])
+    for answer in (command("status", tiered), command("history", tiered)):
+        assert not {"\x1b", "\x07", "\x9b"} & set(answer.out)
+        assert "no \ufffd[2Jspace\ufffd\ufffd2J" in answer.out
+    assert json.loads(command("status", tiered, "--json").out)[0]["last_error"] == error
+
+
 def test_history_shows_the_round(command, tiered):
     assert "no [bold]space[/] left" in command("history", tiered).out
     (last,) = json.loads(command("history", tiered, "--json").out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ _PIPED_WIDTH: Final = 140
 
 console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH)
 error_console = Console(stderr=True)
+
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""A terminal would obey them."""
 
 NOTHING: Final = "[dim]–[/]"
 """What stands in a cell that has no value."""
@@ -71,7 +75,7 @@ def make_table(title: str | None, headings: Sequence[Heading], rows: Iterable[Se
 def print_errors(errors: Iterable[tuple[str, str]]) -> None:
     """Prints what failed below a table, where a long message has room: (what, message)."""
     for what, message in errors:
-        console.print(f"[bold red]{escape(what)}:[/] {escape(message)}", highlight=False, soft_wrap=True)
+        console.print(f"[bold red]{escape(what)}:[/] {escape(harmless(message))}", highlight=False, soft_wrap=True)
 
 
 def print_json(values: Iterable[Mapping[str, object]]) -> None:
@@ -102,7 +106,12 @@ def since_cell(time_ms: int) -> str:
 
 def text_cell(text: str | None) -> str:
     """Text that came from elsewhere: never read as markup."""
-    return NOTHING if text is None else escape(text)
+    return NOTHING if text is None else escape(harmless(text))
+
+
+def harmless(text: str) -> str:
+    """Text that came from elsewhere, without what would steer a terminal."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def count_cell(number: int | None) -> str:

@@ -54,7 +54,11 @@ def status(
 def status_table(statuses: Iterable[TieringStatus]) -> Group:
     """The statuses as a table with their errors below, to be shown again and again."""
     shown = list(statuses)
-    errors = [Text(f"{what}: {message.splitlines()[0]}", "red") for what, message in _errors(shown) if message.strip()]
+    errors = [
+        Text(f"{what}: {output.harmless(message.splitlines()[0])}", "red")
+        for what, message in _errors(shown)
+        if message.strip()
+    ]
     return Group(output.make_table(None, _HEADINGS, (_as_row(each) for each in shown)), *errors)
 
 

@@ -83,7 +83,7 @@ def _print_status(status: TieringStatus, *, json: bool) -> None:
     parked = f"  parked: fluss-tiering resume {status.path}" if status.parked else ""
     output.print_line(
         f"{output.iso_time(status.state_since)}  {status.path}  {status.state.value}  epoch {status.tiering_epoch}"
-        f"{parked}{why}"
+        f"{parked}{output.harmless(why)}"
     )
 
 
