@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import sqlite3
 import threading
@@ -54,6 +55,13 @@ def test_a_taken_port_is_named_and_nothing_stays_open(tmp_path: Path) -> None:
     assert process.process is not None
     assert process.process.returncode != 0
     assert not process.data_dir.exists(), "a server that found its port taken left files behind"
+
+
+def test_what_a_server_loaded_is_kept_out_of_garbage_collections_until_it_stops(tmp_path: Path) -> None:
+    with ServerThread(tmp_path / "data"):
+        assert gc.get_freeze_count() > 0
+        assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
 
 
 def test_two_servers_never_share_a_port(tmp_path: Path) -> None:

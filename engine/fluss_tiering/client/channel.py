@@ -106,7 +106,12 @@ def error_of(call: FailedCall, target: str, timeout: float) -> FlussTieringError
             f"the tiering server at {target} did not answer within {timeout:g} s: it may be overloaded or stopped; "
             "look at its log and try again",
         )
-    elif status is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE not in details:
+    elif status is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in details:
+        message = (
+            f"a message to or from the tiering server at {target} is too large ({details}): ask for less at once, as "
+            "for one table by its name, or start the server with a larger max.message.bytes"
+        )
+    elif status is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return FlussTieringError(
             ErrorCode.UNAVAILABLE, f"the tiering server at {target} has too much to do ({details}): try again later"
         )
