@@ -81,6 +81,17 @@ def test_every_type_arrives_as_it_was_written(tiering: Tiering, key):
     assert [tuple(row.values()) for row in read] == [IN_SPARK, EMPTY]
 
 
+def test_a_filter_by_a_decimal_of_many_digits_is_exact(tiering: Tiering):
+    value = "12345678901234567890.1234567890"
+    table = create(tiering, columns(id="INT", huge="DECIMAL(38, 10)"), [(1, Decimal(value))])
+
+    frame = load(tiering, table)
+
+    assert frame.where("huge > 12345678901234567890.1234567889").count() == 1
+    assert frame.where(f"huge = {value}").count() == 1
+    assert frame.where("huge < 12345678901234567890.1234567889").count() == 0
+
+
 @pytest.mark.parametrize("key", [None, "id"], ids=["log table", "primary-key table"])
 def test_a_table_without_rows_is_empty(tiering: Tiering, key):
     assert load(tiering, create(tiering, NAMED, key=key, num_buckets=2)).collect() == []

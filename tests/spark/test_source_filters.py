@@ -94,6 +94,15 @@ def test_all_of_several_filters_must_hold():
     assert matching(ROWS, []) is ROWS
 
 
+def test_a_decimal_that_spark_may_have_rounded_is_left_to_it():
+    schema = pa.schema([("p", pa.decimal128(38, 10))])
+    exact, rounded = Decimal("12345678901234567.1234567891"), Decimal("123456789012345678.1234567891")
+
+    assert can_evaluate(GreaterThan(P, exact), schema)
+    assert not can_evaluate(GreaterThan(P, rounded), schema)
+    assert not can_evaluate(In(P, (exact, rounded)), schema)
+
+
 class OtherFilter(Filter):
     pass
 
