@@ -27,10 +27,10 @@ def data_folder(table: TableInfo) -> Path:
     return Path(urlparse(table.lake_catalog_properties["warehouse"]).path, *str(table.path).split("."), "data")
 
 
-def age(table: TableInfo, days: float = 4) -> None:
-    """Makes every file of the table's that many days old."""
+def age(folder: Path, days: float = 4) -> None:
+    """Makes every file in a folder that many days old."""
     then = time.time() - days * 86_400
-    for path in data_folder(table).rglob("*"):
+    for path in folder.rglob("*"):
         os.utime(path, (then, then))
 
 
@@ -73,7 +73,7 @@ def test_only_what_no_snapshot_refers_to_and_is_old_enough_is_listed_and_then_de
     epoch = tiering.tier(table).epoch
     # What only an older snapshot refers to stays too.
     tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE id < 1000")
-    age(table)
+    age(data_folder(table))
     referred = tiering.files_on_disk(table)
     old = lost_attempt(tiering, table, epoch)
     young = lost_attempt(tiering, table, epoch, days=2)
@@ -126,7 +126,7 @@ def test_files_of_a_commit_without_a_known_outcome_are_kept(tiering: Tiering, mo
     with monkeypatch.context() as patched:
         patched.setattr(IcebergCommitter, "commit", unanswered)
         assert tiering.tier_all(table)[0].failed
-    age(table)
+    age(data_folder(table))
     unknown = set(tiering.files_on_disk(table)) - set(tiering.files(table))
     assert unknown
 
@@ -146,6 +146,44 @@ def test_a_table_without_files_and_one_that_cannot_be_read_are_told_apart(tierin
 
     assert clean(tiering, empty).orphans == []
     assert "does not have the layout" in clean_table(tiering.spark, foreign, grace=3 * DAY, delete=True).error
+
+
+@pytest.mark.spark
+def test_files_of_a_renamed_lake_table_stay(tiering: Tiering):
+    table = tiering.table()
+    tiering.write(table, named(range(10), "first"))
+    tiering.tier(table)
+    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} RENAME TO {table.path}_renamed")
+    tiering.client.drop_table(table.path)
+    again = tiering.client.create_table(table.path, table.descriptor)
+    tiering.write(again, named(range(5), "again"))
+    tiering.tier(again)
+    for folder in (data_folder(again), data_folder(again).with_name("metadata")):
+        age(folder)
+
+    found = clean(tiering, again, delete=True)
+
+    assert found.orphans
+    assert not found.deleted
+    assert all("another lake table was made in this folder" in each.kept for each in found.orphans)
+    assert tiering.spark.sql(f"SELECT count(id) FROM {tiering.name(again)}_renamed").collect() == [(10,)]
+
+
+@pytest.mark.spark
+def test_files_in_a_data_folder_of_several_tables_stay(tiering: Tiering, tmp_path):
+    shared = {"iceberg.write.data.path": f"file:{tmp_path}/shared"}
+    one, other = tiering.table(properties=shared), tiering.table(properties=shared)
+    for table in (one, other):
+        tiering.write(table, named(range(10), "row"))
+        tiering.tier(table)
+    age(tmp_path)
+
+    found = clean(tiering, one, delete=True)
+
+    assert found.orphans
+    assert not found.deleted
+    assert all("outside of the lake table's own folder" in each.kept for each in found.orphans)
+    assert tiering.lake_rows(other) == sorted(named(range(10), "row").items())
 
 
 @pytest.mark.spark

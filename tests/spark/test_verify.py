@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +14,10 @@ from spark_support import Tiering, command, named
 
 from engine_support import SCHEMA
 from fluss_tiering.client import TieringClient
+from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.spark.audit.clean import clean_table
 from fluss_tiering.spark.audit.report import Difference, TableAudit
 from fluss_tiering.spark.audit.verify import verify_table
 
@@ -227,6 +230,42 @@ def test_the_command_says_so_in_json_and_by_its_exit_code(tiering: Tiering, monk
     (difference,) = audit["differences"]
     assert (difference["kind"], difference["key"]) == ("missing", {"id": 4})
     assert sum(bucket["lake_rows"] for bucket in audit["buckets"]) == 9
+
+
+def test_key_columns_may_have_any_names(tiering: Tiering):
+    keys = ("last", "source", "lake", "a`b", "a.b")
+    integer = DataType.parse("INT NOT NULL")
+    columns = (*(Column(key, integer) for key in keys), Column("v", DataType.parse("STRING")))
+    descriptor = TableDescriptor(columns, keys, ("last",), 2, {"table.datalake.enabled": "true"})
+    table = tiering.client.create_table(TablePath("db", "odd_keys"), descriptor)
+    ids = pa.array(range(10), pa.int32())
+    rows = pa.RecordBatch.from_arrays(
+        [*[ids] * len(keys), ids.cast(pa.string())], schema=arrow_schema(table.descriptor.columns)
+    )
+    list(tiering.client.write_rows(table.path, WriteKind.UPSERT, [rows]))
+    tiering.tier(table)
+    assert verify(tiering, table).equal
+
+    tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE last = 3")
+
+    assert found(verify(tiering, table)) == [(Difference.MISSING, 3, 3, 3, 3, 3, 1, 0)]
+
+
+def test_an_audit_makes_no_lake_table_and_misses_one_that_was_dropped(tiering: Tiering):
+    never = tiering.table()
+    tiering.write(never, named(range(5), "row"))
+    dropped = tiering.table()
+    tiering.write(dropped, named(range(5), "row"))
+    tiering.tier(dropped)
+    tiering.spark.sql(f"DROP TABLE {tiering.name(dropped)}")
+
+    assert verify(tiering, never) == TableAudit(never.path, None)
+    with pytest.raises(FlussTieringError, match="it was dropped or renamed") as missed:
+        verify(tiering, dropped)
+    assert missed.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+    for table in (never, dropped):
+        assert clean_table(tiering.spark, table, grace=timedelta(days=3), delete=True).orphans == ()
+        assert not tiering.spark.catalog.tableExists(tiering.name(table))
 
 
 # verify finds one row changed, one doubled and one missing in a million

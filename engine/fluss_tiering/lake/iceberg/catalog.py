@@ -48,18 +48,37 @@ class IcebergCatalogs:
 
     def open_table(self, table: TableInfo) -> IcebergTable:
         """The lake table, made when there is none. Raises LAKE_TABLE_MISMATCH, INVALID_TABLE, STORAGE."""
-        expected = schema_json(table.descriptor)
-        partition = bucket_partition(table.descriptor)
-        catalog = self._catalog(table.lake_catalog_properties)
-        iceberg = jvm_of(self._spark).org.apache.iceberg
-        identifier = iceberg.catalog.TableIdentifier.parse(str(table.path))
+        found = self.find_table(table)
+        if found is not None:
+            return found
+        catalog, identifier = self._located(table)
+        with lake_errors(f"open the lake table {table.path}"):
+            handle = self._create(catalog, identifier, table)
+        return self._opened(table, handle)
+
+    def find_table(self, table: TableInfo) -> IcebergTable | None:
+        """The lake table, or None when there is none. Raises LAKE_TABLE_MISMATCH, INVALID_TABLE, STORAGE."""
+        catalog, identifier = self._located(table)
         with lake_errors(f"open the lake table {table.path}"):
             try:
                 handle = catalog.loadTable(identifier)
             except Py4JJavaError as error:
                 if not is_iceberg(error, "NoSuchTableException"):
                     raise
-                handle = self._create(catalog, identifier, table)
+                return None
+        return self._opened(table, handle)
+
+    def _located(self, table: TableInfo) -> tuple[JavaObject, JavaObject]:
+        """The table's catalog and its name there."""
+        catalog = self._catalog(table.lake_catalog_properties)
+        identifiers = jvm_of(self._spark).org.apache.iceberg.catalog.TableIdentifier
+        return catalog, identifiers.parse(str(table.path))
+
+    def _opened(self, table: TableInfo, handle: JavaObject) -> IcebergTable:
+        expected = schema_json(table.descriptor)
+        partition = bucket_partition(table.descriptor)
+        iceberg = jvm_of(self._spark).org.apache.iceberg
+        with lake_errors(f"open the lake table {table.path}"):
             actual = json.loads(iceberg.SchemaParser.toJson(handle.schema()))
             spec = json.loads(iceberg.PartitionSpecParser.toJson(handle.spec()))
             version = handle.operations().current().formatVersion()

@@ -85,10 +85,23 @@ class IcebergTable:
                     return CommittedSnapshot(snapshot_id, self._own(commit))
             return None
 
+    def location(self) -> str:
+        """The table's own folder."""
+        return str(self._handle.location()).rstrip("/")
+
     def data_location(self) -> str:
         """The folder of the table's data files."""
-        configured = self._properties.get("write.data.path")
-        return configured or f"{str(self._handle.location()).rstrip('/')}/data"
+        return self._properties.get("write.data.path") or f"{self.location()}/data"
+
+    def metadata_location(self) -> str:
+        """The folder of the table's metadata files."""
+        return self._properties.get("write.metadata.path") or f"{self.location()}/metadata"
+
+    def is_own_metadata(self, location: str) -> bool:
+        """Whether a metadata file is of this table, and not of another one that had its name."""
+        with lake_errors(f"read the metadata file {location}"):
+            metadata = self._jvm.org.apache.iceberg.TableMetadataParser.read(self._handle.io(), location)
+            return bool(metadata.uuid() == self._handle.operations().current().uuid())
 
     def delete_locations(self, locations: Iterable[str]) -> list[str]:
         """Deletes files that nothing refers to and returns those that could not be deleted, which are logged."""

@@ -9,8 +9,8 @@ from datetime import timedelta
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.orphans import Orphan, find_orphans
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.lake.iceberg.orphans import Orphan, check_grace, find_orphans
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 
 
@@ -40,12 +40,13 @@ def clean_table(spark: SparkSession, table: TableInfo, *, grace: timedelta, dele
     Raises:
         FlussTieringError: INVALID_REQUEST for a grace period that is too short.
     """
+    check_grace(grace)
     try:
-        lake = IcebergCatalogs(spark).open_table(table)
+        lake = IcebergCatalogs(spark).find_table(table)
+        if lake is None:
+            return TableFiles(table.path)
         orphans = find_orphans(spark, table, lake, grace)
     except FlussTieringError as error:
-        if error.code is ErrorCode.INVALID_REQUEST:
-            raise
         return TableFiles(table.path, error=error.message)
     if not delete:
         return TableFiles(table.path, orphans)

@@ -44,6 +44,9 @@ _HALF: Final = 0xFFFFFFFF
 _HASHES: Final = tuple(f"__hash_{seed}" for seed in _SEEDS)
 _SUMS: Final = tuple(f"{name}_{half}" for name in _HASHES for half in ("low", "high"))
 _ROWS: Final = "__rows"
+_LAST: Final = "__last"
+_SOURCE: Final = "__source"
+_LAKE: Final = "__lake"
 
 
 def verify_table(
@@ -63,7 +66,16 @@ def verify_table(
             holds the table from its start and no KV snapshot from before the lake's offsets is there.
     """
     known = client.lake_snapshot(table.path)
-    lake_table = IcebergCatalogs(spark).open_table(table)
+    # An audit makes no lake table.
+    lake_table = IcebergCatalogs(spark).find_table(table)
+    if lake_table is None:
+        if known is None:
+            return TableAudit(table.path, None)
+        raise FlussTieringError(
+            ErrorCode.LAKE_TABLE_MISMATCH,
+            f"the lake table {table.path} is not there, while the last round committed its snapshot "
+            f"{known.snapshot_id}: it was dropped or renamed; bring it back, or drop the table and re-create it",
+        )
     # Also fails when the lake's history is not that of the table.
     unregistered = lake_table.unregistered_commit(None if known is None else known.snapshot_id)
     snapshot_id = lake_table.base()
@@ -73,9 +85,9 @@ def verify_table(
     if unregistered is not None:
         offsets = unregistered.commit.log_end_offsets
     with _source_plan(client, table, offsets, PlanLimits(parallelism=spark.sparkContext.defaultParallelism)) as plan:
-        source = _hashed(table, _source(client, spark, table, plan, target))
-        lake = _hashed(table, _lake(spark, table, snapshot_id, plan))
         try:
+            source = _hashed(table, _source(client, spark, table, plan, target))
+            lake = _hashed(table, _lake(spark, table, snapshot_id, plan))
             buckets = _compared(offsets, _content(source), _content(lake))
             differing = [each.bucket for each in buckets if not each.equal]
             found = _differences(table, source, lake, differing, max_differences + 1) if differing else []
@@ -166,12 +178,12 @@ def _hashed(table: TableInfo, rows: DataFrame) -> DataFrame:
     if not table.has_primary_key or DELETED_COLUMN not in rows.columns:
         return rows.select(BUCKET_COLUMN, *keys, *hashes)
     changes = rows.select(BUCKET_COLUMN, *keys, OFFSET_COLUMN, DELETED_COLUMN, *hashes)
-    last = sf.max_by(sf.struct(DELETED_COLUMN, *_HASHES), OFFSET_COLUMN).alias("last")
+    last = sf.max_by(sf.struct(DELETED_COLUMN, *_HASHES), OFFSET_COLUMN).alias(_LAST)
     return (
         changes.groupBy(BUCKET_COLUMN, *keys)
         .agg(last)
-        .where(~sf.col(f"last.{DELETED_COLUMN}"))
-        .select(BUCKET_COLUMN, *keys, *(sf.col(f"last.{name}") for name in _HASHES))
+        .where(~sf.col(f"{_LAST}.{DELETED_COLUMN}"))
+        .select(BUCKET_COLUMN, *keys, *(sf.col(f"{_LAST}.{name}") for name in _HASHES))
     )
 
 
@@ -180,8 +192,12 @@ def _hash(seed: int, columns: Sequence[Column]) -> Column:
     return sf.xxhash64(sf.lit(seed), *(sf.isnull(column) for column in columns), *columns)
 
 
+def _key_names(table: TableInfo) -> Sequence[str]:
+    return table.descriptor.primary_key or (OFFSET_COLUMN,)
+
+
 def _keys(table: TableInfo) -> list[str]:
-    return [_quoted(name) for name in table.descriptor.primary_key] or [OFFSET_COLUMN]
+    return [_quoted(name) for name in _key_names(table)]
 
 
 def _content(rows: DataFrame) -> dict[int, Content]:
@@ -214,20 +230,20 @@ def _differences(
     table: TableInfo, source: DataFrame, lake: DataFrame, buckets: Sequence[int], limit: int
 ) -> list[KeyDifference]:
     """Keys whose rows differ, by bucket and key."""
+    names = _key_names(table)
     on = [BUCKET_COLUMN, *_keys(table)]
     sides = [
         rows.where(sf.col(BUCKET_COLUMN).isin(list(buckets)))
         .groupBy(*on)
         .agg(*_aggregates())
         .select(*on, sf.struct(_ROWS, *_SUMS).alias(side))
-        for side, rows in (("source", source), ("lake", lake))
+        for side, rows in ((_SOURCE, source), (_LAKE, lake))
     ]
-    joined = sides[0].join(sides[1], [name.strip("`") for name in on], "full_outer")
-    rows = joined.where(~sf.col("source").eqNullSafe(sf.col("lake"))).orderBy(*on).limit(limit).collect()
-    names = [name.strip("`") for name in _keys(table)]
+    joined = sides[0].join(sides[1], [BUCKET_COLUMN, *names], "full_outer")
+    rows = joined.where(~sf.col(_SOURCE).eqNullSafe(sf.col(_LAKE))).orderBy(*on).limit(limit).collect()
     differences = []
     for row in rows:
-        in_source, in_lake = (0 if row[side] is None else row[side][_ROWS] for side in ("source", "lake"))
+        in_source, in_lake = (0 if row[side] is None else row[side][_ROWS] for side in (_SOURCE, _LAKE))
         kind = _kind(in_source, in_lake)
         key = {name: row[name] for name in names}
         differences.append(KeyDifference(row[BUCKET_COLUMN], kind, key, in_source, in_lake))
