@@ -31,8 +31,8 @@ def clean(
     """List, or delete, files in lake tables' data folders that no snapshot refers to: what killed tasks leave behind.
 
     Files of a round that is running, or whose commit has no known outcome, are listed and kept, and so are all files
-    where another lake table may have its own in the same folder. Offsets files of prepares that came to nothing lie with
-    the server, a few hundred bytes each, and are not looked at.
+    where another lake table may have its own in the same folder. Offsets files of prepares that came to nothing lie
+    with the server, a few hundred bytes each, and are not looked at.
     """
     grace = timedelta(milliseconds=parse_duration_ms(older_than))
     from fluss_tiering.lake.iceberg.orphans import check_grace  # noqa: PLC0415 - Spark, for this command only
