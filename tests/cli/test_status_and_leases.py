@@ -79,6 +79,10 @@ def test_tier_needs_tables_or_pending(command, table):
     assert command("tier", table, "--pending").refuses(2, "--pending")
 
 
+def test_a_duration_of_rounds_that_is_none_is_refused_before_one_begins(command, table):
+    assert command("tier", table, "--max-round-duration", "5parsec", "--print-submit").refuses(2, "5parsec")
+
+
 def test_tier_prints_the_submit_that_does_the_same(command, server, table):
     printed = command("tier", table, "--print-submit", "--master", "spark://host:7077").out
     assert printed.startswith("spark-submit --master spark://host:7077 ")

@@ -14,6 +14,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import submit
+from fluss_tiering.spark.waves import time_limit_s
 
 if TYPE_CHECKING:
     from fluss_tiering.spark.result import TableResult
@@ -46,6 +47,8 @@ def tier(
     json: options.Json = False,
 ) -> None:
     """Tier tables into the lake now, each in a round of its own."""
+    # Else it would come to light in the rounds, which would all fail.
+    time_limit_s({}, max_round_duration)
     paths = _chosen(tables or [], pending, server)
     if not paths:
         output.console.print("No table is pending.")
