@@ -101,7 +101,7 @@ def test_something_else_on_the_port_is_told_apart() -> None:
             client.list_tables()
     finally:
         other.stop(None)
-    assert failed.value.code is ErrorCode.UNKNOWN
+    assert failed.value.code is ErrorCode.UNSUPPORTED_VERSION
     assert "is no tiering server, or an older one" in failed.value.message
 
 
