@@ -15,6 +15,7 @@ from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark import keeper as keeper_module
 from fluss_tiering.spark.keeper import Guard, Keeper
 from fluss_tiering.spark.lease import Lease, Releaser, TableLease
+from fluss_tiering.spark.patient_client import PatientClient
 
 _PATIENCE_S = 20
 LEASE_MS = 900
@@ -64,6 +65,18 @@ def test_a_lease_is_renewed_as_long_as_it_is_held(client: TieringClient):
         time.sleep(2 * LEASE_MS / 3000)
 
         assert client.list_leases("renewed") == [renewed]
+
+
+# L16, L24: a lease that spans tables
+def test_a_lease_is_renewed_until_the_last_of_its_tables_lets_go(client: TieringClient):
+    table, lease = leased(client, "spanning")
+    with Keeper(client, LEASE_MS) as keeper:
+        keeper.hold(lease.lease_id, table.table_id)
+        keeper.hold(lease.lease_id, table.table_id + 1)
+        keeper.let_go(lease.lease_id, table.table_id + 1)
+        (held,) = client.list_leases("spanning")
+
+        wait_until(lambda: client.list_leases("spanning")[0].expiration_time >= held.expiration_time + LEASE_MS)
 
 
 # L5
@@ -131,6 +144,29 @@ def test_a_server_that_is_away_for_a_moment_stops_no_round(client: TieringClient
         keeper.watch(guard)
         assert after.wait(_PATIENCE_S)
     guard.check()
+
+
+# Fluss #3681
+def test_a_round_calls_an_unavailable_server_again_until_it_is_told_to_stop(server: ServerThread, monkeypatch):
+    call, left = TieringClient._call, [3]
+    stopped = threading.Event()
+
+    def flaky(self, each):
+        left[0] -= 1
+        if left[0] >= 0:
+            raise FlussTieringError(ErrorCode.UNAVAILABLE, "away")
+        return call(self, each)
+
+    monkeypatch.setattr(TieringClient, "_call", flaky)
+    with PatientClient(server.target, stopped=stopped) as patient:
+        assert patient.describe_storage()
+        assert left == [-1]
+
+        left[0] = 100
+        stopped.set()
+        with pytest.raises(FlussTieringError, match="away"):
+            patient.describe_storage()
+        assert left == [99]
 
 
 # L13, L14: a release that fails is tried again, and nobody waits for it

@@ -123,6 +123,13 @@ def test_changes_of_one_bucket_are_cut_by_memory_alone_and_keep_their_order():
     assert all(piece.deletes for piece in planned.pieces)
 
 
+def test_of_a_bucket_that_is_new_to_the_lake_all_pieces_but_the_first_delete():
+    planned = plan([info(0, 1000, size=100 * MIB)], key=True, change_piece_bytes=30 * MIB)
+
+    # What the pieces before have added is in the same commit.
+    assert [(piece.ordinal, piece.deletes) for piece in planned.pieces] == [(0, False), (1, True), (2, True), (3, True)]
+
+
 def test_a_large_snapshot_is_cut_at_its_keys():
     leased = snapshot(0, 10, size=90 * MIB, keys=(b"a", b"b", b"c", b"d", b"e"))
 
