@@ -7,7 +7,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, task_group
 from airflow.sdk.bases.operator import BaseOperator
 from provider_support import free_port
 
@@ -45,6 +45,29 @@ def test_the_lease_of_the_acquire_task_upstream_is_released_and_again(client, ne
     assert client.list_leases(lease["lease_id"]) == []
     assert client.list_leases(other.lease_id)
     release_lease_on_failure(failed(lease))
+
+
+def test_in_a_mapped_group_the_lease_of_the_same_index_is_released(client, new_table, acquire, context):
+    lease = acquire(new_table())
+    with DAG("dag") as dag:
+
+        @task_group
+        def tier(tables):
+            FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=tables) >> BaseOperator(task_id="work")
+
+        tier.expand(tables=[["db.first"], ["db.second"]])
+    asked = []
+
+    def xcom_pull(*, task_ids: str, map_indexes: int | None) -> object:
+        asked.append((task_ids, map_indexes))
+        return lease
+
+    found = context("tier.work")
+    found["ti"] = SimpleNamespace(**{**vars(found["ti"]), "map_index": 1}, xcom_pull=xcom_pull)
+    release_lease_on_failure({**found, "dag": dag})
+
+    assert asked == [("tier.acquire", 1)]
+    assert client.list_leases(lease["lease_id"]) == []
 
 
 @pytest.mark.parametrize("xcom", [None, {}, "text", {"lease_id": "of an old format"}])
