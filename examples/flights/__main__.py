@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Final
 
 import typer
@@ -37,6 +39,8 @@ def run(
 ) -> None:
     """Load the flights data, tier it twice through Airflow and compare every row."""
     started = time.monotonic()
+    # What is started here has sessions of its own and would outlive us.
+    signal.signal(signal.SIGTERM, _end)
     environment = Environment(fresh_folder(folder, keep=keep))
     job = MainJob(environment, console)
     try:
@@ -113,6 +117,10 @@ def down(folder: Folder = RUN_FOLDER / "up") -> None:
 
 def _shown(folder: Path) -> Path:
     return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def _step(title: str) -> None:
