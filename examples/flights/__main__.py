@@ -120,6 +120,8 @@ def _shown(folder: Path) -> Path:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
+    # Once is enough: another would interrupt the ending.
+    signal.signal(number, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 
