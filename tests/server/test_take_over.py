@@ -22,6 +22,8 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
+from fluss_tiering.server.leadership.election import Election
+from fluss_tiering.server.store.database import Database
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.wire.errors import ERROR_CODE_METADATA_KEY
 from postgres_support import Postgres
@@ -311,3 +313,31 @@ def test_the_database_of_other_tables_is_refused(tmp_path: Path, postgres_url: s
         """Does not start."""
     with ServerThread(tmp_path / "one", store_url=postgres_url) as running, TieringClient(running.target) as client:
         assert len(client.list_tiering_statuses()) == 1
+
+
+def test_a_waiting_server_with_another_data_folder_is_refused_at_its_start(tmp_path: Path, postgres_url: str) -> None:
+    with ServerThread(tmp_path / "other"):
+        """Makes a data folder of its own."""  # S3
+    with ServerThread(tmp_path / "one", store_url=postgres_url) as running:
+        for folder in ("other", "unused"):
+            waiting = ServerThread(tmp_path / folder, store_url=postgres_url)
+            with pytest.raises(FlussTieringError, match="belongs to the data folder") as refused, waiting:
+                """Does not start."""
+            assert refused.value.code is ErrorCode.INVALID_REQUEST
+            assert str(tmp_path / folder) in refused.value.message
+        assert not (tmp_path / "unused").exists(), "nothing was made"
+        with ServerThread(tmp_path / "one", store_url=postgres_url) as waiting:
+            assert not waiting.server.is_active
+        assert running.server.is_active
+
+
+def test_a_server_waits_beside_a_store_that_is_not_bound_yet(tmp_path: Path, postgres_url: str) -> None:
+    leading = Election(Database.postgresql(postgres_url), "first", "127.0.0.1:9", 60)
+    leading.prepare()
+    assert leading.acquire() is not None
+    with ServerThread(tmp_path / "two", store_url=postgres_url) as waiting:
+        assert not waiting.server.is_active
+    SqlTieringStore.open(postgres_url).close()
+    with ServerThread(tmp_path / "two", store_url=postgres_url) as waiting:
+        assert not waiting.server.is_active
+    leading.close()

@@ -23,6 +23,7 @@ from fluss_tiering.server.standby.role import StandbyRole
 from fluss_tiering.server.store.database import Database
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.storage.embedded.data_dir import read_data_dir_id
 
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - what to replace
 
@@ -51,6 +52,7 @@ class Member:
         database = Database.postgresql(url)
         lease_s = settings.leader_lease / 1000
         self._url = url
+        self._data_dir = settings.data_dir.absolute()
         self._frontend = frontend
         self._open_active = open_active
         self._address = settings.advertised_address or _address(settings.host, frontend.port)
@@ -73,7 +75,8 @@ class Member:
         """Returns once this server is active, or waits until it may be; `active` closes what it opens then.
 
         Raises:
-            FlussTieringError: UNAVAILABLE, STORAGE, and what opening the active server's parts does.
+            FlussTieringError: UNAVAILABLE, STORAGE, and what opening the active server's parts does; INVALID_REQUEST
+                when the store is bound to another data folder, before it waits in vain.
         """
         await self._succession.prepare()
         self._life = asyncio.create_task(self._live(active), name="succession")
@@ -140,12 +143,21 @@ class Member:
             return
         self._standby.follow(leader.address, "")
         if not self._settled.is_set():
+            await self._threads.control(self._check_binding)
             log.info("waiting for the active server to end", active=leader.address, generation=leader.generation)
             await self._frontend.set_serving(False)
             self._settled.set()
 
     async def _renewed(self, leads: bool) -> None:
         await self._frontend.set_serving(leads)
+
+    def _check_binding(self) -> None:
+        try:
+            store = self._open_store()
+        except FlussTieringError:
+            # Not in the present layout: the take-over migrates it, or says what is wrong.
+            return
+        store.is_bound(read_data_dir_id(self._data_dir), str(self._data_dir))
 
     def _open_store(self) -> SqlTieringStore:
         # In the thread of control. It stays open once the layout is the present one.

@@ -89,17 +89,25 @@ class SqlTieringStore:
         Raises:
             FlussTieringError: INVALID_REQUEST when it is bound to another one; nothing was changed then.
         """
-        bound = self._read(sa.select(schema.bound_storage))
-        if not bound:
+        if not self.is_bound(storage_id, location):
             with self.transaction() as transaction:
                 transaction.put_bound_storage(storage_id, location)
-        elif bound[0].storage_id != storage_id:
+
+    def is_bound(self, storage_id: str | None, location: str) -> bool:
+        """Whether the database is bound to this storage, whose id is None before its first use.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST when it is bound to another one.
+        """
+        bound = self._read(sa.select(schema.bound_storage))
+        if bound and bound[0].storage_id != storage_id:
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
                 f"{self._database.name} belongs to the data folder {bound[0].location} ({bound[0].storage_id}), not to "
-                f"{location} ({storage_id}): its epochs, leases and offsets are of other tables; start the server with "
-                "that folder, or with a database of its own",
+                f"{location} ({storage_id or 'without an id'}): its epochs, leases and offsets are of other tables; "
+                "start the server with that folder, or with a database of its own",
             )
+        return bool(bound)
 
     @contextmanager
     def transaction(self) -> Iterator[SqlTransaction]:
