@@ -64,6 +64,32 @@ def test_the_epoch_never_goes_back_when_tiering_is_switched_off_and_on(managers:
         before = status
 
 
+def test_the_last_success_stays_known_when_tiering_is_switched_off_and_on(
+    managers: Managers, clock: VirtualClock
+) -> None:  # S14, S20
+    table = managers.add_table(1, freshness="1h")
+    managers.finish(managers.claim(table))
+    succeeded = clock.now_ms()
+    for restart in (False, True):
+        clock.advance(20 * MINUTE)
+        table = managers.alter_table(table, {ENABLED: "false"})
+        if restart:
+            managers.restart()
+        clock.advance(5 * MINUTE)
+        table = managers.alter_table(table, {ENABLED: "true"})
+        assert managers.status(table).last_tiered_time == succeeded
+        if restart:
+            managers.restart()
+        assert managers.status(table).last_tiered_time == succeeded
+    # Freshness counts from it, too.
+    clock.advance(10 * MINUTE - 1)
+    managers.tiering.move_due_tables()
+    assert managers.state(table) is TieringState.SCHEDULED
+    clock.advance(1)
+    managers.tiering.move_due_tables()
+    assert managers.state(table) is TieringState.PENDING
+
+
 def test_a_table_that_was_never_tiered_can_be(managers: Managers) -> None:  # S1, S20
     table = managers.add_table(1, tiered=False)
     assert managers.tiering.statuses() == []
