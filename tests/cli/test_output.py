@@ -1,4 +1,4 @@
-"""How wide tables are where no terminal tells."""
+"""How wide tables and their columns are, and output that cannot be written."""
 
 from __future__ import annotations
 
@@ -28,6 +28,23 @@ def test_a_piped_table_has_room_for_its_words(columns, whole):
         check=True,
     ).stdout
     assert (" Tiered " in printed) is whole
+
+
+@pytest.mark.parametrize("columns", ["80", "140"])
+def test_a_long_name_leaves_room_for_the_other_columns(columns):
+    name = "warehouse." + "customer_orders_" * 12
+    printed = subprocess.run(
+        [sys.executable, "-c", PROGRAM.replace("warehouse.customer_orders", name)],
+        env={**os.environ, "COLUMNS": columns},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert all(len(line) <= int(columns) for line in printed.splitlines())
+    body = printed.rpartition("─")[2]
+    assert "".join(line.split()[0] for line in body.splitlines() if line.strip()) == name
+    for value in ("Lake snapshot", "8123456789012345678", "12.3", "1,000,000", "16"):
+        assert value in printed
 
 
 @pytest.mark.parametrize("arguments", [["status", "--json"], ["leases", "list"], ["--help"]])

@@ -13,6 +13,7 @@ from typing import Final
 
 import humanize
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -42,7 +43,7 @@ _STATUS_STYLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A column's title. Numbers are set to the right; they and the first column are never broken over lines."""
+    """A column's title. Numbers are set to the right and never broken over lines."""
 
     title: str
     numeric: bool = False
@@ -58,16 +59,18 @@ def print_table(title: str | None, headings: Sequence[Heading], rows: Iterable[S
 
 
 def make_table(title: str | None, headings: Sequence[Heading], rows: Iterable[Sequence[str]]) -> Table:
-    """A table of rows of marked-up cells."""
+    """A table of rows of marked-up cells; a first column wider than half of the width may be broken over lines."""
+    cells = list(rows)
+    first_fits = all(2 * cell_len(row[0]) <= console.width for row in cells)
     table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for number, heading in enumerate(headings):
         table.add_column(
             heading.title,
             justify="right" if heading.numeric else "left",
             overflow="fold",
-            no_wrap=heading.numeric or number == 0,
+            no_wrap=heading.numeric or (number == 0 and first_fits),
         )
-    for row in rows:
+    for row in cells:
         table.add_row(*row)
     return table
 
