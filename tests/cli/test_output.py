@@ -63,6 +63,22 @@ def test_output_that_cannot_be_written_is_told_in_words(arguments, server):
     assert ended.stderr == "error: cannot write to standard output: No space left on device\n"
 
 
+@pytest.mark.parametrize("arguments", [["status"], ["scan", "cli.t"], ["serve"], ["--version"], ["--help"]])
+def test_closed_output_is_told_in_words(arguments, tmp_path):
+    program = "from fluss_tiering.cli.main import main; main()"
+    ended = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", program, *arguments],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr == "error: cannot write to standard output: it is closed\n"
+    assert not list(tmp_path.iterdir()), "nothing was done"
+
+
 @pytest.mark.parametrize("name", ["serve", "status", "verify", "clean"])
 def test_paragraphs_of_help_are_lines_only_where_the_terminal_ends(name, command):
     paragraph = command(name, "--help").out.partition("Usage:")[2]

@@ -86,6 +86,9 @@ def _common(
 
 def main() -> None:
     """The console script."""
+    if sys.stdout is None:
+        output.error_console.print("[bold red]error:[/] cannot write to standard output: it is closed", highlight=False)
+        sys.exit(1)
     try:
         try:
             app()

@@ -21,7 +21,8 @@ from rich.table import Table
 _PIPED_WIDTH: Final = 140
 """In a pipe or a log nothing tells the width; rich's 80 columns break words of the wider tables apart."""
 
-console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH)
+_ON_TERMINAL: Final = sys.stdout is not None and sys.stdout.isatty()
+console = Console(width=None if _ON_TERMINAL or "COLUMNS" in os.environ else _PIPED_WIDTH)
 error_console = Console(stderr=True)
 
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
