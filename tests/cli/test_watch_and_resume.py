@@ -12,13 +12,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from engine_support import ServerProcess, new_table
+from fluss_tiering.cli import watch
 from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import HeartbeatEntry
 
 PROGRAM = str(Path(sys.executable).with_name("fluss-tiering"))
@@ -167,6 +169,25 @@ def test_a_terminal_shows_the_table_as_it_stands(server, client):
         until("parked:")
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130
+
+
+def test_an_outage_is_told_once(client, monkeypatch, capsys):
+    watched = client.watch_tiering_statuses
+    outages = iter([False, True, True, True, False, True, True, False])
+
+    def watch_once(paths):
+        if next(outages):
+            raise FlussTieringError(ErrorCode.UNAVAILABLE, "cannot reach it")
+        with closing(watched(paths)) as changes:
+            yield next(changes)
+
+    monkeypatch.setattr(client, "watch_tiering_statuses", watch_once)
+    monkeypatch.setattr(watch, "_PAUSE_S", 0)
+    path = new_table(client).path
+    with closing(watch._statuses(client, path)) as seen:
+        for told in (0, 1, 1):
+            assert path in next(seen)
+            assert capsys.readouterr().err == "cannot reach it; waiting for it\n" * told
 
 
 def test_a_watch_that_cannot_begin_is_refused(command):

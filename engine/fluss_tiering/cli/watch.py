@@ -39,12 +39,12 @@ def watch_statuses(server: str, table: TablePath | None, *, json: bool) -> None:
 
 def _statuses(client: TieringClient, table: TablePath | None) -> Generator[Statuses, None, None]:
     """All that is watched, as it stands after each change."""
-    reached = False
+    reached = told = False
     while True:
         statuses: dict[TablePath, TieringStatus] = {}
         try:
             for changes in client.watch_tiering_statuses([table] if table else []):
-                reached = True
+                reached, told = True, False
                 for path in changes.removed:
                     statuses.pop(path, None)
                 statuses.update((status.path, status) for status in changes.statuses)
@@ -52,9 +52,11 @@ def _statuses(client: TieringClient, table: TablePath | None) -> Generator[Statu
         except FlussTieringError as error:
             if not reached or error.code not in _AWAY:
                 raise
-            output.error_console.print(
-                f"{error.message}; waiting for it", highlight=False, soft_wrap=True, markup=False
-            )
+            if not told:
+                output.error_console.print(
+                    f"{error.message}; waiting for it", highlight=False, soft_wrap=True, markup=False
+                )
+            told = True
         time.sleep(_PAUSE_S)
 
 
