@@ -15,6 +15,7 @@ _SLOW_TO_START = ("spark", "fluss_cluster", "stack")
 """Fixtures of which a run has one each: a Spark session, a Fluss cluster, an Airflow."""
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own
 def pytest_collection_modifyitems(items):
     """Puts tests that share what is slow to start into one of the processes that run them; the others go by file."""
     for item in items:
