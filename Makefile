@@ -51,7 +51,7 @@ down: setup ## End what `make up` started
 	@$(BIN)/python -m examples.flights down
 
 test: setup $(FLUSS_JARS) lint types imports protos-check ## All checks and tests but the long ones
-	@$(BIN)/pytest -m "not long" --numprocesses 2 --dist loadgroup $(ARGS)
+	@$(BIN)/pytest -m "not long" --numprocesses 2 $(ARGS)
 
 test-long: setup $(FLUSS_JARS) ## The tests that take minutes each
 	@$(BIN)/pytest -m long $(ARGS)

@@ -11,16 +11,26 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-_SLOW_TO_START = ("spark", "fluss_cluster", "stack")
-"""Fixtures of which a run has one each: a Spark session, a Fluss cluster, an Airflow."""
+_SHARING = {
+    "tests/spark/": "spark",
+    "tests/lake/": "spark",
+    "tests/system/": "airflow",
+    "tests/storage/test_fluss": "fluss",
+}
+"""Tests that share what is slow to start, of which a run has one each: a Spark session, an Airflow, a Fluss cluster."""
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own
-def pytest_collection_modifyitems(items):
-    """Puts tests that share what is slow to start into one of the processes that run them; the others go by file."""
-    for item in items:
-        shared = next((name for name in _SLOW_TO_START if name in item.fixturenames), None)
-        item.add_marker(pytest.mark.xdist_group(shared or item.nodeid.partition("::")[0]))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Keeps tests that share something in one of the processes that run them, and those of a file together."""
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415
+
+    class SharingScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            shared = (name for start, name in _SHARING.items() if nodeid.startswith(start))
+            return next(shared, nodeid.partition("::")[0])
+
+    return SharingScheduling(config, log)
 
 
 @pytest.fixture(scope="session")
