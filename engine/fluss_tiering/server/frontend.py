@@ -18,6 +18,16 @@ from fluss_tiering.server.settings import ServerSettings
 
 _NAMES: Final = tuple(service.name for service in SERVICES)
 
+KEEPALIVE_OPTIONS: Final = (
+    # A call whose client's host vanished ends within a minute, not after two hours.
+    # Only while a call is under way: an idle client need not look at its connection, and so may not answer.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # What clients may ask in their turn.
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+)
+
 
 class Frontend:
     """Listens on the server's address.
@@ -44,6 +54,7 @@ class Frontend:
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 ("grpc.max_send_message_length", settings.max_message_bytes),
+                *KEEPALIVE_OPTIONS,
             ),
         )
         self._server.add_generic_rpc_handlers((self._switch,))

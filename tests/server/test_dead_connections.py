@@ -1,0 +1,99 @@
+"""Connections whose other end vanished without a word, as with a host that lost its power or its network."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from test_watching import wait_until, watchers_of
+
+from engine_support import SCHEMA, ServerThread, descriptor, new_path
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.table import WriteKind
+from fluss_tiering.server import frontend
+
+SHORT = {"grpc.keepalive_time_ms": 300, "grpc.http2.ping_timeout_ms": 700}
+
+
+class Line:
+    """Forwards a client's connection to a server until it is cut: nothing is forwarded then, and nothing closed."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._ends = [self._listener]
+        self.target = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.is_cut = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._port))
+                self._ends += [client, server]
+                for source, target in ((client, server), (server, client)):
+                    threading.Thread(target=self._forward, args=(source, target), daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if not self.is_cut.is_set():
+                    target.sendall(data)
+
+    def close(self) -> None:
+        for each in self._ends:
+            each.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerThread]:
+    """A server that soon asks whether a connection is alive."""
+    options = dict(frontend.KEEPALIVE_OPTIONS)
+    assert SHORT.keys() <= options.keys()
+    options |= SHORT
+    monkeypatch.setattr(frontend, "KEEPALIVE_OPTIONS", tuple(options.items()))
+    with ServerThread(tmp_path / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def line(server: ServerThread) -> Iterator[Line]:
+    made = Line(server.server.port)
+    yield made
+    made.close()
+
+
+def test_a_watcher_whose_host_vanished_is_let_go(server: ServerThread, line: Line) -> None:
+    with TieringClient(line.target) as client:
+        changes = client.watch_tiering_statuses()
+        next(changes)
+        assert watchers_of(server) == 1
+        line.is_cut.set()
+        wait_until(lambda: watchers_of(server) == 0, 6)
+
+
+def test_who_reads_slowly_stays(server: ServerThread, line: Line) -> None:
+    noise = [os.urandom(100).hex() for _ in range(50_000)]
+    batch = pa.table({"id": range(50_000), "name": noise}, schema=SCHEMA)
+    with TieringClient(line.target) as client:
+        table = client.create_table(new_path(), descriptor(primary_key=False))
+        sum(client.write_rows(table.path, WriteKind.APPEND, [batch] * 2))
+        (bucket,) = client.list_buckets([table.path])[table.path]
+        changes = client.watch_tiering_statuses()
+        next(changes)
+        chunks = client.fetch_log(bucket.bucket, 0, 100_000)
+        read = len(next(chunks))
+        # Three times as long as a connection that does not answer is kept.
+        time.sleep(3)
+        assert watchers_of(server) == 1
+        assert read + sum(map(len, chunks)) > 10_000_000
+        client.drop_table(table.path)
+        assert next(changes).removed == (table.path,)
