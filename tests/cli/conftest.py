@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from rich.console import Console
 
 from engine_fixtures import client, server
-from fluss_tiering.cli import main
+from fluss_tiering.cli import main, output
 
 __all__ = ["client", "server"]
 
@@ -33,7 +34,8 @@ class Answer:
 @pytest.fixture
 def command(server, monkeypatch, capsys) -> Callable[..., Answer]:
     monkeypatch.setenv("FLUSS_TIERING_SERVER", server.target)
-    monkeypatch.setenv("COLUMNS", "160")
+    # Made anew, since what the environment says of terminals was read when the module was loaded.
+    monkeypatch.setattr(output, "console", Console(width=160, height=100, force_terminal=False))
 
     def call(*arguments: str) -> Answer:
         monkeypatch.setattr("sys.argv", ["fluss-tiering", *map(str, arguments)])

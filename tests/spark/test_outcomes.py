@@ -153,7 +153,7 @@ def test_an_unknown_table_ends_the_application_with_a_message(tiering: Tiering, 
         ([], "--server"),
         (["--server", "h:1"], "DATABASE.TABLE"),
         (["--server", "h:1", "orders"], "'orders' is not a table path"),
-        (["--server", "h:1", "--max-round-bytes", "0", "db.t"], "0 is not above 0"),
+        (["--server", "h:1", "--max-round-bytes", "0", "db.t"], "'0' is not a whole number above 0"),
         (["--server", "h:1", "--max-round-duration", "long", "db.t"], "for example 3min, or freshness"),
     ],
 )
