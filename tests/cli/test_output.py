@@ -80,7 +80,8 @@ def test_closed_output_is_told_in_words(arguments, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["serve", "status", "verify", "clean"])
-def test_paragraphs_of_help_are_lines_only_where_the_terminal_ends(name, command):
+def test_paragraphs_of_help_are_lines_only_where_the_terminal_ends(name, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
     paragraph = command(name, "--help").out.partition("Usage:")[2]
     lines = [line.strip() for line in paragraph.splitlines()]
     text = "\n".join(lines[: next(number for number, line in enumerate(lines) if line.startswith("╭"))])

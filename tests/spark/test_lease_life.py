@@ -42,9 +42,9 @@ def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server of its own that collects expired leases and old snapshots all the time, and keeps one snapshot."""
     server = lake_server(
         tmp_path_factory.mktemp("hasty"),
-        FLUSS_TIERING_LEASE_CHECK_INTERVAL="100ms",
+        FLUSS_TIERING_KV_SNAPSHOT_LEASE_EXPIRATION_CHECK_INTERVAL="100ms",
         FLUSS_TIERING_KV_SNAPSHOT_INTERVAL="200ms",
-        FLUSS_TIERING_RETAINED_KV_SNAPSHOTS="1",
+        FLUSS_TIERING_KV_SNAPSHOT_NUM_RETAINED="1",
     ).start()
     yield server
     assert server.stop() == 0

@@ -18,9 +18,9 @@ from fluss_tiering.lake.names import round_file_name
 from fluss_tiering.lake.protocol import CommittedSnapshot, LakeCommit, LakeFile, LakeTableSize
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
+from fluss_tiering.model.table_options import ICEBERG_CODEC, ICEBERG_TARGET_FILE_SIZE
 
 _FIELD_ID: Final = "PARQUET:field_id"
-_DEFAULT_TARGET_FILE_BYTES: Final = 512 << 20
 _SYSTEM_TYPES: Final = {
     BUCKET_COLUMN: pa.int32(),
     OFFSET_COLUMN: pa.int64(),
@@ -117,13 +117,15 @@ class IcebergTable:
         ]
         schema = pa.schema([field.with_metadata({_FIELD_ID: ids[field.name]}) for field in fields])
         keys = self._table.descriptor.primary_key
-        codec = self._properties.get("write.parquet.compression-codec", "zstd").lower()
+        codec = self._properties.get("write.parquet.compression-codec", ICEBERG_CODEC.default).lower()
         level = self._properties.get("write.parquet.compression-level")
         return ParquetFileWriter(
             schema=schema,
             delete_schema=pa.schema([schema.field(key) for key in keys]) if keys else None,
             compression=("none" if codec == "uncompressed" else codec, None if level is None else int(level)),
-            target_file_bytes=int(self._properties.get("write.target-file-size-bytes", _DEFAULT_TARGET_FILE_BYTES)),
+            target_file_bytes=int(
+                self._properties.get("write.target-file-size-bytes", ICEBERG_TARGET_FILE_SIZE.default)
+            ),
             io_properties=dict(self._table.lake_catalog_properties),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from fluss_tiering.server.servicers.interceptor import OURS, wrapped
+from fluss_tiering.server.servicers.interceptor import OwnServicesInterceptor, wrapped
 
 if TYPE_CHECKING:
     from fluss_tiering.server.servicers.interceptor import Behaviour, Context, Handler
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
-class RpcMetrics(grpc.aio.ServerInterceptor):
+class RpcMetrics(OwnServicesInterceptor):
     """Measures the calls of our own services; stands before the interceptor that turns errors into statuses.
 
     The life of a stream says nothing of the server's speed, so streams are counted and not timed.
@@ -36,16 +36,8 @@ class RpcMetrics(grpc.aio.ServerInterceptor):
         self._calls = Counter("fluss_tiering_rpc", "Calls that ended.", ("method", "status"), registry=registry)
         self._in_flight = Gauge("fluss_tiering_rpc_in_flight", "Calls that have not ended.", registry=registry)
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler | None:
-        """The handler, wrapped."""
-        handler = await continuation(handler_call_details)
-        method = str(handler_call_details.method)
-        if handler is None or not method.startswith(OURS):
-            return handler
+    def wrap(self, handler: Handler, method: str) -> Handler:
+        """The handler, whose calls are measured."""
         name = method.rpartition("/")[2]
         return wrapped(handler, lambda unary: self._unary(unary, name), lambda stream: self._stream(stream, name))
 

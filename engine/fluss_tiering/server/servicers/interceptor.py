@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
@@ -16,7 +17,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS
 from fluss_tiering.wire.errors import status_of, trailing_metadata_of
 
-OURS: Final = "/fluss_tiering."
+_OURS: Final = "/fluss_tiering."
 """What the methods of our own services begin with."""
 
 _CHECKS_ITSELF: Final = frozenset({"/fluss_tiering.v1.KvScan/ScanKv"})
@@ -32,15 +33,8 @@ if TYPE_CHECKING:
     Behaviour = Callable[[Any, Context], Any]
 
 
-class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps the handlers of our own services.
-
-    Args:
-        check: asked before each call and each message of a stream; it raises what the call is refused with.
-    """
-
-    def __init__(self, check: Callable[[], None]) -> None:
-        self._check = check
+class OwnServicesInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps the handlers of our own services, and leaves health and reflection as they are."""
 
     async def intercept_service(
         self,
@@ -50,8 +44,25 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         """The handler, wrapped."""
         handler = await continuation(handler_call_details)
         method = str(handler_call_details.method)
-        if handler is None or not method.startswith(OURS):
-            return handler
+        return handler if handler is None or not method.startswith(_OURS) else self.wrap(handler, method)
+
+    @abstractmethod
+    def wrap(self, handler: Handler, method: str) -> Handler:
+        """The handler of a method, wrapped."""
+
+
+class ErrorInterceptor(OwnServicesInterceptor):
+    """Turns errors into statuses.
+
+    Args:
+        check: asked before each call and each message of a stream; it raises what the call is refused with.
+    """
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+
+    def wrap(self, handler: Handler, method: str) -> Handler:
+        """The handler, whose requests are decoded and errors told."""
         handler = _decoding(handler, method)
         check = _unchecked if method in _CHECKS_ITSELF else self._check
         if handler.request_streaming:
