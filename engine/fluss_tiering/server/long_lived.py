@@ -25,8 +25,7 @@ def loading() -> Iterator[None]:
 
 
 def keep_all() -> None:
-    """Collects garbage; what is in use is not looked through any more."""
-    gc.collect()
+    """What is in use is not looked through any more; takes no time, so it may be called after each of many steps."""
     gc.freeze()
 
 
