@@ -58,6 +58,7 @@ descriptors = st.builds(
     small,
     st.dictionaries(texts, texts, max_size=3),
     st.none() | texts,
+    partition_keys=st.lists(texts, max_size=2).map(tuple),
 )
 table_buckets = st.builds(TableBucket, ids, small, st.none() | ids)
 kv_snapshots = st.builds(
@@ -114,7 +115,10 @@ def test_buckets(bucket: TableBucket, snapshot_id: int) -> None:
 @given(kv_snapshots, ids, ids, ids)
 def test_bucket_infos(snapshot: KvSnapshot, start: int, end: int, size: int) -> None:
     table = TableInfo(snapshot.bucket.table_id, TablePath("db", "t"), 1, TableDescriptor(()), 0)
-    infos = [BucketInfo(snapshot.bucket, start, end, size, latest) for latest in (snapshot, None)]
+    infos = [
+        BucketInfo(snapshot.bucket, start, end, size, snapshot, ("2026", "eu")),
+        BucketInfo(snapshot.bucket, start, end, size),
+    ]
     assert tables.buckets_from_pb(sent(tables.buckets_to_pb(table, infos))) == (table.path, infos)
 
 
@@ -125,9 +129,9 @@ def test_write_kinds() -> None:
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
-@given(texts, texts, texts, texts)
-def test_storage_descriptions(kind: str, data_dir: str, data_dir_id: str, version: str) -> None:
-    description = StorageDescription(kind, data_dir, data_dir_id, version)
+@given(texts, texts, texts, texts, texts)
+def test_storage_descriptions(kind: str, data_dir: str, data_dir_id: str, version: str, servers: str) -> None:
+    description = StorageDescription(kind, data_dir, data_dir_id, version, servers)
     assert tables.description_from_pb(sent(tables.description_to_pb(description))) == description
 
 

@@ -161,6 +161,8 @@ class TableDescriptor:
         bucket_keys: at most one (Iceberg tables in Fluss allow no more); without one rows go to buckets in turn.
         num_buckets: 1 or more.
         properties: Fluss's table options, for example `table.datalake.freshness`.
+        partition_keys: names of the STRING columns by whose values the table is partitioned; empty where it is not. Those
+            of a primary-key table are among its primary key.
     """
 
     columns: tuple[Column, ...]
@@ -169,6 +171,7 @@ class TableDescriptor:
     num_buckets: int = 1
     properties: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
+    partition_keys: tuple[str, ...] = ()
 
     @property
     def has_primary_key(self) -> bool:
@@ -225,13 +228,18 @@ class KvSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class BucketInfo:
-    """What a reader may plan with: offsets are half-open, [log_start_offset, log_end_offset)."""
+    """What a reader may plan with: offsets are half-open, [log_start_offset, log_end_offset).
+
+    Attributes:
+        partition_values: of the bucket's partition, one for each of the table's partition keys.
+    """
 
     bucket: TableBucket
     log_start_offset: int
     log_end_offset: int
     log_size_bytes: int
     latest_kv_snapshot: KvSnapshot | None = None
+    partition_values: tuple[str, ...] = ()
 
 
 class WriteKind(StrEnum):
@@ -244,9 +252,17 @@ class WriteKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StorageDescription:
-    """Which storage a server has, so that a reader can tell whether it may open the files itself."""
+    """Which storage a server has, so that a reader can tell how to get at the data without the server.
+
+    Attributes:
+        kind: "embedded" or "fluss".
+        data_dir: of the embedded storage, which a reader on the same machine opens.
+        data_dir_id: that the folder bears.
+        bootstrap_servers: of a Fluss cluster, HOST:PORT with commas between them.
+    """
 
     kind: str
     data_dir: str
     data_dir_id: str
     server_version: str
+    bootstrap_servers: str = ""

@@ -62,6 +62,7 @@ def descriptor_to_pb(descriptor: TableDescriptor) -> tables_pb2.PbTableDescripto
         num_buckets=descriptor.num_buckets,
         properties=descriptor.properties,
         comment=descriptor.comment,
+        partition_keys=descriptor.partition_keys,
     )
 
 
@@ -74,6 +75,7 @@ def descriptor_from_pb(message: tables_pb2.PbTableDescriptor) -> TableDescriptor
         num_buckets=message.num_buckets,
         properties=dict(message.properties),
         comment=message.comment if message.HasField("comment") else None,
+        partition_keys=tuple(message.partition_keys),
     )
 
 
@@ -215,6 +217,7 @@ def buckets_to_pb(table: TableInfo, buckets: Iterable[BucketInfo]) -> tables_pb2
                 latest_kv_snapshot=None
                 if info.latest_kv_snapshot is None
                 else kv_snapshot_to_pb(info.latest_kv_snapshot),
+                partition_values=info.partition_values,
             )
             for info in buckets
         ],
@@ -232,6 +235,7 @@ def buckets_from_pb(message: tables_pb2.PbTableBuckets) -> tuple[TablePath, list
             latest_kv_snapshot=kv_snapshot_from_pb(message.table_id, info.latest_kv_snapshot)
             if info.HasField("latest_kv_snapshot")
             else None,
+            partition_values=tuple(info.partition_values),
         )
         for info in message.buckets
     ]
@@ -259,6 +263,7 @@ def description_to_pb(description: StorageDescription) -> tables_pb2.DescribeSto
         data_dir=description.data_dir,
         data_dir_id=description.data_dir_id,
         server_version=description.server_version,
+        bootstrap_servers=description.bootstrap_servers,
     )
 
 
@@ -269,6 +274,7 @@ def description_from_pb(message: tables_pb2.DescribeStorageResponse) -> StorageD
         data_dir=message.data_dir,
         data_dir_id=message.data_dir_id,
         server_version=message.server_version,
+        bootstrap_servers=message.bootstrap_servers,
     )
 
 

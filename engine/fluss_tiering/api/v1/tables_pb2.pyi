@@ -164,6 +164,7 @@ class PbTableDescriptor(_message.Message):
     NUM_BUCKETS_FIELD_NUMBER: _builtins.int
     PROPERTIES_FIELD_NUMBER: _builtins.int
     COMMENT_FIELD_NUMBER: _builtins.int
+    PARTITION_KEYS_FIELD_NUMBER: _builtins.int
     num_buckets: _builtins.int
     comment: _builtins.str
     @_builtins.property
@@ -174,6 +175,10 @@ class PbTableDescriptor(_message.Message):
     def bucket_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def partition_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of columns by whose values the table is partitioned, in order; empty where it is not."""
+
     def __init__(
         self,
         *,
@@ -183,10 +188,11 @@ class PbTableDescriptor(_message.Message):
         num_buckets: _builtins.int = ...,
         properties: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         comment: _builtins.str | None = ...,
+        partition_keys: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_comment", b"_comment", "comment", b"comment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_comment", b"_comment", "bucket_keys", b"bucket_keys", "columns", b"columns", "comment", b"comment", "num_buckets", b"num_buckets", "primary_key", b"primary_key", "properties", b"properties"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_comment", b"_comment", "bucket_keys", b"bucket_keys", "columns", b"columns", "comment", b"comment", "num_buckets", b"num_buckets", "partition_keys", b"partition_keys", "primary_key", b"primary_key", "properties", b"properties"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__comment: _TypeAlias = _typing.Literal["comment"]  # noqa: Y015
     _WhichOneofArgType__comment: _TypeAlias = _typing.Literal["_comment", b"_comment"]  # noqa: Y015
@@ -276,12 +282,15 @@ class DescribeStorageResponse(_message.Message):
     DATA_DIR_FIELD_NUMBER: _builtins.int
     DATA_DIR_ID_FIELD_NUMBER: _builtins.int
     SERVER_VERSION_FIELD_NUMBER: _builtins.int
+    BOOTSTRAP_SERVERS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """"embedded" or "fluss"."""
     data_dir: _builtins.str
     """A reader on the server's machine opens data_dir directly when the id kept in it equals data_dir_id."""
     data_dir_id: _builtins.str
     server_version: _builtins.str
+    bootstrap_servers: _builtins.str
+    """Of a Fluss cluster, HOST:PORT with commas between them: readers fetch from its servers themselves."""
     def __init__(
         self,
         *,
@@ -289,10 +298,11 @@ class DescribeStorageResponse(_message.Message):
         data_dir: _builtins.str = ...,
         data_dir_id: _builtins.str = ...,
         server_version: _builtins.str = ...,
+        bootstrap_servers: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_dir", b"data_dir", "data_dir_id", b"data_dir_id", "kind", b"kind", "server_version", b"server_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bootstrap_servers", b"bootstrap_servers", "data_dir", b"data_dir", "data_dir_id", b"data_dir_id", "kind", b"kind", "server_version", b"server_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -685,6 +695,7 @@ class PbBucketInfo(_message.Message):
     LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
     LOG_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     LATEST_KV_SNAPSHOT_FIELD_NUMBER: _builtins.int
+    PARTITION_VALUES_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
     bucket_id: _builtins.int
     log_start_offset: _builtins.int
@@ -693,6 +704,10 @@ class PbBucketInfo(_message.Message):
     log_size_bytes: _builtins.int
     @_builtins.property
     def latest_kv_snapshot(self) -> Global___PbKvSnapshot: ...
+    @_builtins.property
+    def partition_values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of the bucket's partition, one for each partition key of the table."""
+
     def __init__(
         self,
         *,
@@ -702,10 +717,11 @@ class PbBucketInfo(_message.Message):
         log_end_offset: _builtins.int = ...,
         log_size_bytes: _builtins.int = ...,
         latest_kv_snapshot: Global___PbKvSnapshot | None = ...,
+        partition_values: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_latest_kv_snapshot", b"_latest_kv_snapshot", "_partition_id", b"_partition_id", "latest_kv_snapshot", b"latest_kv_snapshot", "partition_id", b"partition_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_latest_kv_snapshot", b"_latest_kv_snapshot", "_partition_id", b"_partition_id", "bucket_id", b"bucket_id", "latest_kv_snapshot", b"latest_kv_snapshot", "log_end_offset", b"log_end_offset", "log_size_bytes", b"log_size_bytes", "log_start_offset", b"log_start_offset", "partition_id", b"partition_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_latest_kv_snapshot", b"_latest_kv_snapshot", "_partition_id", b"_partition_id", "bucket_id", b"bucket_id", "latest_kv_snapshot", b"latest_kv_snapshot", "log_end_offset", b"log_end_offset", "log_size_bytes", b"log_size_bytes", "log_start_offset", b"log_start_offset", "partition_id", b"partition_id", "partition_values", b"partition_values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__latest_kv_snapshot: _TypeAlias = _typing.Literal["latest_kv_snapshot"]  # noqa: Y015
     _WhichOneofArgType__latest_kv_snapshot: _TypeAlias = _typing.Literal["_latest_kv_snapshot", b"_latest_kv_snapshot"]  # noqa: Y015
