@@ -161,8 +161,8 @@ class TableDescriptor:
         bucket_keys: at most one (Iceberg tables in Fluss allow no more); without one rows go to buckets in turn.
         num_buckets: 1 or more.
         properties: Fluss's table options, for example `table.datalake.freshness`.
-        partition_keys: names of the STRING columns by whose values the table is partitioned; empty where it is not. Those
-            of a primary-key table are among its primary key.
+        partition_keys: names of the columns by whose values the table is partitioned; empty where it is not. Those of a
+            primary-key table are among its primary key.
     """
 
     columns: tuple[Column, ...]
