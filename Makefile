@@ -13,7 +13,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up down test test-long simulate bench lint format types imports protos protos-check docs constraints clean
+.PHONY: help setup run run-fluss up up-fluss down test test-long simulate bench lint format types imports protos protos-check docs constraints clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -47,7 +47,13 @@ run: setup ## The main job: flights data, a real Airflow, two rounds, every row 
 up: setup ## Start the tiering server and Airflow, load the data, leave them running
 	@$(BIN)/python -m examples.flights up $(ARGS)
 
-down: setup ## End what `make up` started
+run-fluss: setup $(FLUSS_JARS) ## The main job against a real Fluss cluster, started for it
+	@$(BIN)/python -m examples.flights run --fluss $(ARGS)
+
+up-fluss: setup $(FLUSS_JARS) ## Start a Fluss cluster, its tiering server and Airflow, and leave them running
+	@$(BIN)/python -m examples.flights up --fluss $(ARGS)
+
+down: setup ## End what `make up` or `make up-fluss` started
 	@$(BIN)/python -m examples.flights down
 
 test: setup $(FLUSS_JARS) lint types imports protos-check ## All checks and tests but the long ones

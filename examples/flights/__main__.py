@@ -29,23 +29,26 @@ Folder = Annotated[
     Path, typer.Option("--folder", help="Where data, logs and Airflow's own files go.", resolve_path=True)
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Go on with the data that is in the folder.")]
+Fluss = Annotated[
+    bool, typer.Option("--fluss", help="Tier a real Fluss cluster, started for it, instead of the embedded storage.")
+]
 
 
 @app.command()
 def run(
     folder: Folder = RUN_FOLDER / "main-job",
     keep: Keep = False,
+    fluss: Fluss = False,
     svg: Annotated[Path | None, typer.Option(help="Save what is printed as a picture.", show_default=False)] = None,
 ) -> None:
     """Load the flights data, tier it twice through Airflow and compare every row."""
     started = time.monotonic()
     # What is started here has sessions of its own and would outlive us.
     signal.signal(signal.SIGTERM, _end)
-    environment = Environment(fresh_folder(folder, keep=keep))
+    environment = Environment(fresh_folder(folder, keep=keep), fluss=fluss)
     job = MainJob(environment, console)
     try:
-        _step("Starting the tiering server")
-        environment.start_server()
+        _start_server(environment)
         _step("Loading the New York flights of 2013")
         job.load()
         _step("Starting Airflow")
@@ -80,14 +83,16 @@ def run(
 def up(
     folder: Folder = RUN_FOLDER / "up",
     keep: Keep = False,
+    fluss: Fluss = False,
     server_port: Annotated[int, typer.Option(help="Of the tiering server.")] = DEFAULT_PORT,
     airflow_port: Annotated[int, typer.Option(help="Of Airflow's user interface.")] = 8080,
 ) -> None:
     """Start the tiering server with the flights data and Airflow, and leave them running."""
-    environment = Environment(fresh_folder(folder, keep=keep), server_port=server_port, airflow_port=airflow_port)
+    environment = Environment(
+        fresh_folder(folder, keep=keep), fluss=fluss, server_port=server_port, airflow_port=airflow_port
+    )
     try:
-        _step("Starting the tiering server")
-        environment.start_server()
+        _start_server(environment)
         with environment.client() as client:
             loaded = bool(client.list_tables())
         if not loaded:
@@ -98,10 +103,12 @@ def up(
     except BaseException:
         environment.stop()
         raise
+    if environment.bootstrap is not None:
+        console.print(f"\nFluss           {environment.bootstrap}   (bootstrap servers)", highlight=False)
     console.print(
         f"\ntiering server  {environment.target}   (try: .venv/bin/fluss-tiering status --server {environment.target})"
         f"\nAirflow         {environment.airflow.url}   (no login; trigger the DAG [bold]{DAG}[/])"
-        f"\nlogs            {_shown(folder)}\n\nEnd both with `make down`.",
+        f"\nlogs            {_shown(folder)}\n\nEnd all with `make down`.",
         highlight=False,
     )
 
@@ -113,6 +120,11 @@ def down(folder: Folder = RUN_FOLDER / "up") -> None:
     names = [each.name for each in processes.running]
     processes.stop()
     console.print(f"Ended {', '.join(names)}." if names else "Nothing was running.", highlight=False)
+
+
+def _start_server(environment: Environment) -> None:
+    _step("Starting a Fluss cluster and the tiering server" if environment.fluss else "Starting the tiering server")
+    environment.start_server()
 
 
 def _shown(folder: Path) -> Path:

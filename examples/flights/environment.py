@@ -1,4 +1,4 @@
-"""What the example runs in: a folder, a tiering server and an Airflow, found again by `down`."""
+"""What the example runs in: a folder, a server, an Airflow and perhaps a Fluss cluster; `down` finds them again."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from examples.flights.airflow_processes import AirflowProcesses, free_ports
+from examples.flights.cluster import start_cluster
 from examples.flights.processes import Processes
 from examples.flights.server import start_server
 from fluss_tiering.client import TieringClient
@@ -17,6 +18,7 @@ from fluss_tiering.spark.submit import JARS_VARIABLE
 ROOT: Final = Path(__file__).resolve().parents[2]
 RUN_FOLDER: Final = ROOT / ".run"
 _JARS: Final = ROOT / ".cache" / "jars"
+_FLUSS_JARS: Final = ROOT / ".cache" / "fluss"
 
 
 class Environment:
@@ -24,12 +26,17 @@ class Environment:
 
     Args:
         folder: of data, logs and AIRFLOW_HOME.
+        fluss: whether the server works with a Fluss cluster of its own instead of the embedded storage.
         server_port, airflow_port: free ones when None.
     """
 
-    def __init__(self, folder: Path, *, server_port: int | None = None, airflow_port: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, fluss: bool = False, server_port: int | None = None, airflow_port: int | None = None
+    ) -> None:
         use_local_jars()
         self.folder = folder
+        self.bootstrap: str | None = None
+        self.fluss = fluss
         self.processes = Processes(folder)
         self._server_port = server_port or free_ports(1)[0]
         self.target = f"127.0.0.1:{self._server_port}"
@@ -46,8 +53,10 @@ class Environment:
         return TieringClient(self.target)
 
     def start_server(self) -> None:
-        """Starts the tiering server on this folder's data; returns when it answers."""
-        start_server(self.processes, self.folder / "data", self._server_port)
+        """Starts the tiering server on this folder's data, after its cluster; returns when it answers."""
+        if self.fluss:
+            self.bootstrap = start_cluster(self.processes, self.folder / "fluss", _FLUSS_JARS)
+        start_server(self.processes, self.folder / "data", self._server_port, self.bootstrap)
 
     def start_airflow(self) -> None:
         """Starts Airflow; returns when all its parts are healthy and have read the DAGs."""

@@ -1,0 +1,52 @@
+"""A Fluss cluster of its own among the example's programs."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Final
+
+from examples.flights.airflow_processes import free_ports
+from examples.flights.processes import Processes
+from examples.fluss_cluster import FlussClusterPrograms
+
+_TABLET_SERVERS: Final = 2
+_READY_SECONDS: Final = 120.0
+_SETTINGS: Final = {"kv.snapshot.interval": "5s", "remote.log.task-interval-duration": "5s"}
+"""Short, so that there are KV snapshots to play with soon."""
+
+
+def start_cluster(processes: Processes, folder: Path, jars: Path) -> str:
+    """Starts ZooKeeper, a coordinator and two tablet servers; returns HOST:PORT once they serve.
+
+    Args:
+        processes: end the servers: those started last first, ZooKeeper last.
+        folder: of their data, kept when it is there.
+        jars: with a folder for each version of Fluss.
+
+    Raises:
+        SystemExit: a server ended or was not ready in time; or there are no jars.
+    """
+    versions = sorted(jars.glob("*/lib"))
+    if not versions:
+        raise SystemExit(
+            f"error: there are no jars of a Fluss cluster in {jars}: install Maven, then run `make setup` again"
+        )
+    programs = FlussClusterPrograms(
+        folder, versions[-1].parent, free_ports(3 + 2 * _TABLET_SERVERS), settings=_SETTINGS
+    )
+    zookeeper = processes.start("zookeeper", programs.zookeeper.command, programs.zookeeper.environment)
+    processes.wait_until(zookeeper, lambda: _accepts(programs.zookeeper.port), _READY_SECONDS)
+    last = zookeeper
+    for program in (programs.coordinator, *programs.tablet_servers):
+        last = processes.start(program.name, program.command, program.environment)
+    processes.wait_until(last, programs.is_ready, _READY_SECONDS)
+    return programs.bootstrap
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
