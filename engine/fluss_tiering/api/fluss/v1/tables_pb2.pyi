@@ -175,6 +175,44 @@ class ListDatabasesResponse(_message.Message):
 Global___ListDatabasesResponse: _TypeAlias = ListDatabasesResponse  # noqa: Y015
 
 @_typing.final
+class GetDatabaseInfoRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATABASE_NAME_FIELD_NUMBER: _builtins.int
+    database_name: _builtins.str
+    def __init__(
+        self,
+        *,
+        database_name: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["database_name", b"database_name"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database_name", b"database_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDatabaseInfoRequest: _TypeAlias = GetDatabaseInfoRequest  # noqa: Y015
+
+@_typing.final
+class GetDatabaseInfoResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CREATED_TIME_FIELD_NUMBER: _builtins.int
+    created_time: _builtins.int
+    def __init__(
+        self,
+        *,
+        created_time: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_time", b"created_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_time", b"created_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDatabaseInfoResponse: _TypeAlias = GetDatabaseInfoResponse  # noqa: Y015
+
+@_typing.final
 class CreateTableRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -214,6 +252,73 @@ class CreateTableResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CreateTableResponse: _TypeAlias = CreateTableResponse  # noqa: Y015
+
+@_typing.final
+class PbAlterConfig(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONFIG_KEY_FIELD_NUMBER: _builtins.int
+    CONFIG_VALUE_FIELD_NUMBER: _builtins.int
+    OP_TYPE_FIELD_NUMBER: _builtins.int
+    config_key: _builtins.str
+    config_value: _builtins.str
+    op_type: _builtins.int
+    def __init__(
+        self,
+        *,
+        config_key: _builtins.str | None = ...,
+        config_value: _builtins.str | None = ...,
+        op_type: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["config_key", b"config_key", "config_value", b"config_value", "op_type", b"op_type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_key", b"config_key", "config_value", b"config_value", "op_type", b"op_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PbAlterConfig: _TypeAlias = PbAlterConfig  # noqa: Y015
+
+@_typing.final
+class AlterTableRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_PATH_FIELD_NUMBER: _builtins.int
+    IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
+    CONFIG_CHANGES_FIELD_NUMBER: _builtins.int
+    ignore_if_not_exists: _builtins.bool
+    @_builtins.property
+    def table_path(self) -> Global___PbTablePath: ...
+    @_builtins.property
+    def config_changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbAlterConfig]: ...
+    def __init__(
+        self,
+        *,
+        table_path: Global___PbTablePath | None = ...,
+        ignore_if_not_exists: _builtins.bool | None = ...,
+        config_changes: _abc.Iterable[Global___PbAlterConfig] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ignore_if_not_exists", b"ignore_if_not_exists", "table_path", b"table_path"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_changes", b"config_changes", "ignore_if_not_exists", b"ignore_if_not_exists", "table_path", b"table_path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterTableRequest: _TypeAlias = AlterTableRequest  # noqa: Y015
+
+@_typing.final
+class AlterTableResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterTableResponse: _TypeAlias = AlterTableResponse  # noqa: Y015
 
 @_typing.final
 class DropTableRequest(_message.Message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from fluss_tiering.api.fluss.v1 import tables_pb2
 from fluss_tiering.model.table import TableDescriptor, TablePath
@@ -11,6 +12,10 @@ from fluss_tiering.storage.fluss.api_keys import ApiKey
 from fluss_tiering.storage.fluss.call import Call, Role
 from fluss_tiering.storage.fluss.calls.metadata import path_to_pb
 from fluss_tiering.storage.fluss.table_json import ClusterTable, table_from_json, table_to_json
+
+_SET: Final = 0
+_DELETE: Final = 1
+"""Of an option (`AlterConfigOpType`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,17 @@ def drop_database(name: str, *, ignore_if_not_exists: bool = False) -> Call[tabl
         lambda _: None,
         Role.COORDINATOR,
         repeatable=ignore_if_not_exists,
+    )
+
+
+def database_created_time(name: str) -> Call[tables_pb2.GetDatabaseInfoResponse, int]:
+    """When a database was made, in ms since the epoch. Raises DATABASE_NOT_EXIST."""
+    return Call(
+        ApiKey.GET_DATABASE_INFO,
+        tables_pb2.GetDatabaseInfoRequest(database_name=name),
+        tables_pb2.GetDatabaseInfoResponse,
+        lambda response: response.created_time,
+        Role.ANY,
     )
 
 
@@ -112,6 +128,24 @@ def create_table(
         lambda _: None,
         Role.COORDINATOR,
         repeatable=ignore_if_exists,
+    )
+
+
+def alter_table(path: TablePath, changes: Mapping[str, str | None]) -> Call[tables_pb2.AlterTableResponse, None]:
+    """Sets options of a table, and resets those whose value is None. Raises TABLE_NOT_EXIST, INVALID_TABLE."""
+    return Call(
+        ApiKey.ALTER_TABLE,
+        tables_pb2.AlterTableRequest(
+            table_path=path_to_pb(path),
+            ignore_if_not_exists=False,
+            config_changes=[
+                tables_pb2.PbAlterConfig(config_key=key, config_value=value, op_type=_DELETE if value is None else _SET)
+                for key, value in changes.items()
+            ],
+        ),
+        tables_pb2.AlterTableResponse,
+        lambda _: None,
+        Role.COORDINATOR,
     )
 
 
