@@ -11,7 +11,7 @@ from engine_support import table_info
 from fluss_tiering.client import DEFAULT_PORT
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.lake_catalog import LakeCatalog
-from fluss_tiering.server.settings import load_settings, settings_from_keys
+from fluss_tiering.server.settings import load_settings, settings_from_keys, unknown_variables
 from fluss_tiering.server.tiering.options import LakeOptions
 
 
@@ -106,3 +106,12 @@ def test_wrong_lake_options_name_the_option(option: str, value: str) -> None:
     assert refused.value.code is ErrorCode.INVALID_TABLE
     assert f"table.datalake.{option}" in refused.value.message
     assert value in refused.value.message
+
+
+def test_variables_that_are_no_settings_are_named():
+    environment = ["FLUSS_TIERING_KV_SNAPSHOT_NUM_RETAIN", "FLUSS_TIERING_PORT", "fluss_tiering_host", "PATH"]
+    others = ["FLUSS_TIERING_SERVER", "FLUSS_TIERING_SPARK_JARS", "FLUSS_TIERING_SOMETHING_ALTOGETHER_ELSE"]
+    assert unknown_variables([*environment, *others]) == {
+        "FLUSS_TIERING_KV_SNAPSHOT_NUM_RETAIN": "FLUSS_TIERING_KV_SNAPSHOT_NUM_RETAINED",
+        "FLUSS_TIERING_SOMETHING_ALTOGETHER_ELSE": None,
+    }

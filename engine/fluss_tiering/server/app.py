@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from fluss_tiering.server.logs import configure_logs
 from fluss_tiering.server.member import Member
 from fluss_tiering.server.metrics.exporter import ServerMetrics
 from fluss_tiering.server.roles import Role
-from fluss_tiering.server.settings import SAFE_HEARTBEAT_TIMEOUT_MS, ServerSettings
+from fluss_tiering.server.settings import SAFE_HEARTBEAT_TIMEOUT_MS, ServerSettings, unknown_variables
 from fluss_tiering.server.store.store import Fence
 
 log = structlog.get_logger(__name__)
@@ -148,6 +149,8 @@ class TieringServer:
 def run(settings: ServerSettings) -> None:
     """Serves until SIGTERM or SIGINT. Raises what `TieringServer.start` and `run_until` do."""
     configure_logs(settings.log_format, settings.log_level)
+    for name, meant in unknown_variables(os.environ).items():
+        log.warning("environment variable is no setting and changes nothing", variable=name, perhaps_meant=meant)
     asyncio.run(_run(settings))
 
 

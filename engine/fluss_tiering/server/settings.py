@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -20,6 +21,8 @@ from fluss_tiering.server.store.database import checked_store_url
 from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES
 
 _PREFIX: Final = "FLUSS_TIERING_"
+_OF_OTHERS: Final = frozenset({"FLUSS_TIERING_SERVER", "FLUSS_TIERING_SPARK_JARS"})
+"""What the command and the application read."""
 
 
 def _memory_size(value: object) -> object:
@@ -196,3 +199,19 @@ def load_settings(**given: Any) -> ServerSettings:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST, f"settings of the server: {error}: expected a JSON object"
         ) from error
+
+
+def unknown_variables(environment: Iterable[str]) -> dict[str, str | None]:
+    """Names of environment variables that look like settings and are none, each with the one that was perhaps meant.
+
+    A misspelt setting would otherwise be passed over in silence.
+    """
+    unknown: dict[str, str | None] = {}
+    for variable in sorted(environment):
+        name = variable.upper().removeprefix(_PREFIX).lower()
+        if variable.upper().startswith(_PREFIX) and variable.upper() not in _OF_OTHERS:
+            # Without the prefix, by which all look alike.
+            close = get_close_matches(name, ServerSettings.model_fields, 1)
+            if close != [name]:
+                unknown[variable] = f"{_PREFIX}{close[0].upper()}" if close else None
+    return unknown
