@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 JARS := .cache/jars/.fetched
 FLUSS_JARS := .cache/fluss/.fetched
+FLINK_JARS := .cache/flink/.fetched
 CATALOG_JAR := engine/fluss_tiering/spark/jars/fluss-tiering-spark.jar
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -13,7 +14,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-fluss up up-fluss down test test-long simulate bench lint format types imports protos protos-check docs constraints clean
+.PHONY: help setup run run-fluss up up-fluss down test test-long simulate bench bench-flink lint format types imports protos protos-check docs constraints clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -41,6 +42,11 @@ $(FLUSS_JARS): tools/fetch_fluss_jars.py | $(INSTALLED)
 	@$(BIN)/python tools/fetch_fluss_jars.py >$(@D)/fetch.log 2>&1 || { cat $(@D)/fetch.log; exit 1; }
 	@touch $@
 
+$(FLINK_JARS): tools/fetch_flink_jars.py $(FLUSS_JARS)
+	@mkdir -p $(@D)
+	@$(BIN)/python tools/fetch_flink_jars.py >$(@D)/fetch.log 2>&1 || { cat $(@D)/fetch.log; exit 1; }
+	@touch $@
+
 run: setup ## The main job: flights data, a real Airflow, two rounds, every row compared
 	@$(BIN)/python -m examples.flights run $(ARGS)
 
@@ -59,7 +65,7 @@ down: setup ## End what `make up` or `make up-fluss` started
 test: setup $(FLUSS_JARS) lint types imports protos-check ## All checks and tests but the long ones
 	@$(BIN)/pytest -m "not long" --numprocesses 2 $(ARGS)
 
-test-long: setup $(FLUSS_JARS) ## The tests that take minutes each
+test-long: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests that take minutes each
 	@$(BIN)/pytest -m long $(ARGS)
 
 simulate: setup ## Tiering with crashes, lost and late messages on a virtual clock (ARGS="--rounds 10000 --seed 1")
@@ -67,6 +73,9 @@ simulate: setup ## Tiering with crashes, lost and late messages on a virtual clo
 
 bench: setup ## Speed and memory, as ratios measured in one run
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-flink: setup $(FLINK_JARS) ## The same work by Fluss's Flink tiering service and by us, compared (ARGS="--rows 400000" for less)
+	@PYTHONPATH=tools $(BIN)/python -m benchmarks.flink $(ARGS)
 
 lint: setup ## Style of the code and of the protos
 	@$(BIN)/ruff check .

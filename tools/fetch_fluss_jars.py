@@ -42,6 +42,7 @@ _POM: Final = """\
 <project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>fluss-tiering</groupId><artifactId>fluss-jars</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>{dependencies}</dependencies>
   <build><plugins><plugin>
     <groupId>org.apache.maven.plugins</groupId><artifactId>maven-dependency-plugin</artifactId><version>2.8</version>
     <executions>{executions}</executions>
@@ -70,39 +71,56 @@ def fetch() -> None:
     ]
     if not missing:
         return
+    JARS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=JARS) as scratch:
+        repository = run_maven(
+            Path(scratch),
+            "".join(get_of(artifact) for _, artifact in missing),
+            what="the jars of the Fluss cluster that tests run against",
+        )
+        for folder, artifact in missing:
+            folder.mkdir(parents=True, exist_ok=True)
+            fetched(repository, artifact).replace(folder / file_name(artifact))
+
+
+def get_of(artifact: str) -> str:
+    """The execution of Maven's plugin that gets this jar alone (for `run_maven`)."""
+    return _EXECUTION.format(artifact=artifact)
+
+
+def fetched(repository: Path, artifact: str) -> Path:
+    """Where Maven put the jar."""
+    group, name, version = artifact.split(":")
+    return repository.joinpath(*group.split("."), name, version) / file_name(artifact)
+
+
+def run_maven(scratch: Path, executions: str, *, what: str, dependencies: str = "") -> Path:
+    """Runs executions of Maven's dependency plugin in a project of the scratch folder; the repository filled by it.
+
+    Tries again what a moment's trouble of the network ended; Maven keeps what it has.
+
+    Raises:
+        SystemExit: there is no Maven, or it failed; saying `what` is missing now.
+    """
     maven = shutil.which("mvn")
     if maven is None:
         sys.exit(
-            "error: there is no `mvn` on PATH, which fetches the jars of the Fluss cluster that tests run against: "
+            f"error: there is no `mvn` on PATH, which fetches {what}: "
             "install Maven (Debian, Ubuntu: apt-get install maven; macOS: brew install maven)"
         )
-    JARS.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=JARS) as scratch:
-        repository = Path(scratch) / "repository"
-        pom = Path(scratch) / "pom.xml"
-        pom.write_text(_POM.format(executions="".join(_EXECUTION.format(artifact=artifact) for _, artifact in missing)))
-        _run(
-            [
-                *(maven, "--batch-mode", "--no-transfer-progress", "--strict-checksums"),
-                *("--file", str(pom), f"-Dmaven.repo.local={repository}", "validate"),
-            ]
-        )
-        for folder, artifact in missing:
-            group, name, version = artifact.split(":")
-            folder.mkdir(parents=True, exist_ok=True)
-            (repository.joinpath(*group.split("."), name, version) / file_name(artifact)).replace(
-                folder / file_name(artifact)
-            )
-
-
-def _run(command: list[str]) -> None:
-    """Tries again what a moment's trouble of the network ended; Maven keeps what it has."""
+    repository = scratch / "repository"
+    pom = scratch / "pom.xml"
+    pom.write_text(_POM.format(executions=executions, dependencies=dependencies))
+    command = [
+        *(maven, "--batch-mode", "--no-transfer-progress", "--strict-checksums"),
+        *("--file", str(pom), f"-Dmaven.repo.local={repository}", "validate"),
+    ]
     for attempt in range(1, _ATTEMPTS + 1):
         ended = subprocess.run(command, check=False, timeout=_TIMEOUT_S)
         if ended.returncode == 0:
-            return
+            return repository
         sys.stderr.write(f"Maven failed with exit code {ended.returncode}, attempt {attempt} of {_ATTEMPTS}\n")
-    sys.exit("error: Maven could not fetch the jars of the Fluss cluster; see above")
+    sys.exit(f"error: Maven could not fetch {what}; see above")
 
 
 if __name__ == "__main__":
