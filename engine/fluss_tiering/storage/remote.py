@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -15,11 +13,8 @@ from fluss_tiering.formats.log_batch import LogBatch, decode_log_batch, read_hea
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
+from fluss_tiering.storage.patience import Patience
 from fluss_tiering.storage.timing import DecodeTimer
-
-_PATIENCE_S: Final = 120.0
-_FIRST_PAUSE_S: Final = 0.2
-_MAX_PAUSE_S: Final = 5.0
 
 
 class SplitStreams(Protocol):
@@ -58,7 +53,7 @@ class RemoteSplitReader:
             return
         schema = arrow_schema(table.descriptor.columns)
         expected = start_offset
-        patience = _Patience()
+        patience = Patience()
         while expected < end_offset:
             try:
                 for raw in _whole_batches(bucket, self._streams.fetch_log(bucket, expected, end_offset)):
@@ -85,7 +80,7 @@ class RemoteSplitReader:
             FlussTieringError: KV_SNAPSHOT_NOT_EXIST, UNAVAILABLE, CORRUPT_DATA.
         """
         bucket = snapshot.bucket
-        patience = _Patience()
+        patience = Patience()
         while True:
             try:
                 for message in self._streams.fetch_kv_snapshot(bucket, snapshot.snapshot_id, from_key, to_key):
@@ -102,31 +97,6 @@ class RemoteSplitReader:
                 patience.wait_after(error)
             else:
                 return
-
-
-class _Patience:
-    """Waits for a server that is away or throttles, with back-off, as long as the stream gets on in between.
-
-    One throttled split would otherwise fail its task, and a few of them the round (Fluss issue #4452).
-    """
-
-    def __init__(self) -> None:
-        self._failures = 0
-        self._give_up_at = 0.0
-
-    def restore(self) -> None:
-        """Something arrived."""
-        self._failures = 0
-
-    def wait_after(self, error: FlussTieringError) -> None:
-        """Sleeps before the stream is opened again; raises what is no passing failure, or has lasted too long."""
-        if self._failures == 0:
-            self._give_up_at = time.monotonic() + _PATIENCE_S
-        if error.code is not ErrorCode.UNAVAILABLE or time.monotonic() >= self._give_up_at:
-            raise error
-        pause = min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2**self._failures)
-        self._failures += 1
-        time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - spreads the callers out
 
 
 def _whole_batches(bucket: TableBucket, chunks: Iterable[bytes]) -> Iterator[bytes]:
