@@ -6,19 +6,15 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 
-from fluss_tiering.formats.rows import conform
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, WriteKind
 from fluss_tiering.storage.embedded.bucket import KvBucket, LogBucket
 from fluss_tiering.storage.embedded.kv_scan import EmbeddedKvScan
 from fluss_tiering.storage.embedded.placement import place_by_key, place_evenly
-
-_MAX_WRITE_BYTES: Final = 1 << 30
-"""Arrow's strings of one array hold 2 GiB, and a changelog has a row twice."""
+from fluss_tiering.storage.offered_rows import conform_write
 
 
 class EmbeddedTable:
@@ -74,7 +70,7 @@ class EmbeddedTable:
             FlussTieringError: INVALID_ROWS before anything is written; STORAGE, CORRUPT_DATA after what was written has
                 been taken back.
         """
-        placed = self._place(self._conform(kind, rows))
+        placed = self._place(conform_write(self.info, kind, rows))
         with self._locked(placed) as buckets:
             try:
                 for bucket in buckets:
@@ -169,29 +165,6 @@ class EmbeddedTable:
                 ErrorCode.TABLE_WITHOUT_PRIMARY_KEY,
                 f"table {self.info.path} has no primary key and so no {what}: expected a primary-key table",
             )
-
-    def _conform(self, kind: WriteKind, rows: pa.Table) -> pa.RecordBatch:
-        descriptor = self.info.descriptor
-        if descriptor.has_primary_key == (kind is WriteKind.APPEND):
-            expected = "upsert or delete" if descriptor.has_primary_key else "append"
-            raise FlussTieringError(
-                ErrorCode.INVALID_ROWS,
-                f"table {self.info.path} has {'a' if descriptor.has_primary_key else 'no'} primary key, "
-                f"and the rows were to {kind}: expected {expected}",
-            )
-        columns = descriptor.columns
-        if kind is WriteKind.DELETE:
-            columns = tuple(descriptor.column(name) for name in descriptor.primary_key)
-            ignored = {column.name for column in descriptor.columns} - set(descriptor.primary_key)
-            rows = rows.select([index for index, name in enumerate(rows.column_names) if name not in ignored])
-        checked = conform(rows, columns, descriptor.primary_key)
-        if checked.nbytes > _MAX_WRITE_BYTES:
-            raise FlussTieringError(
-                ErrorCode.INVALID_ROWS,
-                f"the rows take {checked.nbytes} bytes: expected at most {_MAX_WRITE_BYTES}; write fewer at once",
-            )
-        batches = checked.combine_chunks().to_batches()
-        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=checked.schema)
 
     def _place(self, records: pa.RecordBatch) -> Mapping[int, pa.RecordBatch]:
         descriptor = self.info.descriptor
