@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#fluss_tiering/fluss/v1/tables.proto\x12\x16\x66luss_tiering.fluss.v1\"8\n\x0bPbTablePath\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\x12\x12\n\ntable_name\x18\x02 \x01(\t\"(\n\nPbKeyValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"H\n\x15\x43reateDatabaseRequest\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\x12\x18\n\x10ignore_if_exists\x18\x02 \x01(\x08\"\x18\n\x16\x43reateDatabaseResponse\"[\n\x13\x44ropDatabaseRequest\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\x12\x1c\n\x14ignore_if_not_exists\x18\x02 \x01(\x08\x12\x0f\n\x07\x63\x61scade\x18\x03 \x01(\x08\"\x16\n\x14\x44ropDatabaseResponse\"\x16\n\x14ListDatabasesRequest\".\n\x15ListDatabasesResponse\x12\x15\n\rdatabase_name\x18\x01 \x03(\t\"/\n\x16GetDatabaseInfoRequest\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\"/\n\x17GetDatabaseInfoResponse\x12\x14\n\x0c\x63reated_time\x18\x04 \x01(\x03\"{\n\x12\x43reateTableRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x12\n\ntable_json\x18\x02 \x01(\x0c\x12\x18\n\x10ignore_if_exists\x18\x03 \x01(\x08\"\x15\n\x13\x43reateTableResponse\"J\n\rPbAlterConfig\x12\x12\n\nconfig_key\x18\x01 \x01(\t\x12\x14\n\x0c\x63onfig_value\x18\x02 \x01(\t\x12\x0f\n\x07op_type\x18\x03 \x01(\x05\"\xa9\x01\n\x11\x41lterTableRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x1c\n\x14ignore_if_not_exists\x18\x02 \x01(\x08\x12=\n\x0e\x63onfig_changes\x18\x03 \x03(\x0b\x32%.fluss_tiering.fluss.v1.PbAlterConfig\"\x14\n\x12\x41lterTableResponse\"i\n\x10\x44ropTableRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x1c\n\x14ignore_if_not_exists\x18\x02 \x01(\x08\"\x13\n\x11\x44ropTableResponse\"*\n\x11ListTablesRequest\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\"(\n\x12ListTablesResponse\x12\x12\n\ntable_name\x18\x01 \x03(\t\"N\n\x13GetTableInfoRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\"|\n\x14GetTableInfoResponse\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x11\n\tschema_id\x18\x02 \x01(\x05\x12\x12\n\ntable_json\x18\x03 \x01(\x0c\x12\x14\n\x0c\x63reated_time\x18\x04 \x01(\x03\x12\x15\n\rmodified_time\x18\x05 \x01(\x03\"T\n\x19ListPartitionInfosRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\"^\n\x1aListPartitionInfosResponse\x12@\n\x0fpartitions_info\x18\x01 \x03(\x0b\x32\'.fluss_tiering.fluss.v1.PbPartitionInfo\"h\n\x0fPbPartitionInfo\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12?\n\x0epartition_spec\x18\x02 \x01(\x0b\x32\'.fluss_tiering.fluss.v1.PbPartitionSpec\"S\n\x0fPbPartitionSpec\x12@\n\x14partition_key_values\x18\x01 \x03(\x0b\x32\".fluss_tiering.fluss.v1.PbKeyValue\"\xb0\x01\n\x16\x43reatePartitionRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12?\n\x0epartition_spec\x18\x02 \x01(\x0b\x32\'.fluss_tiering.fluss.v1.PbPartitionSpec\x12\x1c\n\x14ignore_if_not_exists\x18\x03 \x01(\x08\"\x19\n\x17\x43reatePartitionResponse\"e\n\x0fMetadataRequest\x12\x37\n\ntable_path\x18\x01 \x03(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x19\n\rpartitions_id\x18\x03 \x03(\x03\x42\x02\x10\x01\"\x9c\x02\n\x10MetadataResponse\x12@\n\x12\x63oordinator_server\x18\x01 \x01(\x0b\x32$.fluss_tiering.fluss.v1.PbServerNode\x12<\n\x0etablet_servers\x18\x02 \x03(\x0b\x32$.fluss_tiering.fluss.v1.PbServerNode\x12?\n\x0etable_metadata\x18\x03 \x03(\x0b\x32\'.fluss_tiering.fluss.v1.PbTableMetadata\x12G\n\x12partition_metadata\x18\x04 \x03(\x0b\x32+.fluss_tiering.fluss.v1.PbPartitionMetadata\";\n\x0cPbServerNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"\x9f\x01\n\x0fPbTableMetadata\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x10\n\x08table_id\x18\x02 \x01(\x03\x12\x41\n\x0f\x62ucket_metadata\x18\x05 \x03(\x0b\x32(.fluss_tiering.fluss.v1.PbBucketMetadata\"\x98\x01\n\x13PbPartitionMetadata\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x16\n\x0epartition_name\x18\x02 \x01(\t\x12\x14\n\x0cpartition_id\x18\x03 \x01(\x03\x12\x41\n\x0f\x62ucket_metadata\x18\x04 \x03(\x0b\x32(.fluss_tiering.fluss.v1.PbBucketMetadata\"P\n\x10PbBucketMetadata\x12\x11\n\tbucket_id\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x05\x12\x16\n\nreplica_id\x18\x03 \x03(\x05\x42\x02\x10\x01')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#fluss_tiering/fluss/v1/tables.proto\x12\x16\x66luss_tiering.fluss.v1\"8\n\x0bPbTablePath\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\x12\x12\n\ntable_name\x18\x02 \x01(\t\"(\n\nPbKeyValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"H\n\x15\x43reateDatabaseRequest\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\x12\x18\n\x10ignore_if_exists\x18\x02 \x01(\x08\"\x18\n\x16\x43reateDatabaseResponse\"[\n\x13\x44ropDatabaseRequest\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\x12\x1c\n\x14ignore_if_not_exists\x18\x02 \x01(\x08\x12\x0f\n\x07\x63\x61scade\x18\x03 \x01(\x08\"\x16\n\x14\x44ropDatabaseResponse\"\x16\n\x14ListDatabasesRequest\".\n\x15ListDatabasesResponse\x12\x15\n\rdatabase_name\x18\x01 \x03(\t\"/\n\x16GetDatabaseInfoRequest\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\"/\n\x17GetDatabaseInfoResponse\x12\x14\n\x0c\x63reated_time\x18\x04 \x01(\x03\"{\n\x12\x43reateTableRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x12\n\ntable_json\x18\x02 \x01(\x0c\x12\x18\n\x10ignore_if_exists\x18\x03 \x01(\x08\"\x15\n\x13\x43reateTableResponse\"J\n\rPbAlterConfig\x12\x12\n\nconfig_key\x18\x01 \x01(\t\x12\x14\n\x0c\x63onfig_value\x18\x02 \x01(\t\x12\x0f\n\x07op_type\x18\x03 \x01(\x05\"\xe3\x01\n\x11\x41lterTableRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x1c\n\x14ignore_if_not_exists\x18\x02 \x01(\x08\x12=\n\x0e\x63onfig_changes\x18\x03 \x03(\x0b\x32%.fluss_tiering.fluss.v1.PbAlterConfig\x12\x38\n\x0b\x61\x64\x64_columns\x18\x04 \x03(\x0b\x32#.fluss_tiering.fluss.v1.PbAddColumn\"i\n\x0bPbAddColumn\x12\x13\n\x0b\x63olumn_name\x18\x01 \x01(\t\x12\x16\n\x0e\x64\x61ta_type_json\x18\x02 \x01(\x0c\x12\x0f\n\x07\x63omment\x18\x03 \x01(\t\x12\x1c\n\x14\x63olumn_position_type\x18\x04 \x01(\x05\"\x14\n\x12\x41lterTableResponse\"i\n\x10\x44ropTableRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x1c\n\x14ignore_if_not_exists\x18\x02 \x01(\x08\"\x13\n\x11\x44ropTableResponse\"*\n\x11ListTablesRequest\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\"(\n\x12ListTablesResponse\x12\x12\n\ntable_name\x18\x01 \x03(\t\"N\n\x13GetTableInfoRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\"|\n\x14GetTableInfoResponse\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x11\n\tschema_id\x18\x02 \x01(\x05\x12\x12\n\ntable_json\x18\x03 \x01(\x0c\x12\x14\n\x0c\x63reated_time\x18\x04 \x01(\x03\x12\x15\n\rmodified_time\x18\x05 \x01(\x03\"c\n\x15GetTableSchemaRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x11\n\tschema_id\x18\x02 \x01(\x05\"@\n\x16GetTableSchemaResponse\x12\x11\n\tschema_id\x18\x01 \x01(\x05\x12\x13\n\x0bschema_json\x18\x02 \x01(\x0c\"T\n\x19ListPartitionInfosRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\"^\n\x1aListPartitionInfosResponse\x12@\n\x0fpartitions_info\x18\x01 \x03(\x0b\x32\'.fluss_tiering.fluss.v1.PbPartitionInfo\"h\n\x0fPbPartitionInfo\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12?\n\x0epartition_spec\x18\x02 \x01(\x0b\x32\'.fluss_tiering.fluss.v1.PbPartitionSpec\"S\n\x0fPbPartitionSpec\x12@\n\x14partition_key_values\x18\x01 \x03(\x0b\x32\".fluss_tiering.fluss.v1.PbKeyValue\"\xb0\x01\n\x16\x43reatePartitionRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12?\n\x0epartition_spec\x18\x02 \x01(\x0b\x32\'.fluss_tiering.fluss.v1.PbPartitionSpec\x12\x1c\n\x14ignore_if_not_exists\x18\x03 \x01(\x08\"\x19\n\x17\x43reatePartitionResponse\"e\n\x0fMetadataRequest\x12\x37\n\ntable_path\x18\x01 \x03(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x19\n\rpartitions_id\x18\x03 \x03(\x03\x42\x02\x10\x01\"\x9c\x02\n\x10MetadataResponse\x12@\n\x12\x63oordinator_server\x18\x01 \x01(\x0b\x32$.fluss_tiering.fluss.v1.PbServerNode\x12<\n\x0etablet_servers\x18\x02 \x03(\x0b\x32$.fluss_tiering.fluss.v1.PbServerNode\x12?\n\x0etable_metadata\x18\x03 \x03(\x0b\x32\'.fluss_tiering.fluss.v1.PbTableMetadata\x12G\n\x12partition_metadata\x18\x04 \x03(\x0b\x32+.fluss_tiering.fluss.v1.PbPartitionMetadata\";\n\x0cPbServerNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"\x9f\x01\n\x0fPbTableMetadata\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x10\n\x08table_id\x18\x02 \x01(\x03\x12\x41\n\x0f\x62ucket_metadata\x18\x05 \x03(\x0b\x32(.fluss_tiering.fluss.v1.PbBucketMetadata\"\x98\x01\n\x13PbPartitionMetadata\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x16\n\x0epartition_name\x18\x02 \x01(\t\x12\x14\n\x0cpartition_id\x18\x03 \x01(\x03\x12\x41\n\x0f\x62ucket_metadata\x18\x04 \x03(\x0b\x32(.fluss_tiering.fluss.v1.PbBucketMetadata\"P\n\x10PbBucketMetadata\x12\x11\n\tbucket_id\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x05\x12\x16\n\nreplica_id\x18\x03 \x03(\x05\x42\x02\x10\x01')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -62,43 +62,49 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PBALTERCONFIG']._serialized_start=698
   _globals['_PBALTERCONFIG']._serialized_end=772
   _globals['_ALTERTABLEREQUEST']._serialized_start=775
-  _globals['_ALTERTABLEREQUEST']._serialized_end=944
-  _globals['_ALTERTABLERESPONSE']._serialized_start=946
-  _globals['_ALTERTABLERESPONSE']._serialized_end=966
-  _globals['_DROPTABLEREQUEST']._serialized_start=968
-  _globals['_DROPTABLEREQUEST']._serialized_end=1073
-  _globals['_DROPTABLERESPONSE']._serialized_start=1075
-  _globals['_DROPTABLERESPONSE']._serialized_end=1094
-  _globals['_LISTTABLESREQUEST']._serialized_start=1096
-  _globals['_LISTTABLESREQUEST']._serialized_end=1138
-  _globals['_LISTTABLESRESPONSE']._serialized_start=1140
-  _globals['_LISTTABLESRESPONSE']._serialized_end=1180
-  _globals['_GETTABLEINFOREQUEST']._serialized_start=1182
-  _globals['_GETTABLEINFOREQUEST']._serialized_end=1260
-  _globals['_GETTABLEINFORESPONSE']._serialized_start=1262
-  _globals['_GETTABLEINFORESPONSE']._serialized_end=1386
-  _globals['_LISTPARTITIONINFOSREQUEST']._serialized_start=1388
-  _globals['_LISTPARTITIONINFOSREQUEST']._serialized_end=1472
-  _globals['_LISTPARTITIONINFOSRESPONSE']._serialized_start=1474
-  _globals['_LISTPARTITIONINFOSRESPONSE']._serialized_end=1568
-  _globals['_PBPARTITIONINFO']._serialized_start=1570
-  _globals['_PBPARTITIONINFO']._serialized_end=1674
-  _globals['_PBPARTITIONSPEC']._serialized_start=1676
-  _globals['_PBPARTITIONSPEC']._serialized_end=1759
-  _globals['_CREATEPARTITIONREQUEST']._serialized_start=1762
-  _globals['_CREATEPARTITIONREQUEST']._serialized_end=1938
-  _globals['_CREATEPARTITIONRESPONSE']._serialized_start=1940
-  _globals['_CREATEPARTITIONRESPONSE']._serialized_end=1965
-  _globals['_METADATAREQUEST']._serialized_start=1967
-  _globals['_METADATAREQUEST']._serialized_end=2068
-  _globals['_METADATARESPONSE']._serialized_start=2071
-  _globals['_METADATARESPONSE']._serialized_end=2355
-  _globals['_PBSERVERNODE']._serialized_start=2357
-  _globals['_PBSERVERNODE']._serialized_end=2416
-  _globals['_PBTABLEMETADATA']._serialized_start=2419
-  _globals['_PBTABLEMETADATA']._serialized_end=2578
-  _globals['_PBPARTITIONMETADATA']._serialized_start=2581
-  _globals['_PBPARTITIONMETADATA']._serialized_end=2733
-  _globals['_PBBUCKETMETADATA']._serialized_start=2735
-  _globals['_PBBUCKETMETADATA']._serialized_end=2815
+  _globals['_ALTERTABLEREQUEST']._serialized_end=1002
+  _globals['_PBADDCOLUMN']._serialized_start=1004
+  _globals['_PBADDCOLUMN']._serialized_end=1109
+  _globals['_ALTERTABLERESPONSE']._serialized_start=1111
+  _globals['_ALTERTABLERESPONSE']._serialized_end=1131
+  _globals['_DROPTABLEREQUEST']._serialized_start=1133
+  _globals['_DROPTABLEREQUEST']._serialized_end=1238
+  _globals['_DROPTABLERESPONSE']._serialized_start=1240
+  _globals['_DROPTABLERESPONSE']._serialized_end=1259
+  _globals['_LISTTABLESREQUEST']._serialized_start=1261
+  _globals['_LISTTABLESREQUEST']._serialized_end=1303
+  _globals['_LISTTABLESRESPONSE']._serialized_start=1305
+  _globals['_LISTTABLESRESPONSE']._serialized_end=1345
+  _globals['_GETTABLEINFOREQUEST']._serialized_start=1347
+  _globals['_GETTABLEINFOREQUEST']._serialized_end=1425
+  _globals['_GETTABLEINFORESPONSE']._serialized_start=1427
+  _globals['_GETTABLEINFORESPONSE']._serialized_end=1551
+  _globals['_GETTABLESCHEMAREQUEST']._serialized_start=1553
+  _globals['_GETTABLESCHEMAREQUEST']._serialized_end=1652
+  _globals['_GETTABLESCHEMARESPONSE']._serialized_start=1654
+  _globals['_GETTABLESCHEMARESPONSE']._serialized_end=1718
+  _globals['_LISTPARTITIONINFOSREQUEST']._serialized_start=1720
+  _globals['_LISTPARTITIONINFOSREQUEST']._serialized_end=1804
+  _globals['_LISTPARTITIONINFOSRESPONSE']._serialized_start=1806
+  _globals['_LISTPARTITIONINFOSRESPONSE']._serialized_end=1900
+  _globals['_PBPARTITIONINFO']._serialized_start=1902
+  _globals['_PBPARTITIONINFO']._serialized_end=2006
+  _globals['_PBPARTITIONSPEC']._serialized_start=2008
+  _globals['_PBPARTITIONSPEC']._serialized_end=2091
+  _globals['_CREATEPARTITIONREQUEST']._serialized_start=2094
+  _globals['_CREATEPARTITIONREQUEST']._serialized_end=2270
+  _globals['_CREATEPARTITIONRESPONSE']._serialized_start=2272
+  _globals['_CREATEPARTITIONRESPONSE']._serialized_end=2297
+  _globals['_METADATAREQUEST']._serialized_start=2299
+  _globals['_METADATAREQUEST']._serialized_end=2400
+  _globals['_METADATARESPONSE']._serialized_start=2403
+  _globals['_METADATARESPONSE']._serialized_end=2687
+  _globals['_PBSERVERNODE']._serialized_start=2689
+  _globals['_PBSERVERNODE']._serialized_end=2748
+  _globals['_PBTABLEMETADATA']._serialized_start=2751
+  _globals['_PBTABLEMETADATA']._serialized_end=2910
+  _globals['_PBPARTITIONMETADATA']._serialized_start=2913
+  _globals['_PBPARTITIONMETADATA']._serialized_end=3065
+  _globals['_PBBUCKETMETADATA']._serialized_start=3067
+  _globals['_PBBUCKETMETADATA']._serialized_end=3147
 # @@protoc_insertion_point(module_scope)

@@ -285,25 +285,58 @@ class AlterTableRequest(_message.Message):
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
     CONFIG_CHANGES_FIELD_NUMBER: _builtins.int
+    ADD_COLUMNS_FIELD_NUMBER: _builtins.int
     ignore_if_not_exists: _builtins.bool
     @_builtins.property
     def table_path(self) -> Global___PbTablePath: ...
     @_builtins.property
     def config_changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbAlterConfig]: ...
+    @_builtins.property
+    def add_columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbAddColumn]: ...
     def __init__(
         self,
         *,
         table_path: Global___PbTablePath | None = ...,
         ignore_if_not_exists: _builtins.bool | None = ...,
         config_changes: _abc.Iterable[Global___PbAlterConfig] | None = ...,
+        add_columns: _abc.Iterable[Global___PbAddColumn] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ignore_if_not_exists", b"ignore_if_not_exists", "table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_changes", b"config_changes", "ignore_if_not_exists", b"ignore_if_not_exists", "table_path", b"table_path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_columns", b"add_columns", "config_changes", b"config_changes", "ignore_if_not_exists", b"ignore_if_not_exists", "table_path", b"table_path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AlterTableRequest: _TypeAlias = AlterTableRequest  # noqa: Y015
+
+@_typing.final
+class PbAddColumn(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMN_NAME_FIELD_NUMBER: _builtins.int
+    DATA_TYPE_JSON_FIELD_NUMBER: _builtins.int
+    COMMENT_FIELD_NUMBER: _builtins.int
+    COLUMN_POSITION_TYPE_FIELD_NUMBER: _builtins.int
+    column_name: _builtins.str
+    data_type_json: _builtins.bytes
+    comment: _builtins.str
+    column_position_type: _builtins.int
+    """0: behind the last one."""
+    def __init__(
+        self,
+        *,
+        column_name: _builtins.str | None = ...,
+        data_type_json: _builtins.bytes | None = ...,
+        comment: _builtins.str | None = ...,
+        column_position_type: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["column_name", b"column_name", "column_position_type", b"column_position_type", "comment", b"comment", "data_type_json", b"data_type_json"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_name", b"column_name", "column_position_type", b"column_position_type", "comment", b"comment", "data_type_json", b"data_type_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PbAddColumn: _TypeAlias = PbAddColumn  # noqa: Y015
 
 @_typing.final
 class AlterTableResponse(_message.Message):
@@ -447,6 +480,51 @@ class GetTableInfoResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetTableInfoResponse: _TypeAlias = GetTableInfoResponse  # noqa: Y015
+
+@_typing.final
+class GetTableSchemaRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_PATH_FIELD_NUMBER: _builtins.int
+    SCHEMA_ID_FIELD_NUMBER: _builtins.int
+    schema_id: _builtins.int
+    @_builtins.property
+    def table_path(self) -> Global___PbTablePath: ...
+    def __init__(
+        self,
+        *,
+        table_path: Global___PbTablePath | None = ...,
+        schema_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["schema_id", b"schema_id", "table_path", b"table_path"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schema_id", b"schema_id", "table_path", b"table_path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTableSchemaRequest: _TypeAlias = GetTableSchemaRequest  # noqa: Y015
+
+@_typing.final
+class GetTableSchemaResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEMA_ID_FIELD_NUMBER: _builtins.int
+    SCHEMA_JSON_FIELD_NUMBER: _builtins.int
+    schema_id: _builtins.int
+    schema_json: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        schema_id: _builtins.int | None = ...,
+        schema_json: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["schema_id", b"schema_id", "schema_json", b"schema_json"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schema_id", b"schema_id", "schema_json", b"schema_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTableSchemaResponse: _TypeAlias = GetTableSchemaResponse  # noqa: Y015
 
 @_typing.final
 class ListPartitionInfosRequest(_message.Message):
