@@ -10,6 +10,7 @@ import typer
 from fluss_tiering.cli import options, output
 from fluss_tiering.cli.output import Heading
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
@@ -26,6 +27,14 @@ def tier(
         typer.Argument(parser=TablePath.parse, metavar="[DATABASE.TABLE]...", help="The tables.", show_default=False),
     ] = None,
     pending: Annotated[bool, typer.Option("--pending", help="Every table that is pending.")] = False,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="Round after round, of these tables or of all, until none is pending.")
+    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="With --drain: wait for more when none is pending.")] = False,
+    time_budget: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="With --drain: after it, as 30min, no round begins."),
+    ] = None,
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*,4]",
     max_round_bytes: Annotated[
         int | None, typer.Option(min=1, help="Log bytes of a table in one round; the rest is due at once.")
@@ -49,8 +58,11 @@ def tier(
     """Tier tables into the lake now, each in a round of its own."""
     # Else it would come to light in the rounds, which would all fail.
     time_limit_s({}, max_round_duration)
-    paths = _chosen(tables or [], pending, server)
-    if not paths:
+    if not drain and (follow or time_budget is not None):
+        raise FlussTieringError(ErrorCode.INVALID_REQUEST, "--follow and --time-budget are for --drain: give it too")
+    time_budget_s = None if time_budget is None else parse_duration_ms(time_budget) / 1000
+    paths = list(dict.fromkeys(tables or [])) if drain else _chosen(tables or [], pending, server)
+    if not paths and not drain:
         output.console.print("No table is pending.")
         return
     if print_submit:
@@ -62,12 +74,15 @@ def tier(
                 max_round_bytes=max_round_bytes,
                 max_round_duration=max_round_duration,
                 claim_timeout_s=claim_timeout,
+                drain=drain,
+                follow=follow,
+                time_budget=time_budget,
             ),
         )
         output.console.print(command, soft_wrap=True)
         return
     from fluss_tiering.spark import application  # noqa: PLC0415 - Spark and pyarrow, for this command only
-    from fluss_tiering.spark.options import DEFAULT_CLAIM_TIMEOUT_S, TierOptions  # noqa: PLC0415
+    from fluss_tiering.spark.options import TierOptions, claim_timeout_s  # noqa: PLC0415
 
     results = application.run(
         TierOptions(
@@ -76,7 +91,10 @@ def tier(
             master=master,
             max_round_bytes=max_round_bytes,
             max_round_duration=max_round_duration,
-            claim_timeout_s=DEFAULT_CLAIM_TIMEOUT_S if claim_timeout is None else claim_timeout,
+            claim_timeout_s=claim_timeout_s(claim_timeout, drain=drain),
+            drain=drain,
+            follow=follow,
+            time_budget_s=time_budget_s,
         )
     )
     if json:

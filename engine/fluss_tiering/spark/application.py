@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
@@ -21,8 +22,9 @@ from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark.drain import Drain, DrainLimits, PendingTables
 from fluss_tiering.spark.keeper import Keeper
-from fluss_tiering.spark.lease import Releaser, TableLease, open_lease
+from fluss_tiering.spark.lease import Lease, Releaser, TableLease, open_lease
 from fluss_tiering.spark.options import TierOptions, parse_arguments
 from fluss_tiering.spark.own_session import own_session
 from fluss_tiering.spark.patient_client import PatientClient
@@ -39,7 +41,7 @@ _LOG = logging.getLogger("fluss_tiering")
 
 
 def run(options: TierOptions, spark: SparkSession | None = None, progress: Progress | None = None) -> list[TableResult]:
-    """Tiers the tables and returns what became of each, in the order given.
+    """Tiers the tables and returns what became of each, in the order given; of a drain, of each that was tiered.
 
     Args:
         options: what to tier.
@@ -52,26 +54,41 @@ def run(options: TierOptions, spark: SparkSession | None = None, progress: Progr
     """
     with ExitStack() as stack:
         client = stack.enter_context(TieringClient(options.server))
+        if options.drain:
+            # A name that is none is told before Spark starts.
+            client.get_tables(options.tables)
+            return _Application(options, client, stack, spark, progress).drain()
         tables, missing = _tables(client, options.tables)
+        tiered = _Application(options, client, stack, spark, progress).tier(tables)
+        return [{**missing, **tiered}[path] for path in options.tables]
+
+
+class _Application:
+    """What rounds need, opened; `stack` closes it."""
+
+    def __init__(
+        self,
+        options: TierOptions,
+        client: TieringClient,
+        stack: ExitStack,
+        spark: SparkSession | None,
+        progress: Progress | None,
+    ) -> None:
         storage = client.describe_storage()
         if spark is None:
             spark = stack.enter_context(own_session(options.master))
         context = spark.sparkContext
-        lease = open_lease(
-            client,
-            [table.path for table in tables],
-            lease_id=options.lease_id,
-            attempt_token=options.attempt_token,
-            duration_ms=options.lease_duration_ms,
-        )
-        releaser = stack.enter_context(Releaser(client))
-        keeper = stack.enter_context(Keeper(client, options.lease_duration_ms))
+        self._options = options
+        self._client = client
+        self._stack = stack
+        self._releaser = stack.enter_context(Releaser(client))
+        self._keeper = stack.enter_context(Keeper(client, options.lease_duration_ms))
         if progress is None:
             progress = TerminalProgress(context) if sys.stderr.isatty() else LogProgress()
-        stopped = threading.Event()
-        patient = stack.enter_context(PatientClient(options.server, stopped=stopped))
-        services = RoundServices(
-            client=patient,
+        self._stopped = threading.Event()
+        self._patient = stack.enter_context(PatientClient(options.server, stopped=self._stopped))
+        self._services = RoundServices(
+            client=self._patient,
             spark=spark,
             catalog=IcebergCatalogs(spark),
             storage=storage,
@@ -80,31 +97,74 @@ def run(options: TierOptions, spark: SparkSession | None = None, progress: Progr
             progress=stack.enter_context(progress),
             max_round_duration=options.max_round_duration,
         )
-        tier = TableRun(
-            services,
-            lease,
-            keeper=keeper,
-            releaser=releaser,
-            claim_timeout_s=options.claim_timeout_s,
-            driver=f"{context.applicationId} on {socket.gethostname()}, process {os.getpid()}",
-            stopped=stopped,
-        ).tier
-        threads = ThreadPoolExecutor(options.table_concurrency, thread_name_prefix="fluss-tiering-table")
-        stack.enter_context(threads)
-        leases = {table.path: TableLease(patient, keeper, lease, table) for table in tables}
+        self._driver = f"{context.applicationId} on {socket.gethostname()}, process {os.getpid()}"
+
+    def tier(self, tables: Sequence[TableInfo]) -> dict[TablePath, TableResult]:
+        """A round of each table, under one lease."""
+        options = self._options
+        lease = open_lease(
+            self._client,
+            [table.path for table in tables],
+            lease_id=options.lease_id,
+            attempt_token=options.attempt_token,
+            duration_ms=options.lease_duration_ms,
+        )
+        tier, threads = self._table_run(lease).tier, self._threads()
+        leases = {table.path: TableLease(self._patient, self._keeper, lease, table) for table in tables}
         for table in tables:
             # Also of tables that wait for their turn: the lease must outlive the wait.
             leases[table.path].hold(set(lease.pinned.get(table.table_id, ())))
         rounds = {table.path: threads.submit(tier, table, leases[table.path]) for table in tables}
+        with self._stopped_by_signal():
+            wait(rounds.values())
+        return {path: future.result() for path, future in rounds.items()}
+
+    def drain(self) -> list[TableResult]:
+        """Rounds of whatever is pending; each leases what it reads."""
+        options = self._options
+        lease = Lease(f"fluss-tiering-{uuid.uuid4()}", None, options.lease_duration_ms)
+        run = self._table_run(lease)
+
+        def tier(path: TablePath) -> TableResult | None:
+            try:
+                (table,) = self._patient.get_tables([path])
+            except FlussTieringError as error:
+                _LOG.warning("a pending table is passed over: %s", error.message)
+                return None
+            result = run.tier(table, TableLease(self._patient, self._keeper, lease, table))
+            return None if result.held_by_another else result
+
+        limits = DrainLimits(options.table_concurrency, options.time_budget_s, options.follow)
+        pending = self._stack.enter_context(PendingTables(self._client, options.tables))
+        threads = self._threads()
+        with self._stopped_by_signal():
+            return Drain(pending, tier, limits).run(threads, self._stopped)
+
+    def _table_run(self, lease: Lease) -> TableRun:
+        return TableRun(
+            self._services,
+            lease,
+            keeper=self._keeper,
+            releaser=self._releaser,
+            claim_timeout_s=self._options.claim_timeout_s,
+            driver=self._driver,
+            stopped=self._stopped,
+        )
+
+    def _threads(self) -> ThreadPoolExecutor:
+        threads = ThreadPoolExecutor(self._options.table_concurrency, thread_name_prefix="fluss-tiering-table")
+        return self._stack.enter_context(threads)
+
+    @contextmanager
+    def _stopped_by_signal(self) -> Iterator[None]:
         try:
             with _terminated_by_signal():
-                wait(rounds.values())
+                yield
         except (KeyboardInterrupt, SystemExit):
             # Leaving the stack waits for the rounds: each stops, records that it failed, and lets go of its buckets.
-            stopped.set()
-            keeper.stop_rounds(cancelled_error())
+            self._stopped.set()
+            self._keeper.stop_rounds(cancelled_error())
             raise
-        return [rounds[path].result() if path in rounds else missing[path] for path in options.tables]
 
 
 def exit_code(results: Sequence[TableResult], *, outcome_in_status: bool) -> int:

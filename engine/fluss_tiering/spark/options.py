@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.model.table import TablePath
@@ -17,13 +18,23 @@ DEFAULT_CLAIM_TIMEOUT_S: Final = 180.0
 DEFAULT_TABLE_CONCURRENCY: Final = 4
 
 
+def claim_timeout_s(given: float | None, *, drain: bool) -> float:
+    """How long to wait for a table that another round holds, unless it is given.
+
+    A drain does not wait: such a table is pending again later, or tiered.
+    """
+    if given is not None:
+        return given
+    return 0.0 if drain else DEFAULT_CLAIM_TIMEOUT_S
+
+
 @dataclass(frozen=True, slots=True)
 class TierOptions:
     """What to tier, and how.
 
     Attributes:
         server: address, "host:port".
-        tables: at least one, each once.
+        tables: each once; at least one, but for a drain, which takes all tables with none.
         lease_id: what was acquired for the tables; None lets the application lease what it needs.
         attempt_token: of that acquire.
         claim_timeout_s: how long to wait for a table that another round holds.
@@ -33,6 +44,9 @@ class TierOptions:
         table_concurrency: how many tables are tiered at once.
         master: Spark's, for an application that starts its own session.
         outcome_in_status: a table that failed shows in its status alone, not in the exit code.
+        drain: whether round follows round until nothing is pending, instead of one round of each table.
+        follow: whether a drain waits for more when nothing is pending.
+        time_budget_s: of a drain, after which no round begins; None for any time.
     """
 
     server: str
@@ -47,22 +61,33 @@ class TierOptions:
     # A failed task is tried again, as on a cluster; plain local[*] would not.
     master: str = "local[*,4]"
     outcome_in_status: bool = False
+    drain: bool = False
+    follow: bool = False
+    time_budget_s: float | None = None
 
 
 def parse_arguments(arguments: Sequence[str]) -> TierOptions:
     """The options on a command line (`submit.application_arguments`); a wrong one ends the process with status 2."""
-    values = argument_parser().parse_args(arguments)
+    parser = argument_parser()
+    values = parser.parse_args(arguments)
+    if not values.tables and not values.drain:
+        parser.error("expected tables, or --drain for whatever is pending")
+    if not values.drain and (values.follow or values.time_budget is not None):
+        parser.error("--follow and --time-budget are for --drain")
     return TierOptions(
         server=values.server,
         tables=tuple(dict.fromkeys(values.tables)),
         lease_id=values.lease_id,
         attempt_token=values.attempt_token,
         lease_duration_ms=values.lease_duration_ms,
-        claim_timeout_s=values.claim_timeout,
+        claim_timeout_s=claim_timeout_s(values.claim_timeout, drain=values.drain),
         max_round_bytes=values.max_round_bytes,
         max_round_duration=values.max_round_duration,
         table_concurrency=values.table_concurrency,
         outcome_in_status=values.outcome_in_status,
+        drain=values.drain,
+        follow=values.follow,
+        time_budget_s=values.time_budget,
     )
 
 
@@ -82,9 +107,8 @@ def argument_parser() -> argparse.ArgumentParser:
     add(
         "--claim-timeout",
         type=float,
-        default=DEFAULT_CLAIM_TIMEOUT_S,
         metavar="SECONDS",
-        help="how long to wait for a table that another round holds",
+        help=f"how long to wait for a table that another round holds; {DEFAULT_CLAIM_TIMEOUT_S:g}, with --drain 0",
     )
     add("--max-round-bytes", type=_positive, help="of a table's log in one round; what is left is due at once")
     add(
@@ -101,7 +125,10 @@ def argument_parser() -> argparse.ArgumentParser:
         help="how many tables are tiered at once",
     )
     add("--outcome-in-status", action="store_true", help="failed tables do not fail the application")
-    add("tables", nargs="+", type=_path, metavar="DATABASE.TABLE", help="the tables, each once")
+    add("--drain", action="store_true", help="round after round of the tables, or of all, until none is pending")
+    add("--follow", action="store_true", help="with --drain: wait for more when none is pending")
+    add("--time-budget", type=_seconds, metavar="DURATION", help="with --drain: after it, as 30min, no round begins")
+    add("tables", nargs="*", type=_path, metavar="DATABASE.TABLE", help="the tables, each once")
     return parser
 
 
@@ -109,6 +136,13 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration_ms(text) / 1000
+    except FlussTieringError as error:
+        raise argparse.ArgumentTypeError(error.message) from None
 
 
 def _round_duration(text: str) -> str:

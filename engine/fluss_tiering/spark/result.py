@@ -69,6 +69,7 @@ class TableResult:
         epoch: of the round; None when the table could not be claimed.
         recorded: whether the server knows this outcome, so that waiters see it.
         seconds: from the claim's request on.
+        held_by_another: whether there was no round here, since another one holds the table.
     """
 
     path: TablePath
@@ -80,6 +81,7 @@ class TableResult:
     recorded: bool = False
     complete: bool = True
     cost: RoundCost = field(default_factory=RoundCost)
+    held_by_another: bool = False
 
     @property
     def failed(self) -> bool:

@@ -36,6 +36,9 @@ def application_arguments(
     max_round_duration: str | None = None,
     table_concurrency: int | None = None,
     outcome_in_status: bool = False,
+    drain: bool = False,
+    follow: bool = False,
+    time_budget: str | None = None,
 ) -> list[str]:
     """The application's command line; what is None keeps the application's own default."""
     options: dict[str, object | None] = {
@@ -47,10 +50,11 @@ def application_arguments(
         "--max-round-bytes": max_round_bytes,
         "--max-round-duration": max_round_duration,
         "--table-concurrency": table_concurrency,
+        "--time-budget": time_budget,
     }
     arguments = [text for name, value in options.items() if value is not None for text in (name, str(value))]
-    if outcome_in_status:
-        arguments.append("--outcome-in-status")
+    flags = {"--outcome-in-status": outcome_in_status, "--drain": drain, "--follow": follow}
+    arguments += [flag for flag, given in flags.items() if given]
     return [*arguments, *(str(path) for path in tables)]
 
 

@@ -77,7 +77,13 @@ class TableRun:
             self._services.progress.step(table.path, "claiming")
             claim = self._claim(table)
         except FlussTieringError as error:
-            result = TableResult(table.path, TieringState.FAILED, time.perf_counter() - began, error=_text(error))
+            result = TableResult(
+                table.path,
+                TieringState.FAILED,
+                time.perf_counter() - began,
+                error=_text(error),
+                held_by_another=_is_being_tiered(error),
+            )
         else:
             result = self._round(table, claim, lease, began)
         # The outcome first, then the buckets: a Spark task's retry reads the same snapshot up to the round's end (L13).

@@ -1,0 +1,182 @@
+"""Round after round in one application: whatever is pending is tiered, until nothing is or the time is used."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_when_event_set, wait_random_exponential
+from tenacity.nap import sleep_using_event
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import StatusChanges, TieringState
+from fluss_tiering.spark.result import TableResult
+
+_LOOK_S: Final = 1.0
+"""Between two looks at the clock while nothing happens."""
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainLimits:
+    """How far a drain goes.
+
+    Attributes:
+        concurrency: tables tiered at once.
+        time_budget_s: after it no round begins; None for any time.
+        follow: whether it waits for more when nothing is pending.
+    """
+
+    concurrency: int
+    time_budget_s: float | None = None
+    follow: bool = False
+
+
+class Drain:
+    """Tiers pending tables, those that wait longest first, each in one thread at a time.
+
+    Args:
+        pending: the watched tables.
+        tier: one round of a table; None for one that another driver took.
+    """
+
+    def __init__(
+        self, pending: PendingTables, tier: Callable[[TablePath], TableResult | None], limits: DrainLimits
+    ) -> None:
+        self._pending = pending
+        self._tier = tier
+        self._limits = limits
+        self._running: dict[TablePath, Future[TableResult | None]] = {}
+        self._results: dict[TablePath, TableResult] = {}
+
+    def run(self, threads: ThreadPoolExecutor, stopped: threading.Event) -> list[TableResult]:
+        """The last outcome of each table that was tiered, by path.
+
+        Raises:
+            FlussTieringError: UNAVAILABLE when the server cannot be asked whether anything is left.
+        """
+        budget = self._limits.time_budget_s
+        deadline = None if budget is None else time.monotonic() + budget
+        while not stopped.is_set():
+            over = deadline is not None and time.monotonic() >= deadline
+            if not over:
+                self._begin(threads)
+            if not self._running and (over or (not self._limits.follow and not self._pending.refresh())):
+                break
+            self._pending.wait(_LOOK_S if over or deadline is None else min(_LOOK_S, deadline - time.monotonic()))
+            self._collect()
+        return [self._results[path] for path in sorted(self._results)]
+
+    def _begin(self, threads: ThreadPoolExecutor) -> None:
+        for path in self._pending.longest_waiting():
+            if len(self._running) >= self._limits.concurrency:
+                return
+            if path not in self._running:
+                self._pending.discard(path)
+                self._running[path] = future = threads.submit(self._tier, path)
+                future.add_done_callback(lambda _: self._pending.wake())
+
+    def _collect(self) -> None:
+        for path, future in list(self._running.items()):
+            if future.done():
+                del self._running[path]
+                if (result := future.result()) is not None:
+                    self._results[path] = result
+
+
+class PendingTables:
+    """Which tables are pending, as the server tells; a context manager. A stream that breaks is opened again.
+
+    Args:
+        only: these tables; all with none.
+    """
+
+    def __init__(self, client: TieringClient, only: Sequence[TablePath] = ()) -> None:
+        self._client = client
+        self._only = frozenset(only)
+        self._since: dict[TablePath, int] = {}
+        self._condition = threading.Condition()
+        self._news = False
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="fluss-tiering-pending", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # A daemon: its stream ends with the client's channel.
+        self._closed.set()
+
+    def longest_waiting(self) -> list[TablePath]:
+        """Those that are pending, first in, first out (S7)."""
+        with self._condition:
+            return sorted(self._since, key=self._since.__getitem__)
+
+    def discard(self, path: TablePath) -> None:
+        """The table is taken care of."""
+        with self._condition:
+            self._since.pop(path, None)
+
+    def refresh(self) -> bool:
+        """Whether any table is pending, by a look of its own: a stream tells a little later than it happens."""
+        statuses = self._client.list_tiering_statuses()
+        self._take(StatusChanges(tuple(statuses)))
+        return bool(self.longest_waiting())
+
+    def wait(self, timeout_s: float) -> None:
+        """Returns when something changed since the last wait, or after so many seconds."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._news, timeout_s)
+            self._news = False
+
+    def wake(self) -> None:
+        """Ends a wait."""
+        with self._condition:
+            self._news = True
+            self._condition.notify_all()
+
+    def _watch(self) -> None:
+        retrying = Retrying(
+            retry=retry_if_exception_type(FlussTieringError),
+            wait=wait_random_exponential(multiplier=0.2, max=5),
+            stop=stop_when_event_set(self._closed),
+            sleep=sleep_using_event(self._closed),
+            before_sleep=before_sleep_log(_LOG, logging.WARNING),
+            reraise=True,
+        )
+        with contextlib.suppress(FlussTieringError):
+            while not self._closed.is_set():
+                retrying.copy()(self._follow)
+
+    def _follow(self) -> None:
+        # All tables: one of those named that was dropped would otherwise end the watching of the others.
+        for changes in self._client.watch_tiering_statuses():
+            if self._closed.is_set():
+                return
+            self._take(changes)
+
+    def _take(self, changes: StatusChanges) -> None:
+        with self._condition:
+            for status in changes.statuses:
+                if self._only and status.path not in self._only:
+                    continue
+                if status.state is TieringState.PENDING:
+                    self._since[status.path] = status.state_since
+                else:
+                    self._since.pop(status.path, None)
+            for path in changes.removed:
+                self._since.pop(path, None)
+        self.wake()

@@ -1,0 +1,116 @@
+"""Drains: rounds of whatever is pending, until nothing is, the time is used or somebody ends it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from spark_support import Tiering, in_background, named
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark import application
+from fluss_tiering.spark.options import parse_arguments
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_drain_goes_on_until_none_of_its_tables_is_pending(tiering: Tiering):
+    tables = [due_table(tiering), due_table(tiering, primary_key=False)]
+    for table in tables:
+        tiering.write(table, named(range(100), "row"))
+    wait_for(lambda: {state(tiering, table) for table in tables} == {TieringState.PENDING})
+
+    # A log table's rounds stop at their bytes and are due at once, again and again.
+    results = tiering.tier_all(*tables, drain=True, max_round_bytes=800)
+
+    assert {result.path for result in results} == {table.path for table in tables}
+    assert all(result.complete and result.error is None for result in results)
+    assert len(tiering.rounds(tables[1])) > 1
+    for table in tables:
+        assert tiering.lake_rows(table) == sorted(named(range(100), "row").items())
+    assert [lease for lease in tiering.client.list_leases() if lease.snapshots] == []
+
+
+def test_a_bad_table_of_a_drain_touches_no_other(tiering: Tiering, monkeypatch):
+    bad, good = due_table(tiering), due_table(tiering)
+    for table in (bad, good):
+        tiering.write(table, named(range(3), "row"))
+    wait_for(lambda: {state(tiering, bad), state(tiering, good)} == {TieringState.PENDING})
+    list_buckets = TieringClient.list_buckets
+
+    def failing(client, paths):
+        if bad.path in paths:
+            raise RuntimeError("a fault that was injected")
+        return list_buckets(client, paths)
+
+    monkeypatch.setattr(TieringClient, "list_buckets", failing)
+    results = {result.path: result for result in tiering.tier_all(bad, good, drain=True)}
+
+    assert "a fault that was injected" in results[bad.path].error
+    assert results[good.path].error is None
+    assert state(tiering, bad) is TieringState.FAILED
+    assert application.exit_code(list(results.values()), outcome_in_status=False) == 1
+
+
+def test_a_table_that_another_driver_holds_is_no_concern_of_a_drain(tiering: Tiering):
+    table = due_table(tiering)
+    wait_for(lambda: state(tiering, table) is TieringState.PENDING)
+    tiering.client.claim_tables([table.path], "somebody else's", None, "their driver")
+
+    assert tiering.tier_all(table, drain=True) == []
+
+
+def test_a_drain_that_follows_takes_up_what_becomes_pending_until_its_time_is_used(tiering: Tiering):
+    table = due_table(tiering, primary_key=False)
+    began = time.monotonic()
+    draining = in_background(tiering, table, drain=True, follow=True, time_budget_s=15.0)
+    tiering.write(table, named(range(5), "first"))
+    wait_for(lambda: any(each.stats and each.stats.rows for each in tiering.rounds(table)))
+    tiering.write(table, named(range(5, 9), "second"))
+    wait_for(lambda: sum(each.stats.rows for each in tiering.rounds(table) if each.stats) == 9)
+
+    assert not draining.done()
+    (result,) = draining.result(60)
+    assert result.error is None
+    assert time.monotonic() - began >= 15
+    assert len(tiering.lake_rows(table)) == 9
+
+
+def test_a_drain_s_command_line():
+    options = parse_arguments(["--server", "h:1", "--drain", "--time-budget", "30min", "--follow"])
+    assert (options.drain, options.follow, options.time_budget_s, options.claim_timeout_s) == (True, True, 1800.0, 0.0)
+    assert not parse_arguments(["--server", "h:1", "db.t"]).drain
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "expected tables, or --drain"),
+        (["--follow", "db.t"], "are for --drain"),
+        (["--drain", "--time-budget", "soon"], "'soon' is not a duration"),
+    ],
+)
+def test_a_wrong_command_line_is_told(arguments: list[str], told: str, capsys):
+    with pytest.raises(SystemExit) as end:
+        parse_arguments(["--server", "h:1", *arguments])
+    assert end.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def due_table(tiering: Tiering, **options: bool):
+    return tiering.table(freshness="1s", **options)
+
+
+def state(tiering: Tiering, table) -> TieringState:
+    (status,) = tiering.client.list_tiering_statuses(table.path)
+    return status.state
+
+
+def wait_for(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.05)
