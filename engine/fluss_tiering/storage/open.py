@@ -1,23 +1,35 @@
-"""Picks the reader for a storage: its files where they are on this machine, else the server's streams."""
+"""Picks the reader for a storage: a cluster itself, files where they are on this machine, else the server's streams."""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from fluss_tiering.model.table import StorageDescription
 from fluss_tiering.storage.embedded.data_dir import read_data_dir_id
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader
 from fluss_tiering.storage.protocol import SplitReader
 
+if TYPE_CHECKING:
+    from fluss_tiering.storage.fluss.access import ClusterAccess
+    from fluss_tiering.storage.fluss.client import FlussClient
+    from fluss_tiering.storage.fluss.remote_files import RemoteFiles
 
-def open_split_reader(description: StorageDescription, target: str) -> SplitReader:
+_FLUSS_KIND: Final = "fluss"
+
+
+def open_split_reader(description: StorageDescription, target: str, access: ClusterAccess | None = None) -> SplitReader:
     """A reader of the splits that a server plans.
 
     Args:
         description: what the server says of its storage. Its files are read directly when the path leads to the very
-            same data folder here, which the folder's id tells.
+            same data folder here, which the folder's id tells; a cluster always is.
         target: "host:port" of the server, for when it does not.
+        access: what a cluster asks of its readers; without, what this process's environment says.
     """
+    if description.kind == _FLUSS_KIND:
+        return _cluster_reader(description.bootstrap_servers, access)
     if description.data_dir and read_data_dir_id(Path(description.data_dir)) == description.data_dir_id:
         return EmbeddedSplitReader(Path(description.data_dir))
     # The client takes a worker longer to load than a small piece takes to read.
@@ -25,3 +37,19 @@ def open_split_reader(description: StorageDescription, target: str) -> SplitRead
     from fluss_tiering.storage.remote import RemoteSplitReader  # noqa: PLC0415
 
     return RemoteSplitReader(TieringClient(target))
+
+
+def _cluster_reader(bootstrap_servers: str, access: ClusterAccess | None) -> SplitReader:
+    from fluss_tiering.storage.fluss.access import ClusterAccess  # noqa: PLC0415 - see above
+    from fluss_tiering.storage.fluss.reader import FlussSplitReader  # noqa: PLC0415 - see above
+
+    return FlussSplitReader(*_connected(bootstrap_servers, access or ClusterAccess.from_environment()))
+
+
+@cache
+def _connected(bootstrap_servers: str, access: ClusterAccess) -> tuple[FlussClient, RemoteFiles]:
+    """One client for all tasks that run in this process, one after another or at once: connections are kept."""
+    from fluss_tiering.storage.fluss.client import FlussClient  # noqa: PLC0415 - see above
+    from fluss_tiering.storage.fluss.remote_files import RemoteFiles  # noqa: PLC0415 - see above
+
+    return FlussClient(bootstrap_servers, credentials=access.credentials), RemoteFiles(dict(access.s3))

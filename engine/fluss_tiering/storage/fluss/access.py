@@ -1,0 +1,55 @@
+"""What it takes to read a cluster beside its address: carried from the driver to the executors, and shown nowhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.storage.fluss.handshake import Credentials
+
+USERNAME_VARIABLE: Final = "FLUSS_TIERING_FLUSS_USERNAME"
+PASSWORD_VARIABLE: Final = "FLUSS_TIERING_FLUSS_PASSWORD"  # noqa: S105 - its name
+_S3_VARIABLES: Final = {
+    "access_key": ("AWS_ACCESS_KEY_ID",),
+    "secret_key": ("AWS_SECRET_ACCESS_KEY",),
+    "session_token": ("AWS_SESSION_TOKEN",),
+    "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "endpoint_override": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+}
+"""Argument of pyarrow's S3FileSystem -> the AWS tools' own variables for it, the first that is set counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAccess:
+    """Secrets and addresses; no text of it has them.
+
+    Attributes:
+        credentials: for a listener that demands SASL.
+        s3: arguments of pyarrow's S3FileSystem, for a remote folder that is there; without, each machine's own.
+    """
+
+    credentials: Credentials | None = None
+    s3: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+        """What this process's environment says.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST for a user without a password, or a password without a user.
+        """
+        username, password = environment.get(USERNAME_VARIABLE), environment.get(PASSWORD_VARIABLE)
+        if (username is None) != (password is None):
+            given, missing = USERNAME_VARIABLE, PASSWORD_VARIABLE
+            if username is None:
+                given, missing = missing, given
+            raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{given} is set and {missing} is not: expected both")
+        credentials = None if username is None or password is None else Credentials(username, password)
+        found = {
+            argument: next((environment[name] for name in names if environment.get(name)), None)
+            for argument, names in _S3_VARIABLES.items()
+        }
+        return cls(credentials, tuple((argument, value) for argument, value in found.items() if value is not None))

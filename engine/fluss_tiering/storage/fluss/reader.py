@@ -1,0 +1,88 @@
+"""Reads splits of a Fluss cluster: logs from their leaders and the remote folder, KV snapshots from their files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from fluss_tiering.formats.log_batch import LogBatch, decode_log_batch
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
+from fluss_tiering.storage.fluss.client import FlussClient
+from fluss_tiering.storage.fluss.log_chunks import LogRange, log_chunks, naming_source
+from fluss_tiering.storage.fluss.remote_files import RemoteFiles
+from fluss_tiering.storage.fluss.schema_history import SchemaHistory
+from fluss_tiering.storage.timing import DecodeTimer
+
+_CHUNK_BYTES = 8 << 20
+
+
+class FlussSplitReader:
+    """A `SplitReader` over a cluster, whose client others may share."""
+
+    def __init__(self, client: FlussClient, files: RemoteFiles | None = None) -> None:
+        self._client = client
+        self._files = files or RemoteFiles()
+        self._decoding = DecodeTimer()
+
+    @property
+    def decode_seconds(self) -> float:
+        """Spent so far on turning what was fetched into rows."""
+        return self._decoding.seconds
+
+    def read_log(self, table: TableInfo, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[LogBatch]:
+        """The rows of [start_offset, end_offset) in log order, cut to that range.
+
+        Raises:
+            FlussTieringError: what `log_chunks` raises; INVALID_TABLE when the table's columns were altered meanwhile.
+        """
+        schemas = SchemaHistory(self._client, table)
+        expected = start_offset
+        wanted = LogRange(table.path, bucket, start_offset, end_offset)
+        for chunk in log_chunks(self._client, self._files, wanted):
+            for position, header in chunk.batches():
+                if header.next_offset <= expected:
+                    continue
+                if expected >= end_offset:
+                    return
+                if header.base_offset > expected or (header.base_offset < expected != start_offset):
+                    raise FlussTieringError(
+                        ErrorCode.CORRUPT_DATA,
+                        f"{chunk.source} goes on at offset {header.base_offset}: expected {expected}; restore it from "
+                        "a replica, or re-create the table",
+                    )
+                schema = schemas.arrow(header.schema_id)
+                with naming_source(chunk.source, chunk.start), self._decoding():
+                    batch = decode_log_batch(chunk.data, position, schema)
+                expected = header.next_offset
+                rows = batch.slice(start_offset, end_offset)
+                yield LogBatch(
+                    rows.base_offset,
+                    rows.commit_timestamp,
+                    rows.change_types,
+                    schemas.to_present(rows.records, header.schema_id),
+                )
+
+    def read_kv_snapshot(
+        self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the key range [from_key, to_key) in the table's Arrow schema.
+
+        Raises:
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA, STORAGE; INVALID_TABLE when the table's columns were
+                altered meanwhile.
+        """
+        # Compiled decoders and RocksDB take a worker longer to load than a small piece of a log takes to read.
+        from fluss_tiering.storage.fluss.kv_snapshot_files import SnapshotFiles  # noqa: PLC0415
+        from fluss_tiering.storage.fluss.stored_values import decode_stored  # noqa: PLC0415
+
+        schemas = SchemaHistory(self._client, table)
+        files = SnapshotFiles(self._client, self._files, table.path, snapshot)
+        for entries in files.entries(from_key, to_key, _CHUNK_BYTES):
+            try:
+                with self._decoding():
+                    rows = decode_stored(entries.column("value"), schemas)
+            except FlussTieringError as error:
+                raise files.corrupt(error) if error.code is ErrorCode.CORRUPT_DATA else error from error
+            yield rows

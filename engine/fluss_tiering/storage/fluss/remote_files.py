@@ -1,0 +1,107 @@
+"""Files of a cluster's remote folder, on a disk or in an object store: segments of logs, and KV snapshots."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+_S3_SCHEMES: Final = frozenset({"s3", "s3a", "s3n"})
+_LOCAL_SCHEMES: Final = frozenset({"", "file"})
+_COPY_BYTES: Final = 8 << 20
+_CONNECT_S: Final = 10.0
+_REQUEST_S: Final = 30.0
+_S3_TRIES: Final = 6
+
+
+class RemoteFiles:
+    """Opens files by the paths that the cluster has for them; safe to share between threads.
+
+    Args:
+        s3: arguments of pyarrow's S3FileSystem.
+    """
+
+    def __init__(self, s3: Mapping[str, str] | None = None) -> None:
+        self._s3 = dict(s3 or {})
+        self._systems: dict[tuple[str, str], fs.FileSystem] = {}
+        self._lock = threading.Lock()
+
+    def local(self, path: str) -> Path | None:
+        """Where a file is on this machine's disks, or None where it is in an object store."""
+        address = urlsplit(path)
+        return Path(address.path) if address.scheme in _LOCAL_SCHEMES else None
+
+    def open(self, path: str) -> pa.NativeFile:
+        """A file to be read at any position.
+
+        Raises:
+            FileNotFoundError: there is none.
+            FlussTieringError: STORAGE for a store that cannot be reached, or of a kind that is not known here.
+        """
+        with telling_storage_errors(path):
+            system, name = self._system(path)
+            return system.open_input_file(name)
+
+    def size(self, path: str) -> int:
+        """Bytes of a file. Raises as `open`."""
+        with telling_storage_errors(path):
+            system, name = self._system(path)
+            info: fs.FileInfo = system.get_file_info(name)
+        if info.type is not fs.FileType.File:
+            raise FileNotFoundError(path)
+        return int(info.size)
+
+    def copy(self, path: str, to: Path) -> None:
+        """Writes a file's bytes into a new one on this machine. Raises as `open`."""
+        with self.open(path) as source, to.open("xb") as copied:
+            while True:
+                with telling_storage_errors(path):
+                    data = source.read_buffer(_COPY_BYTES)
+                if not data.size:
+                    return
+                copied.write(data)
+
+    def _system(self, path: str) -> tuple[fs.FileSystem, str]:
+        address = urlsplit(path)
+        if address.scheme in _LOCAL_SCHEMES:
+            return fs.LocalFileSystem(), address.path
+        with self._lock:
+            key = (address.scheme, address.netloc)
+            if key not in self._systems:
+                self._systems[key] = self._object_store(path)
+        return self._systems[key], f"{address.netloc}{address.path}"
+
+    def _object_store(self, path: str) -> fs.FileSystem:
+        if urlsplit(path).scheme in _S3_SCHEMES:
+            return fs.S3FileSystem(
+                **self._s3,
+                connect_timeout=_CONNECT_S,
+                request_timeout=_REQUEST_S,
+                retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_S3_TRIES),
+            )
+        system, _ = fs.FileSystem.from_uri(path)
+        return system
+
+
+@contextmanager
+def telling_storage_errors(path: str) -> Iterator[None]:
+    """Turns what a store raises into a STORAGE error that names the file, but FileNotFoundError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException, ValueError) as error:
+        why = str(error).partition("\n")[0] or type(error).__name__
+        raise FlussTieringError(
+            ErrorCode.STORAGE,
+            f"{path} cannot be read here: {why}; expected a file of the cluster's remote.data.dir that every executor "
+            "reaches under that very address",
+        ) from error

@@ -1,0 +1,71 @@
+"""Rows that were stored before a table's columns were altered, brought to the columns that it has now.
+
+Fluss 0.9.1 adds nullable columns at the end and alters nothing else (`SchemaUpdate`): rows without them read null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, TableInfo
+from fluss_tiering.storage.fluss.calls.schemas import table_columns
+from fluss_tiering.storage.fluss.client import FlussClient
+
+
+class SchemaHistory:
+    """The schemas of one table."""
+
+    def __init__(self, client: FlussClient, table: TableInfo) -> None:
+        self._client = client
+        self._table = table
+        self._present = arrow_schema(table.descriptor.columns)
+        self._columns: dict[int, Sequence[Column]] = {table.schema_id: table.descriptor.columns}
+        self._arrow = {table.schema_id: self._present}
+
+    def columns(self, schema_id: int) -> Sequence[Column]:
+        """The columns under a schema, which is asked for once.
+
+        Raises:
+            FlussTieringError: INVALID_TABLE for a schema that the table had not yet when it was looked up, and for one
+                whose columns are not those of now.
+        """
+        if schema_id not in self._columns:
+            self._columns[schema_id] = self._older(schema_id)
+        return self._columns[schema_id]
+
+    def arrow(self, schema_id: int) -> pa.Schema:
+        """The Arrow schema of rows under a schema. Raises as `columns`."""
+        if schema_id not in self._arrow:
+            self._arrow[schema_id] = arrow_schema(self.columns(schema_id))
+        return self._arrow[schema_id]
+
+    def to_present(self, records: pa.RecordBatch, schema_id: int) -> pa.RecordBatch:
+        """Rows under a schema with the columns of now."""
+        if schema_id == self._table.schema_id:
+            return records
+        count = records.num_rows
+        added = [pa.nulls(count, field.type) for field in list(self._present)[records.num_columns :]]
+        return pa.RecordBatch.from_arrays([*records.columns, *added], schema=self._present)
+
+    def _older(self, schema_id: int) -> Sequence[Column]:
+        table = self._table
+        if schema_id > table.schema_id:
+            raise FlussTieringError(
+                ErrorCode.INVALID_TABLE,
+                f"the columns of {table.path} were altered while it was read (schema {schema_id} instead of "
+                f"{table.schema_id}): expected those that it had before; read it again, with those that it has now",
+            )
+        columns = self._client.call(table_columns(table.path, schema_id))
+        present = table.descriptor.columns
+        same = [(column.name, column.data_type) for column in present[: len(columns)]]
+        if [(column.name, column.data_type) for column in columns] != same:
+            raise FlussTieringError(
+                ErrorCode.INVALID_TABLE,
+                f"{table.path} has rows of schema {schema_id} with other columns than now: expected the columns of now "
+                "to be those with others added behind them; re-create the table",
+            )
+        return columns

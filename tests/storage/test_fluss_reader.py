@@ -1,0 +1,83 @@
+"""What a reader makes of a real cluster's logs and KV snapshots."""
+
+import pyarrow as pa
+import pytest
+from fluss_tables import append, descriptor, eventually, new_table, rows, snapshot_behind, upsert
+
+from fluss_tiering.formats.log_batch import ChangeType, LogBatch
+from fluss_tiering.model.table import KvSnapshot, StorageDescription, TableBucket
+from fluss_tiering.storage.fluss.calls.log import fetch_log
+from fluss_tiering.storage.fluss.client import FlussClient
+from fluss_tiering.storage.fluss.reader import FlussSplitReader
+from fluss_tiering.storage.fluss.table_json import ClusterTable
+from fluss_tiering.storage.open import open_split_reader
+
+pytestmark = pytest.mark.system
+
+
+def bucket_of(made: ClusterTable, bucket: int = 0) -> TableBucket:
+    return TableBucket(made.info.table_id, bucket)
+
+
+def read(reader: FlussSplitReader, made: ClusterTable, start: int, end: int) -> list[LogBatch]:
+    return list(reader.read_log(made.info, bucket_of(made), start, end))
+
+
+def ids_of(batches: list[LogBatch]) -> list[int]:
+    offset = batches[0].base_offset if batches else 0
+    for batch in batches:
+        assert batch.base_offset == offset
+        offset += batch.records.num_rows
+    return [each for batch in batches for each in batch.records.column("id").to_pylist()]
+
+
+def moved_log(fluss: FlussClient, batches: int = 5, step: int = 2_000) -> ClusterTable:
+    """A log whose first segments are in the remote folder alone."""
+    made = new_table(fluss, descriptor(**{"table.log.tiered.local-segments": "1"}))
+    for start in range(0, batches * step, step):
+        append(fluss, made, rows(start, start + step), compression="NONE")
+    eventually(lambda: fluss.call(fetch_log(made.info.path, bucket_of(made), 0)).remote_segments)
+    return made
+
+
+def snapshot_of(fluss: FlussClient, made: ClusterTable, log_offset: int) -> KvSnapshot:
+    latest = snapshot_behind(fluss, made, log_offset)
+    return KvSnapshot(bucket_of(made), latest.snapshot_id, latest.log_offset, row_count=-1, size_bytes=0, path="")
+
+
+def test_ranges_of_a_log_are_cut_exactly(fluss: FlussClient) -> None:
+    made = new_table(fluss, descriptor())
+    for start, compression in ((0, "NONE"), (5, "ZSTD"), (10, "LZ4_FRAME")):
+        append(fluss, made, rows(start, start + 5), compression=compression)
+    reader = FlussSplitReader(fluss)
+    for start, end in ((0, 15), (0, 1), (3, 12), (5, 10), (7, 8), (14, 15), (4, 4)):
+        assert ids_of(read(reader, made, start, end)) == list(range(start, end))
+    (batch,) = read(reader, made, 6, 8)
+    assert batch.records.to_pylist() == rows(6, 8).to_pylist()
+    assert batch.change_types is None
+    assert batch.commit_timestamp > 1_700_000_000_000
+    assert reader.decode_seconds > 0
+
+
+def test_a_log_is_read_from_the_remote_folder_and_on_from_the_leader(fluss: FlussClient) -> None:
+    made = moved_log(fluss)
+    reader = FlussSplitReader(fluss)
+    for start, end in ((0, 10_000), (2_500, 9_999), (1_999, 2_001), (9_999, 10_000)):
+        assert ids_of(read(reader, made, start, end)) == list(range(start, end))
+
+
+def test_changes_and_a_snapshot_of_a_primary_key_table(fluss: FlussClient, fluss_cluster) -> None:
+    made = new_table(fluss, descriptor(primary_key=True, tiered=True, table__datalake__freshness="1h"))
+    upsert(fluss, made, rows(0, 100))
+    end = upsert(fluss, made, rows(1, 2), deleted=[2])
+    description = StorageDescription("fluss", "", "", "", fluss_cluster.bootstrap)
+    reader = open_split_reader(description, "localhost:1")
+    batches = read(reader, made, 99, end)
+    assert [ChangeType(kind) for batch in batches for kind in batch.change_types] == [
+        *(ChangeType.INSERT, ChangeType.UPDATE_BEFORE, ChangeType.UPDATE_AFTER, ChangeType.DELETE),
+    ]
+    assert ids_of(batches) == [99, 1, 1, 2]
+    snapshot = snapshot_of(fluss, made, end)
+    found = pa.Table.from_batches(reader.read_kv_snapshot(made.info, snapshot, None, None))
+    expected = [row for row in rows(0, 100).to_pylist() if row["id"] != 2]
+    assert sorted(found.to_pylist(), key=lambda row: row["id"]) == expected
