@@ -15,6 +15,14 @@ def serve(
             "--data-dir", "-d", help="Folder of tables, leases and statuses.", show_default="./fluss-tiering-data"
         ),
     ] = None,
+    fluss: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT[,HOST:PORT]",
+            help="Fluss cluster whose tables are tiered, by any of its servers.",
+            show_default="tables of the server's own",
+        ),
+    ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 takes a free one.", show_default="9133")] = None,
     store: Annotated[
@@ -32,7 +40,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Run the tiering server with the embedded storage until SIGTERM or Ctrl-C.
+    """Run the tiering server until SIGTERM or Ctrl-C: of a Fluss cluster's tables, or of tables that it keeps itself.
 
     docs/configuration.md lists every setting. Each can also be set by an environment variable: FLUSS_TIERING_ and its
     key in capitals, with underscores.
@@ -40,6 +48,6 @@ def serve(
     from fluss_tiering.server.app import run  # noqa: PLC0415 - the server's libraries, for this command only
     from fluss_tiering.server.settings import load_settings, settings_from_keys  # noqa: PLC0415
 
-    options = {"data_dir": data_dir, "host": host, "port": port, "store_url": store}
+    options = {"data_dir": data_dir, "fluss": fluss, "host": host, "port": port, "store_url": store}
     given = {name: value for name, value in options.items() if value is not None}
     run(load_settings(**{**settings_from_keys(settings or ()), **given}))

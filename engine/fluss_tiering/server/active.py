@@ -11,6 +11,7 @@ from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.background import BackgroundJobs, jobs_of
 from fluss_tiering.server.coordinator import Coordinator
+from fluss_tiering.server.fluss_storage import open_fluss
 from fluss_tiering.server.lake_catalog import LakeCatalog
 from fluss_tiering.server.roles import ActiveRole
 from fluss_tiering.server.scans.limits import ScannerLimits
@@ -21,6 +22,8 @@ from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.server.store.store import Fence, SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
+from fluss_tiering.storage.fluss.link import ClusterLink
+from fluss_tiering.storage.protocol import TableStorage
 
 _DATABASE_FILE: Final = "server.db"
 _STOPPING: Final = FlussTieringError(ErrorCode.UNAVAILABLE, "the server is stopping: watch again when it is back")
@@ -49,27 +52,37 @@ async def open_parts(
         fence: what every transaction of the store must pass; None where no other server may take over.
 
     Raises:
-        FlussTieringError: DATA_DIR_IN_USE, CORRUPT_DATA, STORAGE; NOT_LEADER_OR_FOLLOWER behind the fence.
+        FlussTieringError: DATA_DIR_IN_USE, CORRUPT_DATA, STORAGE, UNAVAILABLE; NOT_LEADER_OR_FOLLOWER behind the fence.
     """
     threads = ServerThreads()
     stack.callback(threads.close)
-    storage = await threads.storage(
+    storage, link = await _open_storage(settings, clock, threads, stack)
+    stack.push_async_callback(threads.storage, storage.close)
+    store = await threads.control(SqlTieringStore.open, store_location(settings), fence)
+    stack.push_async_callback(threads.control, store.close)
+    description = storage.describe()
+    await threads.control(store.bind, description.data_dir_id, description.data_dir or description.bootstrap_servers)
+    catalog = LakeCatalog(settings)
+    await threads.storage(catalog.make_folders)
+    coordinator = await threads.control(Coordinator, settings, storage, store, clock)
+    scanners = KvScannerManager(clock, ScannerLimits.of(settings))
+    return ServerParts(threads, storage, coordinator, catalog, scanners, check, link)
+
+
+async def _open_storage(
+    settings: ServerSettings, clock: Clock, threads: ServerThreads, stack: AsyncExitStack
+) -> tuple[TableStorage, ClusterLink | None]:
+    if settings.fluss:
+        fluss = await open_fluss(settings, threads, stack)
+        return fluss, fluss.link
+    embedded = await threads.storage(
         EmbeddedStorage.open,
         settings.data_dir,
         clock=clock,
         num_retained_snapshots=settings.kv_snapshot_num_retained,
         lazily=True,
     )
-    stack.push_async_callback(threads.storage, storage.close)
-    store = await threads.control(SqlTieringStore.open, store_location(settings), fence)
-    stack.push_async_callback(threads.control, store.close)
-    description = storage.describe()
-    await threads.control(store.bind, description.data_dir_id, description.data_dir)
-    catalog = LakeCatalog(settings)
-    await threads.storage(catalog.make_folders)
-    coordinator = await threads.control(Coordinator, settings, storage, store, clock)
-    scanners = KvScannerManager(clock, ScannerLimits.of(settings))
-    return ServerParts(threads, storage, coordinator, catalog, scanners, check)
+    return embedded, None
 
 
 def start_jobs(parts: ServerParts, settings: ServerSettings, stack: AsyncExitStack, check: Callable[[], None]) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from fluss_tiering.client.channel import DEFAULT_PORT, MAX_MESSAGE_BYTES
@@ -19,6 +19,8 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.server.store.database import checked_store_url
 from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES
+from fluss_tiering.storage.fluss.address import ServerAddress
+from fluss_tiering.storage.fluss.handshake import Credentials
 
 _PREFIX: Final = "FLUSS_TIERING_"
 _OF_OTHERS: Final = frozenset({"FLUSS_TIERING_SERVER", "FLUSS_TIERING_SPARK_JARS"})
@@ -70,6 +72,15 @@ def _checked_store_url(url: SecretStr | None) -> SecretStr | None:
     return url
 
 
+def _bootstrap_servers(text: str) -> str:
+    if text:
+        try:
+            return ",".join(str(address) for address in ServerAddress.parse_list(text))
+        except FlussTieringError as error:
+            raise ValueError(error.message) from error
+    return text
+
+
 DurationMs = Annotated[int, BeforeValidator(_duration_ms), Field(gt=0)]
 """Milliseconds; given as Fluss writes durations, for example 10min."""
 
@@ -98,6 +109,15 @@ class ServerSettings(BaseSettings):
 
     data_dir: Annotated[Path, AfterValidator(Path.absolute), FlussOption("data.dir")] = Path("fluss-tiering-data")
     """Folder of tables, snapshots, the server's database and, by default, the lake."""
+    fluss: Annotated[str, AfterValidator(_bootstrap_servers), FlussOption("bootstrap.servers")] = ""
+    """Fluss cluster whose tables are tiered: HOST:PORT of any of its servers, several with commas between them. Without
+    it the server keeps tables of its own in the data folder."""
+    fluss_username: str = ""
+    """User for a listener of the Fluss cluster that demands SASL/PLAIN."""
+    fluss_password: SecretStr | None = None
+    """The user's password; better set by FLUSS_TIERING_FLUSS_PASSWORD than on a command line."""
+    fluss_start_timeout: DurationMs = 60_000
+    """How long a Fluss cluster that is away may take to come, when the server starts."""
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     """Address to listen on; loopback unless told otherwise, since there is no authentication."""
     port: Annotated[int, Field(ge=0, le=65535)] = DEFAULT_PORT
@@ -157,6 +177,21 @@ class ServerSettings(BaseSettings):
     """How log lines look."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Lines below this level are left out."""
+
+    @property
+    def fluss_credentials(self) -> Credentials | None:
+        """User and password for the Fluss cluster, where it demands any."""
+        if self.fluss_password is None:
+            return None
+        return Credentials(self.fluss_username, self.fluss_password.get_secret_value())
+
+    @model_validator(mode="after")
+    def _complete_credentials(self) -> Self:
+        if bool(self.fluss_username) != (self.fluss_password is not None):
+            raise ValueError("fluss_username and fluss_password: expected both, or none where Fluss demands none")
+        if self.fluss_username and not self.fluss:
+            raise ValueError("fluss_username without fluss: expected the address of the cluster too")
+        return self
 
 
 def settings_from_keys(pairs: Sequence[str]) -> dict[str, str]:

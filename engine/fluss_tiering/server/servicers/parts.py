@@ -9,6 +9,7 @@ from fluss_tiering.server.coordinator import Coordinator
 from fluss_tiering.server.lake_catalog import LakeCatalog
 from fluss_tiering.server.scans.manager import KvScannerManager
 from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.storage.fluss.link import ClusterLink
 from fluss_tiering.storage.protocol import TableStorage
 
 
@@ -18,6 +19,7 @@ class ServerParts:
 
     Attributes:
         check: raises NOT_LEADER_OR_FOLLOWER unless this server leads for sure.
+        link: to the Fluss cluster whose tables are tiered; None on the embedded storage.
     """
 
     threads: ServerThreads
@@ -26,3 +28,4 @@ class ServerParts:
     catalog: LakeCatalog
     scanners: KvScannerManager
     check: Callable[[], None]
+    link: ClusterLink | None = None

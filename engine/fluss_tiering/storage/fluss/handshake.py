@@ -17,13 +17,17 @@ from fluss_tiering.storage.fluss.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.call import Call, Role
 
 _MECHANISM: Final = "PLAIN"
-_API_VERSIONS: Final = Call(
-    ApiKey.API_VERSIONS,
-    ApiVersionsRequest(client_software_name="fluss-tiering", client_software_version="1"),
-    ApiVersionsResponse,
-    ServedApis.of,
-    Role.ANY,
-)
+
+
+def api_versions(role: Role) -> Call[ApiVersionsResponse, ServedApis]:
+    """What the servers of a role serve."""
+    return Call(
+        ApiKey.API_VERSIONS,
+        ApiVersionsRequest(client_software_name="fluss-tiering", client_software_version="1"),
+        ApiVersionsResponse,
+        ServedApis.of,
+        role,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ def handshake(credentials: Credentials | None, server: str) -> Generator[Call[An
         FlussTieringError: UNSUPPORTED_VERSION when there are credentials but the server cannot be given any;
             `FlussServerError` with AUTHENTICATE_EXCEPTION, from the caller, when it does not take them.
     """
-    served: ServedApis = yield _API_VERSIONS
+    served: ServedApis = yield api_versions(Role.ANY)
     if credentials is not None:
         served.check(ApiKey.AUTHENTICATE, server)
         yield Call(

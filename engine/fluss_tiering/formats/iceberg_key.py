@@ -1,0 +1,52 @@
+"""Keys as Iceberg's bucket transform hashes them, under which Fluss keeps rows of a lake table (`IcebergKeyEncoder`).
+
+Only a key of one column has this form. Numbers, dates and times take 8 bytes in little-endian order, texts and binaries
+are their own bytes, a decimal is its unscaled value in big-endian order.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from fluss_tiering.formats.bucketing import check_bucket_key_type
+from fluss_tiering.formats.buffers import decimal_bytes, numbers
+from fluss_tiering.formats.compacted_fields import as_binary_array
+from fluss_tiering.formats.schema import UNIT_PRECISION
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column
+
+_NUMBER_BYTES: Final = 8
+_MICROSECOND_DIGITS: Final = 6
+
+
+def encode_iceberg_keys(records: pa.RecordBatch, key: Column) -> pa.BinaryArray:
+    """The key of each row.
+
+    Args:
+        records: with at least the key's column, in the Arrow type of the table.
+        key: the one column of the key.
+
+    Raises:
+        FlussTieringError: INVALID_ROWS when the column has a null; INVALID_TABLE for a type that Iceberg cannot hash.
+    """
+    check_bucket_key_type(key.data_type)
+    values = records.column(key.name)
+    if values.null_count:
+        raise FlussTieringError(
+            ErrorCode.INVALID_ROWS, f"the key column {key.name!r} is null in a row: expected a value"
+        )
+    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+        return values.cast(pa.binary())
+    if pa.types.is_decimal(values.type):
+        offsets, data = decimal_bytes(values)
+        return as_binary_array(data, offsets)
+    counts = numbers(values, key.data_type)
+    if pa.types.is_timestamp(values.type) or pa.types.is_time(values.type):
+        digits = UNIT_PRECISION[values.type.unit]
+        finer = digits - _MICROSECOND_DIGITS
+        counts = counts // 10**finer if finer > 0 else counts * 10**-finer
+    ends = np.arange(len(counts) + 1, dtype=np.int32) * _NUMBER_BYTES
+    return as_binary_array(counts.astype("<i8").view(np.uint8), ends)

@@ -1,0 +1,253 @@
+"""A Fluss cluster as the storage of a tiering server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Final
+
+import pyarrow as pa
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import (
+    BucketInfo,
+    KvSnapshot,
+    StorageDescription,
+    TableBucket,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+    WriteKind,
+)
+from fluss_tiering.storage.embedded.lake_rules import check_lake_rules
+from fluss_tiering.storage.fluss.buckets import ClusterBuckets
+from fluss_tiering.storage.fluss.calls.lake import prepare_lake_snapshot
+from fluss_tiering.storage.fluss.calls.metadata import metadata
+from fluss_tiering.storage.fluss.calls.tables import (
+    alter_table,
+    create_database,
+    create_table,
+    database_created_time,
+    drop_table,
+    list_databases,
+)
+from fluss_tiering.storage.fluss.lake_offsets_files import is_offsets_file
+from fluss_tiering.storage.fluss.link import ClusterLink
+from fluss_tiering.storage.fluss.parallel import ParallelCalls
+from fluss_tiering.storage.fluss.table_list import ClusterTables
+from fluss_tiering.storage.fluss.writer import ClusterWriter
+from fluss_tiering.storage.protocol import KvScan, SplitReader
+
+_KIND: Final = "fluss"
+_DEFAULT_DATABASE: Final = "fluss"
+_LEADERS_S: Final = 15.0
+_LEADERS_STEP_S: Final = 0.05
+
+
+class FlussStorage:
+    """A `TableStorage` over the tables of a cluster.
+
+    Attributes:
+        link: to the cluster, which `close` ends.
+        listed: the tables, for whoever looks for changes.
+    """
+
+    def __init__(self, link: ClusterLink, cluster_id: str) -> None:
+        self.link = link
+        self._client = link.client
+        self._cluster_id = cluster_id
+        self._calls = ParallelCalls()
+        self.listed = ClusterTables(self._client, self._calls)
+        self._buckets = ClusterBuckets(self._client, self._calls)
+        self._writer = ClusterWriter(self._client, self._calls)
+
+    @classmethod
+    def open(cls, link: ClusterLink, *, within: float) -> FlussStorage:
+        """Finds out which cluster it is, `within` so many seconds a call.
+
+        Raises:
+            FlussTieringError: UNAVAILABLE for a cluster that cannot be reached, CORRUPT_DATA for a server of another
+                kind, `FlussServerError` for refused credentials.
+        """
+        return cls(link, _cluster_id(link, within))
+
+    def describe(self) -> StorageDescription:
+        """Kind, cluster and its addresses."""
+        return StorageDescription(
+            _KIND, "", self._cluster_id, version("fluss-tiering"), bootstrap_servers=self.link.bootstrap_servers
+        )
+
+    def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo:
+        """A new table, in a database that is made where it is missing; its buckets can be written to.
+
+        Raises:
+            FlussTieringError: TABLE_ALREADY_EXIST, INVALID_TABLE; LAKE_TABLE_MISMATCH for a lake table that is there.
+        """
+        descriptor = _with_bucket_key(descriptor)
+        check_lake_rules(descriptor)
+        # Before, not when it turns out to be missing: Fluss makes the lake table first, and finds it at a second try.
+        if path.database not in self._client.call(list_databases()):
+            self._client.call(create_database(path.database, ignore_if_exists=True))
+        self._client.call(create_table(path, descriptor, partition_keys=descriptor.partition_keys))
+        self.listed.look_again(path)
+        table = self.table(path)
+        if not descriptor.partition_keys:
+            self._wait_for_leaders(table)
+        return table
+
+    def alter_table(self, path: TablePath, properties: Mapping[str, str]) -> TableInfo:
+        """The table with these options instead of its own; columns and keys stay.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST; INVALID_TABLE for an option that the cluster does not let change;
+                UNSUPPORTED_VERSION where it alters no tables.
+        """
+        before = self.table(path).descriptor
+        check_lake_rules(replace(before, properties=dict(properties)))
+        changes = {
+            key: properties.get(key)
+            for key in sorted(before.properties.keys() | properties.keys())
+            if before.properties.get(key) != properties.get(key)
+        }
+        if changes:
+            self._client.call(alter_table(path, changes))
+            self.listed.look_again(path)
+        return self.table(path)
+
+    def drop_table(self, path: TablePath) -> TableInfo:
+        """Drops the table, whose files the cluster deletes later, and returns what it was. Raises TABLE_NOT_EXIST."""
+        self.listed.look_again(path)
+        table = self.table(path)
+        self._client.call(drop_table(path))
+        self.listed.look_again(path)
+        return table
+
+    def table(self, path: TablePath) -> TableInfo:
+        """The table of that path, a second ago at most. Raises TABLE_NOT_EXIST, INVALID_TABLE."""
+        return self.listed.get(path)
+
+    def table_by_id(self, table_id: int) -> TableInfo:
+        """The table of that id, a second ago at most. Raises TABLE_NOT_EXIST."""
+        return self.listed.get_by_id(table_id)
+
+    def tables(self) -> Sequence[TableInfo]:
+        """All tables that can be used, by path, a few seconds ago at most."""
+        return self.listed.all()
+
+    def write(self, path: TablePath, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:
+        """Writes the rows and returns the log end offset of each bucket touched; see `ClusterWriter.write`."""
+        return self._writer.write(self.table(path), kind, rows)
+
+    def buckets(self, path: TablePath) -> Sequence[BucketInfo]:
+        """Every bucket of every partition with its log range and latest KV snapshot. Raises TABLE_NOT_EXIST."""
+        return self._buckets.infos(self.table(path))
+
+    def take_kv_snapshots(self, path: TablePath) -> Sequence[KvSnapshot]:
+        """The latest KV snapshots: a cluster takes them by itself.
+
+        Raises TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY.
+        """
+        table = self.table(path)
+        if not table.has_primary_key:
+            raise FlussTieringError(
+                ErrorCode.TABLE_WITHOUT_PRIMARY_KEY,
+                f"table {path} has no primary key and so no KV snapshots: expected a primary-key table",
+            )
+        return [
+            snapshot
+            for partition in self._buckets.partitions(table)
+            for snapshot in self._buckets.latest_kv_snapshots(table, partition).values()
+        ]
+
+    def kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:
+        """The snapshot, or None when it does not exist (any more)."""
+        return self._buckets.kv_snapshot(bucket, snapshot_id)
+
+    def collect_kv_snapshots(self, protected: frozenset[tuple[TableBucket, int]]) -> int:
+        """None: the cluster collects by itself what no lease of its own protects."""
+        del protected
+        return 0
+
+    def reader(self) -> SplitReader:
+        """Not for a server: readers ask the cluster themselves. Raises INVALID_REQUEST."""
+        raise self._reads_itself("splits")
+
+    def fetch_log(self, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[bytes]:
+        """Refuses with INVALID_REQUEST: readers of a cluster fetch its logs themselves."""
+        raise self._reads_itself(f"the log of {bucket} from {start_offset} to {end_offset}")
+
+    def fetch_kv_snapshot(
+        self, bucket: TableBucket, snapshot_id: int, from_key: bytes | None, to_key: bytes | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Refuses with INVALID_REQUEST: readers of a cluster read its KV snapshots themselves."""
+        del from_key, to_key
+        raise self._reads_itself(f"KV snapshot {snapshot_id} of {bucket}")
+
+    def open_kv_scan(
+        self, bucket: TableBucket, *, admit: Callable[[], None], on_lost: Callable[[], None]
+    ) -> tuple[int, KvScan | None]:
+        """Refuses with UNSUPPORTED_VERSION."""
+        del admit, on_lost
+        raise FlussTieringError(
+            ErrorCode.UNSUPPORTED_VERSION, f"scans by key of {bucket} are not there yet on a Fluss cluster"
+        )
+
+    def write_lake_offsets(self, table_id: int, log_end_offsets: Mapping[TableBucket, int]) -> str:
+        """Has the coordinator write an offsets file, merged with the current one's, and returns its path.
+
+        Raises TABLE_NOT_EXIST.
+        """
+        return self._client.call(prepare_lake_snapshot(self.table_by_id(table_id).path, table_id, log_end_offsets))
+
+    def has_lake_offsets(self, table_id: int, path: str) -> bool:
+        """Whether `path` is an offsets file of that table that is still there. Raises STORAGE when nobody can tell."""
+        return is_offsets_file(table_id, path)
+
+    def close(self) -> None:
+        """Ends its threads and connections."""
+        self.link.client.close()
+        self._calls.close()
+
+    def _wait_for_leaders(self, table: TableInfo) -> None:
+        deadline = time.monotonic() + _LEADERS_S
+        wanted = {TableBucket(table.table_id, number) for number in range(table.descriptor.num_buckets)}
+        while True:
+            leaders = self._client.call(metadata([table.path])).leaders
+            if all(leaders.get(bucket) is not None for bucket in wanted):
+                return
+            if time.monotonic() > deadline:
+                raise FlussTieringError(
+                    ErrorCode.UNAVAILABLE,
+                    f"table {table.path} was created, but not all of its buckets have leaders after {_LEADERS_S:g} s: "
+                    "check the cluster's tablet servers",
+                )
+            time.sleep(_LEADERS_STEP_S)
+
+    def _reads_itself(self, what: str) -> FlussTieringError:
+        return FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"{what}: expected to be read from the Fluss cluster at {self.link.bootstrap_servers}, not through the "
+            "tiering server",
+        )
+
+
+def _with_bucket_key(descriptor: TableDescriptor) -> TableDescriptor:
+    """A primary key is the bucket key where none is named, without what the partition says (as Fluss's clients do)."""
+    if descriptor.bucket_keys or not descriptor.has_primary_key:
+        return descriptor
+    key = tuple(name for name in descriptor.primary_key if name not in descriptor.partition_keys)
+    return replace(descriptor, bucket_keys=key)
+
+
+def _cluster_id(link: ClusterLink, within: float) -> str:
+    """What tells this cluster from others: when its first database was made, which comes with a new cluster.
+
+    Fluss's servers name no id of their cluster. An address is none: the cluster behind it may be another one tomorrow,
+    with other tables under the same ids.
+    """
+    databases = link.client.call(list_databases(), within=within)
+    first = [_DEFAULT_DATABASE] if _DEFAULT_DATABASE in databases else databases
+    created = [link.client.call(database_created_time(name), within=within) for name in first]
+    return f"fluss-{min(created, default=0)}"

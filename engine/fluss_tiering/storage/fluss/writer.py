@@ -1,0 +1,163 @@
+"""Rows written to a cluster: routed to partitions and buckets as Fluss's own clients do, encoded, and sent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from fluss_tiering.formats.compacted_row import encode_values
+from fluss_tiering.formats.iceberg_key import encode_iceberg_keys
+from fluss_tiering.formats.key import encode_keys
+from fluss_tiering.formats.log_batch import encode_log_batch
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableBucket, TableDescriptor, TableInfo, WriteKind
+from fluss_tiering.storage.embedded.placement import place_by_key, place_evenly
+from fluss_tiering.storage.embedded.validation import compression_of
+from fluss_tiering.storage.fluss.calls.log import OffsetType, log_offset
+from fluss_tiering.storage.fluss.calls.writes import produce_log, put_kv
+from fluss_tiering.storage.fluss.client import FlussClient
+from fluss_tiering.storage.fluss.errors import FlussError, FlussServerError
+from fluss_tiering.storage.fluss.kv_batch import encode_kv_batch
+from fluss_tiering.storage.fluss.parallel import ParallelCalls
+from fluss_tiering.storage.fluss.partitions import PartitionIds, rows_by_partition
+from fluss_tiering.storage.offered_rows import conform_write
+
+_BATCH_BYTES: Final = 2 << 20
+"""Of one batch, in Arrow; Fluss's clients send as much (`client.writer.batch-size`)."""
+_ICEBERG: Final = "iceberg"
+_LAKE_FORMAT: Final = "table.datalake.format"
+_KV_FORMAT_VERSION: Final = "table.kv.format-version"
+_LEGACY: Final = "1"
+_MAX_TABLES: Final = 10_000
+
+
+class ClusterWriter:
+    """Writes to the tables of a cluster; safe under concurrent calls."""
+
+    def __init__(self, client: FlussClient, calls: ParallelCalls) -> None:
+        self._client = client
+        self._calls = calls
+        self._partitions = PartitionIds(client)
+        self._lock = threading.Lock()
+        # Of log tables without a bucket key, whose rows shall be spread evenly.
+        self._log_ends: dict[tuple[int, int | None], list[int]] = {}
+
+    def write(self, table: TableInfo, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:
+        """Writes rows and returns the log end offset of each bucket touched, once all its replicas have them.
+
+        All rows are checked before the first is written. A write that fails on its way may have reached some buckets:
+        a cluster has no writes over several of them.
+
+        Raises:
+            FlussTieringError: INVALID_ROWS, INVALID_TABLE before anything is written; TABLE_NOT_EXIST, UNAVAILABLE.
+        """
+        _check_format(table)
+        records = conform_write(table, kind, rows)
+        placed = self._place(table, records) if records.num_rows else {}
+        try:
+            ends = self._calls.each(lambda item: self._send(table, kind, *item), placed.items())
+        except FlussServerError as error:
+            if error.fluss_error is FlussError.PARTITION_NOT_EXISTS:
+                self._partitions.forget(table.table_id)
+            raise
+        for bucket, end in zip(placed, ends, strict=True):
+            log_ends = self._log_ends.get((table.table_id, bucket.partition_id))
+            if log_ends is not None:
+                log_ends[bucket.bucket] = end
+        return dict(zip(placed, ends, strict=True))
+
+    def _place(self, table: TableInfo, records: pa.RecordBatch) -> dict[TableBucket, pa.RecordBatch]:
+        by_partition = list(rows_by_partition(table, records))
+        ids: Mapping[tuple[str, ...], int | None] = {(): None}
+        if table.descriptor.partition_keys:
+            ids = self._partitions.of(table, [values for values, _ in by_partition])
+        return {
+            TableBucket(table.table_id, bucket, ids[values]): chosen
+            for values, rows in by_partition
+            for bucket, chosen in self._place_in_buckets(table, ids[values], rows).items()
+        }
+
+    def _place_in_buckets(
+        self, table: TableInfo, partition_id: int | None, rows: pa.RecordBatch
+    ) -> Mapping[int, pa.RecordBatch]:
+        descriptor = table.descriptor
+        if descriptor.num_buckets == 1:
+            return {0: rows}
+        if descriptor.bucket_keys:
+            return place_by_key(rows, descriptor.column(descriptor.bucket_keys[0]), descriptor.num_buckets)
+        where = (table.table_id, partition_id)
+        log_ends = self._log_ends.get(where)
+        if log_ends is None:
+            buckets = [TableBucket(table.table_id, number, partition_id) for number in range(descriptor.num_buckets)]
+            log_ends = self._calls.each(
+                lambda bucket: self._client.call(log_offset(table.path, bucket, OffsetType.LATEST)), buckets
+            )
+            with self._lock:
+                if len(self._log_ends) >= _MAX_TABLES:
+                    self._log_ends.clear()
+                self._log_ends[where] = log_ends
+        return place_evenly(rows, log_ends)
+
+    def _send(self, table: TableInfo, kind: WriteKind, bucket: TableBucket, records: pa.RecordBatch) -> int:
+        """Writes rows to one bucket; the log's end behind them."""
+        end = 0
+        for batch in _cut(records):
+            if kind is WriteKind.APPEND:
+                encoded = encode_log_batch(
+                    0,
+                    0,
+                    batch,
+                    schema_id=table.schema_id,
+                    change_types=None,
+                    compression=compression_of(table.descriptor),
+                )
+                end = self._client.call(produce_log(table.path, bucket, encoded)) + batch.num_rows
+            else:
+                keys = _keys(table, batch).to_pylist()
+                values = (
+                    [None] * len(keys)
+                    if kind is WriteKind.DELETE
+                    else encode_values(batch, table.descriptor.columns, table.schema_id).to_pylist()
+                )
+                end = self._client.call(put_kv(table.path, bucket, encode_kv_batch(keys, values, table.schema_id)))
+        return end
+
+
+def _cut(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    step = max(1, records.num_rows * _BATCH_BYTES // max(records.nbytes, 1))
+    for start in range(0, records.num_rows, step):
+        yield records.slice(start, step)
+
+
+def _keys(table: TableInfo, records: pa.RecordBatch) -> pa.BinaryArray:
+    """The keys under which the cluster keeps rows (`KeyEncoder.ofPrimaryKeyEncoder`).
+
+    A key that is the bucket key as a whole, and every key of a table from before there were format versions, has the
+    lake's form; the others Fluss's own.
+    """
+    descriptor = table.descriptor
+    key = _physical_key(descriptor)
+    properties = descriptor.properties
+    legacy = properties.get(_KV_FORMAT_VERSION, _LEGACY) == _LEGACY
+    if properties.get(_LAKE_FORMAT) == _ICEBERG and (legacy or descriptor.bucket_keys == key):
+        return encode_iceberg_keys(records, descriptor.column(key[0]))
+    return encode_keys(records, [descriptor.column(name) for name in key])
+
+
+def _physical_key(descriptor: TableDescriptor) -> tuple[str, ...]:
+    """The primary key without what the partition says."""
+    return tuple(name for name in descriptor.primary_key if name not in descriptor.partition_keys)
+
+
+def _check_format(table: TableInfo) -> None:
+    descriptor = table.descriptor
+    lake_format = descriptor.properties.get(_LAKE_FORMAT)
+    if descriptor.bucket_keys and lake_format != _ICEBERG:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE,
+            f"the rows of table {table.path} are bucketed for {lake_format or 'no lake'}: expected {_LAKE_FORMAT}="
+            f"{_ICEBERG}; write them with a client of Fluss",
+        )
