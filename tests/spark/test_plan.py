@@ -73,6 +73,15 @@ def test_a_first_round_reads_the_snapshot_and_then_the_log_behind_it():
     assert planned.pieces == (SnapshotPiece(leased), LogPiece(bucket(0), 10, 15, ordinal=1, deletes=True))
 
 
+def test_a_snapshot_of_unknown_size_is_read_whole_and_once():
+    leased = snapshot(0, 10, rows=-1, size=0)
+
+    planned = plan([info(0, 12)], key=True, snapshots=[leased], parallelism=2)
+
+    assert planned.pieces == (SnapshotPiece(leased), LogPiece(bucket(0), 10, 12, ordinal=1, deletes=True))
+    assert tasks_of(planned.pieces, 2) == 2
+
+
 def test_without_a_snapshot_the_log_is_read_from_its_start_and_needs_no_deletes():
     planned = plan([info(0, 15)], key=True)
 

@@ -204,7 +204,8 @@ def _within(ranges: Sequence[_Range], round_bytes: int | None) -> tuple[list[_Ra
 def _pieces(each: _Range, ranges: Sequence[_Range], limits: PlanLimits, has_primary_key: bool) -> Iterator[Piece]:
     even_share = max(MIN_PIECE_BYTES, math.ceil(_total_bytes(ranges) / limits.parallelism))
     append_bytes = min(limits.append_piece_bytes, even_share)
-    has_rows = each.snapshot is not None and each.snapshot.row_count > 0
+    # A number that is not known, which is negative, may be any.
+    has_rows = each.snapshot is not None and each.snapshot.row_count != 0
     if each.snapshot is not None and has_rows:
         yield from _snapshot_pieces(each.snapshot, append_bytes)
     if not has_primary_key:
