@@ -184,7 +184,7 @@ def test_a_database_belongs_to_one_storage(open_store: Callable[[], SqlTieringSt
     open_store().bind("id-1", "/data/one")
     store = open_store()
     store.bind("id-1", "/moved")
-    with pytest.raises(FlussTieringError, match="belongs to the data folder /data/one") as refused:
+    with pytest.raises(FlussTieringError, match="belongs to the storage at /data/one") as refused:
         store.bind("id-2", "/data/two")
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 

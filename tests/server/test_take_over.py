@@ -307,7 +307,7 @@ def test_the_database_of_other_tables_is_refused(tmp_path: Path, postgres_url: s
     with ServerThread(tmp_path / "one", store_url=postgres_url) as running, TieringClient(running.target) as client:
         new_table(client, [1])
     with (
-        pytest.raises(FlussTieringError, match="belongs to the data folder"),
+        pytest.raises(FlussTieringError, match="belongs to the storage at"),
         ServerThread(tmp_path / "two", store_url=postgres_url),
     ):
         """Does not start."""
@@ -321,7 +321,7 @@ def test_a_waiting_server_with_another_data_folder_is_refused_at_its_start(tmp_p
     with ServerThread(tmp_path / "one", store_url=postgres_url) as running:
         for folder in ("other", "unused"):
             waiting = ServerThread(tmp_path / folder, store_url=postgres_url)
-            with pytest.raises(FlussTieringError, match="belongs to the data folder") as refused, waiting:
+            with pytest.raises(FlussTieringError, match="belongs to the storage at") as refused, waiting:
                 """Does not start."""
             assert refused.value.code is ErrorCode.INVALID_REQUEST
             assert str(tmp_path / folder) in refused.value.message

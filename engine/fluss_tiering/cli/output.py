@@ -50,6 +50,11 @@ class Heading:
     numeric: bool = False
 
 
+def print_error(message: str) -> None:
+    """Prints what went wrong, to standard error."""
+    error_console.print(f"[bold red]error:[/] {escape(harmless(message))}", highlight=False, soft_wrap=True)
+
+
 def print_table(title: str | None, headings: Sequence[Heading], rows: Iterable[Sequence[str]], empty: str) -> None:
     """Prints rows of marked-up cells, or the sentence `empty` when there are none."""
     table = make_table(title, headings, rows)

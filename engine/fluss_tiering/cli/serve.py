@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from fluss_tiering.cli import output
+from fluss_tiering.model.errors import FlussTieringError
+
 
 def serve(
     data_dir: Annotated[
@@ -50,4 +53,10 @@ def serve(
 
     options = {"data_dir": data_dir, "fluss": fluss, "host": host, "port": port, "store_url": store}
     given = {name: value for name, value in options.items() if value is not None}
-    run(load_settings(**{**settings_from_keys(settings or ()), **given}))
+    loaded = load_settings(**{**settings_from_keys(settings or ()), **given})
+    try:
+        run(loaded)
+    except FlussTieringError as error:
+        # However it is called for a client: the command was right, so that trying again may help.
+        output.print_error(error.message)
+        raise typer.Exit(1) from None

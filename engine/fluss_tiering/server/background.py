@@ -1,4 +1,4 @@
-"""What the server does by itself, again and again: time-outs, due tables, KV snapshots."""
+"""What the server does by itself, again and again: time-outs, due tables, KV snapshots, a cluster's tables."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ import structlog
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.server import long_lived
+from fluss_tiering.server.discovery import TableDiscovery
 from fluss_tiering.server.servicers.parts import ServerParts
 from fluss_tiering.server.settings import ServerSettings
+from fluss_tiering.storage.fluss.storage import FlussStorage
 from fluss_tiering.storage.protocol import TableStorage
 
 _DUE_TABLES_INTERVAL_MS: Final = 200
 """As fine as freshness is kept; Fluss's timer ticks as often."""
+_DISCOVERY_INTERVAL_MS: Final = 2000
 _OPENED_AT_ONCE: Final = 10
 """Tables that one call to the storage opens: a call for each would keep the event loop busy for seconds."""
 
@@ -43,7 +46,7 @@ class Job:
 def jobs_of(parts: ServerParts, settings: ServerSettings) -> list[Job]:
     """All jobs; the first look at expired leases and due tables is at the start (L9)."""
     control, coordinator = parts.threads.control, parts.coordinator
-    return [
+    jobs = [
         Job(
             "drop expired leases",
             settings.kv_snapshot_lease_expiration_check_interval,
@@ -60,6 +63,12 @@ def jobs_of(parts: ServerParts, settings: ServerSettings) -> list[Job]:
             settings.kv_scanner_expiration_interval,
             lambda: parts.threads.storage(parts.scanners.drop_expired),
         ),
+    ]
+    if isinstance(parts.storage, FlussStorage):
+        discovery = TableDiscovery(parts.storage, coordinator, parts.threads)
+        return [*jobs, Job("follow the cluster's tables", _DISCOVERY_INTERVAL_MS, discovery.turn)]
+    return [
+        *jobs,
         Job("open tables", settings.kv_snapshot_interval, lambda: _open_tables(parts)),
         Job("take KV snapshots", settings.kv_snapshot_interval, lambda: _take_kv_snapshots(parts), after_interval=True),
     ]

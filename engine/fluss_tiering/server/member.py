@@ -53,6 +53,8 @@ class Member:
         lease_s = settings.leader_lease / 1000
         self._url = url
         self._data_dir = settings.data_dir.absolute()
+        # Which cluster it is, only its servers can tell: the take-over asks them.
+        self._on_cluster = bool(settings.fluss)
         self._frontend = frontend
         self._open_active = open_active
         self._address = settings.advertised_address or _address(settings.host, frontend.port)
@@ -157,7 +159,8 @@ class Member:
         except FlussTieringError:
             # Not in the present layout: the take-over migrates it, or says what is wrong.
             return
-        store.is_bound(read_data_dir_id(self._data_dir), str(self._data_dir))
+        if not self._on_cluster:
+            store.is_bound(read_data_dir_id(self._data_dir), str(self._data_dir))
 
     def _open_store(self) -> SqlTieringStore:
         # In the thread of control. It stays open once the layout is the present one.

@@ -103,9 +103,9 @@ class SqlTieringStore:
         if bound and bound[0].storage_id != storage_id:
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
-                f"{self._database.name} belongs to the data folder {bound[0].location} ({bound[0].storage_id}), not to "
+                f"{self._database.name} belongs to the storage at {bound[0].location} ({bound[0].storage_id}), not to "
                 f"{location} ({storage_id or 'without an id'}): its epochs, leases and offsets are of other tables; "
-                "start the server with that folder, or with a database of its own",
+                "start the server with that storage, or with a database of its own",
             )
         return bool(bound)
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.model.table_options import freshness_ms
 from fluss_tiering.storage.fluss.calls.tables import list_databases, list_tables, table
 from fluss_tiering.storage.fluss.client import FlussClient
 from fluss_tiering.storage.fluss.parallel import ParallelCalls
@@ -143,6 +144,8 @@ class ClusterTables:
 
 
 def _complete(found: ClusterTable) -> TableInfo:
+    """The table, with options that are understood here. Raises INVALID_TABLE."""
+    freshness_ms(found.info.descriptor.properties)
     return replace(found.info, descriptor=replace(found.info.descriptor, partition_keys=found.partition_keys))
 
 
