@@ -48,8 +48,13 @@ class ClusterAccess:
                 given, missing = missing, given
             raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{given} is set and {missing} is not: expected both")
         credentials = None if username is None or password is None else Credentials(username, password)
-        found = {
-            argument: next((environment[name] for name in names if environment.get(name)), None)
-            for argument, names in _S3_VARIABLES.items()
-        }
-        return cls(credentials, tuple((argument, value) for argument, value in found.items() if value is not None))
+        return cls(credentials, tuple(s3_from_environment(environment).items()))
+
+
+def s3_from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Arguments of pyarrow's S3FileSystem that the AWS tools' variables say."""
+    found = {
+        argument: next((environment[name] for name in names if environment.get(name)), None)
+        for argument, names in _S3_VARIABLES.items()
+    }
+    return {argument: value for argument, value in found.items() if value is not None}

@@ -22,6 +22,7 @@ from fluss_tiering.model.table import (
     WriteKind,
 )
 from fluss_tiering.storage.embedded.lake_rules import check_lake_rules
+from fluss_tiering.storage.fluss.access import s3_from_environment
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
 from fluss_tiering.storage.fluss.calls.lake import prepare_lake_snapshot
 from fluss_tiering.storage.fluss.calls.metadata import metadata
@@ -36,9 +37,11 @@ from fluss_tiering.storage.fluss.calls.tables import (
 from fluss_tiering.storage.fluss.lake_offsets_files import is_offsets_file
 from fluss_tiering.storage.fluss.link import ClusterLink
 from fluss_tiering.storage.fluss.parallel import ParallelCalls
+from fluss_tiering.storage.fluss.reader import FlussSplitReader
+from fluss_tiering.storage.fluss.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.table_list import ClusterTables
 from fluss_tiering.storage.fluss.writer import ClusterWriter
-from fluss_tiering.storage.protocol import KvScan, SplitReader
+from fluss_tiering.storage.protocol import KvScan
 
 _KIND: Final = "fluss"
 _DEFAULT_DATABASE: Final = "fluss"
@@ -56,6 +59,7 @@ class FlussStorage:
 
     def __init__(self, link: ClusterLink, cluster_id: str) -> None:
         self.link = link
+        self._files = RemoteFiles(s3_from_environment())
         self._client = link.client
         self._cluster_id = cluster_id
         self._calls = ParallelCalls()
@@ -170,9 +174,9 @@ class FlussStorage:
         del protected
         return 0
 
-    def reader(self) -> SplitReader:
-        """Not for a server: readers ask the cluster themselves. Raises INVALID_REQUEST."""
-        raise self._reads_itself("splits")
+    def reader(self) -> FlussSplitReader:
+        """A reader of the cluster's logs and KV snapshots."""
+        return FlussSplitReader(self._client, self._files)
 
     def fetch_log(self, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[bytes]:
         """Refuses with INVALID_REQUEST: readers of a cluster fetch its logs themselves."""
@@ -203,7 +207,7 @@ class FlussStorage:
 
     def has_lake_offsets(self, table_id: int, path: str) -> bool:
         """Whether `path` is an offsets file of that table that is still there. Raises STORAGE when nobody can tell."""
-        return is_offsets_file(table_id, path)
+        return is_offsets_file(self._files, table_id, path)
 
     def close(self) -> None:
         """Ends its threads and connections."""
