@@ -33,6 +33,7 @@ from fluss_tiering.storage.fluss.calls.tables import (
     database_created_time,
     drop_table,
     list_databases,
+    list_tables,
 )
 from fluss_tiering.storage.fluss.lake_offsets_files import is_offsets_file
 from fluss_tiering.storage.fluss.link import ClusterLink
@@ -91,9 +92,15 @@ class FlussStorage:
         """
         descriptor = _with_bucket_key(descriptor)
         check_lake_rules(descriptor)
-        # Before, not when it turns out to be missing: Fluss makes the lake table first, and finds it at a second try.
+        # Looked at before: Fluss makes the lake table first, and then complains of that one, whatever is wrong.
         if path.database not in self._client.call(list_databases()):
             self._client.call(create_database(path.database, ignore_if_exists=True))
+        elif path in self._client.call(list_tables(path.database)):
+            raise FlussTieringError(
+                ErrorCode.TABLE_ALREADY_EXIST,
+                f"table {path} exists in the Fluss cluster: expected a path that is free; drop the table first or take "
+                "another name",
+            )
         self._client.call(create_table(path, descriptor, partition_keys=descriptor.partition_keys))
         self.listed.look_again(path)
         table = self.table(path)
