@@ -29,6 +29,13 @@ COLUMNS = tuple(
         "at": "TIMESTAMP(9)",
         "seen": "TIMESTAMP_LTZ(3)",
         'odd "name"': "INT",
+        "level": "TINYINT",
+        "year": "SMALLINT",
+        "share": "FLOAT",
+        "code": "CHAR(3)",
+        "mac": "BINARY(2)",
+        "blob": "BYTES",
+        "noon": "TIME(3)",
     }.items()
 )
 NASTY = 'a "quoted" \\ back\nslash\ttab \x01 é ☃ 😀,;'
@@ -43,6 +50,13 @@ ROWS = pa.table(
         "at": pa.array([1_700_000_000_123_456_789, None, -1], pa.timestamp("ns")),
         "seen": pa.array([1_700_000_000_123, None, 0], pa.timestamp("ms")),
         'odd "name"': pa.array([7, None, -7], pa.int32()),
+        "level": pa.array([-128, None, 127], pa.int8()),
+        "year": pa.array([-32768, None, 32767], pa.int16()),
+        "share": pa.array([0.1, None, float("-inf")], pa.float32()),
+        "code": pa.array(['a"ö', None, ""]),
+        "mac": pa.array([b"\x00\xff", None, b"ab"], pa.binary(2)),
+        "blob": pa.array([b"\x00,\n\xff", None, b""], pa.binary()),
+        "noon": pa.array([43_200_001, None, 0], pa.time32("ms")),
     }
 )
 
@@ -79,23 +93,36 @@ def test_json_lines_hold_every_value(command, filled):
         "at": "2023-11-14T22:13:20.123456789",
         "seen": "2023-11-14T22:13:20.123Z",
         'odd "name"': 7,
+        "level": -128,
+        "year": -32768,
+        "share": 0.1,
+        "code": 'a"ö',
+        "mac": "00ff",
+        "blob": "002c0aff",
+        "noon": "12:00:00.001",
     }
     assert datetime.fromisoformat(one["seen"]) == datetime.fromtimestamp(1_700_000_000.123, UTC)
     assert two == {"id": 2, **dict.fromkeys([column.name for column in COLUMNS[1:]])}
     assert (three["name"], three["ratio"], three["open"]) == ("", None, False)
+    assert (three["share"], three["blob"]) == (None, "")
     assert '"price":-123456789012345678.90' in command("scan", filled, "--format", "json").out
 
 
 def test_csv_is_read_back_as_it_was(command, filled):
     out = command("scan", filled).out  # CSV is the default where nobody looks on.
     convert = pa.csv.ConvertOptions(
-        column_types={"price": pa.decimal128(20, 2), "name": pa.string(), "seen": pa.timestamp("ms", "UTC")},
+        column_types={
+            "price": pa.decimal128(20, 2),
+            "name": pa.string(),
+            "seen": pa.timestamp("ms", "UTC"),
+            "noon": pa.time32("ms"),
+        },
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
     parse = pa.csv.ParseOptions(newlines_in_values=True)
     read = pa.csv.read_csv(io.BytesIO(out.encode()), convert_options=convert, parse_options=parse).sort_by("id")
-    for name in ("id", "name", "price", "open", "day", "at"):
+    for name in ("id", "name", "price", "open", "day", "at", "level", "year", "noon"):
         assert read[name].to_pylist() == ROWS[name].to_pylist(), name
     assert read["seen"].cast(pa.int64()).to_pylist() == ROWS["seen"].cast(pa.int64()).to_pylist()
 
@@ -107,9 +134,15 @@ def test_arrow_has_the_tables_schema(server, client, filled):
     assert read.cast(ROWS.schema).equals(ROWS)
 
 
-def test_a_table_for_people(command, filled):
-    out = command("scan", filled, "--format", "table").out
+def test_a_table_for_people(command, client, table):
+    names = ["day", "mac", "noon"]
+    few = tuple(column for column in COLUMNS if column.name in names)
+    client.create_table(TablePath.parse(table), TableDescriptor(few))
+    list(client.write_rows(TablePath.parse(table), WriteKind.APPEND, [ROWS.select(names)]))
+    out = command("scan", table, "--format", "table").out
     assert "2024-10-04" in out
+    assert "00ff" in out
+    assert "12:00:00.001" in out
     assert "–" in out  # what is NULL
 
 

@@ -65,6 +65,20 @@ def test_csv_is_read_as_the_tables_types(command, client, table, tmp_path):
     assert log_end(client, table) == 2
 
 
+def test_csv_has_bytes_in_hexadecimal(command, client, table, tmp_path):
+    command("tables", "create", table, "-c", "mac BINARY(2)", "-c", "blob BYTES", "-c", "noon TIME(3)")
+    rows = tmp_path / "rows.csv"
+    rows.write_text('mac,blob,noon\n00FF,002c0aff,12:00:00.001\n,"",\n')
+    assert "Appended 2 rows" in command("put", table, rows).out
+    assert [json.loads(line) for line in command("scan", table, "--format", "json").out.splitlines()] == [
+        {"mac": "00ff", "blob": "002c0aff", "noon": "12:00:00.001"},
+        {"mac": None, "blob": None, "noon": None},
+    ]
+    for wrong, word in (("0", "hexadecimal"), ("xy", "hexadecimal"), ("00", "fixed_size_binary[2]")):
+        rows.write_text(f"mac,blob,noon\n{wrong},,\n")
+        assert command("put", table, rows).refuses(2, "rows.csv", "mac", word)
+
+
 def test_column_names_that_are_not_utf8_are_refused(command, client, table, tmp_path):
     rows = tmp_path / "latin.csv"
     rows.write_bytes(b"id,\xff\xfe\n1,2\n")

@@ -9,6 +9,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from fluss_tiering.formats.schema import arrow_schema, arrow_type
+from fluss_tiering.model.data_type import WITH_LENGTH, WITH_PRECISION
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot
 
 MAX_MICROSECONDS = 2**63 - 1
@@ -24,6 +25,22 @@ def values_of(data_type: DataType) -> st.SearchStrategy[Any]:
     match data_type.root:
         case DataTypeRoot.BOOLEAN:
             return st.booleans()
+        case DataTypeRoot.TINYINT:
+            return _integers(-(2**7), 2**7 - 1)
+        case DataTypeRoot.SMALLINT:
+            return _integers(-(2**15), 2**15 - 1)
+        case DataTypeRoot.TIME:
+            unit = arrow_type(data_type).unit
+            step = {"us": 10**3, "ns": 10**6}.get(unit, 1)
+            return _integers(0, (86_400 if unit == "s" else 86_400_000) - 1).map(lambda count: count * step)
+        case DataTypeRoot.FLOAT:
+            return st.sampled_from([0.0, -0.0, float("nan"), float("inf"), 2.0**-149]) | st.floats(width=32)
+        case DataTypeRoot.CHAR:
+            return st.text(max_size=data_type.length)
+        case DataTypeRoot.BINARY:
+            return st.binary(min_size=data_type.length, max_size=data_type.length)
+        case DataTypeRoot.BYTES:
+            return st.sampled_from([b"", b"\0", b"\xff" * 128]) | st.binary(max_size=20)
         case DataTypeRoot.INT | DataTypeRoot.DATE:
             return _integers(-(2**31), 2**31 - 1)
         case DataTypeRoot.BIGINT:
@@ -48,8 +65,10 @@ def data_types(draw: st.DrawFn, *, nullable: bool | None = None) -> DataType:
     if root is DataTypeRoot.DECIMAL:
         precision = draw(st.sampled_from([1, 9, 18, 19, 38]))
         return DataType(root, may_be_null, precision, draw(st.integers(0, precision)))
-    if root in {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}:
+    if root in WITH_PRECISION:
         return DataType(root, may_be_null, draw(st.integers(0, 9)))
+    if root in WITH_LENGTH:
+        return DataType(root, may_be_null, length=draw(st.sampled_from([1, 2, 16, 130])))
     return DataType(root, may_be_null)
 
 
@@ -84,9 +103,10 @@ def same(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
 
 
 def _same_values(left: pa.Array, right: pa.Array) -> bool:
-    if not pa.types.is_float64(left.type):
+    if not pa.types.is_floating(left.type):
         return bool(left.equals(right))
-    bits = [pa.array(array.to_numpy(zero_copy_only=False).view(np.int64)) for array in (left, right)]
+    item = np.int64 if pa.types.is_float64(left.type) else np.int32
+    bits = [pa.array(array.to_numpy(zero_copy_only=False).view(item)) for array in (left, right)]
     return bool(
         left.is_valid().equals(right.is_valid())
         and bits[0].filter(left.is_valid()).equals(bits[1].filter(right.is_valid()))

@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot
 
+_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
 
 def varint(value: int, bits: int) -> bytes:
     value &= (1 << bits) - 1
@@ -20,17 +22,27 @@ def varint(value: int, bits: int) -> bytes:
 
 
 def field(value: Any, data_type: DataType, unit: str | None) -> bytes:
-    """A value's bytes; a timestamp is a count in its Arrow unit, a date its days."""
+    """A value's bytes; a time and a timestamp is a count in its Arrow unit, a date its days."""
     match data_type.root:
         case DataTypeRoot.BOOLEAN:
             return bytes([value])
+        case DataTypeRoot.TINYINT:
+            return struct.pack("<b", value)
+        case DataTypeRoot.SMALLINT:
+            return struct.pack("<h", value)
+        case DataTypeRoot.FLOAT:
+            return struct.pack("<f", value)
+        case DataTypeRoot.BINARY | DataTypeRoot.BYTES:
+            return varint(len(value), 32) + value
+        case DataTypeRoot.TIME:
+            return varint(value * _NANOSECONDS[unit or ""] // 10**6, 32)
         case DataTypeRoot.INT | DataTypeRoot.DATE:
             return varint(value, 32)
         case DataTypeRoot.BIGINT:
             return varint(value, 64)
         case DataTypeRoot.DOUBLE:
             return struct.pack("<d", value)
-        case DataTypeRoot.STRING:
+        case DataTypeRoot.CHAR | DataTypeRoot.STRING:
             text = value.encode()
             return varint(len(text), 32) + text
         case DataTypeRoot.DECIMAL:
@@ -43,7 +55,7 @@ def field(value: Any, data_type: DataType, unit: str | None) -> bytes:
                 size += 1
             return varint(size, 32) + unscaled.to_bytes(size, "big", signed=True)
         case _:
-            nanoseconds = value * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit or ""]
+            nanoseconds = value * _NANOSECONDS[unit or ""]
             milliseconds, rest = divmod(nanoseconds, 10**6)
             return varint(milliseconds, 64) + (varint(rest, 32) if data_type.precision > 3 else b"")
 
@@ -63,12 +75,12 @@ def value(row: Sequence[Any], columns: Sequence[Column], schema: pa.Schema, sche
 
 
 def rows_of(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
-    """Rows with dates as days and timestamps as counts in their unit."""
+    """Rows with dates as days, times and timestamps as counts in their unit."""
     plain = [
         array.cast(pa.int32())
-        if pa.types.is_date32(array.type)
+        if pa.types.is_date32(array.type) or pa.types.is_time32(array.type)
         else array.cast(pa.int64())
-        if pa.types.is_timestamp(array.type)
+        if pa.types.is_timestamp(array.type) or pa.types.is_time64(array.type)
         else array
         for array in batch.columns
     ]
@@ -76,4 +88,5 @@ def rows_of(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
 
 
 def _unit(arrow_field: pa.Field) -> str | None:
-    return arrow_field.type.unit if pa.types.is_timestamp(arrow_field.type) else None
+    kind = arrow_field.type
+    return kind.unit if pa.types.is_timestamp(kind) or pa.types.is_time(kind) else None

@@ -1,6 +1,9 @@
-"""A row with a value of every type, and the bytes that it is stored as, worked out by hand from Fluss's layout."""
+"""Rows with a value of every type, and the bytes that they are stored as, worked out by hand from Fluss's layout."""
 
+import datetime as dt
+from collections.abc import Sequence
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 
@@ -50,7 +53,56 @@ VECTOR = bytes.fromhex(
 )
 
 
+FURTHER_COLUMNS = table_columns(
+    "TINYINT NOT NULL",
+    "SMALLINT",
+    "FLOAT",
+    "CHAR(5)",
+    "BINARY(3)",
+    "BYTES",
+    "TIME(0)",
+    "TIME(3)",
+    "TIME(6)",
+    "TIME(9)",
+    "BYTES",
+)
+_LAST_MILLISECOND = dt.time(23, 59, 59, 999_000)
+FURTHER_ROW = [
+    -2,
+    -300,
+    -1.5,
+    "hé",
+    b"\x00\x01\xff",
+    b"\x80\x7f",
+    dt.time(23, 59, 59),
+    *[_LAST_MILLISECOND] * 3,
+    None,
+]
+FURTHER = bytes.fromhex(
+    "01 00"  # schema id 1, little-endian
+    "00 04"  # null bits of 11 columns: only column 10, which is bit 2 of the second byte
+    "FE"  # -2 in one byte
+    "D4 FE"  # -300 in two, little-endian
+    "00 00 C0 BF"  # -1.5 = 0xBFC00000, little-endian
+    "03 68 C3 A9"  # 3 bytes of UTF-8, however many characters the CHAR has
+    "03 00 01 FF"  # bytes behind their length, although a BINARY always has as many
+    "02 80 7F"
+    "98 B0 99 29"  # 86,399,000 ms = 0b101001_0011001_0110000_0011000
+    "FF B7 99 29"  # 86,399,999 ms = 0b101001_0011001_0110111_1111111, whatever the precision
+    "FF B7 99 29"
+    "FF B7 99 29"
+)
+
+
 def vector_batch() -> pa.RecordBatch:
-    schema = arrow_schema(VECTOR_COLUMNS)
-    arrays = [pa.array([item], field.type) for item, field in zip(VECTOR_ROW, schema, strict=True)]
+    return _batch(VECTOR_COLUMNS, VECTOR_ROW)
+
+
+def further_batch() -> pa.RecordBatch:
+    return _batch(FURTHER_COLUMNS, FURTHER_ROW)
+
+
+def _batch(columns: Sequence[Column], row: Sequence[Any]) -> pa.RecordBatch:
+    schema = arrow_schema(columns)
+    arrays = [pa.array([item], field.type) for item, field in zip(row, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

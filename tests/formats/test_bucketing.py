@@ -35,6 +35,15 @@ ALL_31_BITS = 2**31 - 1
         (dt.datetime.fromisoformat("2017-11-16T22:31:08"), "TIMESTAMP_LTZ(6)", -2047944441),
         ("iceberg", "STRING", 1210000089),
         ("", "STRING", 0),
+        ("iceberg", "CHAR(9)", 1210000089),
+        (dt.time(22, 31, 8), "TIME(0)", -662762989),
+        (dt.time(22, 31, 8), "TIME(3)", -662762989),
+        (dt.time(22, 31, 8), "TIME(6)", -662762989),
+        (dt.time(22, 31, 8), "TIME(9)", -662762989),
+        (b"\x00\x01\x02\x03", "BINARY(4)", -188683207),
+        (b"\x00\x01\x02\x03", "BYTES", -188683207),
+        (34, "TINYINT", 2017239379),
+        (34, "SMALLINT", 2017239379),
     ],
 )
 def test_hashes_are_those_of_icebergs_specification(value: object, text: str, hash_of_specification: int) -> None:
@@ -47,7 +56,11 @@ def test_hashes_are_those_of_icebergs_specification(value: object, text: str, ha
 KEYS = {
     "INT": (iceberg.IntegerType(), st.integers(-(2**31), 2**31 - 1)),
     "BIGINT": (iceberg.LongType(), st.integers(-(2**63), 2**63 - 1)),
+    "TINYINT": (iceberg.IntegerType(), st.integers(-(2**7), 2**7 - 1)),
+    "SMALLINT": (iceberg.IntegerType(), st.integers(-(2**15), 2**15 - 1)),
     "STRING": (iceberg.StringType(), st.text(max_size=40)),
+    "BINARY(5)": (iceberg.BinaryType(), st.binary(min_size=5, max_size=5)),
+    "BYTES": (iceberg.BinaryType(), st.binary(max_size=40)),
     "DATE": (iceberg.DateType(), st.integers(-(2**31), 2**31 - 1)),
     "TIMESTAMP(6)": (iceberg.TimestampType(), st.integers(-(2**63), 2**63 - 1)),
     "TIMESTAMP_LTZ(6)": (iceberg.TimestamptzType(), st.integers(-(2**63), 2**63 - 1)),
@@ -94,7 +107,7 @@ def test_many_keys_are_spread_evenly() -> None:
     assert counts.max() < 1100
 
 
-@pytest.mark.parametrize("text", ["BOOLEAN", "DOUBLE NOT NULL"])
+@pytest.mark.parametrize("text", ["BOOLEAN", "FLOAT", "DOUBLE NOT NULL"])
 def test_types_that_iceberg_cannot_bucket_are_refused(text: str) -> None:
     data_type = DataType.parse(text)
     with pytest.raises(FlussTieringError, match=text) as caught:

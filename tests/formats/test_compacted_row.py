@@ -6,7 +6,15 @@ from arrow_strategies import columns, record_batches, same
 from compacted_reference import rows_of, value, varint
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from row_of_all_types import VECTOR, VECTOR_COLUMNS, table_columns, vector_batch
+from row_of_all_types import (
+    FURTHER,
+    FURTHER_COLUMNS,
+    VECTOR,
+    VECTOR_COLUMNS,
+    further_batch,
+    table_columns,
+    vector_batch,
+)
 
 from fluss_tiering.formats.compacted_row import decode_values, encode_values
 from fluss_tiering.formats.schema import arrow_schema
@@ -25,6 +33,11 @@ def corrupt(stored: bytes | list[bytes], of: tuple[Column, ...], schema_id: int 
 def test_a_row_of_all_types_has_the_bytes_of_flusss_layout() -> None:
     assert encode_values(vector_batch(), VECTOR_COLUMNS, 1).to_pylist() == [VECTOR]
     assert decode_values(pa.array([VECTOR]), VECTOR_COLUMNS, 1).equals(vector_batch())
+
+
+def test_a_row_of_the_further_types_has_the_bytes_of_flusss_layout() -> None:
+    assert encode_values(further_batch(), FURTHER_COLUMNS, 1).to_pylist() == [FURTHER]
+    assert decode_values(pa.array([FURTHER]), FURTHER_COLUMNS, 1).equals(further_batch())
 
 
 def test_the_schema_id_is_two_bytes() -> None:
@@ -79,8 +92,9 @@ def test_a_null_in_a_not_null_column_is_not_written() -> None:
 
 
 def test_a_value_cut_off_anywhere_is_corrupt() -> None:
-    for size in range(len(VECTOR)):
-        assert "the stored value 1 of 2 " in corrupt([VECTOR, VECTOR[:size]], VECTOR_COLUMNS)
+    for stored, of in ((VECTOR, VECTOR_COLUMNS), (FURTHER, FURTHER_COLUMNS)):
+        for size in range(len(stored)):
+            assert "the stored value 1 of 2 " in corrupt([stored, stored[:size]], of)
 
 
 def test_a_value_that_goes_on_is_corrupt() -> None:
@@ -109,6 +123,13 @@ def test_another_schema_id_is_corrupt() -> None:
         ("DECIMAL(20, 0)", b"\x11" + b"\0" * 17, "has 17 bytes where the decimal"),
         ("DECIMAL(20, 0)", b"\x0a\x7f" + b"\0" * 9, "has no DECIMAL(20, 0) where column 'c0' is"),
         ("DECIMAL(2, 0)", b"\x64", "has no DECIMAL(2, 0) where column 'c0' is"),  # 100
+        ("TINYINT", b"", "does not hold a TINYINT"),
+        ("SMALLINT", b"\x01", "does not hold a SMALLINT"),
+        ("FLOAT", b"\0" * 3, "does not hold a FLOAT"),
+        ("CHAR(2)", b"\x01\xff", "has no CHAR(2) where column 'c0' is: Invalid UTF8"),
+        ("BINARY(3)", b"\x02ab", "has other than 3 bytes where column 'c0' is"),
+        ("TIME(0)", varint(86_400_000, 32), "has a time outside of a day where column 'c0' is"),
+        ("TIME(9)", varint(-1, 32), "has a time outside of a day"),
         ("TIMESTAMP(6)", b"\x01", "does not hold a TIMESTAMP"),
         ("TIMESTAMP(6)", b"\x01" + varint(1_000_000, 32), "has more nanoseconds than a millisecond"),
         ("TIMESTAMP(6)", b"\x01" + varint(-1, 32), "has more nanoseconds than a millisecond"),

@@ -1,17 +1,25 @@
 """Bytes made by Fluss 0.9.1's own classes, by `data/FlussVectors.java`, are those that are written and read here."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from row_of_all_types import VECTOR, VECTOR_COLUMNS, vector_batch
+from row_of_all_types import FURTHER, FURTHER_COLUMNS, VECTOR, VECTOR_COLUMNS, further_batch, vector_batch
 
 from fluss_tiering.formats.bucketing import assign_buckets
 from fluss_tiering.formats.compacted_row import decode_values, encode_values
 from fluss_tiering.formats.key import encode_keys
-from fluss_tiering.formats.log_batch import ChangeType, decode_log_batch, encode_log_batch, read_header
+from fluss_tiering.formats.log_batch import (
+    ChangeType,
+    LogCompression,
+    decode_log_batch,
+    encode_log_batch,
+    read_header,
+)
 from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.table import Column
 
 VALUE = bytes.fromhex(
     "01000040AC02FFFFFFFF0FFFFFFFFFFFFFFFFFFF0101000000000000F83F0368C3A90198F8FFFFFFFFFFFFFF010101D00F"
@@ -19,6 +27,8 @@ VALUE = bytes.fromhex(
 )
 KEY = VALUE[4:]
 BUCKETS_OF_1009 = {0: 366, 1: 578, 2: 578, 5: 143, 6: 462, 7: 698, 8: 774, 9: 945, 11: 557, 12: 213, 13: 734}
+FURTHER_VALUE = bytes.fromhex("01000004FED4FE0000C0BF0368C3A9030001FF02807F98B09929FFB79929FFB79929FFB79929")
+FURTHER_BUCKETS_OF_1009 = {3: 143, 4: 944, 5: 92, 6: 387, 7: 464, 8: 464, 9: 464}
 EMPTY_BATCH = bytes.fromhex(
     "2800000000000000240000000087D61200000000001F2B172801000000000000FFFFFFFFFFFFFFFFFFFFFFFF00000000"
 )
@@ -31,8 +41,15 @@ def test_values_are_flusss() -> None:
     assert decode_values(pa.array([VALUE]), VECTOR_COLUMNS, 1).equals(vector_batch())
 
 
+def test_values_of_further_types_are_flusss() -> None:
+    assert FURTHER_VALUE == FURTHER
+    assert encode_values(further_batch(), FURTHER_COLUMNS, 1).to_pylist() == [FURTHER_VALUE]
+    assert decode_values(pa.array([FURTHER_VALUE]), FURTHER_COLUMNS, 1).equals(further_batch())
+
+
 def test_keys_are_flusss() -> None:
     assert encode_keys(vector_batch(), VECTOR_COLUMNS[:14]).to_pylist() == [KEY]
+    assert encode_keys(further_batch(), FURTHER_COLUMNS[:10]).to_pylist() == [FURTHER_VALUE[4:]]
 
 
 @pytest.mark.parametrize("index", BUCKETS_OF_1009)
@@ -41,13 +58,29 @@ def test_buckets_are_flusss(index: int) -> None:
     assert buckets.tolist() == [BUCKETS_OF_1009[index]]
 
 
+@pytest.mark.parametrize("index", FURTHER_BUCKETS_OF_1009)
+def test_buckets_of_further_types_are_flusss(index: int) -> None:
+    buckets = assign_buckets(further_batch().column(index), FURTHER_COLUMNS[index].data_type, 1009)
+    assert buckets.tolist() == [FURTHER_BUCKETS_OF_1009[index]]
+
+
+def last_is_x(row: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
+    last = arrow_schema(columns).field(len(columns) - 1)
+    return row.set_column(len(columns) - 1, last, pa.array(["x"]).cast(last.type))
+
+
 @pytest.mark.parametrize(
-    ("name", "magic", "compression"),
-    [("none", 0, "NONE"), ("lz4", 0, "LZ4_FRAME"), ("zstd", 0, "ZSTD"), ("zstd-magic-1", 1, "ZSTD")],
+    ("name", "magic", "compression", "row"),
+    [
+        ("none", 0, "NONE", last_is_x(vector_batch(), VECTOR_COLUMNS)),
+        ("lz4", 0, "LZ4_FRAME", last_is_x(vector_batch(), VECTOR_COLUMNS)),
+        ("zstd", 0, "ZSTD", last_is_x(vector_batch(), VECTOR_COLUMNS)),
+        ("zstd-magic-1", 1, "ZSTD", last_is_x(vector_batch(), VECTOR_COLUMNS)),
+        ("further-types", 0, "NONE", last_is_x(further_batch(), FURTHER_COLUMNS)),
+    ],
 )
-def test_log_batches_of_fluss_are_read(name: str, magic: int, compression: str) -> None:
+def test_log_batches_of_fluss_are_read(name: str, magic: int, compression: LogCompression, row: pa.RecordBatch) -> None:
     data = Path(__file__).with_name("data").joinpath(f"fluss-0.9.1-{name}.bin").read_bytes()
-    row = vector_batch().set_column(14, arrow_schema(VECTOR_COLUMNS).field(14), pa.array(["x"]))
     header = read_header(memoryview(data), 0)
     assert header is not None
     assert (header.magic, header.size, header.record_count, header.next_offset) == (magic, len(data), 3, 43)

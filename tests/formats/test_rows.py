@@ -1,10 +1,11 @@
+import datetime as dt
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
 from fluss_tiering.formats.rows import conform
-from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.formats.schema import arrow_schema, arrow_type
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType
 
@@ -48,6 +49,10 @@ def test_no_rows_are_rows_too() -> None:
         (pa.array([3.0, None], pa.float64()), "BIGINT", [3, None]),
         (pa.array([2**53], pa.int64()), "DOUBLE", [2.0**53]),
         (pa.array([1.5], pa.float32()), "DOUBLE", [1.5]),
+        (pa.array([-128, None], pa.int64()), "TINYINT", [-128, None]),
+        (pa.array([32767.0]), "SMALLINT", [32767]),
+        (pa.array([2**24], pa.int64()), "FLOAT", [2.0**24]),
+        (pa.array([1.5, None, float("inf")], pa.float64()), "FLOAT", [1.5, None, float("inf")]),
         (pa.array([12345678], pa.int32()), "DECIMAL(10, 2)", [Decimal("12345678.00")]),
         (pa.array([2**64 - 1], pa.uint64()), "DECIMAL(20, 0)", [Decimal(2**64 - 1)]),
         (pa.array([Decimal("1.230")]), "DECIMAL(10, 2)", [Decimal("1.23")]),
@@ -55,6 +60,13 @@ def test_no_rows_are_rows_too() -> None:
         (pa.array(["ä", None], pa.large_string()), "STRING", ["ä", None]),
         (pa.array(["x", "x", None]).dictionary_encode(), "STRING", ["x", "x", None]),
         (pa.nulls(2), "STRING", [None, None]),
+        (pa.array(["äö", "", None], pa.large_string()), "CHAR(2)", ["äö", "", None]),
+        (pa.array([b"ab", None], pa.large_binary()), "BINARY(2)", [b"ab", None]),
+        (pa.array([b"ab", b""], pa.binary_view()), "BYTES", [b"ab", b""]),
+        (pa.array([b"ab", None], pa.binary(2)), "BYTES", [b"ab", None]),
+        (pa.nulls(1), "BINARY(2)", [None]),
+        (pa.array([1_000], pa.time64("us")), "TIME(3)", [dt.time(0, 0, 0, 1_000)]),
+        (pa.array([1], pa.time32("s")), "TIME(9)", [dt.time(0, 0, 1)]),
     ],
 )
 def test_casts_that_change_no_value_are_made(values: pa.Array, text: str, expected: list[object]) -> None:
@@ -85,6 +97,13 @@ def test_instants_and_days_stay_what_they_are(values: pa.Array, text: str, expec
         (pa.array([1.5]), "INT"),
         (pa.array([float("nan")]), "BIGINT"),
         (pa.array([2.0**63]), "BIGINT"),
+        (pa.array([128]), "TINYINT"),
+        (pa.array([-32769]), "SMALLINT"),
+        (pa.array([2**24 + 1]), "FLOAT"),
+        (pa.array([1.0, 0.1]), "FLOAT"),
+        (pa.array([1e300]), "FLOAT"),
+        (pa.array([b"ab", b"c"]), "BINARY(2)"),
+        (pa.array([1_001], pa.time64("us")), "TIME(3)"),
         (pa.array([2**53 + 1]), "DOUBLE"),
         (pa.array([100_000_000]), "DECIMAL(10, 2)"),
         (pa.array([Decimal("1.235")]), "DECIMAL(10, 2)"),
@@ -104,6 +123,11 @@ def test_a_cast_that_would_change_a_value_is_refused(values: pa.Array, text: str
         (pa.array(["1"]), "INT"),
         (pa.array([1]), "STRING"),
         (pa.array([b"x"]), "STRING"),
+        (pa.array([b"x"]), "CHAR(1)"),
+        (pa.array(["x"]), "BYTES"),
+        (pa.array(["x"]), "BINARY(1)"),
+        (pa.array([0], pa.date32()), "TIME"),
+        (pa.array([0]), "TIME"),
         (pa.array([1]), "BOOLEAN"),
         (pa.array([True]), "INT"),
         (pa.array([0.1]), "DECIMAL(10, 2)"),
@@ -132,6 +156,19 @@ def test_a_decimal_with_a_senseless_scale_is_refused_before_it_is_cast(scale: in
 def test_more_sub_second_digits_than_the_precision_are_refused() -> None:
     message = refused(pa.table({"c": pa.array([10], pa.timestamp("us"))}), (column("c", "TIMESTAMP(4)"),))
     assert message == "column 'c' has a value with more than 4 sub-second digits: expected TIMESTAMP(4)"
+
+
+@pytest.mark.parametrize(
+    ("values", "text", "message"),
+    [
+        ([10], "TIME(1)", "more than 1 sub-second digits: expected TIME(1)"),
+        ([1_000_001], "TIME(9)", "more than 3 sub-second digits: expected TIME(9), of which Fluss keeps milliseconds"),
+        (["äöü", "x"], "CHAR(2)", "has a text of 3 characters: expected CHAR(2)"),
+    ],
+)
+def test_a_value_that_its_column_would_not_keep_is_refused(values: list[object], text: str, message: str) -> None:
+    rows = pa.table({"c": pa.array(values, arrow_type(DataType.parse(text)))})
+    assert refused(rows, (column("c", text),)).endswith(message)
 
 
 @pytest.mark.parametrize(

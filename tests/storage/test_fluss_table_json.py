@@ -1,9 +1,11 @@
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
+from fluss_tiering.model.data_type import WITH_LENGTH, WITH_PRECISION
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TableDescriptor, TablePath
 from fluss_tiering.storage.fluss.table_json import ClusterTable, table_from_json, table_to_json
@@ -16,21 +18,20 @@ def read(text: bytes) -> ClusterTable:
 
 
 def data_types() -> st.SearchStrategy[DataType]:
-    plain = st.sampled_from(
-        [root for root in DataTypeRoot if root.value not in {"DECIMAL", "TIMESTAMP", "TIMESTAMP_LTZ"}]
-    )
+    plain = st.sampled_from(sorted(set(DataTypeRoot) - WITH_PRECISION - WITH_LENGTH))
     decimals = st.integers(1, 38).flatmap(
         lambda precision: st.builds(
             DataType, st.just(DataTypeRoot.DECIMAL), st.booleans(), st.just(precision), st.integers(0, precision)
         )
     )
-    timestamps = st.builds(
+    times = st.builds(
         DataType,
-        st.sampled_from([DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ]),
+        st.sampled_from([DataTypeRoot.TIME, DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ]),
         st.booleans(),
         st.integers(0, 9),
     )
-    return st.one_of(st.builds(DataType, plain, st.booleans()), decimals, timestamps)
+    with_length = st.builds(DataType, st.sampled_from(sorted(WITH_LENGTH)), st.booleans(), length=st.integers(1, 99))
+    return st.one_of(st.builds(DataType, plain, st.booleans()), decimals, times, with_length)
 
 
 @given(types=st.lists(data_types(), min_size=1, max_size=8), comment=st.none() | st.text(), partitioned=st.booleans())
@@ -71,3 +72,19 @@ def test_what_is_no_table_is_refused() -> None:
     for text in (b"", b"[]", b"{}", b"\xff", b'{"schema": {"columns": [{}]}}', b'{"schema": 1}'):
         with refused(ErrorCode.CORRUPT_DATA, "db.t"):
             read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("INT NOT NULL", {"type": "INTEGER", "nullable": False}),
+        ("CHAR(3)", {"type": "CHAR", "length": 3}),
+        ("BINARY(16)", {"type": "BINARY", "length": 16}),
+        ("TIME(3)", {"type": "TIME_WITHOUT_TIME_ZONE", "precision": 3}),
+        ("TIMESTAMP_LTZ(3)", {"type": "TIMESTAMP_WITH_LOCAL_TIME_ZONE", "precision": 3}),
+        ("DECIMAL(5, 2)", {"type": "DECIMAL", "precision": 5, "scale": 2}),
+    ],
+)
+def test_types_are_written_as_fluss_writes_them(text: str, expected: dict[str, object]) -> None:
+    table = json.loads(table_to_json(TableDescriptor(columns=(Column("c", DataType.parse(text)),))))
+    assert table["schema"]["columns"] == [{"name": "c", "data_type": expected, "id": 0}]

@@ -84,7 +84,7 @@ def test_a_timestamp_in_a_key_may_have_microseconds(tmp_path: Path, text: str) -
         ({"bucket_keys": ("i", "l")}, "several columns: expected at most one"),
         ({"bucket_keys": ("x",)}, "'x', which is no column"),
         ({"bucket_keys": ("d",)}, "'d': a column of type DOUBLE NOT NULL cannot be the bucket key"),
-        ({"bucket_keys": ("b",)}, "expected one of INT"),
+        ({"bucket_keys": ("b",)}, "expected one of TINYINT"),
         ({"num_buckets": 0}, "0 buckets: expected 1 to 1024"),
         ({"num_buckets": 1025}, "1025 buckets: expected 1 to 1024"),
         ({"properties": {"table.log.arrow.compression.type": "GZIP"}}, "'GZIP': expected one of NONE, LZ4_FRAME, ZSTD"),

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from fluss_tiering.cli import hexadecimal
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 BATCH_ROWS: Final = 65_536
@@ -37,7 +38,8 @@ def file_schema(path: Path, null_values: list[str]) -> pa.Schema:
 
 
 def file_batches(path: Path, schema: pa.Schema, null_values: list[str]) -> Iterator[pa.RecordBatch]:
-    """The file's rows in batches of at most `BATCH_ROWS`; CSV text is read as the types of `schema`.
+    """The file's rows in batches of at most `BATCH_ROWS`; CSV text is read as the types of `schema`, bytes in
+    hexadecimal.
 
     Raises:
         FlussTieringError: INVALID_ROWS naming the file and what pyarrow says of the value.
@@ -49,12 +51,13 @@ def file_batches(path: Path, schema: pa.Schema, null_values: list[str]) -> Itera
                 yield from file.iter_batches(BATCH_ROWS)
             return
         options = _convert(null_values)
-        options.column_types = schema
+        options.column_types = hexadecimal.schema_of_texts(schema)
         with pa.csv.open_csv(path, convert_options=options) as reader:
             _check_names(reader.schema)
             for batch in reader:
-                for start in range(0, batch.num_rows, BATCH_ROWS):
-                    yield batch.slice(start, BATCH_ROWS)
+                rows = hexadecimal.from_texts(batch, schema)
+                for start in range(0, rows.num_rows, BATCH_ROWS):
+                    yield rows.slice(start, BATCH_ROWS)
 
 
 def row_count(path: Path) -> int | None:

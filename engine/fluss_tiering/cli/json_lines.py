@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss_tiering.cli import hexadecimal
 from fluss_tiering.model.table import Column, DataTypeRoot
 
 _ROWS_AT_ONCE: Final = 65_536
@@ -19,7 +20,7 @@ def json_lines(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[mem
     """The lines in UTF-8, in chunks of whole lines.
 
     Numbers are written with all their digits; what JSON has no number for (NaN, infinities) is null. Dates and times
-    are ISO 8601 texts, instants (TIMESTAMP_LTZ) with a Z.
+    are ISO 8601 texts, instants (TIMESTAMP_LTZ) with a Z. Bytes are in hexadecimal.
 
     Args:
         batch: in the Arrow schema of the table.
@@ -38,11 +39,13 @@ def json_lines(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[mem
 def _texts(values: pa.Array, column: Column) -> pa.Array:
     """Each value as JSON; null where it is NULL."""
     match column.data_type.root:
-        case DataTypeRoot.STRING:
+        case DataTypeRoot.CHAR | DataTypeRoot.STRING:
             return _quoted(_escaped(values))
-        case DataTypeRoot.DOUBLE:
+        case DataTypeRoot.BINARY | DataTypeRoot.BYTES:
+            return _quoted(hexadecimal.texts(values))
+        case DataTypeRoot.FLOAT | DataTypeRoot.DOUBLE:
             return pc.if_else(pc.is_finite(values), values.cast(pa.string()), pa.scalar(None, pa.string()))
-        case DataTypeRoot.DATE:
+        case DataTypeRoot.DATE | DataTypeRoot.TIME:
             return _quoted(values.cast(pa.string()))
         case DataTypeRoot.TIMESTAMP | DataTypeRoot.TIMESTAMP_LTZ as root:
             texts = pc.replace_substring(values.cast(pa.string()), " ", "T", max_replacements=1)

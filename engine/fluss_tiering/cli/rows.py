@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import typer
 
-from fluss_tiering.cli import output
+from fluss_tiering.cli import hexadecimal, output
 from fluss_tiering.cli.json_lines import json_lines
 from fluss_tiering.cli.output import Heading
 from fluss_tiering.model.table import Column, DataTypeRoot
@@ -22,7 +22,17 @@ SHOWN_ROWS: Final = 100
 """In a table, where no limit is given: more scroll by unread."""
 _BROKEN_PIPE_CODE: Final = 141
 """What a shell says of a program that SIGPIPE ended."""
-_NUMERIC: Final = frozenset({DataTypeRoot.INT, DataTypeRoot.BIGINT, DataTypeRoot.DOUBLE, DataTypeRoot.DECIMAL})
+_NUMERIC: Final = frozenset(
+    {
+        DataTypeRoot.TINYINT,
+        DataTypeRoot.SMALLINT,
+        DataTypeRoot.INT,
+        DataTypeRoot.BIGINT,
+        DataTypeRoot.FLOAT,
+        DataTypeRoot.DOUBLE,
+        DataTypeRoot.DECIMAL,
+    }
+)
 
 
 @contextmanager
@@ -52,11 +62,11 @@ def write_arrow(out: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBat
 
 
 def write_csv(out: BinaryIO, columns: Sequence[Column], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    """CSV with a header; NULL is nothing, an empty text is quoted, instants carry a Z."""
-    zoned = _zoned(columns, schema)
+    """CSV with a header; NULL is nothing, an empty text is quoted, instants carry a Z, bytes are in hexadecimal."""
+    zoned = _zoned(columns, hexadecimal.schema_of_texts(schema))
     with pa.csv.CSVWriter(out, zoned) as writer:
         for batch in batches:
-            writer.write_batch(batch.cast(zoned))
+            writer.write_batch(hexadecimal.with_texts(batch).cast(zoned))
 
 
 def write_json(out: BinaryIO, columns: Sequence[Column], batches: Iterable[pa.RecordBatch]) -> None:
@@ -69,7 +79,9 @@ def write_json(out: BinaryIO, columns: Sequence[Column], batches: Iterable[pa.Re
 def print_rows(columns: Sequence[Column], batches: Iterable[pa.RecordBatch], limit: int, empty: str) -> bool:
     """Prints a table of so many rows, or the sentence `empty`; whether these were all."""
     headings = [Heading(column.name, numeric=column.data_type.root in _NUMERIC) for column in columns]
-    texts = [[column.cast(pa.string()).to_pylist() for column in batch.columns] for batch in batches]
+    texts = [
+        [column.cast(pa.string()).to_pylist() for column in hexadecimal.with_texts(batch).columns] for batch in batches
+    ]
     rows = [row for batch in texts for row in zip(*batch, strict=True)]
     cells = ([output.text_cell(value) for value in row] for row in rows[:limit])
     output.print_table(None, headings, cells, empty)

@@ -19,7 +19,7 @@ from fluss_tiering.formats.schema import UNIT_PRECISION
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import DataType, DataTypeRoot
 
-_HASHED: Final = frozenset(DataTypeRoot) - {DataTypeRoot.BOOLEAN, DataTypeRoot.DOUBLE}
+_HASHED: Final = frozenset(DataTypeRoot) - {DataTypeRoot.BOOLEAN, DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
 """Iceberg's bucket transform is not defined for the others."""
 _C1: Final = np.uint32(0xCC9E2D51)
 _C2: Final = np.uint32(0x1B873593)
@@ -46,7 +46,8 @@ def check_bucket_key_type(data_type: DataType) -> None:
 def assign_buckets(values: pa.Array, data_type: DataType, num_buckets: int) -> Int32s:
     """The bucket of each value of the bucket key, from 0 to `num_buckets` - 1.
 
-    A TIMESTAMP_LTZ, which Fluss 0.9 does not take as a bucket key, is hashed as Iceberg's specification says.
+    TINYINT, SMALLINT and TIMESTAMP_LTZ, which Fluss 0.9 does not take as a lake table's bucket key, are hashed as
+    Iceberg's specification says of the lake's type.
 
     Args:
         values: in the column's Arrow type.
@@ -61,8 +62,10 @@ def assign_buckets(values: pa.Array, data_type: DataType, num_buckets: int) -> I
         raise FlussTieringError(ErrorCode.INVALID_ROWS, "the bucket key is null in a row: expected a value")
     buckets = np.empty(len(values), np.int32)
     match data_type.root:
-        case DataTypeRoot.STRING:
+        case DataTypeRoot.CHAR | DataTypeRoot.STRING | DataTypeRoot.BINARY | DataTypeRoot.BYTES:
             _bucket_bytes(*byte_strings(values), num_buckets, buckets)
+        case DataTypeRoot.TIME:
+            _bucket_longs(numbers(values, data_type) * 1000, num_buckets, buckets)
         case DataTypeRoot.DECIMAL:
             _bucket_bytes(*decimal_bytes(values), num_buckets, buckets)
         case DataTypeRoot.TIMESTAMP | DataTypeRoot.TIMESTAMP_LTZ:

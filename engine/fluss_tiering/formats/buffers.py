@@ -9,8 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_tiering.formats.compacted_kernels import Int32s, Int64s, UInt8s, decimals_to_bytes
-from fluss_tiering.model.table import DataType, DataTypeRoot
+from fluss_tiering.formats.schema import UNIT_PRECISION
+from fluss_tiering.model.data_type import DataType, DataTypeRoot
 
+_MILLISECOND_DIGITS: Final = 3
 NO_BYTES: Final[UInt8s] = np.empty(0, np.uint8)
 NO_INT32S: Final[Int32s] = np.empty(0, np.int32)
 NO_INT64S: Final[Int64s] = np.empty(0, np.int64)
@@ -25,16 +27,22 @@ def validity(array: pa.Array) -> UInt8s:
 
 
 def numbers(array: pa.Array, data_type: DataType) -> Int64s:
-    """The values of any type but STRING as one number of 64 bits each; what stands under a null means nothing.
+    """The values of any type without `byte_strings` as one number of 64 bits each; under a null it means nothing.
 
-    A BOOLEAN is 0 or 1, a DOUBLE its bits, a DECIMAL the low half of its unscaled value, a DATE its days, a timestamp
-    its count in the array's unit.
+    A BOOLEAN is 0 or 1, a FLOAT and a DOUBLE its bits, a DECIMAL the low half of its unscaled value, a DATE its days, a
+    TIME its milliseconds, a timestamp its count in the array's unit.
     """
     match data_type.root:
         case DataTypeRoot.BOOLEAN:
             return _items(array.cast(pa.int64()), np.int64)
-        case DataTypeRoot.INT | DataTypeRoot.DATE:
+        case DataTypeRoot.TINYINT:
+            return _items(array, np.int8).astype(np.int64)
+        case DataTypeRoot.SMALLINT:
+            return _items(array, np.int16).astype(np.int64)
+        case DataTypeRoot.INT | DataTypeRoot.FLOAT | DataTypeRoot.DATE:
             return _items(array, np.int32).astype(np.int64)
+        case DataTypeRoot.TIME:
+            return _milliseconds(array)
         case DataTypeRoot.DECIMAL:
             return np.ascontiguousarray(_words(array)[::2])
         case _:
@@ -43,6 +51,8 @@ def numbers(array: pa.Array, data_type: DataType) -> Int64s:
 
 def byte_strings(array: pa.Array) -> tuple[Int32s, UInt8s]:
     """Strings or binaries as n + 1 positions and the bytes that these point into."""
+    if pa.types.is_fixed_size_binary(array.type):
+        array = array.cast(pa.binary())
     _, positions, data = array.buffers()
     if len(array) == 0 or positions is None:
         return np.zeros(1, np.int32), NO_BYTES
@@ -56,6 +66,12 @@ def decimal_bytes(array: pa.Array) -> tuple[Int32s, UInt8s]:
     data = np.empty(16 * len(array), np.uint8)
     decimals_to_bytes(_words(array), offsets, data)
     return offsets, data
+
+
+def _milliseconds(array: pa.Array) -> Int64s:
+    count = _items(array, np.int32 if array.type.bit_width == 32 else np.int64).astype(np.int64)
+    digits = UNIT_PRECISION[array.type.unit]
+    return count * 1000 if digits == 0 else count // 10 ** (digits - _MILLISECOND_DIGITS)
 
 
 def _words(array: pa.Array) -> Int64s:

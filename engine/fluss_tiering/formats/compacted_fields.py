@@ -12,6 +12,8 @@ from fluss_tiering.formats.buffers import NO_BYTES, NO_INT32S, NO_INT64S, byte_s
 from fluss_tiering.formats.compacted_kernels import (
     BYTE,
     BYTES,
+    FIXED16,
+    FIXED32,
     FIXED64,
     VARINT32,
     VARINT64,
@@ -30,11 +32,18 @@ _COMPACT_TIMESTAMP_DIGITS: Final = 3
 _MAX_BYTES: Final = 2**31 - 1
 _KINDS: Final = {
     DataTypeRoot.BOOLEAN: BYTE,
+    DataTypeRoot.TINYINT: BYTE,
+    DataTypeRoot.SMALLINT: FIXED16,
     DataTypeRoot.INT: VARINT32,
-    DataTypeRoot.DATE: VARINT32,
     DataTypeRoot.BIGINT: VARINT64,
+    DataTypeRoot.FLOAT: FIXED32,
     DataTypeRoot.DOUBLE: FIXED64,
+    DataTypeRoot.CHAR: BYTES,
     DataTypeRoot.STRING: BYTES,
+    DataTypeRoot.BINARY: BYTES,
+    DataTypeRoot.BYTES: BYTES,
+    DataTypeRoot.DATE: VARINT32,
+    DataTypeRoot.TIME: VARINT32,
 }
 
 
@@ -68,7 +77,7 @@ def fields_of(array: pa.Array, data_type: DataType) -> tuple[Field, ...]:
     valid = validity(array)
     kinds = field_kinds(data_type)
     if kinds == (BYTES,):
-        offsets, data = byte_strings(array) if data_type.root is DataTypeRoot.STRING else decimal_bytes(array)
+        offsets, data = decimal_bytes(array) if data_type.root is DataTypeRoot.DECIMAL else byte_strings(array)
         return (Field(BYTES, valid, offsets=offsets, data=data),)
     values = numbers(array, data_type)
     if not pa.types.is_timestamp(array.type):

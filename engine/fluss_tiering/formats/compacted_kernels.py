@@ -1,8 +1,9 @@
 """The loops over rows behind compacted rows and keys, one field of all rows at a time.
 
-A field of a compacted row is of one of five kinds, whatever the column's type (Fluss's `CompactedRowWriter`): a byte, a
-LEB128 number that stands for 32 or 64 bits of two's complement, eight bytes, or bytes behind their length. A cursor for
-each row says where its next field starts. The kernels trust their callers with the arrays' lengths, and never the data.
+A field of a compacted row is of one of seven kinds, whatever the column's type (Fluss's `CompactedRowWriter`): one,
+two, four or eight bytes, a LEB128 number that stands for 32 or 64 bits of two's complement, or bytes behind their
+length. A cursor for each row says where its next field starts. The kernels trust their callers with the arrays'
+lengths, and never the data.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ VARINT32: Final = 1
 VARINT64: Final = 2
 FIXED64: Final = 3
 BYTES: Final = 4
+FIXED16: Final = 5
+FIXED32: Final = 6
 
 ALL_GOOD: Final = -1
 
@@ -83,11 +86,23 @@ def _read_varint(data: UInt8s, position: int, end: int) -> tuple[np.uint64, int]
 
 
 @helper
-def _read_fixed64(data: UInt8s, position: int) -> np.int64:
+def _fixed_size(kind: int) -> int:
+    """The bytes of a field of such a kind; 0 where they depend on its value."""
+    if kind == FIXED64:
+        return 8
+    if kind == FIXED32:
+        return 4
+    if kind == FIXED16:
+        return 2
+    return 1 if kind == BYTE else 0
+
+
+@helper
+def _read_fixed(data: UInt8s, position: int, size: int) -> np.uint64:
     value = np.uint64(0)
-    for i in range(8):
+    for i in range(size):
         value |= np.uint64(data[position + i]) << np.uint64(8 * i)
-    return np.int64(value)
+    return value
 
 
 @compiled(INT64, UINT8_IN, INT64_IN, INT32_IN, INT64_OUT, result=INT64)
@@ -111,10 +126,8 @@ def add_sizes(kind: int, valid: UInt8s, values: Int64s, offsets: Int32s, sizes: 
             sizes[i] += _varint_size(np.uint64(values[i]) & _LOW_32_BITS)
         elif kind == VARINT64:
             sizes[i] += _varint_size(np.uint64(values[i]))
-        elif kind == FIXED64:
-            sizes[i] += 8
         else:
-            sizes[i] += 1
+            sizes[i] += _fixed_size(kind)
     return ALL_GOOD
 
 
@@ -148,14 +161,12 @@ def write_field(  # noqa: PLR0917 - compiled functions are called by position
             position = _write_varint(out, position, np.uint64(values[i]) & _LOW_32_BITS)
         elif kind == VARINT64:
             position = _write_varint(out, position, np.uint64(values[i]))
-        elif kind == FIXED64:
-            bits = np.uint64(values[i])
-            for j in range(8):
-                out[position + j] = (bits >> np.uint64(8 * j)) & np.uint64(0xFF)
-            position += 8
         else:
-            out[position] = values[i]
-            position += 1
+            bits = np.uint64(values[i])
+            size = _fixed_size(kind)
+            for j in range(size):
+                out[position + j] = (bits >> np.uint64(8 * j)) & np.uint64(0xFF)
+            position += size
         cursor[i] = position
     return ALL_GOOD
 
@@ -172,7 +183,7 @@ def read_field(  # noqa: PLR0917 - compiled functions are called by position
         data: what `ends` and `cursor` point into.
         ends: where each row ends.
         cursor: where each row's next field starts.
-        out32: takes a BYTE, a VARINT32, and the length of BYTES; of length n for these kinds.
+        out32: takes a BYTE, a FIXED16, a FIXED32, a VARINT32, and the length of BYTES; of length n for these kinds.
         out64: takes a VARINT64, a FIXED64, and the position in `data` of BYTES; of length n for these kinds.
 
     Returns:
@@ -182,16 +193,15 @@ def read_field(  # noqa: PLR0917 - compiled functions are called by position
         if valid.size != 0 and valid[i] == 0:
             continue
         position = cursor[i]
+        size = _fixed_size(kind)
+        if size > ends[i] - position:
+            return i
         if kind == FIXED64:
-            if ends[i] - position < 8:
-                return i
-            out64[i] = _read_fixed64(data, position)
+            out64[i] = np.int64(_read_fixed(data, position, 8))
             position += 8
-        elif kind == BYTE:
-            if position >= ends[i]:
-                return i
-            out32[i] = data[position]
-            position += 1
+        elif size != 0:
+            out32[i] = np.int32(_read_fixed(data, position, size))
+            position += size
         else:
             value, position = _read_varint(data, position, ends[i])
             if position == _NOWHERE or (kind != VARINT64 and value > _LOW_32_BITS):

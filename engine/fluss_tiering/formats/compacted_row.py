@@ -33,6 +33,7 @@ from fluss_tiering.model.table import Column, DataTypeRoot
 
 _SCHEMA_ID_SIZE: Final = 2
 _NANOSECONDS_IN_MILLISECOND: Final = 1_000_000
+_MILLISECONDS_IN_DAY: Final = 86_400_000
 
 
 def encode_values(records: pa.RecordBatch, columns: Sequence[Column], schema_id: int) -> pa.BinaryArray:
@@ -139,12 +140,24 @@ def _array(rows: _Rows, column: Column, valid: UInt8s) -> pa.Array:
     kinds = field_kinds(column.data_type)
     out32, out64 = rows.read(kinds[0], column, valid)
     buffers: tuple[npt.NDArray[Any], ...]
+    kind = arrow_type(column.data_type)
+    stored_as = kind
     match column.data_type.root:
         case DataTypeRoot.BOOLEAN:
             buffers = (np.packbits(out32 != 0, bitorder="little"),)
-        case DataTypeRoot.INT | DataTypeRoot.DATE:
+        case DataTypeRoot.TINYINT:
+            buffers = (out32.astype(np.int8),)
+        case DataTypeRoot.SMALLINT:
+            buffers = (out32.astype(np.int16),)
+        case DataTypeRoot.INT | DataTypeRoot.FLOAT | DataTypeRoot.DATE:
             buffers = (out32,)
-        case DataTypeRoot.STRING:
+        case DataTypeRoot.TIME:
+            buffers = (_time_counts(rows, column, out32),)
+        case DataTypeRoot.STRING | DataTypeRoot.CHAR | DataTypeRoot.BYTES:
+            buffers = _string_buffers(rows, out32, out64)
+        case DataTypeRoot.BINARY:
+            _check_lengths(rows, column, valid, out32)
+            stored_as = pa.binary()
             buffers = _string_buffers(rows, out32, out64)
         case DataTypeRoot.DECIMAL:
             buffers = (_decimal_words(rows, column, valid, out32, out64),)
@@ -154,10 +167,10 @@ def _array(rows: _Rows, column: Column, valid: UInt8s) -> pa.Array:
         case _:
             buffers = (out64,)
     bitmap = pa.py_buffer(np.packbits(valid, bitorder="little")) if valid.size else None
-    array = pa.Array.from_buffers(arrow_type(column.data_type), rows.count, [bitmap, *map(pa.py_buffer, buffers)])
-    if column.data_type.root in {DataTypeRoot.STRING, DataTypeRoot.DECIMAL}:
+    array = pa.Array.from_buffers(stored_as, rows.count, [bitmap, *map(pa.py_buffer, buffers)])
+    if column.data_type.root in {DataTypeRoot.STRING, DataTypeRoot.CHAR, DataTypeRoot.DECIMAL}:
         _check_content(array, column)
-    return array
+    return array if stored_as is kind else array.cast(kind)
 
 
 def _string_buffers(rows: _Rows, lengths: Int32s, positions: Int64s) -> tuple[Int32s, UInt8s]:
@@ -179,6 +192,29 @@ def _decimal_words(rows: _Rows, column: Column, valid: UInt8s, lengths: Int32s, 
     if bad != ALL_GOOD:
         rows.refuse(bad, f"has {lengths[bad]} bytes where the decimal of column {column.name!r} is, expected 1 to 16")
     return words
+
+
+def _time_counts(rows: _Rows, column: Column, milliseconds: Int32s) -> npt.NDArray[Any]:
+    """Counts in the unit of the column's Arrow type."""
+    rows.refuse_any(
+        (milliseconds < 0) | (milliseconds >= _MILLISECONDS_IN_DAY),
+        f"has a time outside of a day where column {column.name!r} is",
+    )
+    kind = arrow_type(column.data_type)
+    digits = UNIT_PRECISION[kind.unit]
+    if kind.bit_width == 32:
+        counts: npt.NDArray[Any] = milliseconds if digits else milliseconds // 1000
+    else:
+        counts = milliseconds.astype(np.int64) * 10 ** (digits - 3)
+    return counts
+
+
+def _check_lengths(rows: _Rows, column: Column, valid: UInt8s, lengths: Int32s) -> None:
+    width = column.data_type.length
+    wrong = lengths != width
+    if valid.size:
+        wrong &= valid != 0
+    rows.refuse_any(wrong, f"has other than {width} bytes where column {column.name!r} is")
 
 
 def _timestamp_counts(rows: _Rows, column: Column, milliseconds: Int64s, nanoseconds: Int32s | None) -> Int64s:

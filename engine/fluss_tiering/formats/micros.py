@@ -10,20 +10,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_tiering.formats.schema import arrow_type
-from fluss_tiering.model.table import DataType, DataTypeRoot
+from fluss_tiering.model.data_type import DataType, DataTypeRoot
 
 _NANOS_PER_MICRO: Final = 1000
 
 
 def micros_type(data_type: DataType) -> pa.DataType:
-    """The Arrow type of a Fluss type in Iceberg's files and in Spark: timestamps in us, TIMESTAMP_LTZ in UTC."""
+    """The Arrow type of a Fluss type in Spark: timestamps in us, TIMESTAMP_LTZ in UTC, times in ns, all bytes alike."""
     match data_type.root:
+        case DataTypeRoot.BINARY:
+            return pa.binary()
+        case DataTypeRoot.TIME:
+            return pa.time64("ns")
         case DataTypeRoot.TIMESTAMP:
             return pa.timestamp("us")
         case DataTypeRoot.TIMESTAMP_LTZ:
             return pa.timestamp("us", "UTC")
         case _:
             return arrow_type(data_type)
+
+
+def lake_type(data_type: DataType) -> pa.DataType:
+    """The Arrow type of a Fluss type in Iceberg's files: as in Spark, but for times in us and no narrow integers."""
+    match data_type.root:
+        case DataTypeRoot.TINYINT | DataTypeRoot.SMALLINT:
+            return pa.int32()
+        case DataTypeRoot.TIME:
+            return pa.time64("us")
+        case _:
+            return micros_type(data_type)
 
 
 def as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_tiering.formats.schema import UNIT_PRECISION, arrow_schema, arrow_type, is_text
+from fluss_tiering.formats.schema import UNIT_PRECISION, arrow_schema, arrow_type, is_bytes, is_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataTypeRoot
 
 _ANY_INTEGER: Final = pa.decimal128(20, 0)
 """Holds every integer of 64 bits, signed or not; a cast from it to another decimal is checked value by value."""
 _MAX_MICROSECONDS: Final = 2**63 - 1
+_MAX_TIME_DIGITS: Final = 3
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -35,12 +36,19 @@ def _is_timestamp_without_zone(kind: pa.DataType) -> bool:
 
 _ACCEPTED: Final[dict[DataTypeRoot, Callable[[pa.DataType], bool]]] = {
     DataTypeRoot.BOOLEAN: pa.types.is_boolean,
+    DataTypeRoot.TINYINT: _is_number,
+    DataTypeRoot.SMALLINT: _is_number,
     DataTypeRoot.INT: _is_number,
     DataTypeRoot.BIGINT: _is_number,
+    DataTypeRoot.FLOAT: _is_number,
     DataTypeRoot.DOUBLE: _is_number,
     DataTypeRoot.DECIMAL: _is_exact_number,
+    DataTypeRoot.CHAR: is_text,
     DataTypeRoot.STRING: is_text,
+    DataTypeRoot.BINARY: is_bytes,
+    DataTypeRoot.BYTES: is_bytes,
     DataTypeRoot.DATE: pa.types.is_date,
+    DataTypeRoot.TIME: pa.types.is_time,
     DataTypeRoot.TIMESTAMP: _is_timestamp_without_zone,
     DataTypeRoot.TIMESTAMP_LTZ: pa.types.is_timestamp,
 }
@@ -109,6 +117,8 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
                 values = values.cast(_ANY_INTEGER)
             elif root is DataTypeRoot.TIMESTAMP_LTZ and values.type.tz is not None:
                 values = _without_zone(values)
+            elif root is DataTypeRoot.FLOAT:
+                _check_single_precision(values, column)
         values = values.cast(target)
     except pa.ArrowException as error:
         reason = _first_line(error)
@@ -117,6 +127,10 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
         )
     if root in {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}:
         _check_timestamps(values, column)
+    elif root is DataTypeRoot.TIME:
+        _check_times(values, column)
+    elif root is DataTypeRoot.CHAR:
+        _check_characters(values, column)
     return values
 
 
@@ -127,6 +141,41 @@ def _check_scale(offered: pa.DataType, column: Column) -> None:
             f"column {column.name!r} is {offered}: expected a decimal with a scale from 0 to its precision, "
             f"since the column is {column.data_type}"
         )
+
+
+def _check_single_precision(values: pa.ChunkedArray, column: Column) -> None:
+    """Arrow's cast rounds, and makes infinities of what is too large."""
+    if pa.types.is_float64(values.type):
+        doubles = pc.drop_null(values).to_numpy()
+        with np.errstate(over="ignore"):
+            singles = doubles.astype(np.float32)
+        changed = (singles != doubles) & ~np.isnan(doubles)
+        if changed.any():
+            value = doubles[changed.argmax()]
+            _refuse(
+                f"column {column.name!r} is {values.type} with a value that {column.data_type} cannot hold: {value!r}"
+            )
+
+
+def _check_times(values: pa.ChunkedArray, column: Column) -> None:
+    """Fluss's TIME has milliseconds, whatever unit Arrow counts it in."""
+    digits = min(column.data_type.precision, _MAX_TIME_DIGITS)
+    step = 10 ** (UNIT_PRECISION[values.type.unit] - digits)
+    if step == 1:
+        return
+    counts = values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64())
+    if np.any(pc.drop_null(counts).to_numpy() % step):
+        _refuse(
+            f"column {column.name!r} has a value with more than {digits} sub-second digits: expected "
+            f"{column.data_type}"
+            + (", of which Fluss keeps milliseconds" if column.data_type.precision > _MAX_TIME_DIGITS else "")
+        )
+
+
+def _check_characters(values: pa.ChunkedArray, column: Column) -> None:
+    longest = pc.max(pc.utf8_length(values)).as_py() or 0
+    if longest > column.data_type.length:
+        _refuse(f"column {column.name!r} has a text of {longest} characters: expected {column.data_type}")
 
 
 def _without_zone(values: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
+from fluss_tiering.model.data_type import WITH_PRECISION
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot
 
@@ -14,22 +15,36 @@ TimeUnit = Literal["s", "ms", "us", "ns"]
 
 _FIXED_TYPES: Final[dict[DataTypeRoot, pa.DataType]] = {
     DataTypeRoot.BOOLEAN: pa.bool_(),
+    DataTypeRoot.TINYINT: pa.int8(),
+    DataTypeRoot.SMALLINT: pa.int16(),
     DataTypeRoot.INT: pa.int32(),
     DataTypeRoot.BIGINT: pa.int64(),
+    DataTypeRoot.FLOAT: pa.float32(),
     DataTypeRoot.DOUBLE: pa.float64(),
+    DataTypeRoot.CHAR: pa.string(),
     DataTypeRoot.STRING: pa.string(),
+    DataTypeRoot.BYTES: pa.binary(),
     DataTypeRoot.DATE: pa.date32(),
 }
 UNIT_PRECISION: Final[dict[TimeUnit, int]] = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-"""Sub-second digits that an Arrow timestamp unit holds."""
+"""Sub-second digits that an Arrow unit of time holds."""
+_INTEGERS: Final[dict[pa.DataType, DataTypeRoot]] = {
+    pa.int8(): DataTypeRoot.TINYINT,
+    pa.uint8(): DataTypeRoot.SMALLINT,
+    pa.int16(): DataTypeRoot.SMALLINT,
+    pa.uint16(): DataTypeRoot.INT,
+    pa.int32(): DataTypeRoot.INT,
+    pa.uint32(): DataTypeRoot.BIGINT,
+    pa.int64(): DataTypeRoot.BIGINT,
+}
 _SUPPORTED: Final = (
     "a boolean, an integer of up to 64 bits (32 if unsigned), a float, a decimal of up to 38 digits, a string, "
-    "a date or a timestamp"
+    "bytes, a date, a time or a timestamp"
 )
 
 
 def time_unit(precision: int) -> TimeUnit:
-    """Arrow's unit for a timestamp of that many sub-second digits (Fluss's `ArrowUtils`)."""
+    """Arrow's unit for a time or timestamp of that many sub-second digits (Fluss's `ArrowUtils`)."""
     for unit, digits in UNIT_PRECISION.items():
         if precision <= digits:
             return unit
@@ -46,8 +61,16 @@ def arrow_type(data_type: DataType) -> pa.DataType:
             return pa.decimal128(data_type.precision, data_type.scale)
         case DataTypeRoot.TIMESTAMP | DataTypeRoot.TIMESTAMP_LTZ:
             return pa.timestamp(time_unit(data_type.precision))
+        case DataTypeRoot.TIME:
+            return _time_type(time_unit(data_type.precision))
+        case DataTypeRoot.BINARY:
+            return pa.binary(data_type.length)
         case _:
             return _FIXED_TYPES[data_type.root]
+
+
+def _time_type(unit: TimeUnit) -> pa.DataType:
+    return pa.time32(unit) if unit in {"s", "ms"} else pa.time64(unit)
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
@@ -70,12 +93,14 @@ def column_from_arrow(field: pa.Field) -> Column:
             ErrorCode.INVALID_TABLE,
             f"column {field.name!r} has the type {field.type}, which no table column can hold: expected {_SUPPORTED}",
         )
-    precision = scale = 0
+    precision = scale = length = 0
     if root is DataTypeRoot.DECIMAL:
         precision, scale = kind.precision, kind.scale
-    elif root in {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}:
+    elif root is DataTypeRoot.BINARY:
+        length = kind.byte_width
+    elif root in WITH_PRECISION:
         precision = UNIT_PRECISION[kind.unit]
-    return Column(field.name, DataType(root, field.nullable, precision, scale))
+    return Column(field.name, DataType(root, field.nullable, precision, scale, length))
 
 
 def columns_from_arrow(schema: pa.Schema, not_null: Collection[str] = ()) -> tuple[Column, ...]:
@@ -107,15 +132,19 @@ def _root_from_arrow(kind: pa.DataType) -> DataTypeRoot | None:
     if types.is_boolean(kind):
         return DataTypeRoot.BOOLEAN
     if types.is_integer(kind):
-        if types.is_uint64(kind):
-            return None
-        return DataTypeRoot.BIGINT if types.is_int64(kind) or types.is_uint32(kind) else DataTypeRoot.INT
+        return _INTEGERS.get(kind)
     if types.is_floating(kind):
-        return DataTypeRoot.DOUBLE
+        return DataTypeRoot.DOUBLE if types.is_float64(kind) else DataTypeRoot.FLOAT
     if types.is_decimal(kind):
         return DataTypeRoot.DECIMAL if kind.precision <= 38 and 0 <= kind.scale <= kind.precision else None
     if is_text(kind):
         return DataTypeRoot.STRING
+    if types.is_fixed_size_binary(kind):
+        return DataTypeRoot.BINARY if kind.byte_width else DataTypeRoot.BYTES
+    if is_bytes(kind):
+        return DataTypeRoot.BYTES
+    if types.is_time(kind):
+        return DataTypeRoot.TIME
     if types.is_date(kind):
         return DataTypeRoot.DATE
     if types.is_timestamp(kind):
@@ -126,3 +155,14 @@ def _root_from_arrow(kind: pa.DataType) -> DataTypeRoot | None:
 def is_text(kind: pa.DataType) -> bool:
     """Whether an Arrow type holds UTF-8 text, in whichever of Arrow's layouts."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether an Arrow type holds bytes, in whichever of Arrow's layouts."""
+    types = pa.types
+    return bool(
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_binary_view(kind)
+        or types.is_fixed_size_binary(kind)
+    )

@@ -1,7 +1,4 @@
-"""Tables as Fluss describes them: path, bucket, data types, schema, descriptor.
-
-Type names are those of Fluss's SQL (`org.apache.fluss.types.DataTypeRoot`).
-"""
+"""Tables as Fluss describes them: path, bucket, schema, descriptor."""
 
 from __future__ import annotations
 
@@ -9,10 +6,28 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 from typing import Final
 
+from fluss_tiering.model.data_type import DataType, DataTypeRoot
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+__all__ = [
+    "BUCKET_COLUMN",
+    "OFFSET_COLUMN",
+    "SYSTEM_COLUMNS",
+    "TIMESTAMP_COLUMN",
+    "BucketInfo",
+    "Column",
+    "DataType",
+    "DataTypeRoot",
+    "KvSnapshot",
+    "StorageDescription",
+    "TableBucket",
+    "TableDescriptor",
+    "TableInfo",
+    "TablePath",
+    "WriteKind",
+]
 
 # org.apache.fluss.metadata.TablePath: letters, digits, "_" and "-", at most 200 characters, no "__" at the start.
 _NAME: Final = re.compile(r"(?!__)[A-Za-z0-9_-]{1,200}")
@@ -69,78 +84,6 @@ class TableBucket:
     def __str__(self) -> str:
         partition = "" if self.partition_id is None else f", partition {self.partition_id}"
         return f"bucket {self.bucket} of table {self.table_id}{partition}"
-
-
-class DataTypeRoot(StrEnum):
-    """The families of data types that are spoken here; Fluss has more."""
-
-    BOOLEAN = "BOOLEAN"
-    INT = "INT"
-    BIGINT = "BIGINT"
-    DOUBLE = "DOUBLE"
-    DECIMAL = "DECIMAL"
-    STRING = "STRING"
-    DATE = "DATE"
-    TIMESTAMP = "TIMESTAMP"
-    TIMESTAMP_LTZ = "TIMESTAMP_LTZ"
-
-
-_TEMPORAL: Final = frozenset({DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ})
-_TYPE_TEXT: Final = re.compile(
-    r"\s*([a-z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*(NOT\s+NULL|NULL)?\s*", re.IGNORECASE
-)
-
-
-@dataclass(frozen=True, slots=True)
-class DataType:
-    """A data type. `precision` counts digits for DECIMAL (1-38) and sub-second digits for timestamps (0-9)."""
-
-    root: DataTypeRoot
-    nullable: bool = True
-    precision: int = 0
-    scale: int = 0
-
-    def __post_init__(self) -> None:
-        if self.root is DataTypeRoot.DECIMAL and not (1 <= self.precision <= 38 and 0 <= self.scale <= self.precision):
-            raise FlussTieringError(
-                ErrorCode.INVALID_TABLE,
-                f"DECIMAL({self.precision}, {self.scale}): expected a precision from 1 to 38 and a scale from 0 to it",
-            )
-        if self.root in _TEMPORAL and not 0 <= self.precision <= 9:
-            raise FlussTieringError(
-                ErrorCode.INVALID_TABLE, f"{self.root}({self.precision}): expected a precision from 0 to 9"
-            )
-
-    @staticmethod
-    def parse(text: str) -> DataType:
-        """A type from its SQL text, for example `DECIMAL(10, 2) NOT NULL`.
-
-        Raises:
-            FlussTieringError: INVALID_TABLE for text that is no supported type.
-        """
-        return _parse_type(text)
-
-    def __str__(self) -> str:
-        arguments = ""
-        if self.root is DataTypeRoot.DECIMAL:
-            arguments = f"({self.precision}, {self.scale})"
-        elif self.root in _TEMPORAL:
-            arguments = f"({self.precision})"
-        return f"{self.root}{arguments}{'' if self.nullable else ' NOT NULL'}"
-
-
-@lru_cache(maxsize=1024)
-def _parse_type(text: str) -> DataType:
-    match = _TYPE_TEXT.fullmatch(text)
-    name = match.group(1).upper() if match else ""
-    if match is None or name not in DataTypeRoot.__members__:
-        supported = ", ".join(DataTypeRoot)
-        raise FlussTieringError(ErrorCode.INVALID_TABLE, f"{text!r} is not a type: expected one of {supported}")
-    root = DataTypeRoot(name)
-    default = 10 if root is DataTypeRoot.DECIMAL else 6 if root in _TEMPORAL else 0
-    precision = int(match.group(2)) if match.group(2) else default
-    nullable = not (match.group(4) or "").upper().startswith("NOT")
-    return DataType(root, nullable, precision, int(match.group(3) or 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,6 +286,7 @@ def _column_to_pb(column: Column) -> tables_pb2.PbColumn:
             nullable=column.data_type.nullable,
             precision=column.data_type.precision,
             scale=column.data_type.scale,
+            length=column.data_type.length,
         ),
         comment=column.comment,
     )
@@ -300,6 +301,12 @@ def _column_from_pb(message: tables_pb2.PbColumn) -> Column:
         )
     return Column(
         name=message.name,
-        data_type=DataType(_ROOTS_BY_NUMBER[data_type.root], data_type.nullable, data_type.precision, data_type.scale),
+        data_type=DataType(
+            _ROOTS_BY_NUMBER[data_type.root],
+            data_type.nullable,
+            data_type.precision,
+            data_type.scale,
+            data_type.length,
+        ),
         comment=message.comment if message.HasField("comment") else None,
     )

@@ -53,28 +53,24 @@ public class FlussVectors {
         DataTypes.DECIMAL(38, 1),
         DataTypes.STRING()
     };
+    private static final DataType[] FURTHER_TYPES = {
+        DataTypes.TINYINT().copy(false),
+        DataTypes.SMALLINT(),
+        DataTypes.FLOAT(),
+        DataTypes.CHAR(5),
+        DataTypes.BINARY(3),
+        DataTypes.BYTES(),
+        DataTypes.TIME(0),
+        DataTypes.TIME(3),
+        DataTypes.TIME(6),
+        DataTypes.TIME(9),
+        DataTypes.BYTES()
+    };
+    private static final int[] FURTHER_BUCKET_KEYS = {3, 4, 5, 6, 7, 8, 9};
     private static final int[] BUCKET_KEYS = {0, 1, 2, 5, 6, 7, 8, 9, 11, 12, 13};
 
     public static void main(String[] arguments) throws Exception {
-        String[] names = new String[TYPES.length];
-        Arrays.setAll(names, index -> "c" + index);
-        RowType rowType = RowType.of(TYPES, names);
-        Object[] values = values(null);
-        CompactedRowEncoder encoder = new CompactedRowEncoder(TYPES);
-        encoder.startNewRow();
-        for (int index = 0; index < TYPES.length; index++) {
-            encoder.encodeField(index, values[index]);
-        }
-        print("value", ValueEncoder.encodeValue((short) 1, encoder.finishRow()));
-
-        GenericRow row = GenericRow.of(values);
-        List<String> keys = new ArrayList<>(Arrays.asList(names).subList(0, 14));
-        print("key", CompactedKeyEncoder.createKeyEncoder(rowType, keys).encodeKey(row));
-        for (int index : BUCKET_KEYS) {
-            byte[] key = new IcebergKeyEncoder(rowType, List.of(names[index])).encodeKey(row);
-            System.out.println("bucket of " + names[index] + ": " + new IcebergBucketingFunction().bucketing(key, 1009));
-        }
-
+        RowType rowType = printAll(TYPES, values(null), BUCKET_KEYS);
         print("batch without records", batch(rowType, (byte) 0, ArrowCompressionInfo.NO_COMPRESSION, null));
         GenericRow full = GenericRow.of(values(BinaryString.fromString("x")));
         ArrowCompressionInfo zstd = new ArrowCompressionInfo(ArrowCompressionType.ZSTD, 3);
@@ -83,6 +79,49 @@ public class FlussVectors {
         write("lz4", batch(rowType, (byte) 0, lz4, full));
         write("zstd", batch(rowType, (byte) 0, zstd, full));
         write("zstd-magic-1", batch(rowType, (byte) 1, zstd, full));
+
+        RowType furtherType = printAll(FURTHER_TYPES, furtherValues(null), FURTHER_BUCKET_KEYS);
+        GenericRow further = GenericRow.of(furtherValues(new byte[] {'x'}));
+        write("further-types", batch(furtherType, (byte) 0, ArrowCompressionInfo.NO_COMPRESSION, further));
+    }
+
+    /** Value, key (without the last column, which is null) and buckets of a row. */
+    private static RowType printAll(DataType[] types, Object[] values, int[] bucketKeys) throws Exception {
+        String[] names = new String[types.length];
+        Arrays.setAll(names, index -> "c" + index);
+        RowType rowType = RowType.of(types, names);
+        CompactedRowEncoder encoder = new CompactedRowEncoder(types);
+        encoder.startNewRow();
+        for (int index = 0; index < types.length; index++) {
+            encoder.encodeField(index, values[index]);
+        }
+        print("value", ValueEncoder.encodeValue((short) 1, encoder.finishRow()));
+
+        GenericRow row = GenericRow.of(values);
+        List<String> keys = new ArrayList<>(Arrays.asList(names).subList(0, types.length - 1));
+        print("key", CompactedKeyEncoder.createKeyEncoder(rowType, keys).encodeKey(row));
+        for (int index : bucketKeys) {
+            byte[] key = new IcebergKeyEncoder(rowType, List.of(names[index])).encodeKey(row);
+            System.out.println("bucket of " + names[index] + ": " + new IcebergBucketingFunction().bucketing(key, 1009));
+        }
+        return rowType;
+    }
+
+    private static Object[] furtherValues(byte[] last) {
+        int time = 86_399_999;
+        return new Object[] {
+            (byte) -2,
+            (short) -300,
+            -1.5f,
+            BinaryString.fromString("h\u00e9"),
+            new byte[] {0, 1, -1},
+            new byte[] {-128, 127},
+            time - 999,
+            time,
+            time,
+            time,
+            last
+        };
     }
 
     private static Object[] values(BinaryString last) {

@@ -36,6 +36,13 @@ class _PbDataTypeRootEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PbData
     PB_DATA_TYPE_ROOT_DATE: _PbDataTypeRoot.ValueType  # 7
     PB_DATA_TYPE_ROOT_TIMESTAMP: _PbDataTypeRoot.ValueType  # 8
     PB_DATA_TYPE_ROOT_TIMESTAMP_LTZ: _PbDataTypeRoot.ValueType  # 9
+    PB_DATA_TYPE_ROOT_TINYINT: _PbDataTypeRoot.ValueType  # 10
+    PB_DATA_TYPE_ROOT_SMALLINT: _PbDataTypeRoot.ValueType  # 11
+    PB_DATA_TYPE_ROOT_FLOAT: _PbDataTypeRoot.ValueType  # 12
+    PB_DATA_TYPE_ROOT_CHAR: _PbDataTypeRoot.ValueType  # 13
+    PB_DATA_TYPE_ROOT_BINARY: _PbDataTypeRoot.ValueType  # 14
+    PB_DATA_TYPE_ROOT_BYTES: _PbDataTypeRoot.ValueType  # 15
+    PB_DATA_TYPE_ROOT_TIME: _PbDataTypeRoot.ValueType  # 16
 
 class PbDataTypeRoot(_PbDataTypeRoot, metaclass=_PbDataTypeRootEnumTypeWrapper): ...
 
@@ -49,6 +56,13 @@ PB_DATA_TYPE_ROOT_STRING: PbDataTypeRoot.ValueType  # 6
 PB_DATA_TYPE_ROOT_DATE: PbDataTypeRoot.ValueType  # 7
 PB_DATA_TYPE_ROOT_TIMESTAMP: PbDataTypeRoot.ValueType  # 8
 PB_DATA_TYPE_ROOT_TIMESTAMP_LTZ: PbDataTypeRoot.ValueType  # 9
+PB_DATA_TYPE_ROOT_TINYINT: PbDataTypeRoot.ValueType  # 10
+PB_DATA_TYPE_ROOT_SMALLINT: PbDataTypeRoot.ValueType  # 11
+PB_DATA_TYPE_ROOT_FLOAT: PbDataTypeRoot.ValueType  # 12
+PB_DATA_TYPE_ROOT_CHAR: PbDataTypeRoot.ValueType  # 13
+PB_DATA_TYPE_ROOT_BINARY: PbDataTypeRoot.ValueType  # 14
+PB_DATA_TYPE_ROOT_BYTES: PbDataTypeRoot.ValueType  # 15
+PB_DATA_TYPE_ROOT_TIME: PbDataTypeRoot.ValueType  # 16
 Global___PbDataTypeRoot: _TypeAlias = PbDataTypeRoot  # noqa: Y015
 
 class _PbWriteKind:
@@ -78,7 +92,7 @@ Global___PbWriteKind: _TypeAlias = PbWriteKind  # noqa: Y015
 
 @_typing.final
 class PbDataType(_message.Message):
-    """precision is set for DECIMAL, TIMESTAMP and TIMESTAMP_LTZ, scale for DECIMAL."""
+    """precision is set for DECIMAL, TIME, TIMESTAMP and TIMESTAMP_LTZ, scale for DECIMAL, length for CHAR and BINARY."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -86,10 +100,12 @@ class PbDataType(_message.Message):
     NULLABLE_FIELD_NUMBER: _builtins.int
     PRECISION_FIELD_NUMBER: _builtins.int
     SCALE_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
     root: Global___PbDataTypeRoot.ValueType
     nullable: _builtins.bool
     precision: _builtins.int
     scale: _builtins.int
+    length: _builtins.int
     def __init__(
         self,
         *,
@@ -97,10 +113,11 @@ class PbDataType(_message.Message):
         nullable: _builtins.bool = ...,
         precision: _builtins.int = ...,
         scale: _builtins.int = ...,
+        length: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["nullable", b"nullable", "precision", b"precision", "root", b"root", "scale", b"scale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["length", b"length", "nullable", b"nullable", "precision", b"precision", "root", b"root", "scale", b"scale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

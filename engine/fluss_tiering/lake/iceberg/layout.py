@@ -24,17 +24,24 @@ SORT_COLUMN: Final = OFFSET_COLUMN
 
 _TYPES: Final[dict[DataTypeRoot, str]] = {
     DataTypeRoot.BOOLEAN: "boolean",
+    DataTypeRoot.TINYINT: "int",
+    DataTypeRoot.SMALLINT: "int",
     DataTypeRoot.INT: "int",
     DataTypeRoot.BIGINT: "long",
+    DataTypeRoot.FLOAT: "float",
     DataTypeRoot.DOUBLE: "double",
+    DataTypeRoot.CHAR: "string",
     DataTypeRoot.STRING: "string",
+    DataTypeRoot.BINARY: "binary",
+    DataTypeRoot.BYTES: "binary",
     DataTypeRoot.DATE: "date",
+    DataTypeRoot.TIME: "time",
     DataTypeRoot.TIMESTAMP: "timestamp",
     DataTypeRoot.TIMESTAMP_LTZ: "timestamptz",
 }
 _SYSTEM_TYPES: Final = {BUCKET_COLUMN: "int", OFFSET_COLUMN: "long", TIMESTAMP_COLUMN: "timestamptz"}
 _ROW_LEVEL_MODES: Final = ("write.delete.mode", "write.update.mode", "write.merge.mode")
-_UNBUCKETABLE: Final = frozenset({DataTypeRoot.BOOLEAN, DataTypeRoot.DOUBLE})
+_UNBUCKETABLE: Final = frozenset({DataTypeRoot.BOOLEAN, DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE})
 _ICEBERG_PREFIX: Final = "iceberg."
 _FLUSS_PREFIX: Final = "fluss."
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 from py4j.java_gateway import JavaObject, JVMView
 
-from fluss_tiering.formats.micros import micros_type
+from fluss_tiering.formats.micros import lake_type
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_locations
 from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
@@ -48,6 +48,11 @@ class IcebergTable:
             self._properties = dict(handle.properties())
             current = handle.currentSnapshot()
             self._base: int | None = None if current is None else current.snapshotId()
+
+    @property
+    def java_table(self) -> JavaObject:
+        """Iceberg's own object, for maintenance."""
+        return self._handle
 
     def base(self) -> int | None:
         """Id of the snapshot that was current when the table was opened."""
@@ -110,7 +115,7 @@ class IcebergTable:
     def file_writer(self) -> ParquetFileWriter:
         """What executors write this table's files with."""
         ids = {field["name"]: str(field["id"]) for field in self._schema["fields"]}
-        types = {column.name: micros_type(column.data_type) for column in self._table.descriptor.columns}
+        types = {column.name: lake_type(column.data_type) for column in self._table.descriptor.columns}
         fields = [
             pa.field(field["name"], types.get(field["name"]) or _SYSTEM_TYPES[field["name"]], not field["required"])
             for field in self._schema["fields"]

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from fluss_tiering.formats.changelog import last_per_key
 from fluss_tiering.formats.log_batch import ChangeType
-from fluss_tiering.formats.micros import as_type, column_of, micros_type
+from fluss_tiering.formats.micros import as_type, column_of, lake_type
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, StorageDescription, TableInfo
 from fluss_tiering.spark.plan import LogPiece, Piece, SnapshotPiece
 from fluss_tiering.spark.read_write import change_types_of
@@ -94,7 +94,7 @@ def schema_of(table: TableInfo) -> pa.Schema:
     """The user's columns in the lake's types, then bucket, offset, timestamp and whether the key was deleted."""
     return pa.schema(
         [
-            *((column.name, micros_type(column.data_type)) for column in table.descriptor.columns),
+            *((column.name, lake_type(column.data_type)) for column in table.descriptor.columns),
             (BUCKET_COLUMN, pa.int32()),
             (OFFSET_COLUMN, pa.int64()),
             (TIMESTAMP_COLUMN, pa.timestamp("us", "UTC")),

@@ -28,6 +28,7 @@ from fluss_tiering.model.table import (
     OFFSET_COLUMN,
     TIMESTAMP_COLUMN,
     BucketInfo,
+    DataTypeRoot,
     KvSnapshot,
     TableBucket,
     TableInfo,
@@ -62,9 +63,11 @@ def verify_table(
         max_differences: keys that are named at most.
 
     Raises:
-        FlussTieringError: STORAGE, LAKE_TABLE_MISMATCH, UNAVAILABLE; LOG_OFFSET_OUT_OF_RANGE when the log no longer
-            holds the table from its start and no KV snapshot from before the lake's offsets is there.
+        FlussTieringError: INVALID_REQUEST for a table with a TIME column; STORAGE, LAKE_TABLE_MISMATCH, UNAVAILABLE;
+            LOG_OFFSET_OUT_OF_RANGE when the log no longer holds the table from its start and no KV snapshot from
+            before the lake's offsets is there.
     """
+    _refuse_times(table)
     known = client.lake_snapshot(table.path)
     # An audit makes no lake table.
     lake_table = IcebergCatalogs(spark).find_table(table)
@@ -96,6 +99,17 @@ def verify_table(
     return TableAudit(
         table.path, snapshot_id, tuple(buckets), tuple(found[:max_differences]), len(found) > max_differences
     )
+
+
+def _refuse_times(table: TableInfo) -> None:
+    """Iceberg's reader for Spark knows no type for Iceberg's time."""
+    for column in table.descriptor.columns:
+        if column.data_type.root is DataTypeRoot.TIME:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"table {table.path} has the column {column.name!r} of type {column.data_type}, which Spark cannot "
+                "read from Iceberg: expected a table without TIME; compare this one with another reader of the lake",
+            )
 
 
 @contextmanager

@@ -30,18 +30,25 @@ STATUS_COLUMNS: Final = tuple(
 
 _FIXED_TYPES: Final[Mapping[DataTypeRoot, types.DataType]] = {
     DataTypeRoot.BOOLEAN: types.BooleanType(),
+    DataTypeRoot.TINYINT: types.ByteType(),
+    DataTypeRoot.SMALLINT: types.ShortType(),
     DataTypeRoot.INT: types.IntegerType(),
     DataTypeRoot.BIGINT: types.LongType(),
+    DataTypeRoot.FLOAT: types.FloatType(),
     DataTypeRoot.DOUBLE: types.DoubleType(),
+    DataTypeRoot.CHAR: types.StringType(),
     DataTypeRoot.STRING: types.StringType(),
+    DataTypeRoot.BINARY: types.BinaryType(),
+    DataTypeRoot.BYTES: types.BinaryType(),
     DataTypeRoot.DATE: types.DateType(),
+    DataTypeRoot.TIME: types.TimeType(3),
     DataTypeRoot.TIMESTAMP: types.TimestampNTZType(),
     DataTypeRoot.TIMESTAMP_LTZ: types.TimestampType(),
 }
 
 
 def spark_type(data_type: DataType) -> types.DataType:
-    """Spark's type; its timestamps hold microseconds, to which nanoseconds are floored."""
+    """Spark's type; its timestamps hold microseconds, to which nanoseconds are floored, a TIME has milliseconds."""
     if data_type.root is DataTypeRoot.DECIMAL:
         return types.DecimalType(data_type.precision, data_type.scale)
     return _FIXED_TYPES[data_type.root]

@@ -17,7 +17,7 @@ _COMPRESSIONS: Final[Mapping[str, LogCompression]] = {"NONE": "NONE", "LZ4_FRAME
 _MAX_BUCKETS: Final = 1024
 _CHANGELOG_COLUMNS: Final = ("_change_type", "_log_offset", "_commit_timestamp")
 """Names that Fluss keeps for reading a changelog as a table."""
-_NO_KEY: Final = frozenset({DataTypeRoot.DOUBLE})
+_NO_KEY: Final = frozenset({DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE})
 """Types that Iceberg does not take in identifier fields (its specification, "Identifier Field IDs")."""
 _MAX_KEY_TIMESTAMP_PRECISION: Final = 6
 """The lake keeps microseconds: keys that differ only in nanoseconds would be one key there."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fluss_tiering.model.data_type import WITH_LENGTH, WITH_PRECISION
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TableDescriptor, TableInfo, TablePath
 
@@ -19,12 +20,12 @@ _OWN_OPTIONS: Final = "table."
 _LAKE_CATALOG: Final = "table.datalake.iceberg."
 _JSON_NAMES: Final = {
     DataTypeRoot.INT: "INTEGER",
+    DataTypeRoot.TIME: "TIME_WITHOUT_TIME_ZONE",
     DataTypeRoot.TIMESTAMP: "TIMESTAMP_WITHOUT_TIME_ZONE",
     DataTypeRoot.TIMESTAMP_LTZ: "TIMESTAMP_WITH_LOCAL_TIME_ZONE",
 }
 """Where they differ from those in SQL."""
 _ROOTS: Final[Mapping[str, DataTypeRoot]] = {_JSON_NAMES.get(root, root.value): root for root in DataTypeRoot}
-_WITH_PRECISION: Final = frozenset({DataTypeRoot.DECIMAL, DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +100,30 @@ def table_from_json(
     )
 
 
+def columns_from_json(text: bytes, path: TablePath) -> tuple[Column, ...]:
+    """The columns of the schema that GET_TABLE_SCHEMA describes.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE, CORRUPT_DATA, as `table_from_json`.
+    """
+    try:
+        return tuple(_column_from_json(path, column) for column in json.loads(text)["columns"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FlussTieringError(
+            ErrorCode.CORRUPT_DATA,
+            f"what Fluss says of a schema of {path} describes none: {type(error).__name__}: {error}",
+        ) from error
+
+
 def _column_to_json(index: int, column: Column) -> dict[str, Any]:
     kind = column.data_type
     data_type: dict[str, Any] = {"type": _JSON_NAMES.get(kind.root, kind.root.value)}
     if not kind.nullable:
         data_type["nullable"] = False
-    if kind.root in _WITH_PRECISION:
+    if kind.root in WITH_PRECISION:
         data_type["precision"] = kind.precision
+    if kind.root in WITH_LENGTH:
+        data_type["length"] = kind.length
     if kind.root is DataTypeRoot.DECIMAL:
         data_type["scale"] = kind.scale
     comment = {} if column.comment is None else {"comment": column.comment}
@@ -123,6 +141,12 @@ def _column_from_json(path: TablePath, column: Mapping[str, Any]) -> Column:
         )
     return Column(
         column["name"],
-        DataType(root, data_type.get("nullable", True), data_type.get("precision", 0), data_type.get("scale", 0)),
+        DataType(
+            root,
+            data_type.get("nullable", True),
+            data_type.get("precision", 0),
+            data_type.get("scale", 0),
+            data_type.get("length", 0),
+        ),
         column.get("comment"),
     )

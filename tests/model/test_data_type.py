@@ -1,0 +1,40 @@
+import pytest
+
+from fluss_tiering.model.data_type import DataType, DataTypeRoot
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("int", DataType(DataTypeRoot.INT)),
+        (" TINYINT not  null ", DataType(DataTypeRoot.TINYINT, nullable=False)),
+        ("DECIMAL", DataType(DataTypeRoot.DECIMAL, precision=10)),
+        ("DECIMAL(5)", DataType(DataTypeRoot.DECIMAL, precision=5)),
+        ("decimal( 5 , 2 ) NULL", DataType(DataTypeRoot.DECIMAL, precision=5, scale=2)),
+        ("TIME", DataType(DataTypeRoot.TIME)),
+        ("TIME(3)", DataType(DataTypeRoot.TIME, precision=3)),
+        ("TIMESTAMP", DataType(DataTypeRoot.TIMESTAMP, precision=6)),
+        ("CHAR", DataType(DataTypeRoot.CHAR, length=1)),
+        ("BINARY(16) NOT NULL", DataType(DataTypeRoot.BINARY, nullable=False, length=16)),
+    ],
+)
+def test_a_type_is_read_from_its_text_and_written_as_such(text: str, expected: DataType) -> None:
+    assert DataType.parse(text) == expected
+    assert DataType.parse(str(expected)) == expected
+
+
+@pytest.mark.parametrize("text", ["", "VARCHAR(3)", "INT(3)", "BYTES(3)", "TIME(1, 2)", "INT NOT", "INT)", "CHAR()"])
+def test_what_is_no_type_is_refused_with_those_that_are(text: str) -> None:
+    with pytest.raises(FlussTieringError, match="is not a type: expected one of BOOLEAN, TINYINT") as caught:
+        DataType.parse(text)
+    assert caught.value.code is ErrorCode.INVALID_TABLE
+
+
+@pytest.mark.parametrize(
+    "text", ["DECIMAL(0)", "DECIMAL(39)", "DECIMAL(3, 4)", "TIME(10)", "TIMESTAMP(10)", "CHAR(0)", "BINARY(2147483648)"]
+)
+def test_what_a_type_cannot_be_is_refused(text: str) -> None:
+    with pytest.raises(FlussTieringError, match=r"expected a (precision|length) from") as caught:
+        DataType.parse(text)
+    assert caught.value.code is ErrorCode.INVALID_TABLE
