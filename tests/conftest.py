@@ -16,6 +16,7 @@ _SHARING = {
     "tests/lake/": "spark",
     "tests/system/": "airflow",
     "tests/storage/test_fluss": "fluss",
+    "tests/server/test_cluster_": "fluss",
 }
 """Tests that share what is slow to start, of which a run has one each: a Spark session, an Airflow, a Fluss cluster."""
 

@@ -10,6 +10,7 @@ from typing import Final
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.background import BackgroundJobs, jobs_of
+from fluss_tiering.server.cluster.role import ClusterRole
 from fluss_tiering.server.coordinator import Coordinator
 from fluss_tiering.server.fluss_storage import open_fluss
 from fluss_tiering.server.lake_catalog import LakeCatalog
@@ -22,7 +23,7 @@ from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.server.store.store import Fence, SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
-from fluss_tiering.storage.fluss.link import ClusterLink
+from fluss_tiering.storage.fluss.storage import FlussStorage
 from fluss_tiering.storage.protocol import TableStorage
 
 _DATABASE_FILE: Final = "server.db"
@@ -56,7 +57,7 @@ async def open_parts(
     """
     threads = ServerThreads()
     stack.callback(threads.close)
-    storage, link = await _open_storage(settings, clock, threads, stack)
+    storage = await _open_storage(settings, clock, threads, stack)
     stack.push_async_callback(threads.storage, storage.close)
     store = await threads.control(SqlTieringStore.open, store_location(settings), fence)
     stack.push_async_callback(threads.control, store.close)
@@ -64,25 +65,27 @@ async def open_parts(
     await threads.control(store.bind, description.data_dir_id, description.data_dir or description.bootstrap_servers)
     catalog = LakeCatalog(settings)
     await threads.storage(catalog.make_folders)
-    coordinator = await threads.control(Coordinator, settings, storage, store, clock)
+    due_by_freshness = not isinstance(storage, FlussStorage)
+    coordinator = await threads.control(Coordinator, settings, storage, store, clock, due_by_freshness=due_by_freshness)
+    cluster = None
+    if isinstance(storage, FlussStorage):
+        cluster = await ClusterRole.open(stack, threads=threads, storage=storage, coordinator=coordinator)
     scanners = KvScannerManager(clock, ScannerLimits.of(settings))
-    return ServerParts(threads, storage, coordinator, catalog, scanners, check, link)
+    return ServerParts(threads, storage, coordinator, catalog, scanners, check, cluster)
 
 
 async def _open_storage(
     settings: ServerSettings, clock: Clock, threads: ServerThreads, stack: AsyncExitStack
-) -> tuple[TableStorage, ClusterLink | None]:
+) -> TableStorage:
     if settings.fluss:
-        fluss = await open_fluss(settings, threads, stack)
-        return fluss, fluss.link
-    embedded = await threads.storage(
+        return await open_fluss(settings, threads, stack)
+    return await threads.storage(
         EmbeddedStorage.open,
         settings.data_dir,
         clock=clock,
         num_retained_snapshots=settings.kv_snapshot_num_retained,
         lazily=True,
     )
-    return embedded, None
 
 
 def start_jobs(parts: ServerParts, settings: ServerSettings, stack: AsyncExitStack, check: Callable[[], None]) -> None:

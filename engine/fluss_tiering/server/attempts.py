@@ -30,8 +30,9 @@ class LeaseAttempts:
         return self._attempts.get(lease_id)
 
     def next(self, lease_id: str, now: int) -> LeaseAttempt:
-        """The attempt that begins now; to be written and remembered."""
-        return LeaseAttempt(lease_id, self._newest_token + 1, now)
+        """The attempt that begins now; to be written and remembered. Its token is never given out again."""
+        self._newest_token += 1
+        return LeaseAttempt(lease_id, self._newest_token, now)
 
     def cancelled(self, attempt: LeaseAttempt, reason: str) -> LeaseAttempt:
         """The attempt, cancelled; to be written and remembered."""

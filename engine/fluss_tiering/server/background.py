@@ -13,15 +13,15 @@ import structlog
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.server import long_lived
-from fluss_tiering.server.discovery import TableDiscovery
 from fluss_tiering.server.servicers.parts import ServerParts
 from fluss_tiering.server.settings import ServerSettings
-from fluss_tiering.storage.fluss.storage import FlussStorage
 from fluss_tiering.storage.protocol import TableStorage
 
 _DUE_TABLES_INTERVAL_MS: Final = 200
 """As fine as freshness is kept; Fluss's timer ticks as often."""
 _DISCOVERY_INTERVAL_MS: Final = 2000
+_CLAIMS_INTERVAL_MS: Final = 500
+_TIDY_INTERVAL_MS: Final = 1000
 _OPENED_AT_ONCE: Final = 10
 """Tables that one call to the storage opens: a call for each would keep the event loop busy for seconds."""
 
@@ -64,9 +64,14 @@ def jobs_of(parts: ServerParts, settings: ServerSettings) -> list[Job]:
             lambda: parts.threads.storage(parts.scanners.drop_expired),
         ),
     ]
-    if isinstance(parts.storage, FlussStorage):
-        discovery = TableDiscovery(parts.storage, coordinator, parts.threads)
-        return [*jobs, Job("follow the cluster's tables", _DISCOVERY_INTERVAL_MS, discovery.turn)]
+    if parts.cluster is not None:
+        cluster = parts.cluster
+        return [
+            *jobs,
+            Job("follow the cluster's tables", _DISCOVERY_INTERVAL_MS, cluster.discovery.turn),
+            Job("take due tables from the cluster", _CLAIMS_INTERVAL_MS, cluster.claims.turn),
+            Job("release snapshots at the cluster", _TIDY_INTERVAL_MS, cluster.leases.tidy),
+        ]
     return [
         *jobs,
         Job("open tables", settings.kv_snapshot_interval, lambda: _open_tables(parts)),

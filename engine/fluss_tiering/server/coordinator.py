@@ -30,7 +30,16 @@ log = structlog.get_logger(__name__)
 class Coordinator:
     """The managers, loaded from the store before anything else runs, so that every lease protects again (L11)."""
 
-    def __init__(self, settings: ServerSettings, storage: TableStorage, store: TieringStore, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        storage: TableStorage,
+        store: TieringStore,
+        clock: Clock,
+        *,
+        due_by_freshness: bool = True,
+    ) -> None:
+        """With `due_by_freshness` tables become Pending by themselves; on a Fluss cluster its coordinator decides."""
         attempts = LeaseAttempts(store)
         backoff = FailureBackoff(
             settings.failure_backoff_base,
@@ -40,9 +49,8 @@ class Coordinator:
         )
         self._storage = storage
         self.leases = KvSnapshotLeaseManager(clock, store, attempts)
-        self.tiering = LakeTieringManager(
-            clock, store, attempts, TieringPolicy(settings.heartbeat_timeout, backoff, settings.kept_rounds)
-        )
+        policy = TieringPolicy(settings.heartbeat_timeout, backoff, settings.kept_rounds, due_by_freshness)
+        self.tiering = LakeTieringManager(clock, store, attempts, policy)
         tables = storage.tables()
         self.tiering.load(tables)
         self.lake = LakeSnapshotManager(clock, store)
@@ -61,18 +69,7 @@ class Coordinator:
             FlussTieringError: INVALID_REQUEST for nothing to pin unless it is allowed, TABLE_NOT_EXIST,
                 TABLE_WITHOUT_PRIMARY_KEY (L19).
         """
-        if not snapshots and not allow_empty:
-            raise FlussTieringError(
-                ErrorCode.INVALID_REQUEST,
-                f"lease {lease_id} names no snapshot: name at least one, or set allow_empty to only begin an attempt",
-            )
-        for table_id in {bucket.table_id for bucket in snapshots}:
-            table = self._storage.table_by_id(table_id)
-            if not table.has_primary_key:
-                raise FlussTieringError(
-                    ErrorCode.TABLE_WITHOUT_PRIMARY_KEY,
-                    f"table {table.path} has no primary key, and so no KV snapshots to lease",
-                )
+        require_leasable(self._storage, lease_id, snapshots, allow_empty=allow_empty)
         available = {
             bucket: snapshot_id
             for bucket, snapshot_id in snapshots.items()
@@ -122,15 +119,42 @@ class Coordinator:
         self.tiering.require_round(table_id, commit.tiering_epoch)
         try:
             if not has_offsets_file:
-                raise FlussTieringError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"lake snapshot {commit.snapshot_id} of table {commit.table.path}: its offsets file "
-                    f"{commit.offsets_path!r} does not exist; commit it with the path that its summary names",
-                )
+                raise no_offsets_file(commit)
             self.lake.commit(commit, buckets)
         except FlussTieringError as error:
-            if error.code not in _NOT_A_REFUSAL:
-                self.tiering.note_refused_commit(
-                    table_id, commit.tiering_epoch, f"commit of lake snapshot refused: {error.message}"
-                )
+            self.note_refused_commit(commit, error)
             raise
+
+    def note_refused_commit(self, commit: LakeCommit, error: FlussTieringError) -> None:
+        """Keeps with the table why a commit of its running round was refused (S10), where it was."""
+        if error.code not in _NOT_A_REFUSAL:
+            self.tiering.note_refused_commit(
+                commit.table.table_id, commit.tiering_epoch, f"commit of lake snapshot refused: {error.message}"
+            )
+
+
+def require_leasable(
+    storage: TableStorage, lease_id: str, snapshots: Mapping[TableBucket, int], *, allow_empty: bool
+) -> None:
+    """Raises INVALID_REQUEST for nothing to pin, TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY (L19)."""
+    if not snapshots and not allow_empty:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"lease {lease_id} names no snapshot: name at least one, or set allow_empty to only begin an attempt",
+        )
+    for table_id in {bucket.table_id for bucket in snapshots}:
+        table = storage.table_by_id(table_id)
+        if not table.has_primary_key:
+            raise FlussTieringError(
+                ErrorCode.TABLE_WITHOUT_PRIMARY_KEY,
+                f"table {table.path} has no primary key, and so no KV snapshots to lease",
+            )
+
+
+def no_offsets_file(commit: LakeCommit) -> FlussTieringError:
+    """That the offsets file of a lake snapshot is not there."""
+    return FlussTieringError(
+        ErrorCode.INVALID_REQUEST,
+        f"lake snapshot {commit.snapshot_id} of table {commit.table.path}: its offsets file "
+        f"{commit.offsets_path!r} does not exist; commit it with the path that its summary names",
+    )

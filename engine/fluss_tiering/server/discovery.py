@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import structlog
@@ -24,6 +25,7 @@ class TableDiscovery:
         self._threads = threads
         self._followed: dict[int, TableInfo] = {}
         self._told: dict[TablePath, str] = {}
+        self._turn = asyncio.Lock()
 
     async def turn(self) -> None:
         """Registers tables that are new, redefines altered ones and forgets those that were dropped (S12, S20).
@@ -33,10 +35,12 @@ class TableDiscovery:
         Raises:
             FlussTieringError: UNAVAILABLE when the cluster cannot be asked; nothing was changed then. STORAGE.
         """
-        tables = await self._threads.storage(self._storage.listed.refresh)
-        unusable = self._storage.listed.unusable()
-        self._tell(unusable)
-        await self._threads.control(self._follow, tables, frozenset(unusable))
+        # One after the other: tables that were listed earlier must not be followed later.
+        async with self._turn:
+            tables = await self._threads.storage(self._storage.listed.refresh)
+            unusable = self._storage.listed.unusable()
+            self._tell(unusable)
+            await self._threads.control(self._follow, tables, frozenset(unusable))
 
     def _follow(self, tables: Sequence[TableInfo], unusable: frozenset[TablePath]) -> None:
         present = {table.table_id: table for table in tables}

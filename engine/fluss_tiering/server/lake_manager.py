@@ -53,6 +53,10 @@ class LakeSnapshotManager:
         """The newest lake snapshot of the table, or None."""
         return self._newest.get(table_id)
 
+    def learn(self, snapshot: LakeSnapshot) -> None:
+        """Takes over what a cluster says of a table's newest lake snapshot: others tier into its tables too."""
+        self._newest[snapshot.table_id] = snapshot
+
     def snapshot(self, table_id: int, snapshot_id: int) -> LakeSnapshot | None:
         """A lake snapshot by its id, or None."""
         committed = self._store.lake_snapshot(table_id, snapshot_id)
@@ -85,18 +89,21 @@ class LakeSnapshotManager:
         Raises:
             FlussTieringError: as `prepare`, and INVALID_REQUEST for a snapshot that is known with other offsets.
         """
-        table, snapshot_id = commit.table, commit.snapshot_id
-        known = self.snapshot(table.table_id, snapshot_id)
+        known = self.snapshot(commit.table.table_id, commit.snapshot_id)
         if known is not None:
-            if any(known.log_end_offsets.get(bucket) != offset for bucket, offset in commit.log_end_offsets.items()):
-                raise FlussTieringError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"lake snapshot {snapshot_id} of table {table.path} is known with other offsets: "
-                    "commit it with the offsets that its own summary names",
-                )
+            require_same_offsets(commit, known)
             return
-        merged = _merged(table, buckets, self._offsets(table.table_id), commit.log_end_offsets)
-        snapshot = LakeSnapshot(table.table_id, snapshot_id, merged)
+        self.record(commit, self.merged(commit, buckets))
+
+    def merged(self, commit: LakeCommit, buckets: Iterable[BucketInfo]) -> LakeSnapshot:
+        """The lake snapshot with the offsets of all buckets. Raises as `prepare`."""
+        table = commit.table
+        offsets = _merged(table, buckets, self._offsets(table.table_id), commit.log_end_offsets)
+        return LakeSnapshot(table.table_id, commit.snapshot_id, offsets)
+
+    def record(self, commit: LakeCommit, snapshot: LakeSnapshot) -> None:
+        """Makes it the newest lake snapshot; what `merged` found in order."""
+        table, snapshot_id = commit.table, commit.snapshot_id
         with self._store.transaction() as transaction:
             transaction.put_lake_snapshot(
                 CommittedLakeSnapshot(
@@ -122,6 +129,16 @@ class LakeSnapshotManager:
         return newest.log_end_offsets if newest else {}
 
 
+def require_same_offsets(commit: LakeCommit, known: LakeSnapshot) -> None:
+    """Raises INVALID_REQUEST unless the snapshot, which is known, has the commit's offsets."""
+    if any(known.log_end_offsets.get(bucket) != offset for bucket, offset in commit.log_end_offsets.items()):
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"lake snapshot {commit.snapshot_id} of table {commit.table.path} is known with other offsets: "
+            "commit it with the offsets that its own summary names",
+        )
+
+
 def _merged(
     table: TableInfo,
     buckets: Iterable[BucketInfo],
@@ -129,7 +146,10 @@ def _merged(
     log_end_offsets: Mapping[TableBucket, int],
 ) -> dict[TableBucket, int]:
     log_ends = {info.bucket: info.log_end_offset for info in buckets}
+    partitions = {bucket.partition_id for bucket in log_ends}
     for bucket, offset in log_end_offsets.items():
+        if bucket.partition_id is not None and bucket.partition_id not in partitions:
+            continue  # dropped since the round was planned: there is nothing left of it to tier
         if bucket not in log_ends:
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,

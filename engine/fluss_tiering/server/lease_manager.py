@@ -16,6 +16,7 @@ from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.attempts import LeaseAttempts
 from fluss_tiering.server.store.protocol import TieringStore
+from fluss_tiering.server.store.records import LeaseAttempt
 
 log = structlog.get_logger(__name__)
 
@@ -64,16 +65,43 @@ class KvSnapshotLeaseManager:
         """The snapshots that must not be collected: (bucket, snapshot id)."""
         return frozenset(pinned for lease in self._leases.values() for pinned in lease.snapshots.items())
 
+    def begin(
+        self, lease_id: str, snapshots: Mapping[TableBucket, int]
+    ) -> tuple[LeaseAttempt, Mapping[TableBucket, int]]:
+        """An attempt that `acquire` is to begin, once elsewhere everything is pinned that it then pins; and that.
+
+        Raises:
+            FlussTieringError: as `acquire`.
+        """
+        self._refuse_damaged(lease_id)
+        pinned = self._with(lease_id, snapshots)
+        return self._attempts.next(lease_id, self._clock.now_ms()), pinned
+
+    def present(self, lease_id: str, attempt_token: int | None = None) -> KvSnapshotLease | None:
+        """A lease that has not expired; None where there is none, or for a stale attempt."""
+        lease = self._leases.get(lease_id)
+        if lease is None or lease.expiration_time < self._clock.now_ms():
+            return None
+        return None if self._attempts.is_stale(lease_id, attempt_token) else lease
+
     def acquire(
         self,
         lease_id: str,
         duration_ms: int,
         available: Mapping[TableBucket, int],
         unavailable: Mapping[TableBucket, int],
+        attempt: LeaseAttempt | None = None,
     ) -> AcquiredLease:
         """Pins the available snapshots, renews the whole lease and begins an attempt (L1, L2, L4, L6).
 
         A bucket that the lease pins already is pinned at the new snapshot instead. A lease is not made for nothing.
+
+        Args:
+            lease_id: the lease.
+            duration_ms: from now on.
+            available: that exist.
+            unavailable: that do not, to be told.
+            attempt: that `begin` gave out; None to begin one.
 
         Raises:
             FlussTieringError: INVALID_REQUEST when partitioned and unpartitioned buckets of a table would mix (L20);
@@ -82,9 +110,8 @@ class KvSnapshotLeaseManager:
         self._refuse_damaged(lease_id)
         now = self._clock.now_ms()
         present = self._leases.get(lease_id)
-        snapshots = {**(present.snapshots if present else {}), **available}
-        _check_partitions(lease_id, snapshots)
-        attempt = self._attempts.next(lease_id, now)
+        snapshots = self._with(lease_id, available)
+        attempt = attempt or self._attempts.next(lease_id, now)
         lease = KvSnapshotLease(
             lease_id=lease_id,
             acquired_time=present.acquired_time if present else now,
@@ -172,6 +199,13 @@ class KvSnapshotLeaseManager:
         self._release(dict.fromkeys(expired))
         self._attempts.prune(self._store, now, self._leases.keys())
         return expired
+
+    def _with(self, lease_id: str, snapshots: Mapping[TableBucket, int]) -> dict[TableBucket, int]:
+        """What a lease pins with these snapshots."""
+        present = self._leases.get(lease_id)
+        pinned = {**(present.snapshots if present else {}), **snapshots}
+        _check_partitions(lease_id, pinned)
+        return pinned
 
     def _release(self, released: Mapping[str, frozenset[TableBucket] | None]) -> None:
         """The one way in which anything stops being pinned (L14): buckets of leases, or with None all of one.

@@ -16,13 +16,14 @@ from fluss_tiering.wire.tables import path_from_pb
 
 
 class LakeSnapshotsServicer(GeneratedLakeTieringServicer):
-    """Lake snapshots over gRPC: the fence in the thread of control, files in the storage's threads."""
+    """Lake snapshots over gRPC."""
 
     def __init__(self, parts: ServerParts) -> None:
         self._threads = parts.threads
         self._storage = parts.storage
         self._coordinator = parts.coordinator
         self._tiering = parts.coordinator.tiering
+        self._lake = parts.lake_service()
 
     async def PrepareLakeTableSnapshot(
         self, request: pb.PrepareLakeTableSnapshotRequest, context: object
@@ -57,29 +58,20 @@ class LakeSnapshotsServicer(GeneratedLakeTieringServicer):
         """The newest lake snapshot that is known, or one by its id; each of them is readable."""
         path = path_from_pb(required(request, "table_path", request.table_path))
         table = await self._threads.storage(self._storage.table, path)
-        lake = self._coordinator.lake
         if request.HasField("snapshot_id"):
             which = f"no lake snapshot {request.snapshot_id}"
-            snapshot = await self._threads.control(lake.snapshot, table.table_id, request.snapshot_id)
+            snapshot = await self._lake.snapshot(table, request.snapshot_id)
         else:
             which = "no lake snapshot yet"
-            snapshot = await self._threads.control(lake.newest, table.table_id)
+            snapshot = await self._lake.newest(table)
         if snapshot is None:
             raise FlussTieringError(ErrorCode.LAKE_SNAPSHOT_NOT_EXIST, f"table {path} has {which}: tier it first")
         return wire.lake_snapshot_to_pb(snapshot)
 
     async def _prepare(self, request: pb.PbTableOffsets, *, ignore_previous: bool) -> str:
         table = await self._threads.storage(self._storage.table_by_id, request.table_id)
-        buckets = await self._threads.storage(self._storage.buckets, table.path)
-        merged = await self._threads.control(
-            self._coordinator.prepare_lake_snapshot,
-            table,
-            request.tiering_epoch,
-            buckets,
-            wire.log_end_offsets_from_pb(table.table_id, request.bucket_offsets),
-            ignore_previous=ignore_previous,
-        )
-        return await self._threads.storage(self._storage.write_lake_offsets, table.table_id, merged)
+        offsets = wire.log_end_offsets_from_pb(table.table_id, request.bucket_offsets)
+        return await self._lake.prepare(table, request.tiering_epoch, offsets, ignore_previous=ignore_previous)
 
     async def _commit(
         self, request: pb.PbLakeTableSnapshotInfo, metadata: pb.PbLakeTableSnapshotMetadata | None
@@ -90,7 +82,6 @@ class LakeSnapshotsServicer(GeneratedLakeTieringServicer):
                 f"lake_table_snapshot_metadata lacks snapshot {request.snapshot_id} of table {request.table_id}: "
                 "expected it to name the offsets file",
             )
-        offsets_path = metadata.tiered_bucket_offsets_file_path
         table = await self._threads.storage(self._storage.table_by_id, request.table_id)
         commit = LakeCommit(
             table=table,
@@ -98,10 +89,6 @@ class LakeSnapshotsServicer(GeneratedLakeTieringServicer):
             snapshot_id=request.snapshot_id,
             log_end_offsets=wire.log_end_offsets_from_pb(table.table_id, request.buckets_req),
             commit_id=identifier(request, "commit_id", request.commit_id),
-            offsets_path=offsets_path,
+            offsets_path=metadata.tiered_bucket_offsets_file_path,
         )
-        has_offsets_file = await self._threads.storage(self._storage.has_lake_offsets, table.table_id, offsets_path)
-        buckets = await self._threads.storage(self._storage.buckets, table.path)
-        await self._threads.control(
-            self._coordinator.commit_lake_snapshot, commit, buckets, has_offsets_file=has_offsets_file
-        )
+        await self._lake.commit(commit)

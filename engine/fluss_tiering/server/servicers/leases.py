@@ -18,12 +18,12 @@ _MAX_DURATION_MS: Final = 30 * 24 * 60 * 60 * 1000
 
 
 class LeasesServicer(KvSnapshotLeasesServicer):
-    """KV snapshot leases over gRPC; all of it in the thread of control."""
+    """KV snapshot leases over gRPC."""
 
     def __init__(self, parts: ServerParts) -> None:
         self._control = parts.threads.control
-        self._coordinator = parts.coordinator
-        self._leases = parts.coordinator.leases
+        self._books = parts.coordinator.leases
+        self._leases = parts.lease_service()
 
     async def AcquireKvSnapshotLease(
         self, request: pb.AcquireKvSnapshotLeaseRequest, context: object
@@ -32,9 +32,7 @@ class LeasesServicer(KvSnapshotLeasesServicer):
         lease_id = identifier(request, "lease_id", request.lease_id)
         duration_ms = _duration(lease_id, request.lease_duration_ms)
         snapshots = bounded(request, "snapshots_to_lease", wire.snapshots_from_pb(request.snapshots_to_lease))
-        acquired = await self._control(
-            self._coordinator.acquire_lease, lease_id, duration_ms, snapshots, allow_empty=request.allow_empty
-        )
+        acquired = await self._leases.acquire(lease_id, duration_ms, snapshots, allow_empty=request.allow_empty)
         return wire.acquired_to_pb(acquired)
 
     async def RenewKvSnapshotLeases(
@@ -45,7 +43,7 @@ class LeasesServicer(KvSnapshotLeasesServicer):
             (identifier(each, "lease_id", each.lease_id), _duration(each.lease_id, each.lease_duration_ms))
             for each in bounded(request, "renewals", request.renewals)
         ]
-        renewed = await self._control(self._leases.renew, renewals)
+        renewed = await self._leases.renew(renewals)
         return pb.RenewKvSnapshotLeasesResponse(
             renewed=[
                 wire.renewed_to_pb(lease_id, answer) for (lease_id, _), answer in zip(renewals, renewed, strict=True)
@@ -58,7 +56,7 @@ class LeasesServicer(KvSnapshotLeasesServicer):
         """Releases buckets of a lease."""
         lease_id = identifier(request, "lease_id", request.lease_id)
         buckets = [bucket_from_pb(each) for each in bounded(request, "buckets_to_release", request.buckets_to_release)]
-        released = await self._control(self._leases.release, lease_id, buckets, optional_token(request))
+        released = await self._leases.release(lease_id, buckets, optional_token(request))
         return pb.ReleaseKvSnapshotLeaseResponse(stale_attempt=not released)
 
     async def DropKvSnapshotLease(
@@ -66,13 +64,13 @@ class LeasesServicer(KvSnapshotLeasesServicer):
     ) -> pb.DropKvSnapshotLeaseResponse:
         """Drops a lease."""
         lease_id = identifier(request, "lease_id", request.lease_id)
-        return wire.drop_to_pb(await self._control(self._leases.drop, lease_id, optional_token(request)))
+        return wire.drop_to_pb(await self._leases.drop(lease_id, optional_token(request)))
 
     async def ListKvSnapshotLeases(
         self, request: pb.ListKvSnapshotLeasesRequest, context: object
     ) -> pb.ListKvSnapshotLeasesResponse:
         """The lease of an id, or all."""
-        leases = await self._control(self._leases.leases, request.lease_id or None)
+        leases = await self._control(self._books.leases, request.lease_id or None)
         return pb.ListKvSnapshotLeasesResponse(leases=[wire.lease_to_pb(lease) for lease in leases])
 
 

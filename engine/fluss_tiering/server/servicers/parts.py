@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fluss_tiering.server.cluster.role import ClusterRole
 from fluss_tiering.server.coordinator import Coordinator
 from fluss_tiering.server.lake_catalog import LakeCatalog
+from fluss_tiering.server.lake_service import LakeService, OwnLakeSnapshots
+from fluss_tiering.server.lease_service import LeaseService, OwnLeases
 from fluss_tiering.server.scans.manager import KvScannerManager
 from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.storage.fluss.link import ClusterLink
 from fluss_tiering.storage.protocol import TableStorage
 
 
@@ -19,7 +21,7 @@ class ServerParts:
 
     Attributes:
         check: raises NOT_LEADER_OR_FOLLOWER unless this server leads for sure.
-        link: to the Fluss cluster whose tables are tiered; None on the embedded storage.
+        cluster: what this server is to the Fluss cluster whose tables it tiers; None on the embedded storage.
     """
 
     threads: ServerThreads
@@ -28,4 +30,14 @@ class ServerParts:
     catalog: LakeCatalog
     scanners: KvScannerManager
     check: Callable[[], None]
-    link: ClusterLink | None = None
+    cluster: ClusterRole | None = None
+
+    def lease_service(self) -> LeaseService:
+        """What pins KV snapshots."""
+        return OwnLeases(self.threads, self.coordinator) if self.cluster is None else self.cluster.leases
+
+    def lake_service(self) -> LakeService:
+        """What knows of lake snapshots."""
+        if self.cluster is not None:
+            return self.cluster.lake
+        return OwnLakeSnapshots(self.threads, self.storage, self.coordinator)

@@ -83,3 +83,9 @@ class _StoredParts:
     threads: ServerThreads
     storage: _StoredTables
     coordinator: _StoredCoordinator
+
+    def lease_service(self) -> None:
+        """Reads need none."""
+
+    def lake_service(self) -> None:
+        """Reads need none."""

@@ -18,6 +18,7 @@ from fluss_tiering.model.tiering import (
     HeartbeatAnswer,
     LeaseOutcome,
     TieringRound,
+    TieringState,
     TieringStatus,
 )
 from fluss_tiering.server.attempts import LeaseAttempts, outcome_of
@@ -48,11 +49,13 @@ class TieringPolicy:
     Attributes:
         heartbeat_timeout_ms: a round without a heartbeat for so long has failed (S4).
         kept_rounds: of each table, in its history (S23).
+        due_by_freshness: whether tables become Pending by themselves (S2); on a Fluss cluster its coordinator decides.
     """
 
     heartbeat_timeout_ms: int
     backoff: FailureBackoff
     kept_rounds: int
+    due_by_freshness: bool = True
 
 
 class LakeTieringManager:
@@ -64,7 +67,7 @@ class LakeTieringManager:
         self._attempts = attempts
         self._policy = policy
         self._ledger = TieringLedger(store, policy.kept_rounds)
-        self._registration = TableRegistration(self._ledger, store)
+        self._registration = TableRegistration(self._ledger, store, due_by_freshness=policy.due_by_freshness)
 
     @property
     def tables(self) -> TieredTables:
@@ -116,6 +119,19 @@ class LakeTieringManager:
                 changes.put(resumed)
                 answers.append(resumed.status)
         return answers
+
+    def make_due(self, table_id: int) -> TieringState | None:
+        """Scheduled -> Pending, since a cluster's coordinator says so; a table in another state stays as it is.
+
+        Returns:
+            The state then; None for a table that is not tiered.
+        """
+        with self._ledger.changes() as changes:
+            table = changes.table(table_id)
+            if table is not None and table.status.state is TieringState.SCHEDULED:
+                table = pend(table, self._clock.now_ms())
+                changes.put(table)
+        return None if table is None else table.status.state
 
     # Rounds
 

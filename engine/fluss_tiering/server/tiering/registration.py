@@ -22,9 +22,11 @@ log = structlog.get_logger(__name__)
 class TableRegistration:
     """Registers and removes tables. Used in the thread of control."""
 
-    def __init__(self, ledger: TieringLedger, store: TieringStore) -> None:
+    def __init__(self, ledger: TieringLedger, store: TieringStore, *, due_by_freshness: bool) -> None:
+        """With `due_by_freshness` the tables become Pending by themselves."""
         self._ledger = ledger
         self._store = store
+        self._due_by_freshness = due_by_freshness
 
     def load(self, tables: Iterable[TableInfo], now: int) -> None:
         """Takes up where the server stopped: the statuses of the storage's tables, forgetting those of dropped ones.
@@ -43,7 +45,7 @@ class TableRegistration:
                 if status is not None:
                     self._load_withdrawn(status, running.get(table_id), now)
             elif status is None or status.state is TieringState.INITIALIZED:
-                new.append(registered(info, options.freshness_ms, TieringState.INITIALIZED, now, status))
+                new.append(self._registered(info, options, TieringState.INITIALIZED, now, status))
             else:
                 tiering_round = running.get(table_id)
                 ledger.tables.put(
@@ -53,6 +55,7 @@ class TableRegistration:
                         created_time=info.created_time,
                         round=tiering_round,
                         last_heartbeat=now if tiering_round else None,
+                        due_by_freshness=self._due_by_freshness,
                     )
                 )
         with ledger.changes() as changes:
@@ -104,8 +107,13 @@ class TableRegistration:
     def _register(self, table: TableInfo, options: LakeOptions, state: TieringState, now: int) -> None:
         before = self._ledger.tables.withdrawn.get(table.table_id)
         with self._ledger.changes() as changes:
-            changes.put(registered(table, options.freshness_ms, state, now, before))
+            changes.put(self._registered(table, options, state, now, before))
         log.info("table registered for tiering", table=str(table.path), table_id=table.table_id)
+
+    def _registered(
+        self, table: TableInfo, options: LakeOptions, state: TieringState, now: int, before: TieringStatus | None
+    ) -> TieredTable:
+        return registered(table, options.freshness_ms, state, now, before, due_by_freshness=self._due_by_freshness)
 
     def _load_withdrawn(self, status: TieringStatus, running: TieringRound | None, now: int) -> None:
         if status.state is TieringState.INITIALIZED:

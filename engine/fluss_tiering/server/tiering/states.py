@@ -31,6 +31,8 @@ class TieredTable:
     """A table that is tiered.
 
     Attributes:
+        freshness_ms: how old the lake table may become.
+        due_by_freshness: whether it becomes Pending by itself; on a Fluss cluster the coordinator says when it does.
         created_time: what freshness counts from before the first success.
         round: the running one, in state TIERING only.
         last_heartbeat: of the running round; kept in memory alone, so a restart gives every driver its time anew.
@@ -41,11 +43,12 @@ class TieredTable:
     created_time: int
     round: TieringRound | None = None
     last_heartbeat: int | None = None
+    due_by_freshness: bool = True
 
     @property
     def due_time(self) -> int | None:
         """When it becomes Pending by itself (S2, S18); None while it does not."""
-        if self.status.state is TieringState.SCHEDULED:
+        if self.status.state is TieringState.SCHEDULED and self.due_by_freshness:
             last = self.status.last_tiered_time
             return (self.created_time if last is None else last) + self.freshness_ms
         if self.status.state is TieringState.FAILED:
@@ -90,7 +93,13 @@ class FailureBackoff:
 
 
 def registered(
-    table: TableInfo, freshness_ms: int, state: TieringState, now: int, withdrawn: TieringStatus | None = None
+    table: TableInfo,
+    freshness_ms: int,
+    state: TieringState,
+    now: int,
+    withdrawn: TieringStatus | None = None,
+    *,
+    due_by_freshness: bool = True,
 ) -> TieredTable:
     """None -> New or Initialized (S1), and on to Scheduled, under epoch 0 (S3); last_tiered_time is None (S14).
 
@@ -99,7 +108,8 @@ def registered(
     status = TieringStatus(table_id=table.table_id, path=table.path, state=state, state_since=now, tiering_epoch=0)
     if withdrawn is not None:
         status = replace(status, tiering_epoch=withdrawn.tiering_epoch, last_tiered_time=withdrawn.last_tiered_time)
-    return schedule(TieredTable(status, freshness_ms, table.created_time), now)
+    tiered = TieredTable(status, freshness_ms, table.created_time, due_by_freshness=due_by_freshness)
+    return schedule(tiered, now)
 
 
 def withdrawn(status: TieringStatus, now: int) -> TieringStatus:

@@ -1,0 +1,220 @@
+"""Lake snapshots of a Fluss cluster's tables: the cluster's word is what is tiered, since others tier too.
+
+Fluss 0.9.1 takes any prepare and commit, late, twice, backwards or of a dropped table. So all checks are here, before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import structlog
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import LakeSnapshot
+from fluss_tiering.model.table import TableBucket, TableInfo
+from fluss_tiering.server.cluster.locks import Locks
+from fluss_tiering.server.coordinator import Coordinator, no_offsets_file
+from fluss_tiering.server.lake_manager import LakeCommit, require_same_offsets
+from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.storage.fluss.async_client import AsyncFlussClient
+from fluss_tiering.storage.fluss.call import Call, Role
+from fluss_tiering.storage.fluss.calls.lake import commit_lake_snapshot, lake_snapshot, prepare_lake_snapshot
+from fluss_tiering.storage.fluss.calls.tables import table as table_call
+from fluss_tiering.storage.fluss.errors import FlussError, FlussServerError
+from fluss_tiering.storage.protocol import TableStorage
+
+_WITHIN_S: Final = 20.0
+"""Less than drivers wait for an answer."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """A table's newest lake snapshot.
+
+    Attributes:
+        unreadable: the cluster cannot read what it committed, so that `snapshot` is the newest that this server made.
+    """
+
+    snapshot: LakeSnapshot | None
+    unreadable: bool = False
+
+    @property
+    def offsets(self) -> Mapping[TableBucket, int]:
+        """Bucket -> up to where it is in the lake."""
+        return self.snapshot.log_end_offsets if self.snapshot else {}
+
+
+class ClusterLakeSnapshots:
+    """A `LakeService` for tables of a cluster; belongs to the event loop."""
+
+    def __init__(
+        self, client: AsyncFlussClient, threads: ServerThreads, storage: TableStorage, coordinator: Coordinator
+    ) -> None:
+        self._client = client
+        self._threads = threads
+        self._storage = storage
+        self._coordinator = coordinator
+        self._lake = coordinator.lake
+        self._locks = Locks()
+
+    async def newest(self, table: TableInfo) -> LakeSnapshot | None:
+        """The newest lake snapshot of a table, whoever made it.
+
+        Where the cluster cannot read its own, the newest that this server made: the driver compares it with the lake
+        table, and refuses a later one of somebody else. The next commit makes the table readable again.
+        """
+        return (await self._newest(table)).snapshot
+
+    async def snapshot(self, table: TableInfo, snapshot_id: int) -> LakeSnapshot | None:
+        """A lake snapshot that the cluster knows, by its id, or None."""
+        return await self._ask(table, snapshot_id)
+
+    async def prepare(
+        self,
+        table: TableInfo,
+        tiering_epoch: int,
+        log_end_offsets: Mapping[TableBucket, int],
+        *,
+        ignore_previous: bool,
+    ) -> str:
+        """See `LakeService`; the coordinator writes the file."""
+        async with self._locks.of(table.table_id):
+            await self._require_present(table)
+            newest = await self._newest(table)
+            buckets = await self._threads.storage(self._storage.buckets, table.path)
+            offsets = await self._threads.control(
+                self._coordinator.prepare_lake_snapshot,
+                table,
+                tiering_epoch,
+                buckets,
+                log_end_offsets,
+                ignore_previous=ignore_previous,
+            )
+            return await self._prepare(table, offsets, ignore_previous=ignore_previous or newest.unreadable)
+
+    async def commit(self, commit: LakeCommit) -> None:
+        """See `LakeService`; the cluster learns of it first, then the store, so that a crash between is repeated."""
+        table = commit.table
+        try:
+            async with self._locks.of(table.table_id):
+                await self._commit(commit)
+        except FlussTieringError as error:
+            await self._threads.control(self._coordinator.note_refused_commit, commit, error)
+            raise
+
+    async def _commit(self, commit: LakeCommit) -> None:
+        table = commit.table
+        await self._threads.control(self._coordinator.tiering.require_round, table.table_id, commit.tiering_epoch)
+        await self._require_present(table)
+        newest = await self._newest(table)
+        if not newest.unreadable and await self._is_known(commit, newest):
+            await self._threads.control(self._record, commit, None)
+            return
+        buckets = await self._threads.storage(self._storage.buckets, table.path)
+        merged = await self._threads.control(self._lake.merged, commit, buckets)
+        path = commit.offsets_path
+        if newest.unreadable:
+            # It would be merged with what cannot be read, and the file that the commit names may be what is missing.
+            path = await self._prepare(table, merged.log_end_offsets, ignore_previous=True)
+            log.warning("offsets that the cluster could not read are replaced", table=str(table.path), path=path)
+        elif not await self._threads.storage(self._storage.has_lake_offsets, table.table_id, path):
+            raise no_offsets_file(commit)
+        # Once more: all of that took its time.
+        await self._threads.control(self._coordinator.tiering.require_round, table.table_id, commit.tiering_epoch)
+        await self._client.call(
+            commit_lake_snapshot(table.table_id, commit.snapshot_id, path, merged.log_end_offsets), within=_WITHIN_S
+        )
+        await self._threads.control(self._record, commit, merged)
+
+    async def _is_known(self, commit: LakeCommit, newest: _Newest) -> bool:
+        """Whether the cluster has the commit, so that it is a repetition.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST when it knows that snapshot with other offsets.
+        """
+        present = newest.snapshot
+        if present is None:
+            return False
+        if present.snapshot_id != commit.snapshot_id:
+            # An older one may come late, or the newest one was overtaken by a late call of an older round: that one is
+            # committed again.
+            if not all(newest.offsets.get(bucket, -1) >= offset for bucket, offset in commit.log_end_offsets.items()):
+                return False
+            known = await self._ask(commit.table, commit.snapshot_id)
+            if known is None:
+                return False
+            present = known
+        require_same_offsets(commit, present)
+        return True
+
+    def _record(self, commit: LakeCommit, merged: LakeSnapshot | None) -> None:
+        """In the thread of control: takes a commit into the store, once; None where the cluster knew it before."""
+        if self._lake.snapshot(commit.table.table_id, commit.snapshot_id) is not None:
+            if merged is not None:
+                self._lake.learn(merged)
+            return
+        newest = self._lake.newest(commit.table.table_id)
+        if merged is None and newest is not None and newest.snapshot_id != commit.snapshot_id:
+            return
+        self._lake.record(
+            commit, merged or LakeSnapshot(commit.table.table_id, commit.snapshot_id, commit.log_end_offsets)
+        )
+
+    async def _newest(self, table: TableInfo) -> _Newest:
+        try:
+            snapshot = await self._ask(table, None)
+        except FlussServerError as error:
+            if error.fluss_error is not FlussError.UNKNOWN_SERVER_ERROR:
+                raise
+            own = await self._threads.control(self._lake.newest, table.table_id)
+            log.error(
+                "the cluster cannot read the offsets of a lake snapshot that was committed",
+                table=str(table.path),
+                error=error.message,
+                instead=None if own is None else own.snapshot_id,
+            )
+            return _Newest(own, unreadable=True)
+        if snapshot is not None:
+            await self._threads.control(self._lake.learn, snapshot)
+        return _Newest(snapshot)
+
+    async def _ask(self, table: TableInfo, snapshot_id: int | None) -> LakeSnapshot | None:
+        try:
+            snapshot: LakeSnapshot = await self._call(lake_snapshot(table.path, snapshot_id=snapshot_id))
+        except FlussTieringError as error:
+            if error.code is ErrorCode.LAKE_SNAPSHOT_NOT_EXIST:
+                return None
+            raise
+        if snapshot.table_id != table.table_id:
+            raise _replaced(table, snapshot.table_id)
+        return snapshot
+
+    async def _prepare(self, table: TableInfo, offsets: Mapping[TableBucket, int], *, ignore_previous: bool) -> str:
+        # What is left out is -1 in the file.
+        tiered = {bucket: offset for bucket, offset in offsets.items() if offset >= 0}
+        return await self._client.call(
+            prepare_lake_snapshot(table.path, table.table_id, tiered, ignore_previous_offsets=ignore_previous),
+            within=_WITHIN_S,
+        )
+
+    async def _require_present(self, table: TableInfo) -> None:
+        """Raises TABLE_NOT_EXIST unless the path still names this table."""
+        present = await self._call(table_call(table.path))
+        if present.info.table_id != table.table_id:
+            raise _replaced(table, present.info.table_id)
+
+    async def _call(self, call: Call[Any, Any]) -> Any:  # noqa: ANN401 - of whichever call it is
+        # The coordinator writes these, and so reads what it wrote; another server may be a moment behind.
+        return await self._client.call(replace(call, destination=Role.COORDINATOR), within=_WITHIN_S)
+
+
+def _replaced(table: TableInfo, table_id: int) -> FlussTieringError:
+    return FlussTieringError(
+        ErrorCode.TABLE_NOT_EXIST,
+        f"table {table.path} with the id {table.table_id} was dropped: {table.path} is table {table_id} now; "
+        "stop the round",
+    )

@@ -1,0 +1,210 @@
+"""KV snapshot leases on a Fluss cluster: pinned there first, then in the books of this server (L1-L24).
+
+Each attempt under a lease id has a lease of its own at the cluster, which pins all that the lease then pins. So a late
+release of an old attempt can unpin nothing that a newer one pinned (L22), whatever happens to the call on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
+from fluss_tiering.model.table import TableBucket
+from fluss_tiering.server.cluster.locks import Locks
+from fluss_tiering.server.coordinator import Coordinator, require_leasable
+from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.storage.fluss.async_client import AsyncFlussClient
+from fluss_tiering.storage.fluss.calls.kv_snapshots import acquire_lease, drop_lease, kv_snapshot_files, release_lease
+from fluss_tiering.storage.protocol import TableStorage
+
+_LONGER_MS: Final = 60_000
+"""A lease at the cluster outlives ours by this: what our books call pinned must be."""
+_WITHIN_S: Final = 10.0
+"""For a call about a lease: whoever renews or releases one has others to see to, and tries again."""
+_PROVEN_AT_ONCE: Final = 16
+_NAME_CHARS: Final = 80
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Pinned:
+    """What may be pinned at the cluster under one of its lease ids.
+
+    Attributes:
+        until: on the monotonic clock; then the cluster has dropped it by itself.
+    """
+
+    lease_id: str
+    buckets: frozenset[TableBucket]
+    until: float
+
+
+def cluster_lease_id(lease_id: str, attempt_token: int) -> str:
+    """The cluster's name for an attempt's lease.
+
+    Fluss makes a node in ZooKeeper and a folder of it: a slash would hide the lease from a coordinator that starts
+    again, and a long one would be refused. The hash tells those apart that look alike without them.
+    """
+    readable = re.sub(r"[^A-Za-z0-9_.-]", "-", lease_id)[:_NAME_CHARS].strip(".")
+    digest = hashlib.sha256(lease_id.encode()).hexdigest()[:16]
+    return f"{readable}-{digest}-{attempt_token}"
+
+
+class ClusterLeases:
+    """A `LeaseService` whose leases pin snapshots of a cluster; belongs to the event loop."""
+
+    def __init__(
+        self, client: AsyncFlussClient, threads: ServerThreads, storage: TableStorage, coordinator: Coordinator
+    ) -> None:
+        self._client = client
+        self._threads = threads
+        self._storage = storage
+        self._leases = coordinator.leases
+        self._locks = Locks()
+        self._pinned: dict[str, _Pinned] = {}
+        self._proving = asyncio.Semaphore(_PROVEN_AT_ONCE)
+
+    async def load(self) -> None:
+        """Remembers what the leases of the books pin at the cluster since before this server started."""
+        for lease in await self._threads.control(self._leases.leases):
+            left_ms = max(0, lease.expiration_time - int(time.time() * 1000))
+            self._note(lease.lease_id, _name(lease), lease.snapshots, left_ms)
+
+    async def acquire(
+        self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], *, allow_empty: bool
+    ) -> AcquiredLease:
+        """Pins snapshots at the cluster, then proves that they exist, since it pins without a look (L6).
+
+        Raises:
+            FlussTieringError: as `Coordinator.acquire_lease`; UNAVAILABLE, UNSUPPORTED_VERSION for a cluster without
+                leases (L15). The books stand as they were then, and what was pinned is released by `tidy`.
+        """
+        await self._threads.storage(require_leasable, self._storage, lease_id, snapshots, allow_empty=allow_empty)
+        async with self._locks.of(lease_id):
+            attempt, pinned = await self._threads.control(self._leases.begin, lease_id, snapshots)
+            unavailable: dict[TableBucket, int] = {}
+            if pinned:
+                name = cluster_lease_id(lease_id, attempt.attempt_token)
+                # Before the call: of one that fails nobody knows what it did.
+                self._note(lease_id, name, pinned, duration_ms)
+                refused = await self._client.call(
+                    acquire_lease(name, duration_ms + _LONGER_MS, pinned), within=_WITHIN_S
+                )
+                unavailable = {**refused, **await self._missing(snapshots)}
+            available = {bucket: id_ for bucket, id_ in snapshots.items() if bucket not in unavailable}
+            return await self._threads.control(
+                self._leases.acquire, lease_id, duration_ms, available, unavailable, attempt
+            )
+
+    async def renew(self, durations_ms: Sequence[tuple[str, int]]) -> list[int | FlussTieringError]:
+        """Renews leases at the cluster, then in the books, each on its own (L4, L5)."""
+        return list(await asyncio.gather(*(self._renew(lease_id, each) for lease_id, each in durations_ms)))
+
+    async def release(self, lease_id: str, buckets: Iterable[TableBucket], attempt_token: int | None) -> bool:
+        """Releases buckets at the cluster, and only then in the books (L21).
+
+        Raises:
+            FlussTieringError: UNAVAILABLE; the books stand as they were, and the caller tries again (L13).
+        """
+        buckets = frozenset(buckets)
+        async with self._locks.of(lease_id):
+            lease = await self._threads.control(self._leases.present, lease_id, attempt_token)
+            if lease is not None and not buckets.isdisjoint(lease.snapshots):
+                await self._unpin(_name(lease), lease.snapshots.keys() - buckets, buckets & lease.snapshots.keys())
+            return await self._threads.control(self._leases.release, lease_id, buckets, attempt_token)
+
+    async def drop(self, lease_id: str, attempt_token: int | None) -> LeaseDrop:
+        """Drops a lease at the cluster, and only then in the books; errors as of `release`."""
+        async with self._locks.of(lease_id):
+            lease = await self._threads.control(self._leases.present, lease_id, attempt_token)
+            if lease is not None:
+                await self._unpin(_name(lease), frozenset(), frozenset(lease.snapshots))
+            return await self._threads.control(self._leases.drop, lease_id, attempt_token)
+
+    async def tidy(self) -> None:
+        """Releases at the cluster what the books do not pin (any more), until it is confirmed or has expired (L13).
+
+        That is of older attempts, of acquires that failed, of snapshots that do not exist, and of leases that expired
+        or whose table was dropped.
+
+        Raises:
+            FlussTieringError: UNAVAILABLE; to be called again.
+        """
+        for name, pinned in list(self._pinned.items()):
+            if pinned.until < time.monotonic():
+                del self._pinned[name]
+            elif pinned.buckets - await self._in_books(name, pinned.lease_id):
+                # Not while an acquire is about to put it into the books.
+                async with self._locks.of(pinned.lease_id):
+                    await self._tidy(name)
+
+    async def _tidy(self, name: str) -> None:
+        pinned = self._pinned.get(name)
+        if pinned is None:
+            return
+        kept = await self._in_books(name, pinned.lease_id)
+        released = pinned.buckets - kept
+        if released:
+            await self._unpin(name, kept, released)
+            log.info("snapshots released at the cluster", lease_id=pinned.lease_id, snapshots=len(released))
+
+    async def _renew(self, lease_id: str, duration_ms: int) -> int | FlussTieringError:
+        async with self._locks.of(lease_id):
+            lease = await self._threads.control(self._leases.present, lease_id)
+            if lease is not None:
+                self._note(lease_id, _name(lease), lease.snapshots, duration_ms)
+                try:
+                    await self._client.call(
+                        acquire_lease(_name(lease), duration_ms + _LONGER_MS, lease.snapshots), within=_WITHIN_S
+                    )
+                except FlussTieringError as error:
+                    return error
+            # Unknown, expired and damaged ones are refused there.
+            (renewed,) = await self._threads.control(self._leases.renew, [(lease_id, duration_ms)])
+            return renewed
+
+    async def _missing(self, snapshots: Mapping[TableBucket, int]) -> dict[TableBucket, int]:
+        proofs = await asyncio.gather(*(self._exists(bucket, id_) for bucket, id_ in snapshots.items()))
+        return {bucket: id_ for (bucket, id_), exists in zip(snapshots.items(), proofs, strict=True) if not exists}
+
+    async def _exists(self, bucket: TableBucket, snapshot_id: int) -> bool:
+        async with self._proving:
+            try:
+                await self._client.call(kv_snapshot_files(bucket, snapshot_id), within=_WITHIN_S)
+            except FlussTieringError as error:
+                if error.code is not ErrorCode.KV_SNAPSHOT_NOT_EXIST:
+                    raise
+                return False
+            return True
+
+    async def _in_books(self, name: str, lease_id: str) -> frozenset[TableBucket]:
+        leases = await self._threads.control(self._leases.leases, lease_id)
+        return frozenset(bucket for lease in leases if _name(lease) == name for bucket in lease.snapshots)
+
+    async def _unpin(self, name: str, kept: Iterable[TableBucket], released: frozenset[TableBucket]) -> None:
+        """Releases at the cluster; with the last bucket the cluster's lease."""
+        kept = frozenset(kept)
+        await self._client.call(release_lease(name, released) if kept else drop_lease(name), within=_WITHIN_S)
+        pinned = self._pinned.get(name)
+        if kept and pinned is not None:
+            pinned.buckets -= released
+        else:
+            self._pinned.pop(name, None)
+
+    def _note(self, lease_id: str, name: str, buckets: Iterable[TableBucket], duration_ms: int) -> None:
+        until = time.monotonic() + (duration_ms + _LONGER_MS) / 1000
+        self._pinned[name] = _Pinned(lease_id, frozenset(buckets), until)
+
+
+def _name(lease: KvSnapshotLease) -> str:
+    return cluster_lease_id(lease.lease_id, lease.attempt_token)

@@ -1,0 +1,119 @@
+"""A server in front of a real Fluss cluster, and rounds of its tables as drivers would run them."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+from unittest import mock
+
+import pyarrow as pa
+
+from engine_support import SCHEMA, ServerThread, descriptor
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.table import TableBucket, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, TieringStatus
+from fluss_tiering.server import app
+from fluss_tiering.server.active import open_parts
+from fluss_tiering.server.cluster.role import ClusterRole
+from fluss_tiering.server.servicers.parts import ServerParts
+
+T = TypeVar("T")
+
+_NUMBERS = itertools.count()
+_PATIENCE_S = 30.0
+_SNAPSHOT_IDS = itertools.count(1000)
+
+
+def eventually(what: Callable[[], T | None], seconds: float = _PATIENCE_S) -> T:
+    """The first true result."""
+    deadline = time.monotonic() + seconds
+    while not (result := what()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+    return result
+
+
+def lake_table(client: TieringClient, name: str, *, freshness: str = "1s", **options: Any) -> TableInfo:
+    """A table of its own that is tiered."""
+    path = TablePath("cluster", f"{name}_{next(_NUMBERS)}")
+    return client.create_table(path, descriptor(freshness=freshness, **options))
+
+
+def put(client: TieringClient, table: TableInfo, count: int, first: int = 0) -> None:
+    ids = range(first, first + count)
+    rows = pa.table({"id": list(ids), "name": [f"name {each}" for each in ids]}, schema=SCHEMA)
+    kind = WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND
+    assert sum(client.write_rows(table.path, kind, [rows])) == count
+
+
+def status(client: TieringClient, table: TableInfo) -> TieringStatus:
+    (found,) = client.list_tiering_statuses(table.path)
+    return found
+
+
+def wait_for(client: TieringClient, table: TableInfo, state: TieringState) -> TieringStatus:
+    """The table's status once it is in that state."""
+
+    def reached() -> TieringStatus | None:
+        found = status(client, table)
+        return found if found.state is state else None
+
+    return eventually(reached)
+
+
+def claim(client: TieringClient, table: TableInfo, lease_id: str = "lease") -> Claim:
+    (answer,) = client.claim_tables([table.path], lease_id, None, "driver")
+    assert isinstance(answer, Claim), answer
+    return answer
+
+
+def log_ends(client: TieringClient, table: TableInfo) -> dict[TableBucket, int]:
+    return {each.bucket: each.log_end_offset for each in client.list_buckets([table.path])[table.path]}
+
+
+def commit(
+    client: TieringClient, table: TableInfo, held: Claim, offsets: Mapping[TableBucket, int] | None = None
+) -> int:
+    """Prepares and commits a lake snapshot of all that the table has; its id."""
+    offsets = log_ends(client, table) if offsets is None else offsets
+    path = client.prepare_lake_snapshot(table, held.tiering_epoch, offsets)
+    snapshot_id = next(_SNAPSHOT_IDS)
+    client.commit_lake_snapshot(table, held.tiering_epoch, snapshot_id, offsets, path, f"commit-{snapshot_id}")
+    return snapshot_id
+
+
+def finish(client: TieringClient, held: Claim, *, forced: bool = False) -> None:
+    entry = HeartbeatEntry(held.table_id, held.tiering_epoch)
+    client.heartbeat(finished=[entry], force_finished=[held.table_id] if forced else [])
+
+
+def fail(client: TieringClient, held: Claim, error: str = "no such catalog") -> None:
+    client.heartbeat(failed=[HeartbeatEntry(held.table_id, held.tiering_epoch, error_message=error)])
+
+
+class ClusterServer(ServerThread):
+    """A server of a cluster whose parts can be looked at."""
+
+    def __init__(self, data_dir: Path, bootstrap: str, **settings: Any) -> None:
+        super().__init__(data_dir, fluss=bootstrap, metrics_enabled=False, **settings)
+        self.parts: ServerParts
+
+    def __enter__(self) -> Self:
+        async def open_and_keep(*arguments: Any) -> ServerParts:
+            self.parts = await open_parts(*arguments)
+            return self.parts
+
+        with mock.patch.object(app, "open_parts", open_and_keep):
+            return super().__enter__()
+
+    @property
+    def role(self) -> ClusterRole:
+        assert self.parts.cluster is not None
+        return self.parts.cluster
+
+    def holds(self, table: TableInfo) -> bool:
+        """Whether the table is held at the cluster's coordinator."""
+        return table.table_id in self.role.claims.held
