@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -16,13 +17,14 @@ _SETTINGS: Final = {"kv.snapshot.interval": "5s", "remote.log.task-interval-dura
 """Short, so that there are KV snapshots to play with soon."""
 
 
-def start_cluster(processes: Processes, folder: Path, jars: Path) -> str:
+def start_cluster(processes: Processes, folder: Path, jars: Path, settings: Mapping[str, str] | None = None) -> str:
     """Starts ZooKeeper, a coordinator and two tablet servers; returns HOST:PORT once they serve.
 
     Args:
         processes: end the servers: those started last first, ZooKeeper last.
         folder: of their data, kept when it is there.
         jars: with a folder for each version of Fluss.
+        settings: of the servers, over those of the example.
 
     Raises:
         SystemExit: a server ended or was not ready in time; or there are no jars.
@@ -33,7 +35,10 @@ def start_cluster(processes: Processes, folder: Path, jars: Path) -> str:
             f"error: there are no jars of a Fluss cluster in {jars}: install Maven, then run `make setup` again"
         )
     programs = FlussClusterPrograms(
-        folder, versions[-1].parent, free_ports(3 + 2 * _TABLET_SERVERS), settings=_SETTINGS
+        folder,
+        versions[-1].parent,
+        free_ports(3 + 2 * _TABLET_SERVERS),
+        settings={**_SETTINGS, **(settings or {})},
     )
     zookeeper = processes.start("zookeeper", programs.zookeeper.command, programs.zookeeper.environment)
     processes.wait_until(zookeeper, lambda: _accepts(programs.zookeeper.port), _READY_SECONDS)

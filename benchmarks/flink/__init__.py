@@ -1,0 +1,1 @@
+"""The peer benchmark: the same tables tiered by Fluss's Flink tiering service and by us."""

@@ -1,0 +1,110 @@
+"""Fluss's own tiering service: a process with Flink's mini cluster, and what its log says of its rounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import fetch_flink_jars
+import java_programs
+from examples.flights.processes import Processes, Started
+from fluss_tiering.model.table import TableInfo
+
+PARALLELISM: Final = 2
+
+_SOURCE: Final = Path(__file__).parent / "java" / "FlinkTiering.java"
+_READY_SECONDS: Final = 90.0
+_READY: Final = re.compile(r"^\d+ Register Tiering Service to Fluss Coordinator\(epoch=\d+\) success", re.MULTILINE)
+_CLAIMED: Final = re.compile(r"^(\d+) Tiering table \((\d+),\d+,\S+\) has been requested", re.MULTILINE)
+_FINISHED: Final = re.compile(r"^(\d+) Got FinishedTieringEvent for tiering table (\d+)\.", re.MULTILINE)
+_FAILED: Final = re.compile(r"^\d+ Tiering table (\d+) is failed, fail reason is (.*)$", re.MULTILINE)
+_LOG4J: Final = """\
+rootLogger.level = WARN
+rootLogger.appenderRef.out.ref = Out
+logger.tiering.name = org.apache.fluss.flink.tiering.source.enumerator
+logger.tiering.level = INFO
+appender.out.name = Out
+appender.out.type = Console
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{UNIX_MILLIS} %m%n
+"""
+
+
+class FlinkTiering:
+    """Fluss's tiering service as a program.
+
+    Args:
+        folder: of its class files, settings and logs.
+        bootstrap: of the Fluss cluster.
+        lake_catalog: settings of the Iceberg catalog, without a prefix.
+        poll: how often it asks the cluster for a table; Fluss's own default is 30 s.
+    """
+
+    name = "Flink"
+
+    def __init__(self, folder: Path, bootstrap: str, lake_catalog: Mapping[str, str], poll: str = "200ms") -> None:
+        self._folder = folder
+        self._arguments = [
+            *("--fluss.bootstrap.servers", bootstrap),
+            *("--fluss.tiering.poll.table.interval", poll),
+            *("--datalake.format", "iceberg"),
+            *(part for key, value in lake_catalog.items() for part in (f"--datalake.iceberg.{key}", value)),
+        ]
+        self._starts = 0
+        self._processes: Processes | None = None
+        self._started: Started | None = None
+        java_programs.compile_into(folder / "classes", [_SOURCE], fetch_flink_jars.class_path())
+        (folder / "log4j2.properties").write_text(_LOG4J)
+
+    def start(self) -> None:
+        """Starts it; returns at once."""
+        self._starts += 1
+        self._processes = Processes(self._folder / f"run-{self._starts}")
+        # As on a machine with so many cores, which makes it Flink's default parallelism.
+        jvm = [
+            f"-XX:ActiveProcessorCount={PARALLELISM}",
+            f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties",
+        ]
+        class_path = [self._folder / "classes", *fetch_flink_jars.class_path()]
+        command = java_programs.java_command("FlinkTiering", self._arguments, class_path, jvm)
+        self._started = self._processes.start("flink", command, {})
+
+    def wait_until_ready(self) -> None:
+        """Until it has registered with the coordinator; from then on it polls for tables."""
+        assert self._processes is not None
+        assert self._started is not None
+        self._processes.wait_until(self._started, lambda: _READY.search(self.log()) is not None, _READY_SECONDS)
+
+    def stop(self) -> None:
+        """Ends it."""
+        if self._processes is not None:
+            self._processes.stop()
+            self._processes = None
+
+    def pids(self) -> Sequence[int]:
+        """Its processes, without their children."""
+        return [] if self._started is None else [self._started.pid]
+
+    def claim_time(self, table: TableInfo, after: float) -> float | None:
+        """When it first got the table after that time, in seconds since the epoch; None when it did not."""
+        return _first_time(_CLAIMED, self.log(), table, after)
+
+    def finish_time(self, table: TableInfo, after: float) -> float | None:
+        """When it was first done with the table after that time, in seconds since the epoch; None when it was not."""
+        return _first_time(_FINISHED, self.log(), table, after)
+
+    def failure(self) -> str | None:
+        """Why a round failed; None when none did."""
+        failed = _FAILED.search(self.log())
+        return None if failed is None else failed[2]
+
+    def log(self) -> str:
+        """All that it wrote since its last start."""
+        return "" if self._started is None else Path(self._started.log).read_text(errors="replace")
+
+
+def _first_time(pattern: re.Pattern[str], log: str, table: TableInfo, after: float) -> float | None:
+    times = (int(found[1]) / 1000 for found in pattern.finditer(log) if int(found[2]) == table.table_id)
+    return next((each for each in times if each > after), None)

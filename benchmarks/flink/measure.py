@@ -1,0 +1,94 @@
+"""What a tree of processes costs over time: CPU seconds and resident memory, sampled."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+import psutil
+
+_INTERVAL_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """At a time (seconds since the epoch): CPU seconds so far, with those of children that ended; bytes resident."""
+
+    time: float
+    cpu: float
+    resident: int
+
+
+class TreeSampler:
+    """Samples processes and their children while it is entered.
+
+    A child's CPU seconds since its last sample are lost when it ends, so at most an interval's.
+    """
+
+    def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
+        self._pids = pids
+        self._cpu: dict[tuple[int, float], float] = {}
+        self._samples: list[Sample] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def cpu_seconds(self, start: float, end: float) -> float:
+        """CPU seconds used between two times."""
+        return self._cpu_at(end) - self._cpu_at(start)
+
+    def peak_bytes(self, start: float, end: float) -> int:
+        """The most bytes that were resident between two times."""
+        return max((each.resident for each in self._samples if start <= each.time <= end), default=0)
+
+    def _cpu_at(self, when: float) -> float:
+        index = bisect.bisect(self._samples, when, key=lambda each: each.time)
+        if index == 0:
+            return 0.0
+        before = self._samples[index - 1]
+        if index == len(self._samples):
+            return before.cpu
+        after = self._samples[index]
+        return before.cpu + (after.cpu - before.cpu) * (when - before.time) / (after.time - before.time)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self._samples.append(self._sample())
+            self._stopped.wait(_INTERVAL_SECONDS)
+        self._samples.append(self._sample())
+
+    def _sample(self) -> Sample:
+        resident = 0
+        for process in self._tree():
+            try:
+                with process.oneshot():
+                    times = process.cpu_times()
+                    resident += process.memory_info().rss
+                    self._cpu[process.pid, process.create_time()] = times.user + times.system
+            except psutil.Error:
+                continue
+        return Sample(time.time(), sum(self._cpu.values()), resident)
+
+    def _tree(self) -> list[psutil.Process]:
+        processes = []
+        for pid in self._pids():
+            try:
+                root = psutil.Process(pid)
+                processes += [root, *root.children(recursive=True)]
+            except psutil.Error:
+                continue
+        return processes

@@ -1,0 +1,146 @@
+"""One round of one peer, or several at once: made due, waited for, measured from the claim to the commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from benchmarks.flink.measure import TreeSampler
+from benchmarks.flink.tables import BenchmarkTables
+from fluss_tiering.model.table import TableInfo, TablePath
+
+_POLL_SECONDS: Final = 0.02
+_CHECK_SECONDS: Final = 1.0
+_TIMEOUT_SECONDS: Final = 300.0
+
+
+class Peer(Protocol):
+    """A tiering service that can be started and watched; times are in seconds since the epoch."""
+
+    name: str
+
+    def start(self) -> None:
+        """Starts it; returns at once."""
+        ...
+
+    def wait_until_ready(self) -> None:
+        """Until it looks for tables that are due."""
+        ...
+
+    def stop(self) -> None:
+        """Ends it."""
+        ...
+
+    def pids(self) -> Sequence[int]:
+        """Its processes, without their children."""
+        ...
+
+    def claim_time(self, table: TableInfo, after: float) -> float | None:
+        """When it began its first round of the table after that time; None when it did not."""
+        ...
+
+    def finish_time(self, table: TableInfo, after: float) -> float | None:
+        """When it ended its first round of the table after that time; None when it did not."""
+        ...
+
+    def failure(self) -> str | None:
+        """Why a round failed; None when none did."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Rounds of tables by one peer.
+
+    Attributes:
+        seconds: from the first claim to the last commit that the cluster knows.
+        waited: seconds from due to the first claim; for a fresh process from its start to it.
+        peak_bytes: resident, of all its processes together.
+        snapshots: by table, what the lake's newest was before, and what it is now.
+    """
+
+    peer: str
+    seconds: float
+    waited: float
+    cpu_seconds: float
+    peak_bytes: int
+    snapshots: dict[TablePath, tuple[int | None, int]]
+
+    @property
+    def from_start(self) -> float:
+        """Seconds from due, or from the process's start, to the last commit."""
+        return self.waited + self.seconds
+
+
+def running(peer: Peer, tables: BenchmarkTables, chosen: Sequence[TableInfo]) -> Measured:
+    """Rounds by a process that runs already."""
+    with TreeSampler(peer.pids) as sampler:
+        before = {info.path: tables.lake_snapshot_id(info) for info in chosen}
+        began = tables.make_pending(chosen)
+        return _measured(peer, tables, chosen, before, began, sampler)
+
+
+def fresh(peer: Peer, tables: BenchmarkTables, chosen: Sequence[TableInfo]) -> Measured:
+    """Rounds by a process that is started for them, and ended."""
+    before = {info.path: tables.lake_snapshot_id(info) for info in chosen}
+    tables.make_pending(chosen)
+    try:
+        began = time.time()
+        peer.start()
+        with TreeSampler(peer.pids) as sampler:
+            return _measured(peer, tables, chosen, before, began, sampler)
+    finally:
+        peer.stop()
+
+
+def _measured(
+    peer: Peer,
+    tables: BenchmarkTables,
+    chosen: Sequence[TableInfo],
+    before: dict[TablePath, int | None],
+    began: float,
+    sampler: TreeSampler,
+) -> Measured:
+    snapshots: dict[TablePath, tuple[int | None, int]] = {}
+    committed = began
+
+    def all_committed() -> bool:
+        nonlocal committed
+        for info in chosen:
+            newest = tables.lake_snapshot_id(info)
+            if info.path not in snapshots and newest is not None and newest != before[info.path]:
+                snapshots[info.path] = (before[info.path], newest)
+                committed = time.time()
+        return len(snapshots) == len(chosen)
+
+    def all_ended() -> bool:
+        return all(peer.finish_time(info, began) is not None for info in chosen)
+
+    _wait_for(all_committed, peer)
+    _wait_for(all_ended, peer)
+    claimed = min(claim for info in chosen if (claim := peer.claim_time(info, began)) is not None)
+    # One more sample behind the commit, to read the CPU seconds between two.
+    time.sleep(0.25)
+    return Measured(
+        peer.name,
+        committed - claimed,
+        claimed - began,
+        sampler.cpu_seconds(claimed, committed),
+        sampler.peak_bytes(claimed, committed),
+        snapshots,
+    )
+
+
+def _wait_for(ready: Callable[[], bool], peer: Peer) -> None:
+    started = checked = time.monotonic()
+    while not ready():
+        time.sleep(_POLL_SECONDS)
+        if (now := time.monotonic()) - checked < _CHECK_SECONDS:
+            continue
+        checked = now
+        if reason := peer.failure():
+            raise SystemExit(f"error: a round of {peer.name} failed: {reason}")
+        if now - started > _TIMEOUT_SECONDS:
+            raise SystemExit(f"error: a round of {peer.name} took longer than {_TIMEOUT_SECONDS:.0f} s")
