@@ -652,6 +652,48 @@ class CreatePartitionResponse(_message.Message):
 Global___CreatePartitionResponse: _TypeAlias = CreatePartitionResponse  # noqa: Y015
 
 @_typing.final
+class DropPartitionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_PATH_FIELD_NUMBER: _builtins.int
+    PARTITION_SPEC_FIELD_NUMBER: _builtins.int
+    IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
+    ignore_if_not_exists: _builtins.bool
+    @_builtins.property
+    def table_path(self) -> Global___PbTablePath: ...
+    @_builtins.property
+    def partition_spec(self) -> Global___PbPartitionSpec: ...
+    def __init__(
+        self,
+        *,
+        table_path: Global___PbTablePath | None = ...,
+        partition_spec: Global___PbPartitionSpec | None = ...,
+        ignore_if_not_exists: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ignore_if_not_exists", b"ignore_if_not_exists", "partition_spec", b"partition_spec", "table_path", b"table_path"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ignore_if_not_exists", b"ignore_if_not_exists", "partition_spec", b"partition_spec", "table_path", b"table_path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropPartitionRequest: _TypeAlias = DropPartitionRequest  # noqa: Y015
+
+@_typing.final
+class DropPartitionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropPartitionResponse: _TypeAlias = DropPartitionResponse  # noqa: Y015
+
+@_typing.final
 class MetadataRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

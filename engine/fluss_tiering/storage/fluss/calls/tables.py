@@ -180,16 +180,36 @@ def create_partition(
     path: TablePath, values: Mapping[str, str], *, ignore_if_exists: bool = False
 ) -> Call[tables_pb2.CreatePartitionResponse, None]:
     """A new partition. Raises TABLE_NOT_EXIST, TABLE_NOT_PARTITIONED_EXCEPTION, PARTITION_ALREADY_EXISTS."""
-    spec = tables_pb2.PbPartitionSpec(
-        partition_key_values=[tables_pb2.PbKeyValue(key=key, value=value) for key, value in values.items()]
-    )
     return Call(
         ApiKey.CREATE_PARTITION,
         tables_pb2.CreatePartitionRequest(
-            table_path=path_to_pb(path), partition_spec=spec, ignore_if_not_exists=ignore_if_exists
+            table_path=path_to_pb(path), partition_spec=_spec(values), ignore_if_not_exists=ignore_if_exists
         ),
         tables_pb2.CreatePartitionResponse,
         lambda _: None,
         Role.COORDINATOR,
         repeatable=ignore_if_exists,
+    )
+
+
+def drop_partition(
+    path: TablePath, values: Mapping[str, str], *, ignore_if_not_exists: bool = False
+) -> Call[tables_pb2.DropPartitionResponse, None]:
+    """Drops a partition. Raises TABLE_NOT_EXIST, TABLE_NOT_PARTITIONED_EXCEPTION, PARTITION_NOT_EXISTS."""
+    return Call(
+        ApiKey.DROP_PARTITION,
+        tables_pb2.DropPartitionRequest(
+            table_path=path_to_pb(path), partition_spec=_spec(values), ignore_if_not_exists=ignore_if_not_exists
+        ),
+        tables_pb2.DropPartitionResponse,
+        lambda _: None,
+        Role.COORDINATOR,
+        # A second time it could be another partition of these values.
+        repeatable=False,
+    )
+
+
+def _spec(values: Mapping[str, str]) -> tables_pb2.PbPartitionSpec:
+    return tables_pb2.PbPartitionSpec(
+        partition_key_values=[tables_pb2.PbKeyValue(key=key, value=value) for key, value in values.items()]
     )
