@@ -30,9 +30,14 @@ class LeaseAttempts:
         return self._attempts.get(lease_id)
 
     def next(self, lease_id: str, now: int) -> LeaseAttempt:
-        """The attempt that begins now; to be written and remembered. Its token is never given out again."""
-        self._newest_token += 1
-        return LeaseAttempt(lease_id, self._newest_token, now)
+        """The attempt that begins now; to be written and remembered."""
+        return LeaseAttempt(lease_id, self._newest_token + 1, now)
+
+    def reserve(self, lease_id: str, now: int) -> LeaseAttempt:
+        """As `next`, for an attempt that is written later or not at all: its token is not given out again."""
+        attempt = self.next(lease_id, now)
+        self._newest_token = attempt.attempt_token
+        return attempt
 
     def cancelled(self, attempt: LeaseAttempt, reason: str) -> LeaseAttempt:
         """The attempt, cancelled; to be written and remembered."""

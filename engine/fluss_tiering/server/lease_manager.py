@@ -75,7 +75,7 @@ class KvSnapshotLeaseManager:
         """
         self._refuse_damaged(lease_id)
         pinned = self._with(lease_id, snapshots)
-        return self._attempts.next(lease_id, self._clock.now_ms()), pinned
+        return self._attempts.reserve(lease_id, self._clock.now_ms()), pinned
 
     def present(self, lease_id: str, attempt_token: int | None = None) -> KvSnapshotLease | None:
         """A lease that has not expired; None where there is none, or for a stale attempt."""
