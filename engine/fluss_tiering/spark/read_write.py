@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,9 @@ from fluss_tiering.spark.plan import LogPiece, Piece, SnapshotPiece
 from fluss_tiering.spark.result import PieceResult, StageSeconds
 from fluss_tiering.storage.open import open_split_reader
 from fluss_tiering.storage.protocol import SplitReader
+
+if TYPE_CHECKING:
+    from fluss_tiering.storage.fluss.access import ClusterAccess
 
 RESULT_SCHEMA: Final = "result binary"
 """Of what comes back: one pickled `PieceResult` a row, as between any worker and driver of Spark."""
@@ -52,6 +55,7 @@ class StageJob:
 
     Attributes:
         target: address of the server, for a reader that cannot open the storage's files.
+        access: to a storage that is a cluster, as the driver has it; shown nowhere.
         work: by the number that arrives as the row's id.
         tasks: of Spark, over which it is spread.
     """
@@ -62,19 +66,21 @@ class StageJob:
     writer: LakeFileWriter
     work: Sequence[PieceWork]
     tasks: int
+    access: ClusterAccess | None = None
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Does the pieces whose numbers arrive."""
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context else 0
-        reader = open_split_reader(self.storage, self.target)
+        reader = open_split_reader(self.storage, self.target, self.access)
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 yield _to_batch(self._do(number, attempt, reader))
 
     def _do(self, number: int, attempt: int, reader: SplitReader) -> PieceResult:
         work = self.work[number]
-        writer = self.writer.open_piece(work.piece.bucket.bucket, work.location, attempt)
+        piece = work.piece
+        writer = self.writer.open_piece(piece.bucket.bucket, work.location, attempt, piece.partition_values)
         watch = _Stopwatch()
         try:
             if isinstance(work.piece, SnapshotPiece):

@@ -19,12 +19,14 @@ from fluss_tiering.model.tiering import TieringStats
 from fluss_tiering.spark.commit import commit_round, recover
 from fluss_tiering.spark.keeper import Guard
 from fluss_tiering.spark.lease import TableLease
+from fluss_tiering.spark.measure import measured
 from fluss_tiering.spark.plan import Piece, PlanLimits, RoundPlan, plan_round
 from fluss_tiering.spark.progress import Progress
 from fluss_tiering.spark.read_write import PieceWork, StageJob
 from fluss_tiering.spark.result import PieceResult, RoundCost, RoundOutcome, StageSeconds, total_stats
 from fluss_tiering.spark.stage import run_stage
 from fluss_tiering.spark.waves import after, tasks_of, time_limit_s, waves
+from fluss_tiering.storage.open import cluster_access, open_split_reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,8 @@ def _plan(
     never_tiered = [info for info in buckets if tiered.get(info.bucket, -1) < 0]
     snapshots: Mapping[TableBucket, KvSnapshot] = {}
     if table.has_primary_key and never_tiered:
-        snapshots = lease.snapshots(guard.claim, never_tiered)
+        reader = open_split_reader(services.storage, services.target)
+        snapshots = measured(reader, table, lease.snapshots(guard.claim, never_tiered))
         # Captured again: a snapshot that was only leased now may end behind what was the log's end before.
         buckets = services.client.list_buckets([table.path])[table.path]
     return plan_round(
@@ -111,6 +114,7 @@ def _read_and_write(
     limit_s = time_limit_s(table.descriptor.properties, services.max_round_duration)
     parts = [plan.pieces] if limit_s is None else list(waves(plan, services.limits))
     parallelism = services.limits.parallelism
+    access = cluster_access(services.storage)
     services.progress.stage(table.path, job_group(guard), sum(tasks_of(pieces, parallelism) for pieces in parts))
     done: list[Piece] = []
     results: list[PieceResult] = []
@@ -125,13 +129,15 @@ def _read_and_write(
                 PieceWork(
                     piece,
                     lake.piece_location(
-                        piece.bucket.bucket, round_file_name(number, guard.claim.tiering_epoch, attempt)
+                        piece.bucket.bucket,
+                        round_file_name(number, guard.claim.tiering_epoch, attempt),
+                        piece.partition_values,
                     ),
                 )
                 for number, piece in enumerate(pieces, start=len(done))
             )
             tasks = tasks_of(pieces, parallelism)
-            job = StageJob(table, services.storage, services.target, lake.file_writer(), work, tasks)
+            job = StageJob(table, services.storage, services.target, lake.file_writer(), work, tasks, access)
             results += run_stage(services.spark, job, job_group(guard), guard)
         except FlussTieringError:
             lake.delete_files([file for result in results for file in result.files])

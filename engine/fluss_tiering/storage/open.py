@@ -19,6 +19,19 @@ if TYPE_CHECKING:
 _FLUSS_KIND: Final = "fluss"
 
 
+def cluster_access(description: StorageDescription) -> ClusterAccess | None:
+    """What this process's environment says of access to a storage that is a cluster, to be carried to its readers.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST for a user without a password, or a password without a user.
+    """
+    if description.kind != _FLUSS_KIND:
+        return None
+    from fluss_tiering.storage.fluss.access import ClusterAccess  # noqa: PLC0415 - see below
+
+    return ClusterAccess.from_environment()
+
+
 def open_split_reader(description: StorageDescription, target: str, access: ClusterAccess | None = None) -> SplitReader:
     """A reader of the splits that a server plans.
 
@@ -29,7 +42,7 @@ def open_split_reader(description: StorageDescription, target: str, access: Clus
         access: what a cluster asks of its readers; without, what this process's environment says.
     """
     if description.kind == _FLUSS_KIND:
-        return _cluster_reader(description.bootstrap_servers, access)
+        return _cluster_reader(description, access or cluster_access(description))
     if description.data_dir and read_data_dir_id(Path(description.data_dir)) == description.data_dir_id:
         return EmbeddedSplitReader(Path(description.data_dir))
     # The client takes a worker longer to load than a small piece takes to read.
@@ -39,17 +52,18 @@ def open_split_reader(description: StorageDescription, target: str, access: Clus
     return RemoteSplitReader(TieringClient(target))
 
 
-def _cluster_reader(bootstrap_servers: str, access: ClusterAccess | None) -> SplitReader:
-    from fluss_tiering.storage.fluss.access import ClusterAccess  # noqa: PLC0415 - see above
+def _cluster_reader(description: StorageDescription, access: ClusterAccess | None) -> SplitReader:
     from fluss_tiering.storage.fluss.reader import FlussSplitReader  # noqa: PLC0415 - see above
 
-    return FlussSplitReader(*_connected(bootstrap_servers, access or ClusterAccess.from_environment()))
+    return FlussSplitReader(*_connected(description.bootstrap_servers, access))
 
 
 @cache
-def _connected(bootstrap_servers: str, access: ClusterAccess) -> tuple[FlussClient, RemoteFiles]:
+def _connected(bootstrap_servers: str, access: ClusterAccess | None) -> tuple[FlussClient, RemoteFiles]:
     """One client for all tasks that run in this process, one after another or at once: connections are kept."""
     from fluss_tiering.storage.fluss.client import FlussClient  # noqa: PLC0415 - see above
     from fluss_tiering.storage.fluss.remote_files import RemoteFiles  # noqa: PLC0415 - see above
 
+    if access is None:
+        return FlussClient(bootstrap_servers), RemoteFiles()
     return FlussClient(bootstrap_servers, credentials=access.credentials), RemoteFiles(dict(access.s3))

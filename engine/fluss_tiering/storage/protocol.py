@@ -201,3 +201,10 @@ class SplitReader(Protocol):
         Raises KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA.
         """
         ...
+
+    def measure_kv_snapshot(self, table: TableInfo, snapshot: KvSnapshot) -> KvSnapshot:
+        """The snapshot with its size and the keys at which it may be cut, where the server does not know them.
+
+        Raises KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA, STORAGE.
+        """
+        ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from fluss_tiering.spark.plan import LogPiece, Piece, SnapshotPiece
 from fluss_tiering.spark.read_write import change_types_of
 from fluss_tiering.storage.open import open_split_reader
 from fluss_tiering.storage.protocol import SplitReader
+
+if TYPE_CHECKING:
+    from fluss_tiering.storage.fluss.access import ClusterAccess
 
 DELETED_COLUMN: Final = "__deleted"
 """Whether a row is the last sign of a key that was deleted."""
@@ -36,10 +39,11 @@ class SourceRows:
     storage: StorageDescription
     target: str
     pieces: Sequence[Piece]
+    access: ClusterAccess | None = None
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the pieces whose numbers arrive, in the columns of `schema_of`."""
-        reader = open_split_reader(self.storage, self.target)
+        reader = open_split_reader(self.storage, self.target, self.access)
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 yield from self._read(self.pieces[number], reader)

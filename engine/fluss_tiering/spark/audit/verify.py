@@ -38,6 +38,7 @@ from fluss_tiering.spark.audit.source_rows import DELETED_COLUMN, SourceRows, sc
 from fluss_tiering.spark.plan import PlanLimits, RoundPlan, plan_round
 from fluss_tiering.spark.stage import failure_of
 from fluss_tiering.spark.waves import tasks_of
+from fluss_tiering.storage.open import cluster_access
 
 _SEEDS: Final = (1, 2)
 """Of two 64-bit hashes for each row, so that a difference does not go unseen by chance."""
@@ -161,7 +162,8 @@ def _up_to(info: BucketInfo, offset: int) -> BucketInfo:
 
 
 def _source(client: TieringClient, spark: SparkSession, table: TableInfo, plan: RoundPlan, target: str) -> DataFrame:
-    read = SourceRows(table, client.describe_storage(), target, plan.pieces)
+    storage = client.describe_storage()
+    read = SourceRows(table, storage, target, plan.pieces, cluster_access(storage))
     tasks = max(1, tasks_of(plan.pieces, spark.sparkContext.defaultParallelism))
     schema = from_arrow_schema(schema_of(table), prefer_timestamp_ntz=True)
 

@@ -17,7 +17,7 @@ from fluss_tiering.spark.source.filters import can_evaluate, matching
 from fluss_tiering.spark.source.options import SourceOptions
 from fluss_tiering.spark.source.plan import KvPartition, LogPartition, buckets_holding, log_partitions
 from fluss_tiering.spark.source.schema import chosen_columns
-from fluss_tiering.storage.open import open_split_reader
+from fluss_tiering.storage.open import cluster_access, open_split_reader
 
 
 class TableReader(ds.DataSourceReader):
@@ -38,6 +38,7 @@ class TableReader(ds.DataSourceReader):
             (table,) = client.get_tables([TablePath.parse(options.table)])
             self._columns = chosen_columns(options.table, table.descriptor.columns, schema)
             self._storage = client.describe_storage()
+            self._access = cluster_access(self._storage)
         # Executors need no credentials of the lake.
         self._table = replace(table, lake_catalog_properties={})
         self._filters: tuple[ds.Filter, ...] = ()
@@ -64,7 +65,7 @@ class TableReader(ds.DataSourceReader):
     def _rows(self, partition: ds.InputPartition | None) -> Iterator[pa.RecordBatch]:
         match partition:
             case LogPartition(bucket=bucket, start_offset=start, end_offset=end):
-                reader = open_split_reader(self._storage, self._options.server)
+                reader = open_split_reader(self._storage, self._options.server, self._access)
                 for batch in reader.read_log(self._table, bucket, start, end):
                     yield batch.records
             case KvPartition(bucket=bucket):

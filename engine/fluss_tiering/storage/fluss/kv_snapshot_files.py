@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,10 +15,12 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TablePath
 from fluss_tiering.storage.fluss.calls.kv_snapshots import KvSnapshotFiles, kv_snapshot_files
 from fluss_tiering.storage.fluss.client import FlussClient
+from fluss_tiering.storage.fluss.kv_snapshot_cuts import measure_files
 from fluss_tiering.storage.fluss.remote_files import RemoteFiles
 from fluss_tiering.storage.patience import Patience
 from fluss_tiering.storage.rocksdb_files import entries, folder_of_ones_own
 
+_TABLE_FILE: Final = ".sst"
 _COPIES_AT_ONCE: Final = 4
 _REMEDY: Final = "start the round again with the bucket's latest snapshot"
 
@@ -47,16 +50,22 @@ class SnapshotFiles:
         with self.folder() as folder, self._telling_damage():
             yield from entries(folder, from_key, to_key, chunk_bytes)
 
+    def measured(self) -> KvSnapshot:
+        """The snapshot with its size, and keys at which it may be cut. Raises as `entries`."""
+        wanted = self._metadata()
+        table_files = [path for name, path in wanted.files.items() if name.endswith(_TABLE_FILE)]
+        with self._telling_missing():
+            size, keys = measure_files(self._files, table_files)
+        rows = self._snapshot.row_count if table_files else 0
+        return replace(self._snapshot, row_count=rows, size_bytes=size, split_keys=keys)
+
     @contextmanager
     def folder(self) -> Iterator[Path]:
         """A folder with the snapshot's files, which goes with the block. Raises as `entries`."""
         wanted = self._metadata()
         with folder_of_ones_own() as folder:
-            try:
+            with self._telling_missing():
                 self._gather(wanted, folder)
-            except FileNotFoundError as error:
-                self._metadata()  # raises for a snapshot that was deleted meanwhile
-                raise self._damaged(f"{error} is missing") from None
             yield folder
 
     def corrupt(self, error: FlussTieringError) -> FlussTieringError:
@@ -91,6 +100,14 @@ class SnapshotFiles:
             with ThreadPoolExecutor(_COPIES_AT_ONCE, thread_name_prefix="fluss-kv-snapshot") as threads:
                 for _ in threads.map(lambda pair: self._files.copy(*pair), elsewhere):
                     pass
+
+    @contextmanager
+    def _telling_missing(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            self._metadata()  # raises for a snapshot that was deleted meanwhile
+            raise self._damaged(f"{error} is missing") from None
 
     @contextmanager
     def _telling_damage(self) -> Iterator[None]:

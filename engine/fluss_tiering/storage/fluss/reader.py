@@ -86,3 +86,13 @@ class FlussSplitReader:
             except FlussTieringError as error:
                 raise files.corrupt(error) if error.code is ErrorCode.CORRUPT_DATA else error from error
             yield rows
+
+    def measure_kv_snapshot(self, table: TableInfo, snapshot: KvSnapshot) -> KvSnapshot:
+        """The snapshot with its size, and keys at which it may be cut, from the ends of its files.
+
+        Raises:
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA for a file that is missing, STORAGE.
+        """
+        from fluss_tiering.storage.fluss.kv_snapshot_files import SnapshotFiles  # noqa: PLC0415 - as above
+
+        return SnapshotFiles(self._client, self._files, table.path, snapshot).measured()

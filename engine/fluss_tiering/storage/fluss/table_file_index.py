@@ -1,0 +1,112 @@
+"""Keys within RocksDB's table files, from their indexes alone: where a KV snapshot may be cut into ranges of like size.
+
+A table file ends in a footer that says where its index is: an entry for each block of rows, with a key behind that
+block's last one (RocksDB's block-based format, versions 4 and 5, which RocksDB 6 writes). rocksdict has no call for
+that.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import pyarrow as pa
+
+_FOOTER_BYTES: Final = 53
+_HANDLES_AT: Final = 1
+_VERSION_AND_MAGIC: Final = struct.Struct("<IQ")
+_MAGIC: Final = 0x88E241B785F4CFF7
+_VERSIONS: Final = frozenset({4, 5})
+"""Before them, index entries look otherwise; behind them the footer does."""
+_TRAILER_BYTES: Final = 5
+"""Behind a block: how it is compressed, and a checksum."""
+_CODECS: Final = {1: "snappy", 4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}
+_UNCOMPRESSED: Final = 0
+_SNAPPY: Final = 1
+_RESTART: Final = struct.Struct("<I")
+
+
+def keys_within(file: pa.NativeFile, count: int) -> list[bytes]:
+    """Keys that cut the rows of a table file into `count` + 1 parts of like size, ascending, perhaps fewer.
+
+    Args:
+        file: to be read at any position.
+        count: 1 or more.
+
+    Returns:
+        None at all where the file is of another format than those known here.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    try:
+        return _spread(_index(file), count)
+    except (IndexError, ValueError, struct.error, pa.ArrowException):
+        return []
+
+
+def _index(file: pa.NativeFile) -> bytes:
+    """The bytes of the index block, decompressed."""
+    size = file.size()
+    file.seek(max(0, size - _FOOTER_BYTES))
+    footer = file.read(_FOOTER_BYTES)
+    version, magic = _VERSION_AND_MAGIC.unpack(footer[-_VERSION_AND_MAGIC.size :])
+    if magic != _MAGIC or version not in _VERSIONS:
+        raise ValueError("another format")
+    position = _HANDLES_AT
+    handle = []
+    for _ in range(4):  # offset and size of the index of other blocks, then of this one
+        number, position = _varint(footer, position)
+        handle.append(number)
+    start, length = handle[2:]
+    file.seek(start)
+    block = file.read(length + _TRAILER_BYTES)
+    return _decompressed(block[:length], block[length])
+
+
+def _decompressed(block: bytes, kind: int) -> bytes:
+    if kind == _UNCOMPRESSED:
+        return block
+    codec = _CODECS.get(kind)
+    if codec is None:
+        raise ValueError("another compression")
+    size, start = _varint(block, 0)
+    # Snappy's own format begins with the size.
+    body = block if kind == _SNAPPY else block[start:]
+    data: bytes = pa.decompress(body, size, codec, asbytes=True)
+    return data
+
+
+def _spread(index: bytes, count: int) -> list[bytes]:
+    """Keys of entries evenly spread over the index, whose restart points have whole keys."""
+    (restarts,) = _RESTART.unpack_from(index, len(index) - _RESTART.size)
+    table = len(index) - _RESTART.size * (restarts + 1)
+    if table < 0:
+        raise ValueError("no index block")
+    keys: list[bytes] = []
+    for number in range(1, count + 1):
+        # The last entry stands behind all rows.
+        chosen = restarts * number // (count + 1) - 1
+        if chosen < 0:
+            continue
+        (position,) = _RESTART.unpack_from(index, table + _RESTART.size * chosen)
+        shared, position = _varint(index, position)
+        length, position = _varint(index, position)
+        key = index[position : position + length]
+        if shared or len(key) != length or position + length > table:
+            raise ValueError("no index block")
+        if not keys or key > keys[-1]:
+            keys.append(key)
+    return keys
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """A number, and the position behind it."""
+    number = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+        shift += 7
