@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from fluss_tiering.lake.iceberg.layout import BucketPartition, bucket_partition, schema_json, table_properties
+from fluss_tiering.lake.iceberg.layout import PartitionField, partition_fields, schema_json, table_properties
 from fluss_tiering.lake.iceberg.validation import check_layout
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor
@@ -49,12 +49,19 @@ def test_a_log_table_has_no_identifier_fields():
 def test_every_type_is_fluss_s():
     types = {
         "BOOLEAN": "boolean",
+        "TINYINT": "int",
+        "SMALLINT": "int",
         "INT": "int",
         "BIGINT": "long",
+        "FLOAT": "float",
         "DOUBLE": "double",
         "DECIMAL(38, 18)": "decimal(38, 18)",
+        "CHAR(3)": "string",
         "STRING": "string",
+        "BINARY(3)": "binary",
+        "BYTES": "binary",
         "DATE": "date",
+        "TIME(9)": "time",
         "TIMESTAMP(9)": "timestamp",
         "TIMESTAMP(0)": "timestamp",
         "TIMESTAMP_LTZ(3)": "timestamptz",
@@ -67,11 +74,21 @@ def test_every_type_is_fluss_s():
 
 
 def test_partitioned_by_the_bucket_key_and_without_one_by_the_bucket_itself():
-    assert bucket_partition(KEYED) == BucketPartition("id", 4)
-    assert (
-        bucket_partition(TableDescriptor(columns(a="INT"), bucket_keys=("a",), num_buckets=3)).transform == "bucket[3]"
-    )
-    assert bucket_partition(TableDescriptor(columns(a="INT"), num_buckets=3)) == BucketPartition("__bucket", None)
+    assert partition_fields(KEYED) == (PartitionField("id", 4),)
+    (by_key,) = partition_fields(TableDescriptor(columns(a="INT"), bucket_keys=("a",), num_buckets=3))
+    assert by_key.transform == "bucket[3]"
+    assert partition_fields(TableDescriptor(columns(a="INT"), num_buckets=3)) == (PartitionField("__bucket"),)
+
+
+def test_the_partition_keys_come_before_the_bucket():
+    of = columns(id="INT NOT NULL", region="STRING NOT NULL", day="CHAR(8) NOT NULL")
+    keyed = TableDescriptor(of, ("id", "region", "day"), ("id",), 4, partition_keys=("day", "region"))
+    assert partition_fields(keyed) == (PartitionField("day"), PartitionField("region"), PartitionField("id", 4))
+    log = TableDescriptor(of, num_buckets=2, partition_keys=("region",))
+    assert [(field.transform, field.column) for field in partition_fields(log)] == [
+        ("identity", "region"),
+        ("identity", "__bucket"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -80,11 +97,12 @@ def test_partitioned_by_the_bucket_key_and_without_one_by_the_bucket_itself():
         (TableDescriptor(columns(a="INT", b="INT"), bucket_keys=("a", "b")), "exactly one column"),
         (TableDescriptor(columns(a="INT NOT NULL"), primary_key=("a",)), "exactly one column"),
         (TableDescriptor(columns(a="DOUBLE"), bucket_keys=("a",)), "'a' is a DOUBLE"),
+        (TableDescriptor(columns(a="INT"), partition_keys=("a",)), "partition key 'a' is INT"),
     ],
 )
 def test_what_iceberg_cannot_bucket_is_refused(descriptor, said):
     with pytest.raises(FlussTieringError, match=said) as raised:
-        bucket_partition(descriptor)
+        partition_fields(descriptor)
     assert raised.value.code is ErrorCode.INVALID_TABLE
 
 
@@ -110,7 +128,7 @@ def check(schema=KEYED_SCHEMA, spec=KEYED_SPEC, version=2) -> None:
     check_layout(
         "db.t",
         schema=(schema, schema_json(KEYED)),
-        partition=(spec, bucket_partition(KEYED)),
+        partition=(spec, partition_fields(KEYED)),
         format_version=version,
     )
 

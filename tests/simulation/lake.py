@@ -325,7 +325,7 @@ class SimIcebergTable(IcebergTable):
     def file_writer(self) -> Any:
         return None
 
-    def piece_location(self, bucket: int, name: str) -> str:
+    def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
         return f"{self._table.path}/{bucket}/{name}"
 
 

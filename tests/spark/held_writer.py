@@ -28,10 +28,10 @@ class _HeldWriter(LakeFileWriter):
         self._started = started
         self._go = go
 
-    def open_piece(self, bucket: int, location: str, attempt: int) -> PieceWriter:
+    def open_piece(self, bucket: int, location: str, attempt: int, *partition: tuple[str, ...]) -> PieceWriter:
         Path(self._started).touch()
         wait_until(Path(self._go).exists)
-        return self._writer.open_piece(bucket, location, attempt)
+        return self._writer.open_piece(bucket, location, attempt, *partition)
 
 
 class HeldStage:

@@ -210,8 +210,8 @@ class DiesOnFirstAttempt(LakeFileWriter):
     def __init__(self, writer: LakeFileWriter) -> None:
         self._writer = writer
 
-    def open_piece(self, bucket: int, location: str, attempt: int) -> PieceWriter:
-        writer = self._writer.open_piece(bucket, location, attempt)
+    def open_piece(self, bucket: int, location: str, attempt: int, *partition: tuple[str, ...]) -> PieceWriter:
+        writer = self._writer.open_piece(bucket, location, attempt, *partition)
         if TaskContext.get().attemptNumber() == 0:
             close = writer.close
 
@@ -250,10 +250,10 @@ class NeverCloses(LakeFileWriter):
         self._writer = writer
         self._started = started
 
-    def open_piece(self, bucket: int, location: str, attempt: int) -> PieceWriter:
+    def open_piece(self, bucket: int, location: str, attempt: int, *partition: tuple[str, ...]) -> PieceWriter:
         Path(self._started).touch()
         time.sleep(_PATIENCE_S)
-        return self._writer.open_piece(bucket, location, attempt)
+        return self._writer.open_piece(bucket, location, attempt, *partition)
 
 
 def test_sigterm_stops_the_stage_records_the_failure_and_releases(lake: Tiering, tmp_path, monkeypatch):

@@ -176,9 +176,9 @@ class Killed(LakeFileWriter):
     def __init__(self, writer: LakeFileWriter) -> None:
         self._writer = writer
 
-    def open_piece(self, bucket: int, location: str, attempt: int) -> PieceWriter:
+    def open_piece(self, bucket: int, location: str, attempt: int, *partition: tuple[str, ...]) -> PieceWriter:
         os.kill(os.getpid(), signal.SIGKILL)
-        return self._writer.open_piece(bucket, location, attempt)
+        return self._writer.open_piece(bucket, location, attempt, *partition)
 
 
 # S10: executor killed

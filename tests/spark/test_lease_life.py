@@ -339,8 +339,8 @@ class DiesOnFirstAttempt(LakeFileWriter):
     def __init__(self, writer: LakeFileWriter, started: str, go: str) -> None:
         self._writer, self._started, self._go = writer, started, go
 
-    def open_piece(self, bucket: int, location: str, attempt: int) -> PieceWriter:
-        writer = self._writer.open_piece(bucket, location, attempt)
+    def open_piece(self, bucket: int, location: str, attempt: int, *partition: tuple[str, ...]) -> PieceWriter:
+        writer = self._writer.open_piece(bucket, location, attempt, *partition)
         if TaskContext.get().attemptNumber() == 0:
             close = writer.close
 

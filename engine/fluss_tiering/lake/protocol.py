@@ -32,8 +32,9 @@ class LakeFile:
     """A file that an executor has written and that no lake snapshot refers to yet.
 
     Attributes:
-        bucket: whose rows it holds; the lake's partition.
+        bucket: whose rows it holds; with the partition values the lake's partition.
         footer: the Parquet footer, from which the driver takes counts and bounds.
+        partition_values: one for each of the table's partition keys.
     """
 
     content: FileContent
@@ -41,6 +42,7 @@ class LakeFile:
     location: str
     size_bytes: int
     footer: bytes
+    partition_values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,9 @@ class PieceWriter(Protocol):
 class LakeFileWriter(Protocol):
     """Opens piece writers on an executor; pickled with the task."""
 
-    def open_piece(self, bucket: int, location: str, attempt: int) -> PieceWriter:
+    def open_piece(
+        self, bucket: int, location: str, attempt: int, partition_values: tuple[str, ...] = ()
+    ) -> PieceWriter:
         """A writer whose files begin with `location` and carry the task attempt in their names."""
         ...
 
@@ -126,14 +130,17 @@ class LakeTable(Protocol):
         """What executors write this table's files with."""
         ...
 
-    def piece_location(self, bucket: int, name: str) -> str:
+    def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
         """Where the files of a piece go: a prefix of their names."""
         ...
 
-    def commit(self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit) -> int:
+    def commit(
+        self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit, partition_values: tuple[str, ...] = ()
+    ) -> int:
         """Makes all files visible at once and returns the id of the lake snapshot.
 
-        `pieces` in order: the deletes of one apply to the rows of those before it. Raises LAKE_CONFLICT when somebody
+        `pieces` in order: the deletes of one apply to the rows of those before it. `partition_values` are of a
+        partition whose offsets move, for a commit without files. Raises LAKE_CONFLICT when somebody
         else changed rows since the base (the files are deleted), STORAGE when the lake failed (the files are kept
         unless it is certain that the commit did not happen).
         """

@@ -26,12 +26,14 @@ class SnapshotPiece:
 
     Attributes:
         size_bytes: about as many, for spreading pieces over tasks and waves.
+        partition_values: of the bucket's partition.
     """
 
     snapshot: KvSnapshot
     from_key: bytes | None = None
     to_key: bytes | None = None
     size_bytes: float = field(default=0.0, compare=False)
+    partition_values: tuple[str, ...] = ()
 
     @property
     def bucket(self) -> TableBucket:
@@ -51,6 +53,7 @@ class LogPiece:
     Attributes:
         deletes: whether the lake may hold rows that the piece's changes replace.
         size_bytes: about as many, for spreading pieces over tasks and waves.
+        partition_values: of the bucket's partition.
     """
 
     bucket: TableBucket
@@ -59,6 +62,7 @@ class LogPiece:
     ordinal: int = 0
     deletes: bool = False
     size_bytes: float = field(default=0.0, compare=False)
+    partition_values: tuple[str, ...] = ()
 
 
 Piece = SnapshotPiece | LogPiece
@@ -93,6 +97,7 @@ class RoundPlan:
         log_end_offsets: of every bucket of which something is in the lake after the round.
         advances: whether any offset moves; a range without rows moves offsets too (S21).
         complete: False when something is left for the next round, which then is due at once (S8).
+        partition_values: of a partition whose offsets move.
     """
 
     pieces: tuple[Piece, ...]
@@ -100,6 +105,7 @@ class RoundPlan:
     log_end_offsets: Mapping[TableBucket, int]
     advances: bool
     complete: bool = True
+    partition_values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +159,15 @@ def plan_round(
     starts = {each.info.bucket: each.start for each in ranges if each.tiered or each.start > 0}
     ends = {each.info.bucket: each.end for each in ranges if each.tiered or each.end > 0}
     log_end_offsets = {**kept, **ends}
-    return RoundPlan(pieces, {**kept, **starts}, log_end_offsets, advances=log_end_offsets != kept, complete=complete)
+    moved = [each.info for each in ranges if log_end_offsets.get(each.info.bucket) != kept.get(each.info.bucket)]
+    return RoundPlan(
+        pieces,
+        {**kept, **starts},
+        log_end_offsets,
+        advances=bool(moved),
+        complete=complete,
+        partition_values=moved[0].partition_values if moved else (),
+    )
 
 
 def _range(info: BucketInfo, tiered: int, leased: KvSnapshot | None) -> _Range:
@@ -207,10 +221,16 @@ def _pieces(each: _Range, ranges: Sequence[_Range], limits: PlanLimits, has_prim
     # A number that is not known, which is negative, may be any.
     has_rows = each.snapshot is not None and each.snapshot.row_count != 0
     if each.snapshot is not None and has_rows:
-        yield from _snapshot_pieces(each.snapshot, append_bytes)
+        yield from _snapshot_pieces(each.snapshot, append_bytes, each.info.partition_values)
     if not has_primary_key:
         for start, end in _cut(each, append_bytes):
-            yield LogPiece(each.info.bucket, start, end, size_bytes=(end - start) * each.bytes_per_offset)
+            yield LogPiece(
+                each.info.bucket,
+                start,
+                end,
+                size_bytes=(end - start) * each.bytes_per_offset,
+                partition_values=each.info.partition_values,
+            )
         return
     first = 1 if has_rows else 0
     for number, (start, end) in enumerate(_cut(each, limits.change_piece_bytes)):
@@ -221,6 +241,7 @@ def _pieces(each: _Range, ranges: Sequence[_Range], limits: PlanLimits, has_prim
             ordinal=first + number,
             deletes=each.tiered or has_rows or number > 0,
             size_bytes=(end - start) * each.bytes_per_offset,
+            partition_values=each.info.partition_values,
         )
 
 
@@ -228,14 +249,16 @@ def _total_bytes(ranges: Sequence[_Range]) -> float:
     return sum(each.snapshot_bytes + each.log_bytes for each in ranges)
 
 
-def _snapshot_pieces(snapshot: KvSnapshot, piece_bytes: int) -> Iterator[SnapshotPiece]:
+def _snapshot_pieces(
+    snapshot: KvSnapshot, piece_bytes: int, partition_values: tuple[str, ...]
+) -> Iterator[SnapshotPiece]:
     keys = snapshot.split_keys
     count = min(max(1, math.ceil(snapshot.size_bytes / piece_bytes)), len(keys) + 1)
     # count - 1 of the possible cuts, evenly spread.
     cuts = [keys[(number * (len(keys) + 1)) // count - 1] for number in range(1, count)]
     bounds: list[bytes | None] = [None, *cuts, None]
     for from_key, to_key in itertools.pairwise(bounds):
-        yield SnapshotPiece(snapshot, from_key, to_key, snapshot.size_bytes / count)
+        yield SnapshotPiece(snapshot, from_key, to_key, snapshot.size_bytes / count, partition_values)
 
 
 def _cut(each: _Range, piece_bytes: int) -> Iterator[tuple[int, int]]:

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.java import is_iceberg, java_session_of, jvm_of, lake_errors
-from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, bucket_partition, schema_json, table_properties
+from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, partition_fields, schema_json, table_properties
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import check_layout
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -76,7 +76,7 @@ class IcebergCatalogs:
 
     def _opened(self, table: TableInfo, handle: JavaObject) -> IcebergTable:
         expected = schema_json(table.descriptor)
-        partition = bucket_partition(table.descriptor)
+        partition = partition_fields(table.descriptor)
         iceberg = jvm_of(self._spark).org.apache.iceberg
         with lake_errors(f"open the lake table {table.path}"):
             actual = json.loads(iceberg.SchemaParser.toJson(handle.schema()))
@@ -92,13 +92,13 @@ class IcebergCatalogs:
 
     def _create(self, catalog: JavaObject, identifier: JavaObject, table: TableInfo) -> JavaObject:
         iceberg = jvm_of(self._spark).org.apache.iceberg
-        partition = bucket_partition(table.descriptor)
         schema = iceberg.SchemaParser.fromJson(json.dumps(schema_json(table.descriptor)))
         spec = iceberg.PartitionSpec.builderFor(schema)
-        if partition.num_buckets is None:
-            spec = spec.identity(partition.column)
-        else:
-            spec = spec.bucket(partition.column, partition.num_buckets)
+        for field in partition_fields(table.descriptor):
+            if field.num_buckets is None:
+                spec = spec.identity(field.column)
+            else:
+                spec = spec.bucket(field.column, field.num_buckets)
         builder = (
             catalog.buildTable(identifier, schema)
             .withPartitionSpec(spec.build())

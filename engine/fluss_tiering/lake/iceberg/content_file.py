@@ -7,7 +7,7 @@ The counts and bounds are computed by pyiceberg from the Parquet footers, under 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,14 +26,15 @@ class ContentFiles:
     """Makes content-file JSON for one table."""
 
     def __init__(
-        self, schema_json: str, table_properties: Mapping[str, str], spec_id: int, partition_field: int
+        self, schema_json: str, table_properties: Mapping[str, str], spec_id: int, partition_fields: Sequence[int]
     ) -> None:
+        """Takes the ids of the partition fields, in the order of the spec: the last is that of the bucket."""
         schema = Schema.model_validate_json(schema_json)
         self._statistics = compute_statistics_plan(schema, dict(table_properties))
         self._field_ids = parquet_path_to_id_mapping(schema)
         self._identifier_ids = sorted(schema.identifier_field_ids)
         self._spec_id = spec_id
-        self._partition_field = partition_field
+        self._partition_fields = [str(field) for field in partition_fields]
 
     def to_json(self, file: LakeFile) -> str:
         """The file in Iceberg's JSON."""
@@ -46,7 +47,7 @@ class ContentFiles:
             "content": "EQUALITY_DELETES" if is_delete else "DATA",
             "file-path": file.location,
             "file-format": "PARQUET",
-            "partition": {str(self._partition_field): file.bucket},
+            "partition": dict(zip(self._partition_fields, (*file.partition_values, file.bucket), strict=True)),
             "file-size-in-bytes": file.size_bytes,
             "record-count": metrics["record_count"],
             "column-sizes": _by_field(metrics["column_sizes"]),

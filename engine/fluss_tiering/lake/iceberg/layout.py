@@ -47,11 +47,11 @@ _FLUSS_PREFIX: Final = "fluss."
 
 
 @dataclass(frozen=True, slots=True)
-class BucketPartition:
-    """How the lake is partitioned by bucket: `bucket[num_buckets](column)`, or the column itself for identity."""
+class PartitionField:
+    """What the lake is partitioned by: `bucket[num_buckets](column)`, or the column itself for identity."""
 
     column: str
-    num_buckets: int | None
+    num_buckets: int | None = None
 
     @property
     def transform(self) -> str:
@@ -92,16 +92,28 @@ def schema_json(descriptor: TableDescriptor) -> dict[str, Any]:
     return {**schema, "identifier-field-ids": keys} if keys else schema
 
 
-def bucket_partition(descriptor: TableDescriptor) -> BucketPartition:
-    """The partitioning by bucket: by the bucket key, and by `__bucket` where rows go to buckets in turn.
+def partition_fields(descriptor: TableDescriptor) -> tuple[PartitionField, ...]:
+    """The partitioning: by the partition keys, then by bucket.
 
     Raises:
-        FlussTieringError: INVALID_TABLE for more than one bucket key, none on a primary-key table, and a key of a type
-            that Iceberg does not bucket.
+        FlussTieringError: INVALID_TABLE for a partition key that is no text, more than one bucket key, none on a
+            primary-key table, and a bucket key of a type that Iceberg does not bucket.
     """
+    for key in descriptor.partition_keys:
+        data_type = descriptor.column(key).data_type
+        if iceberg_type(data_type) != "string":
+            raise FlussTieringError(
+                ErrorCode.INVALID_TABLE,
+                f"partition key {key!r} is {data_type}: Fluss partitions Iceberg tables by STRING and CHAR only",
+            )
+    return (*(PartitionField(key) for key in descriptor.partition_keys), _by_bucket(descriptor))
+
+
+def _by_bucket(descriptor: TableDescriptor) -> PartitionField:
+    """By the bucket key, and by `__bucket` where rows go to buckets in turn."""
     keys = descriptor.bucket_keys
     if not keys and not descriptor.has_primary_key:
-        return BucketPartition(BUCKET_COLUMN, None)
+        return PartitionField(BUCKET_COLUMN)
     if len(keys) != 1:
         raise FlussTieringError(
             ErrorCode.INVALID_TABLE,
@@ -113,7 +125,7 @@ def bucket_partition(descriptor: TableDescriptor) -> BucketPartition:
             ErrorCode.INVALID_TABLE,
             f"bucket key {keys[0]!r} is a {root}, which Iceberg cannot bucket by: choose another",
         )
-    return BucketPartition(keys[0], descriptor.num_buckets)
+    return PartitionField(keys[0], descriptor.num_buckets)
 
 
 def table_properties(descriptor: TableDescriptor) -> dict[str, str]:

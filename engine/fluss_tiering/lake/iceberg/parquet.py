@@ -45,21 +45,31 @@ class ParquetFileWriter:
     target_file_bytes: int
     io_properties: Mapping[str, str] = field(repr=False)
 
-    def open_piece(self, bucket: int, location: str, attempt: int) -> PieceWriter:
+    def open_piece(
+        self, bucket: int, location: str, attempt: int, partition_values: tuple[str, ...] = ()
+    ) -> PieceWriter:
         """A writer whose files are `location`-`attempt`-`number`.parquet."""
-        return ParquetPieceWriter(self, bucket, f"{location}-{attempt}")
+        return ParquetPieceWriter(self, _Place(bucket, partition_values), f"{location}-{attempt}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The partition of the lake that a piece's files are in."""
+
+    bucket: int
+    partition_values: tuple[str, ...]
 
 
 class ParquetPieceWriter:
     """Writes one piece's data files and equality-delete files; a `PieceWriter`."""
 
-    def __init__(self, settings: ParquetFileWriter, bucket: int, prefix: str) -> None:
-        self._bucket = bucket
-        self._data = _RollingFiles(settings, settings.schema, FileContent.DATA, bucket, prefix)
+    def __init__(self, settings: ParquetFileWriter, place: _Place, prefix: str) -> None:
+        self._bucket = place.bucket
+        self._data = _RollingFiles(settings, settings.schema, FileContent.DATA, place, prefix)
         self._deletes: _RollingFiles | None = None
         if settings.delete_schema is not None:
             self._deletes = _RollingFiles(
-                settings, settings.delete_schema, FileContent.EQUALITY_DELETES, bucket, f"{prefix}-deletes"
+                settings, settings.delete_schema, FileContent.EQUALITY_DELETES, place, f"{prefix}-deletes"
             )
 
     def write(self, rows: pa.RecordBatch, offsets: Int64s, timestamps_ms: Int64s) -> None:
@@ -99,13 +109,13 @@ class _RollingFiles:
         settings: ParquetFileWriter,
         schema: pa.Schema,
         content: FileContent,
-        bucket: int,
+        place: _Place,
         prefix: str,
     ) -> None:
         self._settings = settings
         self._schema = schema
         self._content = content
-        self._bucket = bucket
+        self._place = place
         self._prefix = prefix
         self._filesystem = _filesystem(prefix, settings.io_properties)
         self._buffer: list[pa.RecordBatch] = []
@@ -139,7 +149,10 @@ class _RollingFiles:
     def _finish(self) -> None:
         if self._open is not None:
             size, footer = self._open.close()
-            self._files.append(LakeFile(self._content, self._bucket, self._open.location, size, footer))
+            place = self._place
+            self._files.append(
+                LakeFile(self._content, place.bucket, self._open.location, size, footer, place.partition_values)
+            )
             self._open = None
 
     def close(self) -> list[LakeFile]:
@@ -201,11 +214,13 @@ class _OpenFile:
         return size, footer.getvalue().to_pybytes()
 
 
-def write_file_without_rows(settings: ParquetFileWriter, bucket: int, location: str) -> LakeFile:
+def write_file_without_rows(
+    settings: ParquetFileWriter, bucket: int, location: str, partition_values: tuple[str, ...] = ()
+) -> LakeFile:
     """A data file that holds no row, for a commit that has no other: see `IcebergTable.commit`."""
     filesystem = _filesystem(location, settings.io_properties)
     size, footer = _OpenFile(location, settings.schema, settings.compression, filesystem).close()
-    return LakeFile(FileContent.DATA, bucket, location, size, footer)
+    return LakeFile(FileContent.DATA, bucket, location, size, footer, partition_values)
 
 
 def _path(location: str) -> str:

@@ -26,7 +26,7 @@ _OFFSETS: Final = "fluss-tiering.offsets"
 
 def to_summary(commit: LakeCommit) -> dict[str, str]:
     """The summary properties of the snapshot that completes a commit."""
-    offsets = {str(bucket.bucket): offset for bucket, offset in commit.log_end_offsets.items()}
+    offsets = {_bucket_text(bucket): offset for bucket, offset in commit.log_end_offsets.items()}
     return {
         _COMMIT_USER_KEY: COMMIT_USER,
         _OFFSETS_PATH: commit.offsets_path,
@@ -58,5 +58,15 @@ def from_summary(summary: Mapping[str, str]) -> LakeCommit | None:
         tiering_epoch=int(summary[_EPOCH]),
         commit_id=summary[COMMIT_ID],
         offsets_path=summary[_OFFSETS_PATH],
-        log_end_offsets={TableBucket(table_id, int(bucket)): offset for bucket, offset in offsets.items()},
+        log_end_offsets={_bucket(table_id, text): offset for text, offset in offsets.items()},
     )
+
+
+def _bucket_text(bucket: TableBucket) -> str:
+    """The bucket's number, behind its partition's id where it has one: `3` or `17/3`."""
+    return str(bucket.bucket) if bucket.partition_id is None else f"{bucket.partition_id}/{bucket.bucket}"
+
+
+def _bucket(table_id: int, text: str) -> TableBucket:
+    partition_id, slash, number = text.rpartition("/")
+    return TableBucket(table_id, int(number), int(partition_id) if slash else None)

@@ -134,15 +134,18 @@ class IcebergTable:
             io_properties=dict(self._table.lake_catalog_properties),
         )
 
-    def piece_location(self, bucket: int, name: str) -> str:
+    def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
         """Where Iceberg's location provider puts a file of that name."""
         spec = self._handle.spec()
-        path = f"{self._spec['fields'][0]['name']}={bucket}"
+        values = (*partition_values, bucket)
+        path = "/".join(f"{field['name']}={value}" for field, value in zip(self._spec["fields"], values, strict=True))
         with lake_errors(f"locate files of the lake table {self._table.path}"):
             partition = self._jvm.org.apache.iceberg.DataFiles.data(spec, path)
             return str(self._handle.locationProvider().newDataLocation(spec, partition, name))
 
-    def commit(self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit) -> int:
+    def commit(
+        self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit, partition_values: tuple[str, ...] = ()
+    ) -> int:
         """Makes all files visible at once. Raises LAKE_CONFLICT, STORAGE.
 
         A commit that only moves offsets gets a data file without rows: the fence of other drivers sees added files, and
@@ -150,13 +153,16 @@ class IcebergTable:
         """
         if not any(pieces):
             name = round_file_name(0, commit.tiering_epoch, commit.commit_id)
-            location = f"{self.piece_location(0, name)}-no-rows.parquet"
-            pieces = [[write_file_without_rows(self.file_writer(), 0, location)]]
+            location = f"{self.piece_location(0, name, partition_values)}-no-rows.parquet"
+            pieces = [[write_file_without_rows(self.file_writer(), 0, location, partition_values)]]
         # Takes seconds to load, which an empty round need not spend and `preload` can spend while Spark starts.
         from fluss_tiering.lake.iceberg.content_file import ContentFiles  # noqa: PLC0415
 
         content = ContentFiles(
-            json.dumps(self._schema), self._properties, self._spec["spec-id"], self._spec["fields"][0]["field-id"]
+            json.dumps(self._schema),
+            self._properties,
+            self._spec["spec-id"],
+            [field["field-id"] for field in self._spec["fields"]],
         )
         return IcebergCommitter(self._jvm, self._handle, self._base, content).commit(pieces, commit)
 

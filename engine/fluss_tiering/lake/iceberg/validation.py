@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from fluss_tiering.lake.iceberg.layout import BucketPartition
+from fluss_tiering.lake.iceberg.layout import PartitionField
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _MIN_FORMAT_VERSION: Final = 2
@@ -15,7 +15,7 @@ def check_layout(
     name: str,
     *,
     schema: tuple[Mapping[str, Any], Mapping[str, Any]],
-    partition: tuple[Mapping[str, Any], BucketPartition],
+    partition: tuple[Mapping[str, Any], Sequence[PartitionField]],
     format_version: int,
 ) -> None:
     """Compares what is there with what is expected; field ids, comments, sort order and properties may differ.
@@ -76,8 +76,10 @@ def _key_names(schema: Mapping[str, Any]) -> set[str]:
     return {field["name"] for field in schema["fields"] if field["id"] in ids}
 
 
-def _partition_difference(schema: Mapping[str, Any], spec: Mapping[str, Any], expected: BucketPartition) -> str | None:
+def _partition_difference(
+    schema: Mapping[str, Any], spec: Mapping[str, Any], expected: Sequence[PartitionField]
+) -> str | None:
     names = {field["id"]: field["name"] for field in schema["fields"]}
     found = [f"{field['transform']}({names.get(field['source-id'])})" for field in spec["fields"]]
-    wanted = [f"{expected.transform}({expected.column})"]
+    wanted = [f"{field.transform}({field.column})" for field in expected]
     return None if found == wanted else f"it is partitioned by {found}, expected {wanted}"
