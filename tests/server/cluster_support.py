@@ -13,12 +13,15 @@ import pyarrow as pa
 
 from engine_support import SCHEMA, ServerThread, descriptor
 from fluss_tiering.client import TieringClient
-from fluss_tiering.model.table import TableBucket, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, TieringStatus
 from fluss_tiering.server import app
 from fluss_tiering.server.active import open_parts
 from fluss_tiering.server.cluster.role import ClusterRole
 from fluss_tiering.server.servicers.parts import ServerParts
+from fluss_tiering.storage.fluss.calls.kv_snapshots import kv_snapshot_files
+from fluss_tiering.storage.fluss.client import FlussClient
 
 T = TypeVar("T")
 
@@ -117,3 +120,31 @@ class ClusterServer(ServerThread):
     def holds(self, table: TableInfo) -> bool:
         """Whether the table is held at the cluster's coordinator."""
         return table.table_id in self.role.claims.held
+
+
+def snapshot_behind(client: TieringClient, table: TableInfo, log_offset: int) -> KvSnapshot:
+    """A KV snapshot of bucket 0 with the log up to an offset in it, once there is one."""
+
+    def newest() -> KvSnapshot | None:
+        latest = client.list_buckets([table.path])[table.path][0].latest_kv_snapshot
+        return latest if latest is not None and latest.log_offset >= log_offset else None
+
+    return eventually(newest)
+
+
+def next_snapshot(client: TieringClient, table: TableInfo) -> KvSnapshot:
+    """A newer KV snapshot of bucket 0, once the cluster has taken it of a row that is written now."""
+    (bucket,) = client.list_buckets([table.path])[table.path]
+    put(client, table, 1, first=bucket.log_end_offset)
+    return snapshot_behind(client, table, bucket.log_end_offset + 1)
+
+
+def exists(fluss: FlussClient, snapshot: KvSnapshot) -> bool:
+    """Whether the cluster still has it: the proof, which a lease is not."""
+    try:
+        fluss.call(kv_snapshot_files(snapshot.bucket, snapshot.snapshot_id))
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.KV_SNAPSHOT_NOT_EXIST:
+            raise
+        return False
+    return True
