@@ -32,6 +32,7 @@ from fluss_tiering.spark.plan import PlanLimits
 from fluss_tiering.spark.progress import LogProgress, Progress, TerminalProgress
 from fluss_tiering.spark.result import TableResult
 from fluss_tiering.spark.round import RoundServices
+from fluss_tiering.spark.shipping import shipped
 from fluss_tiering.spark.table_run import TableRun, cancelled_error
 
 EXIT_TABLE_FAILED: Final = 1
@@ -78,6 +79,7 @@ class _Application:
         if spark is None:
             spark = stack.enter_context(own_session(options.master))
         context = spark.sparkContext
+        stack.enter_context(shipped(context))
         self._options = options
         self._client = client
         self._stack = stack

@@ -1,0 +1,80 @@
+"""A standalone Spark cluster of this machine: a master and two workers, whose Python has not got our package."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+from fluss_support import Watchdog, free_ports
+
+_READY_S: Final = 90.0
+_CLASS: Final = "org.apache.spark.deploy"
+
+
+@contextmanager
+def standalone_cluster(folder: Path, *, workers: int = 2) -> Iterator[str]:
+    """The master's URL, once all workers have registered."""
+    port, *web_ports = free_ports(2 + workers)
+    url = f"spark://127.0.0.1:{port}"
+    master = [f"{_CLASS}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web_ports[0])]
+    worker = [f"{_CLASS}.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", url]
+    watchdog = Watchdog()
+    processes: list[subprocess.Popen[bytes]] = []
+    log = folder / "master.log"
+    try:
+        processes.append(_start(master, log, watchdog))
+        _wait_for(log, r"Starting Spark master", 1)
+        for number in range(workers):
+            options = ["--webui-port", str(web_ports[1 + number]), "--work-dir", str(folder / f"work-{number}")]
+            processes.append(_start([worker[0], *options, *worker[1:]], folder / f"worker-{number}.log", watchdog))
+        _wait_for(log, r"Registering worker", workers)
+        yield url
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.wait(30)
+        watchdog.end()
+
+
+def python_without_engine(folder: Path) -> Path:
+    """A Python with all that our virtual environment has but our own packages, which stand there as links only."""
+    packages = folder / "packages"
+    packages.mkdir()
+    for entry in Path(pyspark.__file__).resolve().parents[1].iterdir():
+        if entry.suffix != ".pth" and "editable" not in entry.name:
+            (packages / entry.name).symlink_to(entry)
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {sys._base_executable} -s "$@"\n')
+    python.chmod(0o755)
+    lacks = subprocess.run(
+        [python, "-c", "import pyarrow, numba, fluss_tiering"], env={}, capture_output=True, text=True, check=False
+    )
+    assert "No module named 'fluss_tiering'" in lacks.stderr, lacks.stderr
+    return python
+
+
+def _start(arguments: list[str], log: Path, watchdog: Watchdog) -> subprocess.Popen[bytes]:
+    spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [spark_class, *arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    watchdog.watch(process.pid)
+    return process
+
+
+def _wait_for(log: Path, pattern: str, times: int) -> None:
+    deadline = time.monotonic() + _READY_S
+    while len(re.findall(pattern, text := log.read_text(errors="replace"))) < times:
+        assert time.monotonic() < deadline, text
+        time.sleep(0.1)
