@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from fluss_tiering.api.fluss.v1 import log_pb2
@@ -58,16 +58,27 @@ def log_offset(path: TablePath, bucket: TableBucket, which: OffsetType) -> Call[
     """The offset of a log's start, or of its end (exclusive; the high watermark)."""
     return Call(
         ApiKey.LIST_OFFSETS,
-        log_pb2.ListOffsetsRequest(
-            follower_server_id=_FROM_CLIENT,
-            offset_type=which,
-            table_id=bucket.table_id,
-            partition_id=bucket.partition_id,
-            bucket_id=[bucket.bucket],
-        ),
+        _offsets_request([bucket], which),
         log_pb2.ListOffsetsResponse,
         lambda response: _offset(response, bucket),
         Leader(path, bucket),
+    )
+
+
+def log_offsets_of(
+    path: TablePath, buckets: Sequence[TableBucket], which: OffsetType
+) -> Call[log_pb2.ListOffsetsResponse, dict[TableBucket, int]]:
+    """`log_offset` of buckets of one partition that one server leads; without those that it has an error for."""
+    return Call(
+        ApiKey.LIST_OFFSETS,
+        _offsets_request(buckets, which),
+        log_pb2.ListOffsetsResponse,
+        lambda response: {
+            replace(buckets[0], bucket=each.bucket_id): each.offset
+            for each in response.buckets_resp
+            if each.error_code == 0
+        },
+        Leader(path, buckets[0]),
     )
 
 
@@ -117,6 +128,16 @@ def fetch_log(
         log_pb2.FetchLogResponse,
         lambda response: _fetched(response, bucket),
         Leader(path, bucket),
+    )
+
+
+def _offsets_request(buckets: Sequence[TableBucket], which: OffsetType) -> log_pb2.ListOffsetsRequest:
+    return log_pb2.ListOffsetsRequest(
+        follower_server_id=_FROM_CLIENT,
+        offset_type=which,
+        table_id=buckets[0].table_id,
+        partition_id=buckets[0].partition_id,
+        bucket_id=[bucket.bucket for bucket in buckets],
     )
 
 

@@ -1,0 +1,87 @@
+"""How far the logs of many buckets reach, with a call to each server that leads some of them, not to each bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.storage.fluss.calls.log import OffsetType, log_offset, log_offsets_of
+from fluss_tiering.storage.fluss.calls.metadata import metadata
+from fluss_tiering.storage.fluss.client import FlussClient
+from fluss_tiering.storage.fluss.errors import FlussError, FlussServerError
+from fluss_tiering.storage.fluss.parallel import ParallelCalls
+
+_PARTITIONS_AT_ONCE: Final = 500
+_GONE: Final = frozenset({FlussError.PARTITION_NOT_EXISTS, FlussError.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION})
+
+
+def log_offsets(
+    client: FlussClient, calls: ParallelCalls, path: TablePath, buckets: Iterable[TableBucket]
+) -> dict[TableBucket, tuple[int, int]]:
+    """Start and end, [start, end), of the log of each bucket of a table.
+
+    Buckets of partitions that do not exist (any more) are left out.
+
+    Raises:
+        FlussTieringError: TABLE_NOT_EXIST; UNAVAILABLE; NOT_LEADER_OR_FOLLOWER when a bucket has no leader for too
+            long.
+    """
+    wanted = list(buckets)
+    leaders = _leaders(client, calls, path, {bucket.partition_id for bucket in wanted})
+    groups: dict[tuple[int | None, int | None], list[TableBucket]] = {}
+    for bucket in wanted:
+        if bucket in leaders:
+            groups.setdefault((leaders[bucket], bucket.partition_id), []).append(bucket)
+    found = calls.each(lambda group: _of_group(client, path, group), groups.values())
+    return {bucket: offsets for of_group in found for bucket, offsets in of_group.items()}
+
+
+def _leaders(
+    client: FlussClient, calls: ParallelCalls, path: TablePath, partition_ids: set[int | None]
+) -> Mapping[TableBucket, int | None]:
+    ids = sorted(each for each in partition_ids if each is not None)
+    if not ids:
+        return client.call(metadata([path])).leaders
+    parts = [ids[at : at + _PARTITIONS_AT_ONCE] for at in range(0, len(ids), _PARTITIONS_AT_ONCE)]
+    found = calls.each(lambda part: _leaders_of_partitions(client, path, part), parts)
+    return {bucket: leader for leaders in found for bucket, leader in leaders.items()}
+
+
+def _leaders_of_partitions(client: FlussClient, path: TablePath, ids: Sequence[int]) -> dict[TableBucket, int | None]:
+    try:
+        return dict(client.call(metadata([path], ids)).leaders)
+    except FlussServerError as error:
+        if error.fluss_error not in _GONE:
+            raise
+    if len(ids) == 1:
+        return {}
+    # One that was dropped fails the whole question: halves are asked for, down to it.
+    half = len(ids) // 2
+    return {
+        **_leaders_of_partitions(client, path, ids[:half]),
+        **_leaders_of_partitions(client, path, ids[half:]),
+    }
+
+
+def _of_group(
+    client: FlussClient, path: TablePath, buckets: Sequence[TableBucket]
+) -> dict[TableBucket, tuple[int, int]]:
+    """Buckets of one partition that one server leads, or did a moment ago."""
+    try:
+        ends = _offsets(client, path, buckets, OffsetType.LATEST)
+        starts = _offsets(client, path, buckets, OffsetType.EARLIEST)
+    except FlussServerError as error:
+        if error.fluss_error in _GONE and buckets[0].partition_id is not None:
+            return {}
+        raise
+    return {bucket: (min(starts[bucket], ends[bucket]), ends[bucket]) for bucket in buckets}
+
+
+def _offsets(
+    client: FlussClient, path: TablePath, buckets: Sequence[TableBucket], which: OffsetType
+) -> dict[TableBucket, int]:
+    found = client.call(log_offsets_of(path, buckets, which))
+    # A bucket whose leader has moved is looked for by its own call.
+    rest = {bucket: client.call(log_offset(path, bucket, which)) for bucket in buckets if bucket not in found}
+    return {**found, **rest}
