@@ -18,6 +18,8 @@ from rich.markup import escape
 from fluss_tiering import __version__
 from fluss_tiering.cli import (
     clean,
+    compact,
+    expire,
     history,
     leases,
     output,
@@ -62,6 +64,8 @@ _add("history", history.history)
 app.add_typer(leases.app, name="leases")
 _add("tier", tier.tier)
 _add("verify", verify.verify)
+_add("compact", compact.compact)
+_add("expire", expire.expire)
 _add("clean", clean.clean)
 _add("spark-conf", spark_conf.spark_conf)
 

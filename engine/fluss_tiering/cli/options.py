@@ -19,6 +19,11 @@ Table = Annotated[
     TablePath, typer.Argument(parser=TablePath.parse, metavar="DATABASE.TABLE", help="The table.", show_default=False)
 ]
 
+Tables = Annotated[
+    list[TablePath],
+    typer.Argument(parser=TablePath.parse, metavar="DATABASE.TABLE...", help="The tables.", show_default=False),
+]
+
 OptionalTable = Annotated[
     TablePath | None,
     typer.Argument(parser=TablePath.parse, metavar="[DATABASE.TABLE]", help="Only this table.", show_default=False),

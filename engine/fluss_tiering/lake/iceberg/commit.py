@@ -16,7 +16,7 @@ from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError
 
 from fluss_tiering.lake.iceberg.content_file import ContentFiles
-from fluss_tiering.lake.iceberg.java import is_iceberg, java_error_text, lake_errors
+from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, is_iceberg, java_error_text, lake_errors
 from fluss_tiering.lake.iceberg.summary import COMMIT_ID, to_summary
 from fluss_tiering.lake.protocol import FileContent, LakeCommit, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -59,17 +59,17 @@ class IcebergCommitter:
             transaction = self._stage(pieces, commit)
         except Exception as error:
             delete_locations(self._table, (file.location for file in files))
-            if not isinstance(error, Py4JError):
+            if not isinstance(error, JAVA_ERRORS):
                 raise
             text = java_error_text(error)
-            if is_iceberg(error, "ValidationException"):
+            if is_iceberg(error, "ValidationException") or self._base_is_gone():
                 raise self._conflict(text) from None
             raise FlussTieringError(
                 ErrorCode.STORAGE, f"could not prepare the commit to the lake table {self._name}: {text}"
             ) from None
         try:
             transaction.commitTransaction()
-        except Py4JError as error:
+        except JAVA_ERRORS as error:
             return self._settle(files, commit, java_error_text(error))
         landed = self._find(commit.commit_id)
         if landed is None:
@@ -130,6 +130,12 @@ class IcebergCommitter:
             f"the lake table {self._name} was changed by somebody else during the round: expected nothing after "
             f"{expected}; nothing was committed, the next round starts from what is there now ({failure})",
         )
+
+    def _base_is_gone(self) -> bool:
+        """Whether the base was expired; only one is that a later commit of somebody else's has followed."""
+        with lake_errors(f"read the history of the lake table {self._name}"):
+            self._table.refresh()
+            return self._base is not None and self._table.snapshot(self._base) is None
 
     def _find(self, commit_id: str) -> int | None:
         """The newest snapshot after the base that carries the commit id."""

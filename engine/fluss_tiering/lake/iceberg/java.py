@@ -8,10 +8,13 @@ from typing import Final
 
 from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
+JAVA_ERRORS: Final = (Py4JError, PySparkException)
+"""What a call into the JVM may raise."""
 _MAX_CAUSES: Final = 20
 _REFUSED: Final = frozenset(
     {"NotAuthorizedException", "ForbiddenException", "AccessDeniedException", "AccessControlException"}
@@ -30,6 +33,8 @@ _UNREACHABLE: Final = frozenset(
         "ServiceUnavailableException",
     }
 )
+_CONFLICTS: Final = frozenset({"CommitFailedException", "ValidationException"})
+"""Of `org.apache.iceberg.exceptions`: what a commit was based on is no longer so."""
 _SQL_REFUSED: Final = "28"
 _SQL_UNREACHABLE: Final = "08"
 """Classes of SQLSTATE (ISO 9075-2): invalid authorization, connection exception."""
@@ -45,11 +50,14 @@ def java_session_of(spark: SparkSession) -> JavaObject:
     return spark._jsparkSession  # noqa: SLF001
 
 
-def java_error_text(error: Py4JError) -> str:
+def java_error_text(error: Py4JError | PySparkException) -> str:
     """What went wrong in words where it is one of the usual causes, else the root cause's `SimpleClass: message`.
 
     The exception that was caught stands behind it where it says something else.
     """
+    if isinstance(error, PySparkException):
+        # pyspark makes its own of some, java.lang.IllegalArgumentException for one, also outside of Spark.
+        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
     if not isinstance(error, Py4JJavaError):
         return (
             f"the connection to Spark's JVM broke: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
@@ -111,10 +119,18 @@ def is_iceberg(error: Py4JError, exception: str) -> bool:
     )
 
 
+def is_conflict(error: BaseException) -> bool:
+    """Whether the JVM threw, for whatever reason it wraps it in, that a commit conflicts with somebody else's."""
+    if not isinstance(error, Py4JJavaError):
+        return False
+    names = {str(exception.getClass().getName()) for exception in _chain(error.java_exception)}
+    return any(f"org.apache.iceberg.exceptions.{name}" in names for name in _CONFLICTS)
+
+
 @contextmanager
 def lake_errors(doing: str) -> Iterator[None]:
     """Turns a JVM exception inside the block into STORAGE, "CAUSE: could not `doing`"."""
     try:
         yield
-    except Py4JError as error:
+    except JAVA_ERRORS as error:
         raise FlussTieringError(ErrorCode.STORAGE, f"{java_error_text(error)}: could not {doing}") from None

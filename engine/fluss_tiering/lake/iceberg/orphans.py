@@ -20,11 +20,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from fluss_tiering.lake.iceberg.catalog import DEFAULT_CATALOG_NAME
 from fluss_tiering.lake.iceberg.java import lake_errors, root_message
+from fluss_tiering.lake.iceberg.procedures import Argument, call_procedure
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.names import epoch_of_file
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -98,27 +97,18 @@ def _reason_to_keep(location: str, decided_epoch: int) -> str | None:
 
 def _unreferenced(spark: SparkSession, table: TableInfo, location: str, older_than: datetime) -> list[str]:
     """The files of a folder that are older and that no snapshot of the table refers to."""
-    catalog = table.lake_catalog_properties.get("name", DEFAULT_CATALOG_NAME)
-    doing = f"list the files of the lake table {table.path}"
-    statement = (
-        f"CALL {_quoted(catalog)}.system.remove_orphan_files(table => :table, location => :location, "
-        "older_than => :older_than, dry_run => true, prefix_listing => true)"
-    )
-    arguments = {"table": str(table.path), "location": location, "older_than": older_than}
-    try:
-        with lake_errors(doing):
-            try:
-                rows = spark.sql(statement, args=arguments).collect()
-            except Py4JJavaError as error:
-                # Nothing was ever written; another file that is missing is damage.
-                if root_message(error) != f"File {location} does not exist":
-                    raise
-                return []
-    except PySparkException as error:
-        reason = str(error).splitlines()[0]
-        raise FlussTieringError(ErrorCode.STORAGE, f"could not {doing}: {reason}") from None
+    arguments: dict[str, Argument] = {
+        "location": location,
+        "older_than": older_than,
+        "dry_run": True,
+        "prefix_listing": True,
+    }
+    with lake_errors(f"list the files of the lake table {table.path}"):
+        try:
+            rows = call_procedure(spark, table, "remove_orphan_files", **arguments)
+        except Py4JJavaError as error:
+            # Nothing was ever written; another file that is missing is damage.
+            if root_message(error) != f"File {location} does not exist":
+                raise
+            return []
     return sorted(row.orphan_file_location for row in rows)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

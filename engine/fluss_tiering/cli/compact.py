@@ -1,0 +1,103 @@
+"""`fluss-tiering compact`: small files and deletes of lake tables are rewritten."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fluss_tiering.cli import options, output
+from fluss_tiering.cli.output import Heading
+from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+
+if TYPE_CHECKING:
+    from fluss_tiering.spark.maintenance.compact import Compaction
+
+
+def compact(
+    tables: options.Tables,
+    min_input_files: Annotated[
+        int, typer.Option(min=2, help="Small files of a bucket that are put together at the least.")
+    ] = 5,
+    delete_files: Annotated[
+        int,
+        typer.Option(min=1, help="Rewrite a data file of any size once this many delete files apply to it."),
+    ] = 1,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    server: options.Server = DEFAULT_TARGET,
+    json: options.Json = False,
+) -> None:
+    """Rewrite small files, and files whose rows were deleted or changed, of lake tables.
+
+    Rounds and readers may go on meanwhile. The files that were replaced stay until `expire` removes the snapshots that
+    refer to them. Fluss's readers see the new files from the next round on.
+    """
+    from fluss_tiering.spark.maintenance.compact import (  # noqa: PLC0415 - Spark, for this command only
+        CompactionOptions,
+        compact_table,
+    )
+    from fluss_tiering.spark.own_session import own_session  # noqa: PLC0415
+
+    with TieringClient(server) as client:
+        infos = client.get_tables(list(dict.fromkeys(tables)))
+    wanted = CompactionOptions(min_input_files=min_input_files, delete_files=delete_files)
+    with own_session(master) as spark:
+        found = [compact_table(spark, each, wanted) for each in infos]
+    if json:
+        output.print_json(_as_json(each) for each in found)
+    else:
+        _print(found)
+    raise typer.Exit(1 if any(each.error for each in found) else 0)
+
+
+def _print(found: list[Compaction]) -> None:
+    output.print_table(
+        None,
+        [
+            Heading("Table"),
+            Heading("Data files", numeric=True),
+            Heading("Delete files", numeric=True),
+            Heading("Size", numeric=True),
+            Heading("Rewritten", numeric=True),
+            Heading("Seconds", numeric=True),
+        ],
+        (
+            [
+                str(each.path),
+                *(
+                    [
+                        f"{each.before.data_files:,} → {each.after.data_files:,}",
+                        f"{each.before.delete_files:,} → {each.after.delete_files:,}",
+                        f"{output.bytes_cell(each.before.file_bytes)} → {output.bytes_cell(each.after.file_bytes)}",
+                        output.bytes_cell(each.rewritten_bytes),
+                    ]
+                    if each.before and each.after
+                    else [output.NOTHING] * 4
+                ),
+                f"{each.seconds:.1f}",
+            ]
+            for each in found
+        ),
+        empty="",
+    )
+    output.print_errors((str(each.path), each.error) for each in found if each.error)
+
+
+def _as_json(found: Compaction) -> dict[str, object]:
+    sides = {"before": found.before, "after": found.after}
+    counts = {
+        f"{name}_{side}": None if files is None else getattr(files, name)
+        for name in ("data_files", "delete_files", "file_bytes")
+        for side, files in sides.items()
+    }
+    return {
+        "database_name": found.path.database,
+        "table_name": found.path.table,
+        **counts,
+        "rewritten_files": found.rewritten_files,
+        "rewritten_bytes": found.rewritten_bytes,
+        "added_files": found.added_files,
+        "conflicts": found.conflicts,
+        "seconds": round(found.seconds, 3),
+        "error": found.error,
+    }

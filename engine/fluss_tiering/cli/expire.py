@@ -1,0 +1,95 @@
+"""`fluss-tiering expire`: old snapshots of lake tables are removed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fluss_tiering.cli import options, output
+from fluss_tiering.cli.output import Heading
+from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.model.duration import parse_duration_ms
+
+if TYPE_CHECKING:
+    from fluss_tiering.spark.maintenance.expire import Expiry
+
+
+def expire(
+    tables: options.Tables,
+    older_than: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Age of a snapshot; else as the lake table's properties say (5d)."),
+    ] = None,
+    retain_last: Annotated[
+        int | None,
+        typer.Option(min=1, help="Snapshots that stay at any age; else as the lake table's properties say (1)."),
+    ] = None,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    server: options.Server = DEFAULT_TARGET,
+    json: options.Json = False,
+) -> None:
+    """Remove old snapshots of lake tables, and the files that nothing else refers to.
+
+    The snapshot that the server knows stays, and every later one: Fluss's readers and the recovery of rounds need them.
+    Rounds may go on meanwhile.
+    """
+    age = None if older_than is None else timedelta(milliseconds=parse_duration_ms(older_than))
+    from fluss_tiering.spark.maintenance.expire import expire_snapshots  # noqa: PLC0415 - Spark, for this command only
+    from fluss_tiering.spark.own_session import own_session  # noqa: PLC0415
+
+    with TieringClient(server) as client:
+        infos = client.get_tables(list(dict.fromkeys(tables)))
+        with own_session(master) as spark:
+            found = [expire_snapshots(client, spark, each, older_than=age, retain_last=retain_last) for each in infos]
+    if json:
+        output.print_json(_as_json(each) for each in found)
+    else:
+        _print(found)
+    raise typer.Exit(1 if any(each.error for each in found) else 0)
+
+
+def _print(found: list[Expiry]) -> None:
+    output.print_table(
+        None,
+        [
+            Heading("Table"),
+            Heading("Expired", numeric=True),
+            Heading("Kept", numeric=True),
+            Heading("Files deleted", numeric=True),
+            Heading("Seconds", numeric=True),
+        ],
+        (
+            [
+                str(each.path),
+                output.count_cell(each.expired),
+                output.count_cell(each.kept),
+                output.count_cell(each.deleted_files),
+                f"{each.seconds:.1f}",
+            ]
+            for each in found
+            if not each.error
+        ),
+        empty="No snapshot was expired.",
+    )
+    for each in found:
+        if each.needed:
+            output.console.print(
+                f"{each.path}: {each.needed:,} more are old enough, but readers of Fluss or recovery need them",
+                highlight=False,
+            )
+    output.print_errors((str(each.path), each.error) for each in found if each.error)
+
+
+def _as_json(found: Expiry) -> dict[str, object]:
+    return {
+        "database_name": found.path.database,
+        "table_name": found.path.table,
+        "expired": found.expired,
+        "kept": found.kept,
+        "needed": found.needed,
+        "deleted_files": found.deleted_files,
+        "seconds": round(found.seconds, 3),
+        "error": found.error,
+    }

@@ -1,0 +1,157 @@
+"""Compaction: small files and files with deletes are written anew, beside rounds and readers.
+
+A rewrite changes files and no rows, so that the fence of a round's commit takes it for no conflict. The other way
+round, a rewrite gives its files the sequence number of the snapshot that it started from: the equality deletes of a
+round that commits meanwhile apply to them as they would have applied to the old files. Another rewrite, or somebody's
+DELETE, can take files away from under a rewrite: it is then planned again.
+
+Fluss's readers stay with the snapshot that they know; they see the rewritten files from the next round's snapshot on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, replace
+from typing import Final
+
+from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError
+from pyspark.sql import Row, SparkSession
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
+from fluss_tiering.lake.iceberg.java import is_conflict, java_error_text, lake_errors
+from fluss_tiering.lake.iceberg.procedures import Argument, call_procedure
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo, TablePath
+
+_ATTEMPTS: Final = 3
+"""Of each procedure, as long as others change what it works on; Iceberg itself repeats a commit that came second."""
+_MANY_MANIFESTS: Final = 10
+_SMALL_MANIFEST_BYTES: Final = 4 * 1024 * 1024
+"""Half of what Iceberg aims at (the default of `commit.manifest.target-size-bytes`)."""
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionOptions:
+    """What is worth a rewrite.
+
+    Attributes:
+        min_input_files: this many small files of a bucket are put together.
+        delete_files: a data file to which this many delete files apply is rewritten, whatever its size.
+    """
+
+    min_input_files: int = 5
+    delete_files: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What became of a lake table.
+
+    Attributes:
+        before: the table's files at the beginning; None where they could not be read.
+        after: its files at the end, with what rounds added meanwhile.
+        rewritten_files: data files that were replaced.
+        rewritten_bytes: their size.
+        added_files: data files that replaced them.
+        conflicts: how often others changed what was being rewritten, so that it was planned again.
+        error: why it failed; None where it did not.
+    """
+
+    path: TablePath
+    seconds: float = 0.0
+    before: FileCounts | None = None
+    after: FileCounts | None = None
+    rewritten_files: int = 0
+    rewritten_bytes: int = 0
+    added_files: int = 0
+    conflicts: int = 0
+    error: str | None = None
+
+
+def compact_table(spark: SparkSession, table: TableInfo, options: CompactionOptions) -> Compaction:
+    """Rewrites what is worth it. A failure is part of the answer: it keeps no other table from being compacted."""
+    began = time.perf_counter()
+    try:
+        done = _Compactor(spark, table, options).run()
+    except FlussTieringError as error:
+        done = Compaction(table.path, error=error.message)
+    return replace(done, seconds=time.perf_counter() - began)
+
+
+class _Compactor:
+    """Compacts one table, once."""
+
+    def __init__(self, spark: SparkSession, table: TableInfo, options: CompactionOptions) -> None:
+        self._spark = spark
+        self._table = table
+        self._catalogs = IcebergCatalogs(spark)
+        self._options = {
+            "min-input-files": str(options.min_input_files),
+            "delete-file-threshold": str(options.delete_files),
+            "remove-dangling-deletes": "true",
+            # Iceberg's default, and what lets a round's equality deletes apply to files that were rewritten meanwhile.
+            "use-starting-sequence-number": "true",
+        }
+        self._conflicts = 0
+
+    def run(self) -> Compaction:
+        """What was done. Raises STORAGE, LAKE_CONFLICT, LAKE_TABLE_MISMATCH."""
+        before = file_counts(self._open())
+        rewritten = self._call("rewrite_data_files", options=self._options)
+        if file_counts(self._open()).position_deletes:
+            self._call("rewrite_position_delete_files")
+        sizes = manifest_sizes(self._open())
+        if len(sizes) > _MANY_MANIFESTS and sum(sizes) < len(sizes) * _SMALL_MANIFEST_BYTES:
+            self._call("rewrite_manifests")
+        return Compaction(
+            self._table.path,
+            before=before,
+            after=file_counts(self._open()),
+            rewritten_files=rewritten.rewritten_data_files_count,
+            rewritten_bytes=rewritten.rewritten_bytes_count,
+            added_files=rewritten.added_data_files_count,
+            conflicts=self._conflicts,
+        )
+
+    def _open(self) -> JavaObject:
+        """Iceberg's table as it is now."""
+        lake = self._catalogs.find_table(self._table)
+        if lake is None or lake.base() is None:
+            raise FlussTieringError(
+                ErrorCode.STORAGE, f"the lake table {self._table.path} holds nothing yet: tier the table first"
+            )
+        return lake.java_table
+
+    def _call(self, procedure: str, **arguments: Argument) -> Row:
+        doing = f"compact the lake table {self._table.path}"
+        retrying = Retrying(
+            retry=retry_if_exception(is_conflict),
+            wait=wait_random_exponential(multiplier=0.5, max=10),
+            stop=stop_after_attempt(_ATTEMPTS),
+            before_sleep=self._count_conflict,
+            reraise=True,
+        )
+        with lake_errors(doing):
+            try:
+                (row,) = retrying(call_procedure, self._spark, self._table, procedure, **arguments)
+            except Py4JError as error:
+                if not is_conflict(error):
+                    raise
+                raise FlussTieringError(
+                    ErrorCode.LAKE_CONFLICT,
+                    f"could not {doing}: others changed the same files in each of {_ATTEMPTS} attempts; try again when "
+                    f"no other compaction and no DELETE is under way ({java_error_text(error)})",
+                ) from None
+        return row
+
+    def _count_conflict(self, attempt: RetryCallState) -> None:
+        self._conflicts += 1
+        failure = None if attempt.outcome is None else attempt.outcome.exception()
+        reason = java_error_text(failure) if isinstance(failure, Py4JError) else failure
+        _LOG.warning("others changed %s while it was compacted, which begins anew: %s", self._table.path, reason)

@@ -1,0 +1,98 @@
+"""Expiry of old lake snapshots, and of the files that nothing but those refers to."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.expiry import expirable_snapshots
+from fluss_tiering.lake.iceberg.java import lake_errors
+from fluss_tiering.lake.iceberg.procedures import call_procedure
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo, TablePath
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """What became of a lake table's snapshots.
+
+    Attributes:
+        expired: snapshots that are gone.
+        kept: those that are left.
+        needed: of those, the ones that are old enough to go and that recovery or Fluss's readers need.
+        deleted_files: data and delete files, manifests and lists of them that only expired snapshots referred to.
+        error: why it failed; None where it did not.
+    """
+
+    path: TablePath
+    seconds: float = 0.0
+    expired: int = 0
+    kept: int = 0
+    needed: int = 0
+    deleted_files: int = 0
+    error: str | None = None
+
+
+def expire_snapshots(
+    client: TieringClient,
+    spark: SparkSession,
+    table: TableInfo,
+    *,
+    older_than: timedelta | None = None,
+    retain_last: int | None = None,
+) -> Expiry:
+    """Expires what `expirable_snapshots` lets go. A failure is part of the answer.
+
+    Args:
+        client: of the server.
+        spark: the session.
+        table: whose snapshots.
+        older_than: how old a snapshot must be; None for what the lake table's properties say.
+        retain_last: how many of the last ones stay whatever their age; None as above.
+    """
+    began = time.perf_counter()
+    older_than_ms = None if older_than is None else int((time.time() - older_than.total_seconds()) * 1000)
+    try:
+        done = _expire(client, spark, table, older_than_ms, retain_last)
+    except FlussTieringError as error:
+        done = Expiry(table.path, error=error.message)
+    return replace(done, seconds=time.perf_counter() - began)
+
+
+def _expire(
+    client: TieringClient, spark: SparkSession, table: TableInfo, older_than_ms: int | None, retain_last: int | None
+) -> Expiry:
+    # Before the lake table is opened: what is registered in between is above it.
+    known = client.lake_snapshot(table.path)
+    lake = IcebergCatalogs(spark).find_table(table)
+    if lake is None:
+        raise FlussTieringError(
+            ErrorCode.STORAGE, f"there is no lake table {table.path}: nothing was tiered yet, or it was dropped"
+        )
+    found = expirable_snapshots(
+        lake,
+        None if known is None else known.snapshot_id,
+        older_than_ms=older_than_ms,
+        retain_last=retain_last,
+    )
+    deleted = 0
+    if found.free:
+        with lake_errors(f"expire snapshots of the lake table {table.path}"):
+            # By their ids and nothing else: what others commit meanwhile cannot change which these are.
+            (row,) = call_procedure(spark, table, "expire_snapshots", older_than=_EPOCH, snapshot_ids=list(found.free))
+        deleted = sum(count or 0 for count in row)
+    return Expiry(
+        table.path,
+        expired=len(found.free),
+        kept=found.all_snapshots - len(found.free),
+        needed=found.needed,
+        deleted_files=deleted,
+    )

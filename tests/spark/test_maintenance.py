@@ -1,0 +1,411 @@
+"""Compaction and expiry of snapshots: beside rounds, under conflicts, and so that recovery still works after them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from held_writer import HeldStage, wait_until
+from spark_support import Tiering, command, in_background, named
+
+from engine_support import SCHEMA
+from fluss_tiering.cli.main import app
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.file_counts import manifest_sizes
+from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.lake.protocol import LakeCommit
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableBucket, TableInfo
+from fluss_tiering.spark.audit.verify import verify_table
+from fluss_tiering.spark.maintenance import compact as compact_module
+from fluss_tiering.spark.maintenance.compact import Compaction, CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.expire import Expiry, expire_snapshots
+from fluss_tiering.spark.patient_client import PatientClient
+
+pytestmark = pytest.mark.spark
+
+NO_AGE = timedelta()
+
+
+def opened(tiering: Tiering, table: TableInfo) -> IcebergTable:
+    lake = IcebergCatalogs(tiering.spark).find_table(table)
+    assert lake is not None
+    return lake
+
+
+def compact(tiering: Tiering, table: TableInfo, **options: int) -> Compaction:
+    done = compact_table(tiering.spark, table, CompactionOptions(**{"min_input_files": 2, **options}))
+    assert done.error is None
+    return done
+
+
+def expire(tiering: Tiering, table: TableInfo, **options) -> Expiry:
+    done = expire_snapshots(tiering.client, tiering.spark, table, **{"older_than": NO_AGE, **options})
+    assert done.error is None
+    return done
+
+
+def equal(tiering: Tiering, table: TableInfo) -> bool:
+    return verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
+
+
+def rounds(tiering: Tiering, table: TableInfo, count: int) -> None:
+    """Rounds that write every key anew."""
+    for number in range(count):
+        tiering.write(table, named(range(10), f"round {number}"))
+        tiering.tier(table)
+
+
+def ids(tiering: Tiering, table: TableInfo) -> list[int]:
+    """Of the lake's snapshots, oldest first."""
+    return [row.snapshot_id for row in tiering.snapshots(table)]
+
+
+def known(tiering: Tiering, table: TableInfo) -> int:
+    snapshot = tiering.client.lake_snapshot(table.path)
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
+def commit(lake: IcebergTable, table: TableInfo, rows: dict[int, str]) -> int:
+    """A commit as a round makes it: the keys deleted and their rows written, without a task of Spark."""
+    writer = lake.file_writer().open_piece(0, lake.piece_location(0, str(uuid.uuid4())), 0)
+    batch = pa.RecordBatch.from_pydict({"id": list(rows), "name": list(rows.values())}, schema=SCHEMA)
+    offsets = np.arange(len(rows), dtype=np.int64)
+    writer.write(batch, offsets, offsets)
+    if table.has_primary_key:
+        writer.delete(batch.select(["id"]))
+    ends = {TableBucket(table.table_id, 0): 1000}
+    return lake.commit([writer.close()], LakeCommit(table.table_id, 1000, str(uuid.uuid4()), "/offsets", ends))
+
+
+@contextmanager
+def busy_spark(tiering: Tiering, folder: Path) -> Iterator[threading.Event]:
+    """Every core is taken until the event is set; what is planned meanwhile waits with its tasks."""
+    started, go = folder / "started", folder / "go"
+    free = threading.Event()
+
+    def wait(numbers: Iterator[int]) -> None:
+        for number in numbers:
+            Path(f"{started}-{number}").touch()
+            deadline = time.monotonic() + 120
+            while not go.exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+
+    context = tiering.spark.sparkContext
+    with ThreadPoolExecutor(2) as pool:
+        blocked = pool.submit(context.parallelize(range(2), 2).foreachPartition, wait)
+        pool.submit(lambda: free.wait(120) and go.touch())
+        try:
+            wait_until(lambda: all(Path(f"{started}-{number}").exists() for number in range(2)))
+            yield free
+        finally:
+            free.set()
+            blocked.result(120)
+
+
+def compacting(tiering: Tiering, table: TableInfo) -> Future[Compaction]:
+    """A compaction that has planned its rewrite and waits for a core."""
+    tracker = tiering.spark.sparkContext.statusTracker()
+    before = set(tracker.getActiveJobsIds())
+    pool = ThreadPoolExecutor(1)
+    running = pool.submit(compact_table, tiering.spark, table, CompactionOptions(min_input_files=2))
+    pool.shutdown(wait=False)
+    wait_until(lambda: set(tracker.getActiveJobsIds()) - before or running.done())
+    assert not running.done()
+    return running
+
+
+@pytest.mark.parametrize("primary_key", [True, False])
+def test_small_files_and_deletes_are_rewritten_and_rounds_go_on(tiering: Tiering, primary_key):
+    table = tiering.table(primary_key=primary_key)
+    rounds(tiering, table, 3)
+    if primary_key:
+        tiering.delete(table, [0])
+        tiering.tier(table)
+    rows = tiering.lake_rows(table)
+
+    done = compact(tiering, table)
+
+    assert done.after.data_files == done.added_files == 1
+    assert done.rewritten_files == done.before.data_files == 3
+    assert done.rewritten_bytes > 0
+    assert done.before.delete_files == (3 if primary_key else 0)
+    assert done.after.delete_files == 0
+    assert done.after.file_bytes < done.before.file_bytes
+    assert tiering.lake_rows(table) == rows
+    assert equal(tiering, table)
+    assert compact(tiering, table).rewritten_files == 0
+    tiering.write(table, named(range(5, 15), "after"))
+    tiering.tier(table)
+    assert equal(tiering, table)
+
+
+def test_a_file_is_rewritten_for_its_deletes_alone_once_there_are_enough(tiering: Tiering):
+    table = tiering.table()
+    tiering.write(table, named(range(10), "first"))
+    tiering.tier(table)
+    tiering.write(table, named(range(5), "second"))
+    tiering.tier(table)
+
+    assert compact(tiering, table, min_input_files=5, delete_files=2).rewritten_files == 0
+    done = compact(tiering, table, min_input_files=5, delete_files=1)
+
+    # With a file that has deletes the bucket's other small ones are rewritten.
+    assert (done.rewritten_files, done.added_files) == (2, 1)
+    assert done.after.delete_files == 0
+    assert equal(tiering, table)
+
+
+# A rewrite is no conflict for a round that was planned before it.
+def test_a_round_that_was_under_way_commits_on_top_of_a_compaction(tiering: Tiering, tmp_path, monkeypatch):
+    table = tiering.table()
+    rounds(tiering, table, 2)
+    tiering.write(table, named(range(5), "during"))
+    with monkeypatch.context() as patched:
+        held = HeldStage(tmp_path, patched)
+        tiered = in_background(tiering, table)
+        held.wait()
+
+    done = compact(tiering, table)
+    assert done.rewritten_files == 2
+    held.go()
+
+    assert tiered.result(120)[0].error is None
+    assert tiering.lake_rows(table) == sorted({**named(range(10), "round 1"), **named(range(5), "during")}.items())
+    assert equal(tiering, table)
+
+
+def test_deletes_that_are_committed_during_a_compaction_apply_to_what_it_writes(tiering: Tiering, tmp_path):
+    table = tiering.table()
+    rounds(tiering, table, 2)
+    with busy_spark(tiering, tmp_path) as free:
+        running = compacting(tiering, table)
+        commit(opened(tiering, table), table, named(range(5), "during"))
+        free.set()
+        done = running.result(120)
+
+    assert (done.error, done.conflicts) == (None, 0)
+    assert done.rewritten_files == 2
+    assert tiering.lake_rows(table) == sorted({**named(range(10), "round 1"), **named(range(5), "during")}.items())
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_a_compaction_whose_files_somebody_removed_begins_anew_or_says_so(
+    tiering: Tiering, tmp_path, monkeypatch, attempts
+):
+    monkeypatch.setattr(compact_module, "_ATTEMPTS", attempts)
+    table = tiering.table(primary_key=False)
+    rounds(tiering, table, 2)
+    with busy_spark(tiering, tmp_path) as free:
+        running = compacting(tiering, table)
+        everything = tiering.spark._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
+        opened(tiering, table).java_table.newDelete().deleteFromRowFilter(everything).commit()
+        free.set()
+        done = running.result(120)
+
+    if attempts == 1:
+        assert done.error.startswith(f"could not compact the lake table {table.path}: others changed the same files")
+        assert "Missing required files to delete" in done.error
+    else:
+        assert (done.error, done.conflicts, done.rewritten_files) == (None, 1, 0)
+    assert tiering.lake_rows(table) == []
+
+
+def test_deletes_by_position_of_others_are_rewritten_too(tiering: Tiering):
+    table = tiering.table()
+    tiering.write(table, named(range(10), "row"))
+    tiering.tier(table)
+    tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE id < 5")
+
+    assert compact(tiering, table, delete_files=100).before.position_deletes == 5
+    done = compact(tiering, table)
+
+    assert done.after.position_deletes == done.after.delete_files == 0
+    assert tiering.lake_rows(table) == sorted(named(range(5, 10), "row").items())
+
+
+def test_many_small_manifests_become_few(tiering: Tiering):
+    table = tiering.table(primary_key=False)
+    tiering.tier(table)
+    IcebergCatalogs(tiering.spark).open_table(table)
+    for _ in range(11):
+        commit(opened(tiering, table), table, {1: "row"})
+    assert len(manifest_sizes(opened(tiering, table).java_table)) == 11
+
+    compact(tiering, table, min_input_files=100)
+
+    assert len(manifest_sizes(opened(tiering, table).java_table)) == 1
+    assert len(tiering.lake(table)) == 11
+
+
+def test_expiry_leaves_the_newest_snapshot_and_rounds_go_on(tiering: Tiering):
+    table = tiering.table()
+    rounds(tiering, table, 3)
+    compact(tiering, table)
+    rounds(tiering, table, 1)
+    files = set(tiering.files(table))
+    assert files < set(tiering.files_on_disk(table))
+
+    done = expire(tiering, table)
+
+    assert ids(tiering, table) == [known(tiering, table)]
+    assert (done.kept, done.needed) == (1, 0)
+    assert done.expired >= 4
+    assert done.deleted_files > 0
+    assert set(tiering.files_on_disk(table)) == files
+    rounds(tiering, table, 2)
+    assert equal(tiering, table)
+
+
+# The newest snapshot of ours is what readers of Fluss read, and what recovery looks for.
+def test_our_snapshot_below_a_compaction_stays(tiering: Tiering):
+    table = tiering.table()
+    rounds(tiering, table, 3)
+    ours = known(tiering, table)
+    compact(tiering, table)
+    compacted = ids(tiering, table)[3:]
+    assert compacted
+
+    done = expire(tiering, table)
+
+    assert ids(tiering, table) == [ours, *compacted]
+    assert (done.expired, done.needed) == (2, len(compacted))
+    old = tiering.spark.sql(f"SELECT id, name FROM {tiering.name(table)} VERSION AS OF {ours}").collect()
+    assert sorted(map(tuple, old)) == sorted(named(range(10), "round 2").items())
+    assert equal(tiering, table)
+    rounds(tiering, table, 1)
+    assert equal(tiering, table)
+
+
+@pytest.mark.parametrize("earlier_rounds", [0, 2])
+def test_a_commit_that_was_not_registered_survives_expiry_and_is_registered(
+    tiering: Tiering, monkeypatch, earlier_rounds
+):
+    table = tiering.table()
+    rounds(tiering, table, earlier_rounds)
+    tiering.write(table, named(range(5), "unregistered"))
+    with monkeypatch.context() as patched:
+
+        def die(*args, **kwargs):
+            raise FlussTieringError(ErrorCode.UNAVAILABLE, "died between the two commits")
+
+        patched.setattr(PatientClient, "commit_lake_snapshot", die)
+        assert tiering.tier_all(table)[0].failed
+    (*_, unregistered) = ids(tiering, table)
+    rows = tiering.lake_rows(table)
+    compact(tiering, table)
+
+    done = expire(tiering, table, retain_last=1)
+
+    assert done.expired == max(0, earlier_rounds - 1)
+    assert unregistered in ids(tiering, table)
+    if earlier_rounds:
+        assert known(tiering, table) in ids(tiering, table)
+    # Nothing is new, so that the next round does nothing but register.
+    assert tiering.tier(table).stats.rows == 0
+    assert known(tiering, table) == unregistered
+    assert tiering.lake_rows(table) == rows
+    assert equal(tiering, table)
+
+
+# L18: the fence stands on the lake's history, which expiry shortens.
+@pytest.mark.parametrize("base", ["none", "a snapshot"])
+def test_a_stale_driver_whose_base_was_expired_is_still_refused(tiering: Tiering, base):
+    table = tiering.table()
+    tiering.tier(table)
+    if base == "a snapshot":
+        rounds(tiering, table, 1)
+    stale = IcebergCatalogs(tiering.spark).open_table(table)
+    rounds(tiering, table, 2)
+    assert expire(tiering, table).kept == 1
+
+    with pytest.raises(FlussTieringError) as refused:
+        commit(stale, table, named(range(10), "stale"))
+
+    assert refused.value.code is ErrorCode.LAKE_CONFLICT
+    assert tiering.lake_rows(table) == sorted(named(range(10), "round 1").items())
+    assert equal(tiering, table)
+
+
+def test_the_table_s_own_properties_and_tags_hold_where_nothing_else_is_asked_for(tiering: Tiering):
+    properties = {"iceberg.history.expire.min-snapshots-to-keep": "2"}
+    table = tiering.table(primary_key=False, properties=properties)
+    rounds(tiering, table, 4)
+    first, *_ = before = ids(tiering, table)
+    # Five days by default.
+    assert expire(tiering, table, older_than=None).expired == 0
+    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('history.expire.max-snapshot-age-ms'='1')")
+    opened(tiering, table).java_table.manageSnapshots().createTag("audit", first).commit()
+
+    assert expire(tiering, table, older_than=timedelta(hours=1)).expired == 0
+    assert expire(tiering, table, retain_last=3).expired == 0
+    done = expire(tiering, table, older_than=None)
+
+    assert (done.expired, done.kept) == (1, 3)
+    assert ids(tiering, table) == [first, *before[2:]]
+
+
+def test_an_expiry_that_could_not_keep_what_is_needed_is_refused(tiering: Tiering):
+    table = tiering.table()
+    rounds(tiering, table, 2)
+    compact(tiering, table)
+    lake = opened(tiering, table)
+    lake.java_table.manageSnapshots().setMaxSnapshotAgeMs("main", 1).commit()
+    before = ids(tiering, table)
+
+    done = expire_snapshots(tiering.client, tiering.spark, table)
+
+    assert "has a snapshot age of its own" in done.error
+    assert ids(tiering, table) == before
+    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('gc.enabled'='false')")
+    done = expire_snapshots(tiering.client, tiering.spark, table)
+    assert "GC is disabled" in done.error
+
+
+def test_what_cannot_be_maintained_is_told_and_touches_no_other_table(tiering: Tiering, monkeypatch, capsys):
+    run = command(tiering, monkeypatch)
+    fresh, tiered = tiering.table(), tiering.table()
+    rounds(tiering, tiered, 2)
+    server = ["--server", tiering.target]
+
+    assert run("compact", str(fresh.path), str(tiered.path), "--min-input-files", "2", *server) == 1
+    printed = capsys.readouterr().out
+    assert f"{fresh.path}: the lake table {fresh.path} holds nothing yet: tier the table first" in printed
+    assert "2 → 1" in printed
+    assert run("expire", str(fresh.path), str(tiered.path), "--older-than", "0s", *server) == 1
+    printed = capsys.readouterr().out
+    assert f"{fresh.path}: there is no lake table {fresh.path}: nothing was tiered yet" in printed
+    assert f"{tiered.path}: 2 more are old enough" in printed
+    for name in ("compact", "expire"):
+        with pytest.raises(FlussTieringError, match=r"table db\.nowhere does not exist"):
+            app([name, str(tiered.path), "db.nowhere", *server])
+        assert run(name, *server) == 2
+    with pytest.raises(FlussTieringError, match="'soon' is not a duration"):
+        app(["expire", str(tiered.path), "--older-than", "soon", *server])
+
+
+def test_the_commands_in_json(tiering: Tiering, monkeypatch, capsys):
+    run = command(tiering, monkeypatch)
+    table = tiering.table(primary_key=False)
+    rounds(tiering, table, 2)
+    arguments = [str(table.path), "--server", tiering.target, "--json"]
+
+    assert run("compact", *arguments, "--min-input-files", "2") == 0
+    (done,) = json.loads(capsys.readouterr().out)
+    assert done["table_name"] == table.path.table
+    assert (done["data_files_before"], done["data_files_after"], done["rewritten_files"]) == (2, 1, 2)
+    assert (done["conflicts"], done["error"]) == (0, None)
+    assert run("expire", *arguments, "--older-than", "0s", "--retain-last", "1") == 0
+    (done,) = json.loads(capsys.readouterr().out)
+    assert (done["expired"], done["needed"], done["error"]) == (1, 1, None)
