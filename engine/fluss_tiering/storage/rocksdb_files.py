@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
@@ -31,14 +32,34 @@ def folder_of_ones_own() -> Iterator[Path]:
         yield Path(folder)
 
 
-@contextmanager
-def opened(folder: Path) -> Iterator[Rdict]:
-    """The RocksDB in a folder, read only. Raises what rocksdict raises."""
-    with Rdict(str(folder), Options(raw_mode=True), access_type=AccessType.read_only()) as db:
-        yield db
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A file with the rows of the key range [first_key, last_key]; those of one level do not overlap, except on 0."""
+
+    name: str
+    level: int
+    first_key: bytes
+    last_key: bytes
+
+    def may_hold(self, from_key: bytes | None, to_key: bytes | None) -> bool:
+        """Whether RocksDB looks into it for the key range [from_key, to_key)."""
+        if self.level == 0:
+            return True
+        return (from_key is None or self.last_key >= from_key) and (to_key is None or self.first_key < to_key)
 
 
-def entries(folder: Path, from_key: bytes | None, to_key: bytes | None, chunk_bytes: int) -> Iterator[pa.RecordBatch]:
+def table_files(folder: Path) -> list[TableFile]:
+    """The files that hold rows, which may still be stand-ins of the right size."""
+    with _opened(folder, partial=True) as db:
+        return [
+            TableFile(file["name"].lstrip("/"), file["level"], file["start_key"], file["end_key"])
+            for file in db.live_files()
+        ]
+
+
+def entries(
+    folder: Path, from_key: bytes | None, to_key: bytes | None, chunk_bytes: int, *, partial: bool = False
+) -> Iterator[pa.RecordBatch]:
     """The entries of the key range [from_key, to_key), by key, in the `ENTRY_SCHEMA`; raises what rocksdict raises.
 
     Args:
@@ -46,14 +67,26 @@ def entries(folder: Path, from_key: bytes | None, to_key: bytes | None, chunk_by
         from_key: None for the first.
         to_key: None for behind the last.
         chunk_bytes: about how large a batch may be.
+        partial: whether table files that cannot hold the range may be stand-ins of the right size.
     """
     options = ReadOptions()
     options.fill_cache(False)
     options.set_readahead_size(_READ_AHEAD_BYTES)
     if to_key is not None:
         options.set_iterate_upper_bound(to_key)
-    with opened(folder) as db:
+    with _opened(folder, partial=partial) as db:
         yield from _entries(db, options, from_key, chunk_bytes)
+
+
+@contextmanager
+def _opened(folder: Path, *, partial: bool) -> Iterator[Rdict]:
+    options = Options(raw_mode=True)
+    if partial:
+        # No file is looked into before a row of it is asked for; what is then found to be damaged is an error still.
+        options.set_paranoid_checks(False)
+        options.set_skip_stats_update_on_db_open(True)
+    with Rdict(str(folder), options, access_type=AccessType.read_only()) as db:
+        yield db
 
 
 def _entries(db: Rdict, options: ReadOptions, from_key: bytes | None, chunk_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -57,4 +57,7 @@ def s3_from_environment(environment: Mapping[str, str] = os.environ) -> dict[str
         argument: next((environment[name] for name in names if environment.get(name)), None)
         for argument, names in _S3_VARIABLES.items()
     }
-    return {argument: value for argument, value in found.items() if value is not None}
+    s3 = {argument: value for argument, value in found.items() if value is not None}
+    if "://" in (endpoint := s3.get("endpoint_override", "")):
+        s3["scheme"], _, s3["endpoint_override"] = endpoint.partition("://")
+    return s3

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -18,11 +18,14 @@ from fluss_tiering.storage.fluss.client import FlussClient
 from fluss_tiering.storage.fluss.kv_snapshot_cuts import measure_files
 from fluss_tiering.storage.fluss.remote_files import RemoteFiles
 from fluss_tiering.storage.patience import Patience
-from fluss_tiering.storage.rocksdb_files import entries, folder_of_ones_own
+from fluss_tiering.storage.rocksdb_files import entries, folder_of_ones_own, table_files
 
 _TABLE_FILE: Final = ".sst"
-_COPIES_AT_ONCE: Final = 4
+_AT_ONCE: Final = 4
 _REMEDY: Final = "start the round again with the bucket's latest snapshot"
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
 
 
 class SnapshotFiles:
@@ -47,26 +50,33 @@ class SnapshotFiles:
         Raises:
             FlussTieringError: KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA naming bucket and file, STORAGE, UNAVAILABLE.
         """
-        with self.folder() as folder, self._telling_damage():
-            yield from entries(folder, from_key, to_key, chunk_bytes)
+        with self._folder(from_key, to_key) as (folder, partial), self._telling_damage():
+            yield from entries(folder, from_key, to_key, chunk_bytes, partial=partial)
 
     def measured(self) -> KvSnapshot:
         """The snapshot with its size, and keys at which it may be cut. Raises as `entries`."""
         wanted = self._metadata()
-        table_files = [path for name, path in wanted.files.items() if name.endswith(_TABLE_FILE)]
+        table_paths = [path for name, path in wanted.files.items() if name.endswith(_TABLE_FILE)]
         with self._telling_missing():
-            size, keys = measure_files(self._files, table_files)
-        rows = self._snapshot.row_count if table_files else 0
+            size, keys = measure_files(self._files, table_paths)
+        rows = self._snapshot.row_count if table_paths else 0
         return replace(self._snapshot, row_count=rows, size_bytes=size, split_keys=keys)
 
     @contextmanager
-    def folder(self) -> Iterator[Path]:
-        """A folder with the snapshot's files, which goes with the block. Raises as `entries`."""
+    def _folder(self, from_key: bytes | None, to_key: bytes | None) -> Iterator[tuple[Path, bool]]:
+        """A folder with the files that hold a key range, which goes with the block; and whether others are missing."""
         wanted = self._metadata()
         with folder_of_ones_own() as folder:
             with self._telling_missing():
-                self._gather(wanted, folder)
-            yield folder
+                elsewhere = self._link(wanted, folder)
+                partial = bool(elsewhere) and (from_key is not None or to_key is not None)
+                if partial:
+                    elsewhere = self._fetch_listing(elsewhere, folder)
+                    with self._telling_damage():
+                        held = {file.name for file in table_files(folder) if file.may_hold(from_key, to_key)}
+                    elsewhere = {name: path for name, path in elsewhere.items() if name in held}
+                self._fetch(elsewhere, folder)
+            yield folder, partial
 
     def corrupt(self, error: FlussTieringError) -> FlussTieringError:
         """CORRUPT_DATA for an entry that is no row."""
@@ -84,22 +94,37 @@ class SnapshotFiles:
                     ) from error
                 patience.wait_after(error)
 
-    def _gather(self, wanted: KvSnapshotFiles, folder: Path) -> None:
-        elsewhere: list[tuple[str, Path]] = []
+    def _link(self, wanted: KvSnapshotFiles, folder: Path) -> dict[str, str]:
+        """Links the files that are on this machine; name -> path of the others."""
+        elsewhere: dict[str, str] = {}
         for name, path in wanted.files.items():
             if Path(name).name != name:
                 raise self._damaged(f"it names a file {name!r}, which is no plain name")
             local = self._files.local(path)
             if local is None:
-                elsewhere.append((path, folder / name))
+                elsewhere[name] = path
             elif not local.is_file():
                 raise FileNotFoundError(path)
             else:
                 (folder / name).symlink_to(local)
-        if elsewhere:
-            with ThreadPoolExecutor(_COPIES_AT_ONCE, thread_name_prefix="fluss-kv-snapshot") as threads:
-                for _ in threads.map(lambda pair: self._files.copy(*pair), elsewhere):
-                    pass
+        return elsewhere
+
+    def _fetch_listing(self, elsewhere: Mapping[str, str], folder: Path) -> dict[str, str]:
+        """Fetches what says which table file holds which keys; stand-ins for the table files, name -> path of which."""
+        table_paths = {name: path for name, path in elsewhere.items() if name.endswith(_TABLE_FILE)}
+        self._fetch({name: path for name, path in elsewhere.items() if name not in table_paths}, folder)
+        for name, size in zip(table_paths, self._each(self._files.size, table_paths.values()), strict=True):
+            with (folder / name).open("xb") as stand_in:
+                stand_in.truncate(size)
+        return table_paths
+
+    def _fetch(self, wanted: Mapping[str, str], folder: Path) -> None:
+        self._each(lambda named: self._files.copy(named[1], folder / named[0]), wanted.items())
+
+    @staticmethod
+    def _each(function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> list[ResultT]:
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fluss-kv-snapshot") as threads:
+            return list(threads.map(function, items))
 
     @contextmanager
     def _telling_missing(self) -> Iterator[None]:

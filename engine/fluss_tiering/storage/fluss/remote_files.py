@@ -60,8 +60,8 @@ class RemoteFiles:
         return int(info.size)
 
     def copy(self, path: str, to: Path) -> None:
-        """Writes a file's bytes into a new one on this machine. Raises as `open`."""
-        with self.open(path) as source, to.open("xb") as copied:
+        """Writes a file's bytes into one on this machine. Raises as `open`."""
+        with self.open(path) as source, to.open("wb") as copied:
             while True:
                 with telling_storage_errors(path):
                     data = source.read_buffer(_COPY_BYTES)
@@ -81,8 +81,11 @@ class RemoteFiles:
 
     def _object_store(self, path: str) -> fs.FileSystem:
         if urlsplit(path).scheme in _S3_SCHEMES:
+            settings = dict(self._s3)
+            if not settings.keys() & {"region", "endpoint_override"}:
+                settings["region"] = fs.resolve_s3_region(urlsplit(path).netloc)
             return fs.S3FileSystem(
-                **self._s3,
+                **settings,
                 connect_timeout=_CONNECT_S,
                 request_timeout=_REQUEST_S,
                 retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_S3_TRIES),
