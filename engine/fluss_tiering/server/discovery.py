@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import structlog
@@ -17,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class TableDiscovery:
-    """Looks at the cluster's tables again and again: `turn` is a background job."""
+    """Looks at the cluster's tables: `turn` is a background job, and may be called besides."""
 
     def __init__(self, storage: FlussStorage, coordinator: Coordinator, threads: ServerThreads) -> None:
         self._storage = storage

@@ -21,6 +21,7 @@ from fluss_tiering.storage.fluss.handshake import api_versions
 from fluss_tiering.storage.fluss.link import ClusterLink
 from fluss_tiering.storage.fluss.storage import FlussStorage
 
+_FIRST_TRY_S: Final = 1.0
 _TRY_S: Final = 5.0
 _PAUSE_S: Final = 1.0
 _LEASES: Final = frozenset(
@@ -54,7 +55,8 @@ async def _once_it_is_there(link: ClusterLink, seconds: float, threads: ServerTh
     tries = 0
     while True:
         try:
-            return await threads.storage(FlussStorage.open, link, within=min(_TRY_S, seconds))
+            # The first look is a short one: that the cluster is away is said soon.
+            return await threads.storage(FlussStorage.open, link, within=_TRY_S if tries else _FIRST_TRY_S)
         except FlussTieringError as error:
             if not _may_come(error):
                 raise

@@ -188,9 +188,9 @@ class ServerSettings(BaseSettings):
     @model_validator(mode="after")
     def _complete_credentials(self) -> Self:
         if bool(self.fluss_username) != (self.fluss_password is not None):
-            raise ValueError("fluss_username and fluss_password: expected both, or none where Fluss demands none")
+            raise ValueError("a user without a password for Fluss, or the other way round: expected both or none")
         if self.fluss_username and not self.fluss:
-            raise ValueError("fluss_username without fluss: expected the address of the cluster too")
+            raise ValueError("a user for Fluss and no address: expected that of the cluster (fluss) too")
         return self
 
 
@@ -224,7 +224,8 @@ def load_settings(**given: Any) -> ServerSettings:
         return ServerSettings(**given)
     except ValidationError as error:
         wrong = "; ".join(
-            f"{_PREFIX}{'_'.join(str(part) for part in each['loc']).upper()}: {each['msg']}"
+            (f"{_PREFIX}{'_'.join(str(part) for part in each['loc']).upper()}: " if each["loc"] else "")
+            + each["msg"]
             # A catalog's properties, all or one of them, may be secrets.
             + (f", not {each['input']!r}" if len(each["loc"]) == 1 and not isinstance(each["input"], dict) else "")
             for each in error.errors()
