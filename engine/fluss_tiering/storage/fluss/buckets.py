@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from fluss_tiering.formats.log_batch import read_header
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.fluss.calls.kv_snapshots import kv_snapshot_files, latest_kv_snapshots
-from fluss_tiering.storage.fluss.calls.log import FetchedLog, OffsetType, fetch_log, log_offset
+from fluss_tiering.storage.fluss.calls.log import FetchedLog, fetch_log
 from fluss_tiering.storage.fluss.calls.tables import Partition, list_partitions
 from fluss_tiering.storage.fluss.client import FlussClient
 from fluss_tiering.storage.fluss.errors import FlussError, FlussServerError
+from fluss_tiering.storage.fluss.log_offsets import log_offsets
 from fluss_tiering.storage.fluss.parallel import ParallelCalls
 
 UNKNOWN_ROW_COUNT: Final = -1
@@ -21,7 +22,6 @@ UNKNOWN_ROW_COUNT: Final = -1
 _MEASURED_BYTES: Final = 64 << 10
 """Of a log are fetched to learn what a row of it takes."""
 _MAX_MEASURED_TABLES: Final = 10_000
-_PARTITION_GONE: Final = frozenset({FlussError.PARTITION_NOT_EXISTS, FlussError.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION})
 
 
 class ClusterBuckets:
@@ -42,19 +42,21 @@ class ClusterBuckets:
             FlussTieringError: TABLE_NOT_EXIST.
         """
         partitions = self.partitions(table)
-        found = self._calls.each(lambda partition: self._of_partition(table, partition), partitions)
-        infos = [info for infos in found for info in infos]
-        row_bytes = self._measure(table, infos)
+        # Before the ends, which then are behind them.
+        found = self._calls.each(lambda partition: self._snapshots(table, partition), partitions)
+        snapshots = {bucket: snapshot for of_partition in found for bucket, snapshot in of_partition.items()}
+        values = {
+            TableBucket(table.table_id, number, None if partition is None else partition.partition_id): ()
+            if partition is None
+            else tuple(partition.values.values())
+            for partition in partitions
+            for number in range(table.descriptor.num_buckets)
+        }
+        ranges = log_offsets(self._client, self._calls, table.path, values)
+        row_bytes = self._measure(table, ranges)
         return [
-            BucketInfo(
-                info.bucket,
-                info.log_start_offset,
-                info.log_end_offset,
-                round((info.log_end_offset - info.log_start_offset) * row_bytes),
-                info.latest_kv_snapshot,
-                info.partition_values,
-            )
-            for info in infos
+            BucketInfo(bucket, start, end, round((end - start) * row_bytes), snapshots.get(bucket), values[bucket])
+            for bucket, (start, end) in sorted(ranges.items(), key=_order)
         ]
 
     def partitions(self, table: TableInfo) -> Sequence[Partition | None]:
@@ -82,48 +84,36 @@ class ClusterBuckets:
             raise
         return _kv_snapshot(bucket, snapshot_id, files.log_offset)
 
-    def log_range(self, table: TableInfo, bucket: TableBucket) -> tuple[int, int]:
-        """Start and end of a bucket's log, [start, end)."""
-        end = self._client.call(log_offset(table.path, bucket, OffsetType.LATEST))
-        start = self._client.call(log_offset(table.path, bucket, OffsetType.EARLIEST))
-        return min(start, end), end
-
-    def _of_partition(self, table: TableInfo, partition: Partition | None) -> list[BucketInfo]:
-        partition_id = None if partition is None else partition.partition_id
+    def _snapshots(self, table: TableInfo, partition: Partition | None) -> dict[TableBucket, KvSnapshot]:
+        if not table.has_primary_key:
+            return {}
         try:
-            snapshots = self.latest_kv_snapshots(table, partition) if table.has_primary_key else {}
-            buckets = [TableBucket(table.table_id, n, partition_id) for n in range(table.descriptor.num_buckets)]
-            return [
-                BucketInfo(
-                    bucket,
-                    *self.log_range(table, bucket),
-                    log_size_bytes=0,
-                    latest_kv_snapshot=snapshots.get(bucket),
-                    partition_values=() if partition is None else tuple(partition.values.values()),
-                )
-                for bucket in buckets
-            ]
+            return self.latest_kv_snapshots(table, partition)
         except FlussServerError as error:
-            if partition is not None and error.fluss_error in _PARTITION_GONE:
-                return []
+            if partition is not None and error.fluss_error is FlussError.PARTITION_NOT_EXISTS:
+                return {}
             raise
 
-    def _measure(self, table: TableInfo, infos: Sequence[BucketInfo]) -> float:
+    def _measure(self, table: TableInfo, ranges: Mapping[TableBucket, tuple[int, int]]) -> float:
         """Bytes that a row of the log takes, about; 0 as long as no bucket has any."""
         row_bytes = self._row_bytes.get(table.table_id)
         if row_bytes is None:
-            longest = max(infos, key=lambda info: info.log_end_offset - info.log_start_offset, default=None)
-            if longest is None or longest.log_end_offset <= longest.log_start_offset:
+            longest = max(ranges, key=lambda bucket: ranges[bucket][1] - ranges[bucket][0], default=None)
+            start, end = (0, 0) if longest is None else ranges[longest]
+            if longest is None or start >= end:
                 return 0.0
             # From the middle on: the first batches of a table are often those of a trial.
-            middle = (longest.log_start_offset + longest.log_end_offset) // 2
-            fetched = self._client.call(fetch_log(table.path, longest.bucket, middle, max_bytes=_MEASURED_BYTES))
+            fetched = self._client.call(fetch_log(table.path, longest, (start + end) // 2, max_bytes=_MEASURED_BYTES))
             row_bytes = _row_bytes(fetched)
             with self._lock:
                 if len(self._row_bytes) >= _MAX_MEASURED_TABLES:
                     self._row_bytes.clear()
                 self._row_bytes[table.table_id] = row_bytes
         return row_bytes
+
+
+def _order(item: tuple[TableBucket, tuple[int, int]]) -> tuple[int, int]:
+    return item[0].partition_id or 0, item[0].bucket
 
 
 def _kv_snapshot(bucket: TableBucket, snapshot_id: int, log_offset: int) -> KvSnapshot:

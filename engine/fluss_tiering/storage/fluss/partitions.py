@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.formats.partitioning import PartitionValues
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.storage.fluss.calls.tables import Partition, create_partition, list_partitions
 from fluss_tiering.storage.fluss.client import FlussClient
 
 _MAX_TABLES: Final = 1000
-_BETWEEN: Final = "\0"
-"""Values of several partition keys; in none of Fluss's names."""
-Values = tuple[str, ...]
 
 
 class PartitionIds:
@@ -26,9 +20,9 @@ class PartitionIds:
     def __init__(self, client: FlussClient) -> None:
         self._client = client
         self._lock = threading.Lock()
-        self._known: dict[int, dict[Values, int]] = {}
+        self._known: dict[int, dict[PartitionValues, int]] = {}
 
-    def of(self, table: TableInfo, wanted: Sequence[Values]) -> Mapping[Values, int]:
+    def of(self, table: TableInfo, wanted: Sequence[PartitionValues]) -> Mapping[PartitionValues, int]:
         """The ids of partitions, of which missing ones are made first.
 
         Raises:
@@ -50,7 +44,7 @@ class PartitionIds:
         with self._lock:
             self._known.pop(table_id, None)
 
-    def _ask(self, table: TableInfo) -> dict[Values, int]:
+    def _ask(self, table: TableInfo) -> dict[PartitionValues, int]:
         partitions = self._client.call(list_partitions(table.path))
         known = {_values(table, each): each.partition_id for each in partitions}
         with self._lock:
@@ -60,39 +54,5 @@ class PartitionIds:
         return known
 
 
-def rows_by_partition(table: TableInfo, records: pa.RecordBatch) -> Iterator[tuple[Values, pa.RecordBatch]]:
-    """The rows of each partition, in their order; of a table without partitions all of them under no values.
-
-    Raises:
-        FlussTieringError: INVALID_ROWS for a null in a partition key.
-    """
-    keys = table.descriptor.partition_keys
-    if not keys:
-        yield (), records
-        return
-    columns = [_texts(table, records, key) for key in keys]
-    names = pc.binary_join_element_wise(*columns, _BETWEEN) if len(columns) > 1 else columns[0]
-    numbered = names.dictionary_encode()
-    for number, name in enumerate(numbered.dictionary.to_pylist()):
-        yield tuple(name.split(_BETWEEN)), records.filter(pc.equal(numbered.indices, number))
-
-
-def _texts(table: TableInfo, records: pa.RecordBatch, key: str) -> pa.StringArray:
-    values = records.column(key)
-    if not pa.types.is_string(values.type):
-        raise FlussTieringError(
-            ErrorCode.INVALID_ROWS,
-            f"table {table.path} is partitioned by {key!r}, which is {table.descriptor.column(key).data_type}: "
-            "expected STRING, the only type that lake tables in Fluss are partitioned by; write with a client of Fluss",
-        )
-    if values.null_count:
-        raise FlussTieringError(ErrorCode.INVALID_ROWS, f"the partition key {key!r} is null in a row: expected a value")
-    if pc.any(pc.match_substring(values, _BETWEEN)).as_py():
-        raise FlussTieringError(
-            ErrorCode.INVALID_ROWS, f"the partition key {key!r} has a NUL character in a row: expected printable text"
-        )
-    return values
-
-
-def _values(table: TableInfo, partition: Partition) -> Values:
+def _values(table: TableInfo, partition: Partition) -> PartitionValues:
     return tuple(partition.values[key] for key in table.descriptor.partition_keys)

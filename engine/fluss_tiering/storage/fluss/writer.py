@@ -9,28 +9,24 @@ from typing import Final
 import pyarrow as pa
 
 from fluss_tiering.formats.compacted_row import encode_values
-from fluss_tiering.formats.iceberg_key import encode_iceberg_keys
-from fluss_tiering.formats.key import encode_keys
 from fluss_tiering.formats.log_batch import encode_log_batch
+from fluss_tiering.formats.partitioning import rows_by_partition
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableBucket, TableDescriptor, TableInfo, WriteKind
+from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind
 from fluss_tiering.storage.embedded.placement import place_by_key, place_evenly
 from fluss_tiering.storage.embedded.validation import compression_of
 from fluss_tiering.storage.fluss.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.calls.writes import produce_log, put_kv
 from fluss_tiering.storage.fluss.client import FlussClient
 from fluss_tiering.storage.fluss.errors import FlussError, FlussServerError
+from fluss_tiering.storage.fluss.keys import ICEBERG, LAKE_FORMAT, encode_primary_keys
 from fluss_tiering.storage.fluss.kv_batch import encode_kv_batch
 from fluss_tiering.storage.fluss.parallel import ParallelCalls
-from fluss_tiering.storage.fluss.partitions import PartitionIds, rows_by_partition
+from fluss_tiering.storage.fluss.partitions import PartitionIds
 from fluss_tiering.storage.offered_rows import conform_write
 
 _BATCH_BYTES: Final = 2 << 20
 """Of one batch, in Arrow; Fluss's clients send as much (`client.writer.batch-size`)."""
-_ICEBERG: Final = "iceberg"
-_LAKE_FORMAT: Final = "table.datalake.format"
-_KV_FORMAT_VERSION: Final = "table.kv.format-version"
-_LEGACY: Final = "1"
 _MAX_TABLES: Final = 10_000
 
 
@@ -116,7 +112,7 @@ class ClusterWriter:
                 )
                 end = self._client.call(produce_log(table.path, bucket, encoded)) + batch.num_rows
             else:
-                keys = _keys(table, batch).to_pylist()
+                keys = encode_primary_keys(table.descriptor, batch).to_pylist()
                 values = (
                     [None] * len(keys)
                     if kind is WriteKind.DELETE
@@ -132,32 +128,12 @@ def _cut(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield records.slice(start, step)
 
 
-def _keys(table: TableInfo, records: pa.RecordBatch) -> pa.BinaryArray:
-    """The keys under which the cluster keeps rows (`KeyEncoder.ofPrimaryKeyEncoder`).
-
-    A key that is the bucket key as a whole, and every key of a table from before there were format versions, has the
-    lake's form; the others Fluss's own.
-    """
-    descriptor = table.descriptor
-    key = _physical_key(descriptor)
-    properties = descriptor.properties
-    legacy = properties.get(_KV_FORMAT_VERSION, _LEGACY) == _LEGACY
-    if properties.get(_LAKE_FORMAT) == _ICEBERG and (legacy or descriptor.bucket_keys == key):
-        return encode_iceberg_keys(records, descriptor.column(key[0]))
-    return encode_keys(records, [descriptor.column(name) for name in key])
-
-
-def _physical_key(descriptor: TableDescriptor) -> tuple[str, ...]:
-    """The primary key without what the partition says."""
-    return tuple(name for name in descriptor.primary_key if name not in descriptor.partition_keys)
-
-
 def _check_format(table: TableInfo) -> None:
     descriptor = table.descriptor
-    lake_format = descriptor.properties.get(_LAKE_FORMAT)
-    if descriptor.bucket_keys and lake_format != _ICEBERG:
+    lake_format = descriptor.properties.get(LAKE_FORMAT)
+    if descriptor.bucket_keys and lake_format != ICEBERG:
         raise FlussTieringError(
             ErrorCode.INVALID_TABLE,
-            f"the rows of table {table.path} are bucketed for {lake_format or 'no lake'}: expected {_LAKE_FORMAT}="
-            f"{_ICEBERG}; write them with a client of Fluss",
+            f"the rows of table {table.path} are bucketed for {lake_format or 'no lake'}: expected {LAKE_FORMAT}="
+            f"{ICEBERG}; write them with a client of Fluss",
         )
