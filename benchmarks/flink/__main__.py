@@ -1,0 +1,116 @@
+"""`make bench-flink`: prints what tiering the same tables costs Fluss's Flink tiering service, and us."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from benchmarks.encode import bare_encode_seconds
+from benchmarks.flink import report
+from benchmarks.flink.flink_tiering import FlinkTiering
+from benchmarks.flink.lakes import Lakes
+from benchmarks.flink.our_tiering import CORES, OurTiering
+from benchmarks.flink.rounds import Measured
+from benchmarks.flink.tables import BenchmarkTables
+from benchmarks.flink.work import Sizes, Turn, Work
+from examples.flights.cluster import start_cluster
+from examples.flights.processes import Processes
+from fluss_tiering.storage.fluss.client import FlussClient
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_FLUSS_JARS: Final = _ROOT / ".cache" / "fluss"
+
+
+class Kind(StrEnum):
+    """What a round is done by: a process started for it, or one that runs already."""
+
+    FRESH = "fresh"
+    RUNNING = "running"
+
+
+console = Console(width=None if sys.stdout.isatty() else 160)
+
+
+def main(
+    rows: Annotated[
+        int, typer.Option(min=1_000, help="Of the log table; 4 million is the real benchmark.")
+    ] = 4_000_000,
+    only: Annotated[Kind | None, typer.Option(help="Only rounds of such processes.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the folder with all data and logs.")] = False,
+) -> None:
+    """Tier the same tables by Fluss's Flink tiering service and by us, in turn, on one Fluss cluster."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    folder = Path(tempfile.mkdtemp(prefix="fluss-tiering-bench-flink-"))
+    try:
+        _run(folder, Sizes(rows), only)
+    finally:
+        if keep:
+            console.print(f"Data and logs: {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(folder: Path, sizes: Sizes, only: Kind | None) -> None:
+    bare = sizes.log / bare_encode_seconds(sizes.log, CORES, folder)
+    measured: dict[Work, list[Measured]] = {}
+    with ExitStack() as stack:
+        bootstrap, lake_catalog = stack.enter_context(_cluster(folder))
+        client = stack.enter_context(FlussClient(bootstrap, timeout=60))
+        log = folder / "cluster" / "coordinator.log"
+        turns = [Turn(BenchmarkTables(client, name, log), sizes) for name in ("flink", "ours")]
+        flink = FlinkTiering(folder / "flink", bootstrap, lake_catalog)
+        ours = OurTiering(folder / "ours", bootstrap)
+
+        def take(works: Iterator[tuple[Work, Measured]]) -> None:
+            for work, each in works:
+                console.print(f"{each.peer}: {work.name}: {each.seconds:.2f} s, {each.cpu_seconds:.1f} CPU s")
+                measured.setdefault(work, []).append(each)
+
+        if only in (None, Kind.FRESH):
+            take(turns[0].fresh_rounds(flink))
+            with ours:
+                take(turns[1].fresh_rounds(ours))
+        if only in (None, Kind.RUNNING):
+            take(turns[0].running_rounds(flink))
+            with ours:
+                take(turns[1].running_rounds(ours))
+        with Lakes(lake_catalog) as lakes:
+            lines = [report.line_of(work, sizes, *both, lakes) for work, both in measured.items()]
+    report.show(console, sizes, bare, lines)
+    if not all(line.equal for line in lines):
+        sys.exit("error: the two lakes differ: the figures do not count")
+
+
+@contextmanager
+def _cluster(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Its address, and the settings of its lake's catalog."""
+    lake_catalog = {
+        "type": "jdbc",
+        # A writer that waits for readers would measure them.
+        "uri": f"jdbc:sqlite:{folder}/lake.db?journal_mode=WAL&busy_timeout=30000",
+        "name": "fluss_lake",
+        "jdbc.schema-version": "V1",
+        "warehouse": f"file://{folder}/warehouse",
+    }
+    processes = Processes(folder / "cluster")
+    try:
+        settings = {f"datalake.iceberg.{key}": value for key, value in lake_catalog.items()}
+        yield start_cluster(processes, folder / "fluss", _FLUSS_JARS, settings), lake_catalog
+    finally:
+        processes.stop()
+
+
+if __name__ == "__main__":
+    typer.run(main)

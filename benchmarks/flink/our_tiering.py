@@ -1,0 +1,96 @@
+"""Our tiering: a server for the cluster that runs all the while, and the Spark application, which is started."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from examples.flights.airflow_processes import free_ports
+from examples.flights.environment import use_local_jars
+from examples.flights.processes import Processes, Started
+from examples.flights.server import start_server
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.tiering import TieringRound
+
+CORES: Final = 2
+
+
+class OurTiering:
+    """`fluss-tiering serve --fluss`, while it is entered, and `fluss-tiering tier --drain --follow`.
+
+    Args:
+        folder: of the server's data and the logs.
+        bootstrap: of the Fluss cluster.
+    """
+
+    name = "ours"
+
+    def __init__(self, folder: Path, bootstrap: str) -> None:
+        self._folder = folder
+        self._bootstrap = bootstrap
+        self._starts = 0
+        self._server = Processes(folder / "server")
+        self._driver: Processes | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        use_local_jars()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        self._stack.callback(self._server.stop)
+        self._target = start_server(self._server, self._folder / "data", free_ports(1)[0], self._bootstrap)
+        self._client = self._stack.enter_context(TieringClient(self._target))
+        self._stack.callback(self.stop)
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def start(self) -> None:
+        """Starts the application; returns at once."""
+        self._starts += 1
+        self._driver = Processes(self._folder / f"run-{self._starts}")
+        command = [
+            *(str(Path(sys.executable).with_name("fluss-tiering")), "tier", "--drain", "--follow"),
+            *("--master", f"local[{CORES},4]", "--server", self._target),
+        ]
+        self._driver.start("driver", command, {})
+
+    def stop(self) -> None:
+        """Ends the application."""
+        if self._driver is not None:
+            self._driver.stop()
+            self._driver = None
+
+    def pids(self) -> Sequence[int]:
+        """Server and application, without their children."""
+        return [each.pid for each in self._all()]
+
+    def claim_time(self, table: TableInfo, after: float) -> float | None:
+        """When a round of the table was first claimed after that time, in seconds since the epoch; None without one."""
+        return min((each.start_time / 1000 for each in self._rounds(table, after)), default=None)
+
+    def finish_time(self, table: TableInfo, after: float) -> float | None:
+        """When a round that was claimed after that time ended, in seconds since the epoch; None without one."""
+        ends = (each.end_time / 1000 for each in self._rounds(table, after) if each.end_time is not None)
+        return min(ends, default=None)
+
+    def failure(self) -> str | None:
+        """Why a round failed, or the end of what the application wrote when it ended; None when all is well."""
+        failed = next((each.error for each in self._client.list_tiering_rounds() if each.error), None)
+        if failed is None and self._driver is not None and not self._driver.running:
+            return "the application ended: " + (self._folder / f"run-{self._starts}" / "driver.log").read_text()[-2000:]
+        return failed
+
+    def _rounds(self, table: TableInfo, after: float) -> Iterable[TieringRound]:
+        return (each for each in self._client.list_tiering_rounds(table.path) if each.start_time / 1000 > after)
+
+    def _all(self) -> Sequence[Started]:
+        return [*self._server.running, *(self._driver.running if self._driver is not None else ())]

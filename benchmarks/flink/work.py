@@ -1,0 +1,160 @@
+"""The work that both peers do, one after the other, on tables of their own with the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from benchmarks import rows
+from benchmarks.flink.rounds import Measured, Peer, fresh, running
+from benchmarks.flink.tables import BenchmarkTables, batches_of
+from fluss_tiering.model.table import TableInfo
+
+NEW_ROWS: Final = 1_000
+TABLES: Final = 5
+_SEED_OF_CHANGES: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many rows each piece of work has; of `log` rows in the log tables the others are their shares."""
+
+    log: int = 4_000_000
+
+    @property
+    def keyed(self) -> int:
+        """Rows of the primary-key table of a running process."""
+        return self.log // 2
+
+    @property
+    def keyed_fresh(self) -> int:
+        """Rows of the primary-key table of a fresh process, which then changes."""
+        return self.log // 4
+
+    @property
+    def upserted(self) -> int:
+        """Rows upserted, one of ten of them new."""
+        return self.keyed_fresh * 3 // 10
+
+    @property
+    def deleted(self) -> int:
+        """Rows deleted."""
+        return self.keyed_fresh // 50
+
+    @property
+    def each_of_many(self) -> int:
+        """Rows of each of several tables."""
+        return self.log // 20
+
+
+class Turn:
+    """One peer's turn: its tables are loaded, then it does each piece of work."""
+
+    def __init__(self, tables: BenchmarkTables, sizes: Sizes) -> None:
+        self._tables = tables
+        self._sizes = sizes
+        self._keyed_changed: TableInfo | None = None
+
+    def fresh_rounds(self, peer: Peer) -> Iterator[tuple[Work, Measured]]:
+        """A process for each piece of work."""
+        log = self._log("log_fresh", self._sizes.log)
+        keyed = self._keyed_changed = self._keyed("keyed_changed", self._sizes.keyed_fresh)
+        few = self._log("few_fresh", NEW_ROWS)
+        many = [self._log(f"many_fresh_{number}", self._sizes.each_of_many) for number in range(TABLES)]
+        yield LOG_FRESH, fresh(peer, self._tables, [log])
+        yield KEYED_FRESH, fresh(peer, self._tables, [keyed])
+        yield FEW_FRESH, fresh(peer, self._tables, [few])
+        yield MANY_FRESH, fresh(peer, self._tables, many)
+
+    def running_rounds(self, peer: Peer) -> Iterator[tuple[Work, Measured]]:
+        """One process for all, after rounds that warm it up."""
+        tables, sizes = self._tables, self._sizes
+        log = self._log("log_running", sizes.log)
+        keyed = self._keyed("keyed_running", sizes.keyed)
+        many = [self._log(f"many_running_{number}", sizes.each_of_many) for number in range(TABLES)]
+        changed = self._keyed_changed or self._keyed("keyed_changed", sizes.keyed_fresh)
+        first = [self._log("warm_up_log", sizes.each_of_many), self._keyed("warm_up_keyed", sizes.each_of_many)]
+        peer.start()
+        try:
+            running(peer, tables, first)
+            tables.append(first[0], sizes.each_of_many, sizes.each_of_many)
+            self._change(first[1], sizes.each_of_many)
+            running(peer, tables, first)
+            yield LOG, running(peer, tables, [log])
+            tables.append(log, sizes.log, NEW_ROWS)
+            yield FEW, running(peer, tables, [log])
+            yield KEYED, running(peer, tables, [keyed])
+            if self._keyed_changed is None:
+                running(peer, tables, [changed])
+            self._change(changed, sizes.keyed_fresh)
+            yield CHANGES, running(peer, tables, [changed])
+            yield MANY, running(peer, tables, many)
+        finally:
+            peer.stop()
+
+    def _log(self, name: str, count: int) -> TableInfo:
+        table = self._tables.create(name, primary_key=False)
+        self._tables.append(table, 0, count)
+        return table
+
+    def _keyed(self, name: str, count: int) -> TableInfo:
+        table = self._tables.create(name, primary_key=True)
+        self._tables.upsert(table, rows.batches(0, count))
+        self._tables.wait_for_kv_snapshots(table)
+        return table
+
+    def _change(self, table: TableInfo, count: int) -> None:
+        """Upserts 3 of 10 of `count` keys, a tenth of these new ones, and deletes 1 of 50."""
+        upserted, deleted = count * 3 // 10, count // 50
+        new = upserted // 10
+        touched = np.random.default_rng(1).choice(count, upserted - new + deleted, replace=False)
+        changed, gone = np.split(touched, [upserted - new])
+        ids = np.concatenate([changed, np.arange(count, count + new)])
+        self._tables.upsert(table, batches_of(ids, _SEED_OF_CHANGES))
+        self._tables.delete(table, batches_of(gone, _SEED_OF_CHANGES))
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What our figure is to be beside Flink's. `text` says it; `met` is asked (Flink's, ours)."""
+
+    text: str
+    met: Callable[[Measured, Measured], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One line of the report. `rows` of the source that a round reads, by the sizes."""
+
+    name: str
+    rows: Callable[[Sizes], int]
+    goals: Sequence[Goal]
+
+
+def _times_as_fast(factor: float) -> Goal:
+    return Goal(f">= {factor:g}x", lambda flink, ours: flink.seconds >= factor * ours.seconds)
+
+
+_QUARTER_OF_CPU: Final = Goal("<= 1/4 CPU", lambda flink, ours: ours.cpu_seconds <= flink.cpu_seconds / 4)
+_LESS_MEMORY: Final = Goal("less memory", lambda flink, ours: ours.peak_bytes < flink.peak_bytes)
+_SOON: Final = Goal("< 0.5 s", lambda _, ours: ours.seconds < 0.5)
+_CLAIMED_SOON: Final = Goal("claimed < 1.5 s", lambda _, ours: ours.waited < 1.5)
+_STARTED_SOON: Final = Goal("start to commit < 10 s", lambda _, ours: ours.from_start < 10)
+
+LOG: Final = Work("log table, running", lambda sizes: sizes.log, (_times_as_fast(6), _QUARTER_OF_CPU, _LESS_MEMORY))
+LOG_FRESH: Final = Work("log table, fresh", lambda sizes: sizes.log, (_times_as_fast(4),))
+KEYED: Final = Work("primary-key table, first round, running", lambda sizes: sizes.keyed, (_times_as_fast(3),))
+KEYED_FRESH: Final = Work(
+    "primary-key table, first round, fresh", lambda sizes: sizes.keyed_fresh, (_times_as_fast(2.5),)
+)
+CHANGES: Final = Work(
+    "changes of a primary-key table, running", lambda sizes: sizes.upserted + sizes.deleted, (_times_as_fast(2.5),)
+)
+FEW: Final = Work("1,000 new rows, running", lambda _: NEW_ROWS, (_SOON, _CLAIMED_SOON))
+FEW_FRESH: Final = Work("1,000 rows, from the process's start", lambda _: NEW_ROWS, (_STARTED_SOON,))
+MANY: Final = Work("five tables, running", lambda sizes: TABLES * sizes.each_of_many, (_times_as_fast(2),))
+MANY_FRESH: Final = Work("five tables, fresh", lambda sizes: TABLES * sizes.each_of_many, (_times_as_fast(2),))
+ALL: Final = (LOG, LOG_FRESH, KEYED, KEYED_FRESH, CHANGES, FEW, FEW_FRESH, MANY, MANY_FRESH)
