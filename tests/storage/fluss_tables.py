@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import json
 import struct
 import time
 from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
+from fluss_tiering.api.fluss.v1 import tables_pb2
 from fluss_tiering.formats.compacted_row import encode_values
 from fluss_tiering.formats.log_batch import LogCompression, encode_log_batch
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TablePath
+from fluss_tiering.storage.fluss.api_keys import ApiKey
+from fluss_tiering.storage.fluss.call import Call, Role
 from fluss_tiering.storage.fluss.calls.kv_snapshots import LatestKvSnapshot, latest_kv_snapshots
+from fluss_tiering.storage.fluss.calls.metadata import path_to_pb
 from fluss_tiering.storage.fluss.calls.tables import create_table, table
 from fluss_tiering.storage.fluss.calls.writes import produce_log, put_kv
 from fluss_tiering.storage.fluss.client import FlussClient
@@ -99,3 +104,18 @@ def snapshot_behind(client: FlussClient, made: ClusterTable, log_offset: int) ->
         return latest if latest is not None and latest.log_offset >= log_offset else None
 
     return eventually(newest)
+
+
+def add_column(client: FlussClient, made: ClusterTable, name: str, data_type: str) -> ClusterTable:
+    """The table with a nullable column behind its others."""
+    request = tables_pb2.AlterTableRequest(
+        table_path=path_to_pb(made.info.path),
+        ignore_if_not_exists=False,
+        add_columns=[
+            tables_pb2.PbAddColumn(
+                column_name=name, data_type_json=json.dumps({"type": data_type}).encode(), column_position_type=0
+            )
+        ],
+    )
+    client.call(Call(ApiKey.ALTER_TABLE, request, tables_pb2.AlterTableResponse, lambda _: None, Role.COORDINATOR))
+    return client.call(table(made.info.path))

@@ -2,47 +2,16 @@
 
 import pyarrow as pa
 import pytest
-from fluss_tables import append, descriptor, eventually, new_table, rows, snapshot_behind, upsert
+from fluss_reading import ids_of, moved_log, read, snapshot_of
+from fluss_tables import append, descriptor, new_table, rows, upsert
 
-from fluss_tiering.formats.log_batch import ChangeType, LogBatch
-from fluss_tiering.model.table import KvSnapshot, StorageDescription, TableBucket
-from fluss_tiering.storage.fluss.calls.log import fetch_log
+from fluss_tiering.formats.log_batch import ChangeType
+from fluss_tiering.model.table import StorageDescription
 from fluss_tiering.storage.fluss.client import FlussClient
 from fluss_tiering.storage.fluss.reader import FlussSplitReader
-from fluss_tiering.storage.fluss.table_json import ClusterTable
 from fluss_tiering.storage.open import open_split_reader
 
 pytestmark = pytest.mark.system
-
-
-def bucket_of(made: ClusterTable, bucket: int = 0) -> TableBucket:
-    return TableBucket(made.info.table_id, bucket)
-
-
-def read(reader: FlussSplitReader, made: ClusterTable, start: int, end: int) -> list[LogBatch]:
-    return list(reader.read_log(made.info, bucket_of(made), start, end))
-
-
-def ids_of(batches: list[LogBatch]) -> list[int]:
-    offset = batches[0].base_offset if batches else 0
-    for batch in batches:
-        assert batch.base_offset == offset
-        offset += batch.records.num_rows
-    return [each for batch in batches for each in batch.records.column("id").to_pylist()]
-
-
-def moved_log(fluss: FlussClient, batches: int = 5, step: int = 2_000) -> ClusterTable:
-    """A log whose first segments are in the remote folder alone."""
-    made = new_table(fluss, descriptor(**{"table.log.tiered.local-segments": "1"}))
-    for start in range(0, batches * step, step):
-        append(fluss, made, rows(start, start + step), compression="NONE")
-    eventually(lambda: fluss.call(fetch_log(made.info.path, bucket_of(made), 0)).remote_segments)
-    return made
-
-
-def snapshot_of(fluss: FlussClient, made: ClusterTable, log_offset: int) -> KvSnapshot:
-    latest = snapshot_behind(fluss, made, log_offset)
-    return KvSnapshot(bucket_of(made), latest.snapshot_id, latest.log_offset, row_count=-1, size_bytes=0, path="")
 
 
 def test_ranges_of_a_log_are_cut_exactly(fluss: FlussClient) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
-_PATIENCE_S: Final = 120.0
+PATIENCE_S: Final = 120.0
 _FIRST_PAUSE_S: Final = 0.2
 _MAX_PAUSE_S: Final = 5.0
 _PASSING: Final = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
@@ -25,7 +25,7 @@ class Patience:
         seconds: how long failures may follow each other.
     """
 
-    def __init__(self, stopped: threading.Event | None = None, seconds: float = _PATIENCE_S) -> None:
+    def __init__(self, stopped: threading.Event | None = None, seconds: float = PATIENCE_S) -> None:
         self._stopped = stopped or threading.Event()
         self._seconds = seconds
         self._failures = 0

@@ -15,7 +15,7 @@ from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.storage.fluss.calls.log import FetchedLog, RemoteSegment, fetch_log
 from fluss_tiering.storage.fluss.client import FlussClient
 from fluss_tiering.storage.fluss.remote_files import RemoteFiles, telling_storage_errors
-from fluss_tiering.storage.patience import Patience
+from fluss_tiering.storage.patience import PATIENCE_S, Patience
 
 FETCH_BYTES: Final = 8 << 20
 """Of one answer of a leader, and of one read of a file."""
@@ -73,7 +73,9 @@ def naming_source(source: str, start: int = 0) -> Iterator[None]:
         ) from error
 
 
-def log_chunks(client: FlussClient, files: RemoteFiles, wanted: LogRange) -> Iterator[LogChunk]:
+def log_chunks(
+    client: FlussClient, files: RemoteFiles, wanted: LogRange, *, patience_s: float = PATIENCE_S
+) -> Iterator[LogChunk]:
     """The batches that hold a range, perhaps with some around them.
 
     What comes next is fetched by a thread of its own while the caller is busy with what came before.
@@ -84,7 +86,7 @@ def log_chunks(client: FlussClient, files: RemoteFiles, wanted: LogRange) -> Ite
             TABLE_NOT_EXIST; STORAGE for a remote folder that cannot be read.
     """
     stopped = threading.Event()
-    fetching = _Fetching(client, files, wanted, stopped)
+    fetching = _Fetching(client, files, wanted, Patience(stopped, patience_s))
     try:
         yield from _ahead(fetching.chunks())
     finally:
@@ -106,14 +108,14 @@ def _ahead(items: Iterator[ItemT]) -> Iterator[ItemT]:
 class _Fetching:
     """The state of one read."""
 
-    def __init__(self, client: FlussClient, files: RemoteFiles, wanted: LogRange, stopped: threading.Event) -> None:
+    def __init__(self, client: FlussClient, files: RemoteFiles, wanted: LogRange, patience: Patience) -> None:
         self._client = client
         self._files = files
         self._path = wanted.path
         self._bucket = wanted.bucket
         self._start = wanted.start_offset
         self._end = wanted.end_offset
-        self._patience = Patience(stopped)
+        self._patience = patience
         self._missing: str | None = None
 
     def chunks(self) -> Iterator[LogChunk]:

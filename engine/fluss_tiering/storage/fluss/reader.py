@@ -13,17 +13,27 @@ from fluss_tiering.storage.fluss.client import FlussClient
 from fluss_tiering.storage.fluss.log_chunks import LogRange, log_chunks, naming_source
 from fluss_tiering.storage.fluss.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.schema_history import SchemaHistory
+from fluss_tiering.storage.patience import PATIENCE_S
 from fluss_tiering.storage.timing import DecodeTimer
 
 _CHUNK_BYTES = 8 << 20
 
 
 class FlussSplitReader:
-    """A `SplitReader` over a cluster, whose client others may share."""
+    """A `SplitReader` over a cluster, whose client others may share.
 
-    def __init__(self, client: FlussClient, files: RemoteFiles | None = None) -> None:
+    Args:
+        client: of the cluster.
+        files: of its remote folder.
+        patience_s: how long a bucket of which a log is read may be without a leader.
+    """
+
+    def __init__(
+        self, client: FlussClient, files: RemoteFiles | None = None, *, patience_s: float = PATIENCE_S
+    ) -> None:
         self._client = client
         self._files = files or RemoteFiles()
+        self._patience_s = patience_s
         self._decoding = DecodeTimer()
 
     @property
@@ -40,7 +50,7 @@ class FlussSplitReader:
         schemas = SchemaHistory(self._client, table)
         expected = start_offset
         wanted = LogRange(table.path, bucket, start_offset, end_offset)
-        for chunk in log_chunks(self._client, self._files, wanted):
+        for chunk in log_chunks(self._client, self._files, wanted, patience_s=self._patience_s):
             for position, header in chunk.batches():
                 if header.next_offset <= expected:
                     continue
