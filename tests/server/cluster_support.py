@@ -122,6 +122,11 @@ class ClusterServer(ServerThread):
         return table.table_id in self.role.claims.held
 
 
+def entry_of(server: ClusterServer, table: TableInfo) -> HeartbeatEntry:
+    """What heartbeats to the cluster say of a table that is held."""
+    return server.role.claims._held[table.table_id].entry
+
+
 def snapshot_behind(client: TieringClient, table: TableInfo, log_offset: int) -> KvSnapshot:
     """A KV snapshot of bucket 0 with the log up to an offset in it, once there is one."""
 

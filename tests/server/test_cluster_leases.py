@@ -23,6 +23,8 @@ from fluss_tiering.storage.fluss.client import FlussClient
 
 pytestmark = pytest.mark.system
 
+_AWAY = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory):
@@ -146,6 +148,7 @@ def test_leases_outlive_the_server(
 
 def test_nothing_is_half_done_while_the_coordinator_is_away(
     fluss_cluster: FlussCluster,
+    server: ClusterServer,
     client: TieringClient,
     table: TableInfo,
     fluss: FlussClient,
@@ -153,22 +156,23 @@ def test_nothing_is_half_done_while_the_coordinator_is_away(
 ) -> None:
     leased = snapshot_behind(client, table, 3)
     pins = {leased.bucket: leased.snapshot_id}
-    acquired = client.acquire_lease("away", HOUR, pins)
+    token = client.acquire_lease("away", HOUR, pins).attempt_token
     (before,) = client.list_leases("away")
     monkeypatch.setattr(leases, "_WITHIN_S", 0.5)
-    fluss_cluster.coordinator.kill()
+    # Past the client, which would try again for longer.
+    service = server.role.leases
+    fluss_cluster.coordinator.stop()
     try:
-        calls = (
-            lambda: client.acquire_lease("away", HOUR, pins),
-            lambda: client.acquire_lease("another", HOUR, pins),
-            lambda: client.release_lease("away", [leased.bucket], attempt_token=acquired.attempt_token),
-            lambda: client.drop_lease("away"),
-            lambda: raised(client.renew_leases({"away": HOUR})["away"]),
-        )
-        for call in calls:
+        for call in (
+            service.acquire("away", HOUR, pins, allow_empty=False),
+            service.acquire("another", HOUR, pins, allow_empty=False),
+            service.release("away", [leased.bucket], token),
+            service.drop("away", None),
+        ):
             with pytest.raises(FlussTieringError) as refusal:
-                call()
-            assert refusal.value.code in {ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+                server.run(call)
+            assert refusal.value.code in _AWAY
+        assert client.renew_leases({"away": HOUR})["away"].code in _AWAY
         assert client.list_leases("away") == [before]  # L10, L21
         assert client.list_leases("another") == []
     finally:
@@ -177,11 +181,5 @@ def test_nothing_is_half_done_while_the_coordinator_is_away(
     monkeypatch.undo()
     wait_until_gone(fluss, client, table, next_snapshot(client, table))
     assert exists(fluss, leased)
-    assert client.release_lease("away", [leased.bucket], attempt_token=acquired.attempt_token)  # L13
+    assert client.release_lease("away", [leased.bucket], attempt_token=token)  # L13
     wait_until_gone(fluss, client, table, leased)
-
-
-def raised(answer: int | FlussTieringError) -> int:
-    if isinstance(answer, FlussTieringError):
-        raise answer
-    return answer

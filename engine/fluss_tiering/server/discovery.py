@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import asyncio
 from collections.abc import Mapping, Sequence
 
 import structlog
@@ -25,6 +24,7 @@ class TableDiscovery:
         self._coordinator = coordinator
         self._threads = threads
         self._followed: dict[int, TableInfo] = {}
+        self._absent: set[int] = set()
         self._told: dict[TablePath, str] = {}
         self._turn = asyncio.Lock()
 
@@ -44,12 +44,8 @@ class TableDiscovery:
             await self._threads.control(self._follow, tables, frozenset(unusable))
 
     def _follow(self, tables: Sequence[TableInfo], unusable: frozenset[TablePath]) -> None:
-        present = {table.table_id: table for table in tables}
-        for table_id, table in list(self._followed.items()):
-            if table_id not in present and table.path not in unusable:
-                self._coordinator.forget_table(table_id)
-                del self._followed[table_id]
         tiering = self._coordinator.tiering
+        self._forget({table.table_id for table in tables}, unusable)
         for table in tables:
             before = self._followed.get(table.table_id)
             if before is None:
@@ -57,6 +53,17 @@ class TableDiscovery:
             elif before.descriptor.properties != table.descriptor.properties:
                 tiering.redefine(table)
             self._followed[table.table_id] = table
+
+    def _forget(self, present: set[int], unusable: frozenset[TablePath]) -> None:
+        known = {table_id: table.path for table_id, table in self._followed.items()}
+        known |= {table.status.table_id: table.status.path for table in self._coordinator.tiering.tables.all()}
+        absent = {id_ for id_, path in known.items() if id_ not in present and path not in unusable}
+        # One that was never listed may have been created here since the list was made: the next one has it.
+        dropped = {table_id for table_id in absent if table_id in self._followed or table_id in self._absent}
+        for table_id in dropped:
+            self._coordinator.forget_table(table_id)
+            self._followed.pop(table_id, None)
+        self._absent = absent - dropped
 
     def _tell(self, unusable: Mapping[TablePath, FlussTieringError]) -> None:
         for path, error in unusable.items():
