@@ -3,13 +3,14 @@
 import pyarrow as pa
 import pytest
 from fluss_reading import ids_of, read, snapshot_of
-from fluss_tables import add_column, append, descriptor, new_table, rows, upsert
+from fluss_tables import add_column, append, descriptor, eventually, new_table, rows, upsert
 from refusals import refused
 
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.storage.fluss.calls.schemas import table_columns
 from fluss_tiering.storage.fluss.client import FlussClient
+from fluss_tiering.storage.fluss.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.reader import FlussSplitReader
 
 pytestmark = pytest.mark.system
@@ -20,6 +21,16 @@ def wider(first: int, end: int, made) -> pa.RecordBatch:
     return pa.record_batch(
         [*narrow.columns, pa.array(range(first, end), pa.int32())], schema=arrow_schema(made.info.descriptor.columns)
     )
+
+
+def upsert_once_known(fluss: FlussClient, made, batch: pa.RecordBatch) -> int | None:
+    """The log's end; None while the tablet server has not heard of the new schema."""
+    try:
+        return upsert(fluss, made, batch)
+    except FlussServerError as error:
+        if error.fluss_error is not FlussError.SCHEMA_NOT_EXIST:
+            raise
+        return None
 
 
 def test_a_log_has_nulls_from_before_a_column_was_added(fluss: FlussClient) -> None:
@@ -46,7 +57,7 @@ def test_a_snapshot_has_nulls_where_rows_are_from_before_a_column_was_added(flus
     before = new_table(fluss, descriptor(primary_key=True))
     upsert(fluss, before, rows(0, 6))
     after = add_column(fluss, before, "added", "INTEGER")
-    end = upsert(fluss, after, wider(4, 8, after))
+    end = eventually(lambda: upsert_once_known(fluss, after, wider(4, 8, after)))
     reader = FlussSplitReader(fluss)
     snapshot = snapshot_of(fluss, after, end)
     found = pa.Table.from_batches(reader.read_kv_snapshot(after.info, snapshot, None, None))
