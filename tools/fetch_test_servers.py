@@ -1,0 +1,102 @@
+"""Fetches servers that tests of catalogs and S3 start, each into a folder of `.cache/servers` when it is asked for.
+
+Both are programs of others, from Maven Central: Iceberg's own REST catalog, as its tests start it, and S3Proxy, which
+serves a folder over S3. `make setup` does not fetch them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fetch_fluss_jars import run_maven
+
+SERVERS: Final = Path(__file__).resolve().parent.parent / ".cache" / "servers"
+
+_COPY: Final = (
+    "<execution><id>copy</id><phase>validate</phase><goals><goal>copy-dependencies</goal></goals>"
+    "<configuration><outputDirectory>{folder}</outputDirectory><includeScope>runtime</includeScope></configuration>"
+    "</execution>"
+)
+
+
+@dataclass(frozen=True)
+class JavaServer:
+    """A program and the jars that it needs.
+
+    Attributes:
+        name: of its folder.
+        artifacts: `group:artifact:version` or `group:artifact:version:classifier`, with all that they need.
+        without: groups of what the tests' use of it does not need.
+        main_class: with its `main`.
+    """
+
+    name: str
+    artifacts: Sequence[str]
+    main_class: str
+    without: Sequence[str] = ()
+
+    @property
+    def class_path(self) -> str:
+        """For `java -cp`."""
+        return str(SERVERS / self.name / "*")
+
+
+ICEBERG_REST: Final = JavaServer(
+    "iceberg-rest-1.10.0",  # the newest whose test fixtures are on Maven Central
+    (
+        "org.apache.iceberg:iceberg-open-api:1.10.0:test-fixtures",
+        "org.apache.iceberg:iceberg-core:1.10.0",
+        "org.apache.iceberg:iceberg-core:1.10.0:tests",
+        "org.apache.hadoop:hadoop-client-api:3.3.6",
+        "org.apache.hadoop:hadoop-client-runtime:3.3.6",
+        "commons-logging:commons-logging:1.2",
+        "org.eclipse.jetty:jetty-servlet:11.0.26",
+        "org.slf4j:slf4j-simple:2.0.17",
+        "org.xerial:sqlite-jdbc:3.54.1.0",
+    ),
+    "org.apache.iceberg.rest.RESTCatalogServer",
+)
+S3PROXY: Final = JavaServer(
+    "s3proxy-2.7.0",
+    ("org.gaul:s3proxy:2.7.0",),
+    "org.gaul.s3proxy.Main",
+    without=("com.azure", "com.amazonaws", "io.netty"),  # for storage elsewhere than in a folder
+)
+
+
+def fetch(server: JavaServer) -> None:
+    """Lets Maven fetch the server's jars; their folder appears under its name only when it is whole."""
+    target = SERVERS / server.name
+    if target.exists():
+        return
+    SERVERS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=SERVERS) as scratch:
+        folder = Path(scratch) / "jars"
+        run_maven(
+            Path(scratch),
+            _COPY.format(folder=folder),
+            dependencies="".join(_dependency(artifact, server.without) for artifact in server.artifacts),
+            what=f"the jars of {server.name}, which tests start",
+        )
+        folder.replace(target)
+
+
+def _dependency(artifact: str, without: Sequence[str]) -> str:
+    group, name, version, *classifier = artifact.split(":")
+    exclusions = "".join(
+        f"<exclusion><groupId>{each}</groupId><artifactId>*</artifactId></exclusion>" for each in without
+    )
+    return (
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+        f"{''.join(f'<classifier>{each}</classifier>' for each in classifier)}"
+        f"<exclusions>{exclusions}</exclusions></dependency>"
+    )
+
+
+if __name__ == "__main__":
+    for each in (ICEBERG_REST, S3PROXY):
+        fetch(each)
