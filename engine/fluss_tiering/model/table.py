@@ -121,6 +121,11 @@ class TableDescriptor:
         """Whether this is a primary-key table (else a log table)."""
         return bool(self.primary_key)
 
+    @property
+    def physical_primary_key(self) -> tuple[str, ...]:
+        """The key columns that tell the rows of one partition apart."""
+        return tuple(name for name in self.primary_key if name not in self.partition_keys)
+
     def column(self, name: str) -> Column:
         """The column of that name; KeyError when there is none."""
         for column in self.columns:

@@ -40,9 +40,9 @@ class LogBucket:
         log_folder: of its segments.
     """
 
-    def __init__(self, info: TableInfo, bucket: int, log_folder: Path, log: SegmentedLog) -> None:
+    def __init__(self, info: TableInfo, bucket: TableBucket, log_folder: Path, log: SegmentedLog) -> None:
         self.lock = threading.Lock()
-        self.bucket = TableBucket(info.table_id, bucket)
+        self.bucket = bucket
         self.log_folder = log_folder
         self._log = log
         self._encoding = LogEncoding.of(info)
@@ -92,7 +92,7 @@ class KvBucket(LogBucket):
     def __init__(
         self,
         info: TableInfo,
-        bucket: int,
+        bucket: TableBucket,
         log_folder: Path,
         log: SegmentedLog,
         *,

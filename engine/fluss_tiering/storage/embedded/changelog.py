@@ -52,8 +52,8 @@ class ChangelogBuilder:
     def __init__(self, info: TableInfo) -> None:
         descriptor = info.descriptor
         self._columns = descriptor.columns
-        self._key = descriptor.primary_key
-        self._key_columns: Sequence[Column] = [descriptor.column(name) for name in descriptor.primary_key]
+        self._key = descriptor.physical_primary_key
+        self._key_columns: Sequence[Column] = [descriptor.column(name) for name in descriptor.physical_primary_key]
         self._schema_id = info.schema_id
 
     def upsert(self, records: pa.RecordBatch, lookup: Lookup) -> Change:

@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,9 @@ from fluss_tiering.storage.embedded.files import (
 from fluss_tiering.storage.embedded.layout import IDENTITY_FILE, LOCK_FILE, TABLES_FOLDER
 
 _FORMAT_VERSION: Final = 1
-_FIRST_TABLE_ID: Final = 1
+_FIRST_ID: Final = 1
+_TABLE_IDS: Final = "next_table_id"
+_PARTITION_IDS: Final = "next_partition_id"
 _OWN_ENTRIES: Final = frozenset({LOCK_FILE, IDENTITY_FILE + TEMPORARY_SUFFIX})
 _SERVER_PREFIXES: Final = ("server.", "lake")
 """What a server keeps in its data folder beside the storage, and may have made before it."""
@@ -41,7 +44,7 @@ class DataDir:
         self.root = root
         self.id: str = identity["data_dir_id"]
         self._lock = lock
-        self._next_table_id: int = identity["next_table_id"]
+        self._next_ids: dict[str, int] = {key: identity[key] for key in (_TABLE_IDS, _PARTITION_IDS)}
         self._ids_lock = threading.Lock()
 
     @classmethod
@@ -59,7 +62,7 @@ class DataDir:
             lock = _acquire(root)
             try:
                 if not (root / IDENTITY_FILE).exists():
-                    _write_identity(root, str(uuid.uuid4()), _FIRST_TABLE_ID)
+                    _write_identity(root, str(uuid.uuid4()), {_TABLE_IDS: _FIRST_ID, _PARTITION_IDS: _FIRST_ID})
                 (root / TABLES_FOLDER).mkdir(exist_ok=True)
                 sync_directory(root)
                 return cls(root, lock, _read_identity(root))
@@ -69,11 +72,19 @@ class DataDir:
 
     def allocate_table_id(self) -> int:
         """An id that no table has or had, also after a crash."""
+        return self._allocate(_TABLE_IDS)
+
+    def allocate_partition_id(self) -> int:
+        """An id that no partition of any table has or had, also after a crash."""
+        return self._allocate(_PARTITION_IDS)
+
+    def _allocate(self, kind: str) -> int:
         with self._ids_lock:
-            table_id = self._next_table_id
-            _write_identity(self.root, self.id, table_id + 1)
-            self._next_table_id = table_id + 1
-            return table_id
+            allocated = self._next_ids[kind]
+            next_ids = {**self._next_ids, kind: allocated + 1}
+            _write_identity(self.root, self.id, next_ids)
+            self._next_ids = next_ids
+            return allocated
 
     def close(self) -> None:
         """Lets go of the folder."""
@@ -121,12 +132,10 @@ def _acquire(root: Path) -> int:
     return lock
 
 
-def _write_identity(root: Path, data_dir_id: str, next_table_id: int) -> None:
+def _write_identity(root: Path, data_dir_id: str, next_ids: Mapping[str, int]) -> None:
     path = root / IDENTITY_FILE
     with reporting_os_errors("write", path):
-        write_json(
-            path, {"format_version": _FORMAT_VERSION, "data_dir_id": data_dir_id, "next_table_id": next_table_id}
-        )
+        write_json(path, {"format_version": _FORMAT_VERSION, "data_dir_id": data_dir_id, **next_ids})
 
 
 def _read_identity(root: Path) -> dict[str, Any]:
@@ -140,7 +149,10 @@ def _read_identity(root: Path) -> dict[str, Any]:
             f"version {_FORMAT_VERSION}",
             "use the release that wrote this data folder, or start with an empty one",
         )
-    next_table_id = identity.get("next_table_id")
-    if not isinstance(identity.get("data_dir_id"), str) or not isinstance(next_table_id, int):
-        raise corrupt(path, "lacks its entries", "data_dir_id and next_table_id", _REMEDY)
+    # Folders from before there were partitions do not have it.
+    identity.setdefault(_PARTITION_IDS, _FIRST_ID)
+    if not isinstance(identity.get("data_dir_id"), str) or not all(
+        isinstance(identity.get(key), int) for key in (_TABLE_IDS, _PARTITION_IDS)
+    ):
+        raise corrupt(path, "lacks its entries", f"data_dir_id, {_TABLE_IDS} and {_PARTITION_IDS}", _REMEDY)
     return identity

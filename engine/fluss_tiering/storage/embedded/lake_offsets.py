@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
@@ -28,20 +28,35 @@ def write_offsets_file(folder: Path, info: TableInfo, log_end_offsets: Mapping[T
     Raises:
         FlussTieringError: INVALID_REQUEST for a bucket that the table has not, or an offset below -1; STORAGE.
     """
-    offsets = [_MISSING] * info.descriptor.num_buckets
+    num_buckets = info.descriptor.num_buckets
+    offsets: dict[int | None, list[int]] = {}
+    if not info.descriptor.partition_keys:
+        offsets[None] = [_MISSING] * num_buckets
     for bucket, offset in log_end_offsets.items():
-        if bucket.table_id != info.table_id or bucket.partition_id is not None or not 0 <= bucket.bucket < len(offsets):
+        if (
+            bucket.table_id != info.table_id
+            or (bucket.partition_id is None) == bool(info.descriptor.partition_keys)
+            or not 0 <= bucket.bucket < num_buckets
+        ):
+            kind = "each of its partitions" if info.descriptor.partition_keys else f"table {info.table_id}"
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
-                f"{bucket} is none of {info.path}: expected buckets 0 to {len(offsets) - 1} of table {info.table_id}",
+                f"{bucket} is none of {info.path}: expected buckets 0 to {num_buckets - 1} of {kind}",
             )
         if offset < _MISSING:
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST, f"{bucket} has the log end offset {offset}: expected -1 or more"
             )
-        offsets[bucket.bucket] = offset
+        offsets.setdefault(bucket.partition_id, [_MISSING] * num_buckets)[bucket.bucket] = offset
     path = folder / METADATA_FOLDER / f"{uuid.uuid4()}{OFFSETS_SUFFIX}"
-    content = {"version": _VERSION, "table_id": info.table_id, "bucket_offsets": offsets}
+    content: dict[str, Any] = {"version": _VERSION, "table_id": info.table_id}
+    if None in offsets:
+        content["bucket_offsets"] = offsets[None]
+    elif offsets:
+        content["partition_offsets"] = [
+            {"partition_id": partition_id, "bucket_offsets": offsets[partition_id]}
+            for partition_id in sorted(key for key in offsets if key is not None)
+        ]
     with reporting_os_errors("write", path):
         write_durably(path, json.dumps(content, separators=(",", ":")).encode())
     return path

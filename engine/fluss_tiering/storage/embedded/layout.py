@@ -7,6 +7,7 @@
         kv-<bucket>/db/                  RocksDB
         kv-<bucket>/snap-<snapshot id>/  a checkpoint of it, with snapshot.json
         metadata/<uuid>.offsets          of lake snapshots
+        partition-<partition id>/        of a partitioned table: partition.json, log-ends.json, log-…, kv-…
 
 Names are those of Fluss's `FlussPaths`. Tables stand in a folder of their own because a server keeps its database and,
 by default, its lake beside them, and a Fluss database may have any name.
@@ -18,7 +19,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.table import TableInfo, TablePath
 
 IDENTITY_FILE: Final = "data-dir.json"
 LOCK_FILE: Final = "data-dir.lock"
@@ -29,8 +30,10 @@ METADATA_FOLDER: Final = "metadata"
 OFFSETS_SUFFIX: Final = ".offsets"
 ROCKSDB_FOLDER: Final = "db"
 SNAPSHOT_FILE: Final = "snapshot.json"
+PARTITION_FILE: Final = "partition.json"
 
 _SEGMENT_NAME: Final = re.compile(r"(\d{20})\.log")
+_PARTITION_NAME: Final = re.compile(r"partition-(\d+)")
 _SNAPSHOT_NAME: Final = re.compile(r"snap-(\d+)")
 
 
@@ -44,9 +47,27 @@ def table_folder_name(path: TablePath, table_id: int) -> str:
     return f"{path.table}-{table_id}"
 
 
-def log_folder(table: Path, bucket: int) -> Path:
-    """The folder of a bucket's log segments."""
-    return table / log_folder_name(bucket)
+def partition_folder(table: Path, partition_id: int | None) -> Path:
+    """The folder that has a partition's buckets; the table's own where there are no partitions."""
+    return table if partition_id is None else table / f"partition-{partition_id}"
+
+
+def partition_id_of(name: str) -> int | None:
+    """The partition whose folder has this name, or None when it is no partition's."""
+    match = _PARTITION_NAME.fullmatch(name)
+    return int(match.group(1)) if match else None
+
+
+def bucket_folder_names(info: TableInfo) -> set[str]:
+    """The folders of a table's buckets, or of the buckets of one of its partitions."""
+    buckets = range(info.descriptor.num_buckets)
+    names = {log_folder_name(bucket) for bucket in buckets}
+    return names | {kv_folder_name(bucket) for bucket in buckets} if info.has_primary_key else names
+
+
+def log_folder(parent: Path, bucket: int) -> Path:
+    """The folder of a bucket's log segments, in its table's or its partition's."""
+    return parent / log_folder_name(bucket)
 
 
 def log_folder_name(bucket: int) -> str:
@@ -54,9 +75,9 @@ def log_folder_name(bucket: int) -> str:
     return f"log-{bucket}"
 
 
-def kv_folder(table: Path, bucket: int) -> Path:
-    """The folder of a bucket's RocksDB and its snapshots."""
-    return table / kv_folder_name(bucket)
+def kv_folder(parent: Path, bucket: int) -> Path:
+    """The folder of a bucket's RocksDB and its snapshots, in its table's or its partition's."""
+    return parent / kv_folder_name(bucket)
 
 
 def kv_folder_name(bucket: int) -> str:

@@ -14,7 +14,7 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.embedded.files import corrupt
-from fluss_tiering.storage.embedded.layout import log_folder, table_folder
+from fluss_tiering.storage.embedded.layout import log_folder, partition_folder, table_folder
 from fluss_tiering.storage.embedded.segment_reader import stored_batches
 from fluss_tiering.storage.timing import DecodeTimer
 
@@ -41,8 +41,9 @@ class EmbeddedSplitReader:
         """
         schema = arrow_schema(table.descriptor.columns)
         folder = table_folder(self._data_dir, table.path, table.table_id)
-        with telling_dropped(table, folder):
-            for stored in stored_batches(log_folder(folder, bucket.bucket), start_offset, end_offset):
+        logs = log_folder(partition_folder(folder, bucket.partition_id), bucket.bucket)
+        with telling_dropped(table, folder, bucket):
+            for stored in stored_batches(logs, start_offset, end_offset):
                 with self._decoding():
                     batch = stored.decode(schema).slice(start_offset, end_offset)
                 yield batch
@@ -75,13 +76,18 @@ class EmbeddedSplitReader:
 
 
 @contextmanager
-def telling_dropped(table: TableInfo, folder: Path) -> Iterator[None]:
-    """Turns the errors that missing files make into TABLE_NOT_EXIST where the whole table is gone."""
+def telling_dropped(table: TableInfo, folder: Path, bucket: TableBucket) -> Iterator[None]:
+    """Turns the errors that missing files make into TABLE_NOT_EXIST and PARTITION_NOT_EXIST where all of them are."""
     try:
         yield
     except FlussTieringError as error:
-        if folder.exists():
+        if partition_folder(folder, bucket.partition_id).exists():
             raise
+        if folder.exists():
+            raise FlussTieringError(
+                ErrorCode.PARTITION_NOT_EXIST,
+                f"{bucket} of {table.path} does not exist: expected a partition that was not dropped meanwhile",
+            ) from error
         raise FlussTieringError(
             ErrorCode.TABLE_NOT_EXIST,
             f"table {table.path} with id {table.table_id} does not exist: expected one that was not dropped meanwhile",

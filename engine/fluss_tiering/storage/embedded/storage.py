@@ -31,7 +31,6 @@ from fluss_tiering.storage.embedded.lake_offsets import is_offsets_file, write_o
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader, telling_dropped
 from fluss_tiering.storage.embedded.segment_reader import stored_batches
 from fluss_tiering.storage.embedded.segments import DEFAULT_SEGMENT_BYTES
-from fluss_tiering.storage.embedded.table_folder import write_log_ends
 
 _LOG = logging.getLogger(__name__)
 
@@ -128,7 +127,11 @@ class EmbeddedStorage:
 
     def buckets(self, path: TablePath) -> Sequence[BucketInfo]:
         """Every bucket with its log range and latest KV snapshot. Raises TABLE_NOT_EXIST."""
-        return [bucket.info() for bucket in self._catalog.get(path).buckets]
+        return self._catalog.get(path).infos()
+
+    def drop_partition(self, path: TablePath, values: Sequence[str]) -> None:
+        """Drops a partition with its files. Raises TABLE_NOT_EXIST, PARTITION_NOT_EXIST, STORAGE."""
+        self._catalog.get(path).drop_partition(tuple(values))
 
     def take_kv_snapshots(self, path: TablePath) -> Sequence[KvSnapshot]:
         """A KV snapshot of each bucket that was ever written to, now; one that is up to date is kept.
@@ -138,11 +141,9 @@ class EmbeddedStorage:
         return self._catalog.get(path).take_snapshots()
 
     def kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:
-        """The snapshot, or None when it does not exist (any more); no table here has partitions."""
-        if bucket.partition_id is not None:
-            return None
+        """The snapshot, or None when it does not exist (any more)."""
         try:
-            return self._catalog.get_by_id(bucket.table_id).snapshot(bucket.bucket, snapshot_id)
+            return self._catalog.get_by_id(bucket.table_id).snapshot(bucket, snapshot_id)
         except FlussTieringError as error:
             if error.code is ErrorCode.TABLE_NOT_EXIST:
                 return None
@@ -185,7 +186,7 @@ class EmbeddedStorage:
                 f"{bucket} ends at offset {source.log_end_offset}: expected no range up to {end_offset}",
             )
         pending = bytearray()
-        with telling_dropped(table.info, table.folder):
+        with telling_dropped(table.info, table.folder, bucket):
             for batch in stored_batches(source.log_folder, start_offset, end_offset):
                 pending += batch.raw
                 while len(pending) >= _CHUNK_BYTES:
@@ -246,7 +247,7 @@ class EmbeddedStorage:
                 with table.exclusively():
                     table.refuse_from_now_on(refusal)
                     table.release_files()
-                    write_log_ends(table)
+                    table.write_log_ends()
         finally:
             self._data_dir.close()
 

@@ -32,6 +32,7 @@ def write_table_file(folder: Path, info: TableInfo) -> None:
             ],
             "primary_key": list(descriptor.primary_key),
             "bucket_keys": list(descriptor.bucket_keys),
+            "partition_keys": list(descriptor.partition_keys),
             "num_buckets": descriptor.num_buckets,
             "properties": dict(descriptor.properties),
             "comment": descriptor.comment,
@@ -72,4 +73,6 @@ def _descriptor(content: dict[str, Any]) -> TableDescriptor:
         num_buckets=int(content["num_buckets"]),
         properties=dict(content["properties"]),
         comment=content["comment"],
+        # Tables from before there were partitions do not say.
+        partition_keys=tuple(content.get("partition_keys", ())),
     )

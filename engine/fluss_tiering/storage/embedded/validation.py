@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NoReturn
 
 from fluss_tiering.formats.bucketing import check_bucket_key_type
 from fluss_tiering.formats.log_batch import LogCompression
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataType, DataTypeRoot, TableDescriptor
+from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataType, DataTypeRoot, TableDescriptor, TableInfo
 from fluss_tiering.model.table_options import FIXED, LOG_COMPRESSION
 from fluss_tiering.storage.embedded.lake_rules import check_lake_rules
 
 _COMPRESSIONS: Final[Mapping[str, LogCompression]] = {"NONE": "NONE", "LZ4_FRAME": "LZ4_FRAME", "ZSTD": "ZSTD"}
 _MAX_BUCKETS: Final = 1024
+MAX_PARTITIONS: Final = 1000
+"""Of a table (Fluss's `max.partition.num`)."""
+_PARTITION_VALUE: Final = re.compile(r"(?!__)[A-Za-z0-9_-]{1,200}")
+"""Partitions are named by their values, by the rules of names of tables (Fluss's `PartitionUtils`)."""
 _CHANGELOG_COLUMNS: Final = ("_change_type", "_log_offset", "_commit_timestamp")
 """Names that Fluss keeps for reading a changelog as a table."""
 _NO_KEY: Final = frozenset({DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE})
@@ -38,14 +43,15 @@ def validate(descriptor: TableDescriptor) -> TableDescriptor:
     if not 1 <= descriptor.num_buckets <= _MAX_BUCKETS:
         _refuse(f"{descriptor.num_buckets} buckets: expected 1 to {_MAX_BUCKETS}")
     _check_primary_key(descriptor)
+    _check_partition_keys(descriptor)
     bucket_keys = descriptor.bucket_keys
     if not bucket_keys and descriptor.has_primary_key:
-        if len(descriptor.primary_key) > 1:
+        if len(descriptor.physical_primary_key) > 1:
             _refuse(
-                f"the primary key ({', '.join(descriptor.primary_key)}) has several columns and no bucket key is "
-                "named: expected one, since a lake table is bucketed by one column; set bucket.key to one of them"
+                f"the primary key ({', '.join(descriptor.physical_primary_key)}) has several columns and no bucket key "
+                "is named: expected one, since a lake table is bucketed by one column; set bucket.key to one of them"
             )
-        bucket_keys = descriptor.primary_key
+        bucket_keys = descriptor.physical_primary_key
     if bucket_keys:
         _check_bucket_key(descriptor, bucket_keys)
     resolved = replace(descriptor, bucket_keys=bucket_keys)
@@ -77,6 +83,26 @@ def altered(descriptor: TableDescriptor, properties: Mapping[str, str]) -> Table
     changed = replace(descriptor, properties=dict(properties))
     check_lake_rules(changed)
     return changed
+
+
+def check_partition_values(info: TableInfo, values: Sequence[str]) -> None:
+    """Whether there may be a partition of these values.
+
+    Raises:
+        FlussTieringError: INVALID_ROWS naming the partition key and the value that no partition can be named by.
+    """
+    for key, value in zip(info.descriptor.partition_keys, values, strict=True):
+        if not _PARTITION_VALUE.fullmatch(value):
+            raise FlussTieringError(
+                ErrorCode.INVALID_ROWS,
+                f"the partition key {key!r} of table {info.path} is {value!r} in a row: expected 1 to 200 letters, "
+                "digits, '_' or '-', no '__' first, since a partition is named by it",
+            )
+
+
+def partition_name(values: Sequence[str]) -> str:
+    """A partition's name (Fluss's `ResolvedPartitionSpec`)."""
+    return "$".join(values)
 
 
 def compression_of(descriptor: TableDescriptor) -> LogCompression:
@@ -131,11 +157,34 @@ def _check_primary_key(descriptor: TableDescriptor) -> None:
         _check_key_precision("primary key", name, data_type)
 
 
+def _check_partition_keys(descriptor: TableDescriptor) -> None:
+    _check_named("partition key", descriptor.partition_keys, descriptor)
+    for name in descriptor.partition_keys:
+        data_type = descriptor.column(name).data_type
+        if data_type.root not in {DataTypeRoot.CHAR, DataTypeRoot.STRING}:
+            _refuse(
+                f"the partition key {name!r} is {data_type}: expected STRING, since Fluss partitions Iceberg tables by "
+                "texts only"
+            )
+        if descriptor.has_primary_key and name not in descriptor.primary_key:
+            _refuse(
+                f"the partition key {name!r} is not part of the primary key: "
+                f"expected one of {', '.join(descriptor.primary_key)}, so that a key is in one partition"
+            )
+    if descriptor.has_primary_key and not descriptor.physical_primary_key:
+        _refuse(
+            f"the primary key ({', '.join(descriptor.primary_key)}) has partition keys only: "
+            "expected another column in it, which tells the rows of a partition apart"
+        )
+
+
 def _check_bucket_key(descriptor: TableDescriptor, bucket_keys: tuple[str, ...]) -> None:
     if len(bucket_keys) > 1:
         _refuse(f"the bucket key ({', '.join(bucket_keys)}) has several columns: expected at most one")
     _check_named("bucket key", bucket_keys, descriptor)
     name = bucket_keys[0]
+    if name in descriptor.partition_keys:
+        _refuse(f"the bucket key {name!r} is a partition key: expected another column, since it is one in a partition")
     if descriptor.has_primary_key and name not in descriptor.primary_key:
         _refuse(
             f"the bucket key {name!r} is not part of the primary key: "
