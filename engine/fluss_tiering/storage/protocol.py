@@ -87,6 +87,10 @@ class TableStorage(Protocol):
         """Drops the table with its files and returns what it was. Raises TABLE_NOT_EXIST."""
         ...
 
+    def drop_partition(self, path: TablePath, values: Sequence[str]) -> None:
+        """Drops the partition of these values, one for each partition key. Raises TABLE_NOT_EXIST, PARTITION_NOT_EXIST."""
+        ...
+
     def table(self, path: TablePath) -> TableInfo:
         """The table of that path. Raises TABLE_NOT_EXIST."""
         ...
@@ -155,7 +159,7 @@ class TableStorage(Protocol):
 
         Args:
             bucket: of a primary-key table.
-            admit: called once the bucket is known to have rows, before anything is opened; its error is this call's.
+            admit: called before anything is opened, where the bucket may have rows; its error is this call's.
             on_lost: called when the bucket is closed or dropped, and its scan with it (K12); perhaps from a thread that
                 holds the bucket's lock.
 

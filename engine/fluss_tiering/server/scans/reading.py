@@ -30,7 +30,11 @@ def open_scanner(
 
     try:
         log_offset, scan = storage.open_kv_scan(bucket, admit=admit, on_lost=lambda: scanners.lost(scanner_id))
-        return log_offset, None if scan is None else scanners.opened(scanner_id, scan, limit)
+        if scan is None:
+            # A storage may find out after it was let in that there are no rows.
+            scanners.abandon(scanner_id)
+            return log_offset, None
+        return log_offset, scanners.opened(scanner_id, scan, limit)
     except BaseException:
         scanners.abandon(scanner_id)
         raise

@@ -74,6 +74,15 @@ class ClusterBuckets:
             if snapshot is not None and bucket.table_id == table.table_id
         }
 
+    def latest_kv_snapshot(self, table: TableInfo, bucket: TableBucket) -> KvSnapshot | None:
+        """The latest KV snapshot of one bucket. Raises TABLE_NOT_EXIST; INVALID_REQUEST for a bucket that is none."""
+        for partition in self.partitions(table):
+            if bucket.partition_id == (None if partition is None else partition.partition_id):
+                return self.latest_kv_snapshots(table, partition).get(bucket)
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, f"{bucket} does not exist (any more): expected a bucket of {table.path}"
+        )
+
     def kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:
         """The snapshot, or None when it does not exist (any more)."""
         try:

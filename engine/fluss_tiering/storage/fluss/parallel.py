@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -28,6 +29,11 @@ class ParallelCalls:
         if errors:
             raise errors[0]
         return [future.result() for future in futures]
+
+    def later(self, function: Callable[[], object]) -> None:
+        """Calls a function soon, and does not ask what came of it; once closed, never."""
+        with suppress(RuntimeError):
+            self._threads.submit(function)
 
     def close(self) -> None:
         """Ends the threads, after what they are doing."""

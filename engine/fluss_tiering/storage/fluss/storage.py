@@ -31,18 +31,20 @@ from fluss_tiering.storage.fluss.calls.tables import (
     create_database,
     create_table,
     database_created_time,
+    drop_partition,
     drop_table,
     list_databases,
     list_tables,
 )
+from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
 from fluss_tiering.storage.fluss.lake_offsets_files import is_offsets_file
 from fluss_tiering.storage.fluss.link import ClusterLink
 from fluss_tiering.storage.fluss.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.remote_files import RemoteFiles
+from fluss_tiering.storage.fluss.scans import ClusterScans
 from fluss_tiering.storage.fluss.table_list import ClusterTables
 from fluss_tiering.storage.fluss.writer import ClusterWriter
-from fluss_tiering.storage.protocol import KvScan
 
 _KIND: Final = "fluss"
 _DEFAULT_DATABASE: Final = "fluss"
@@ -67,6 +69,7 @@ class FlussStorage:
         self.listed = ClusterTables(self._client, self._calls)
         self._buckets = ClusterBuckets(self._client, self._calls)
         self._writer = ClusterWriter(self._client, self._calls)
+        self._scans = ClusterScans(self._client, self._calls, self._files, self._buckets)
 
     @classmethod
     def open(cls, link: ClusterLink, *, within: float) -> FlussStorage:
@@ -135,6 +138,20 @@ class FlussStorage:
         self.listed.look_again(path)
         return table
 
+    def drop_partition(self, path: TablePath, values: Sequence[str]) -> None:
+        """Drops the partition of these values, whose files the cluster deletes later.
+
+        Raises TABLE_NOT_EXIST, PARTITION_NOT_EXIST.
+        """
+        keys = self.table(path).descriptor.partition_keys
+        if not keys or len(keys) != len(values):
+            raise FlussTieringError(
+                ErrorCode.PARTITION_NOT_EXIST,
+                f"table {path} has no partition {'$'.join(values)!r}: expected a value for each of its partition keys "
+                f"({', '.join(keys) or 'it has none'})",
+            )
+        self._client.call(drop_partition(path, dict(zip(keys, values, strict=True))))
+
     def table(self, path: TablePath) -> TableInfo:
         """The table of that path, a second ago at most. Raises TABLE_NOT_EXIST, INVALID_TABLE."""
         return self.listed.get(path)
@@ -198,12 +215,12 @@ class FlussStorage:
 
     def open_kv_scan(
         self, bucket: TableBucket, *, admit: Callable[[], None], on_lost: Callable[[], None]
-    ) -> tuple[int, KvScan | None]:
-        """Refuses with UNSUPPORTED_VERSION."""
-        del admit, on_lost
-        raise FlussTieringError(
-            ErrorCode.UNSUPPORTED_VERSION, f"scans by key of {bucket} are not there yet on a Fluss cluster"
-        )
+    ) -> tuple[int, ClusterKvScan | None]:
+        """The bucket's log end offset and a scan of its rows, both as of now; no scan for a bucket without rows (K4).
+
+        See `ClusterScans.open`; besides raises TABLE_NOT_EXIST.
+        """
+        return self._scans.open(self.table_by_id(bucket.table_id), bucket, admit=admit, on_lost=on_lost)
 
     def write_lake_offsets(self, table_id: int, log_end_offsets: Mapping[TableBucket, int]) -> str:
         """Has the coordinator write an offsets file, merged with the current one's, and returns its path.
@@ -217,9 +234,10 @@ class FlussStorage:
         return is_offsets_file(self._files, table_id, path)
 
     def close(self) -> None:
-        """Ends its threads and connections."""
-        self.link.client.close()
+        """Ends scans, and then its threads and connections."""
+        self._scans.close()
         self._calls.close()
+        self.link.client.close()
 
     def _wait_for_leaders(self, table: TableInfo) -> None:
         deadline = time.monotonic() + _LEADERS_S
