@@ -10,7 +10,9 @@ from http import HTTPStatus
 from typing import Any, Final, Self
 
 import httpx
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
 
+_ATTEMPTS: Final = 5
 _ENDED: Final = frozenset({"success", "failed"})
 _POLL_SECONDS: Final = 0.5
 
@@ -117,7 +119,14 @@ class AirflowApi:
         if "Authorization" not in self._http.headers:
             token = self._http.get("/auth/token").raise_for_status().json()["access_token"]
             self._http.headers["Authorization"] = f"Bearer {token}"
-        answer = self._http.request(method, f"/api/v2{path}", **arguments)
+        retrying = Retrying(
+            # What changes nothing may be asked again: on a busy machine an answer may take its time.
+            retry=retry_if_exception(lambda error: method == "GET" and isinstance(error, httpx.TransportError)),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_fixed(1),
+            reraise=True,
+        )
+        answer = retrying(self._http.request, method, f"/api/v2{path}", **arguments)
         if missing_ok and answer.status_code == HTTPStatus.NOT_FOUND:
             return answer
         if answer.is_error:
