@@ -142,7 +142,7 @@ def test_partitions_are_made_where_they_are_missing(storage: FlussStorage, fluss
 
     # Dropped behind our back: the write that finds out fails, the next one makes it again.
     fluss.call(drop_partition(table.path, {"day": "monday"}))
-    with refused(ErrorCode.INVALID_REQUEST, "PARTITION_NOT_EXISTS"):
+    with refused(ErrorCode.PARTITION_NOT_EXIST, "PARTITION_NOT_EXISTS"):
         for _ in range(1000):
             storage.write(table.path, WriteKind.UPSERT, written.slice(0, 1))
     storage.write(table.path, WriteKind.UPSERT, written.slice(0, 1))

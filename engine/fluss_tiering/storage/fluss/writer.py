@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
+from tenacity import Retrying, retry_if_exception, stop_after_delay
 
 from fluss_tiering.formats.compacted_row import encode_values
 from fluss_tiering.formats.log_batch import encode_log_batch
@@ -15,9 +16,10 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind
 from fluss_tiering.storage.embedded.placement import place_by_key, place_evenly
 from fluss_tiering.storage.embedded.validation import compression_of
+from fluss_tiering.storage.fluss.call import Call
 from fluss_tiering.storage.fluss.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.calls.writes import produce_log, put_kv
-from fluss_tiering.storage.fluss.client import FlussClient
+from fluss_tiering.storage.fluss.client import BACK_OFF, FlussClient
 from fluss_tiering.storage.fluss.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.keys import ICEBERG, LAKE_FORMAT, encode_primary_keys
 from fluss_tiering.storage.fluss.kv_batch import encode_kv_batch
@@ -28,6 +30,7 @@ from fluss_tiering.storage.offered_rows import conform_write
 _BATCH_BYTES: Final = 2 << 20
 """Of one batch, in Arrow; Fluss's clients send as much (`client.writer.batch-size`)."""
 _MAX_TABLES: Final = 10_000
+_SCHEMA_S: Final = 10.0
 
 
 class ClusterWriter:
@@ -110,7 +113,7 @@ class ClusterWriter:
                     change_types=None,
                     compression=compression_of(table.descriptor),
                 )
-                end = self._client.call(produce_log(table.path, bucket, encoded)) + batch.num_rows
+                end = self._call(produce_log(table.path, bucket, encoded)) + batch.num_rows
             else:
                 keys = encode_primary_keys(table.descriptor, batch).to_pylist()
                 values = (
@@ -118,8 +121,20 @@ class ClusterWriter:
                     if kind is WriteKind.DELETE
                     else encode_values(batch, table.descriptor.columns, table.schema_id).to_pylist()
                 )
-                end = self._client.call(put_kv(table.path, bucket, encode_kv_batch(keys, values, table.schema_id)))
+                end = self._call(put_kv(table.path, bucket, encode_kv_batch(keys, values, table.schema_id)))
         return end
+
+    def _call(self, call: Call[Any, int]) -> int:
+        """The result of a write; tablet servers hear of a table's new columns a moment after they were added."""
+        tries = Retrying(
+            stop=stop_after_delay(_SCHEMA_S), wait=BACK_OFF, retry=retry_if_exception(_is_early), reraise=True
+        )
+        end: int = tries(self._client.call, call)
+        return end
+
+
+def _is_early(error: BaseException) -> bool:
+    return isinstance(error, FlussServerError) and error.fluss_error is FlussError.SCHEMA_NOT_EXIST
 
 
 def _cut(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
