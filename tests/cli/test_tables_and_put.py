@@ -57,6 +57,36 @@ def test_rows_are_put_and_deleted_by_key(command, client, table, orders):
     assert log_end(client, table) == 6
 
 
+def test_a_partitioned_table_shows_its_partitions_and_drops_them(command, client, table, tmp_path):
+    columns = ("-c", "id INT", "-c", "day STRING", "-c", "code CHAR(2)")
+    command(
+        "tables",
+        "create",
+        table,
+        *columns,
+        "--primary-key",
+        "id,day,code",
+        "--partition-key",
+        "day",
+        "--bucket-key",
+        "id",
+    )
+    rows = tmp_path / "rows.csv"
+    rows.write_text("id,day,code\n1,mon,a\n2,tue,b\n")
+    assert "Upserted 2 rows" in command("put", table, rows).out
+    (described,) = json.loads(command("tables", "describe", table, "--json").out)
+    assert described["partition_keys"] == ["day"]
+    assert described["columns"][2] == {"name": "code", "type": "CHAR(2) NOT NULL"}
+    assert "mon" in command("tables", "describe", table).out
+    assert "Dropped partition mon" in command("tables", "drop-partition", table, "mon").out
+    assert command("tables", "drop-partition", table, "mon").refuses(1, "mon")
+    assert command("tables", "drop-partition", table, "mon", "--if-exists").code == 0
+    path = TablePath.parse(table)
+    assert {info.partition_values for info in client.list_buckets([path])[path]} == {("tue",)}
+    rows.write_text("id,day,code\n1,a/b,a\n")
+    assert command("put", table, rows).refuses(2, "a/b")
+
+
 def test_csv_is_read_as_the_tables_types(command, client, table, tmp_path):
     command("tables", "create", table, "-c", "day DATE", "-c", "price DECIMAL(10, 2)", "-c", "note STRING")
     rows = tmp_path / "rows.csv"

@@ -346,6 +346,7 @@ def test_dropping_a_table_ends_all_it_had(client: TieringClient) -> None:  # S12
             "descriptor",
         ),
         ("DropTable", tables_pb2.DropTableRequest(), "table_path is missing"),
+        ("DropPartition", tables_pb2.DropPartitionRequest(), "table_path is missing"),
         ("GetTables", tables_pb2.GetTablesRequest(table_paths=[{}]), "is not a database name"),
         (
             "GetKvSnapshotMetadata",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -57,6 +58,9 @@ def create_table(
     bucket_key: Annotated[
         str, typer.Option("--bucket-key", metavar="A", help="The column that decides the bucket.", show_default=False)
     ] = "",
+    partition_key: Annotated[
+        str, typer.Option("--partition-key", metavar="A,B", help="Columns that partition the table, texts all of them.")
+    ] = "",
     buckets: Annotated[int, typer.Option("--buckets", min=1, max=1024, help="How many buckets.")] = 1,
     freshness: Annotated[str, typer.Option("--freshness", help="How old the lake may become.")] = "3min",
     table_property: Annotated[
@@ -74,6 +78,7 @@ def create_table(
         primary_key=key,
         bucket_keys=_names(bucket_key),
         num_buckets=buckets,
+        partition_keys=_names(partition_key),
         properties={
             "table.datalake.enabled": "true",
             "table.datalake.freshness": freshness,
@@ -101,7 +106,7 @@ def describe_table(table: options.Table, server: options.Server = DEFAULT_TARGET
             [
                 output.text_cell(column.name),
                 str(column.data_type),
-                "primary" if column.name in info.descriptor.primary_key else output.NOTHING,
+                _key_parts(info, column.name),
             ]
             for column in info.descriptor.columns
         ),
@@ -110,6 +115,7 @@ def describe_table(table: options.Table, server: options.Server = DEFAULT_TARGET
     output.print_table(
         "buckets",
         [
+            *([Heading("Partition")] if info.descriptor.partition_keys else ()),
             Heading("Bucket", numeric=True),
             Heading("Log", numeric=True),
             Heading("Size", numeric=True),
@@ -117,6 +123,7 @@ def describe_table(table: options.Table, server: options.Server = DEFAULT_TARGET
         ],
         (
             [
+                *(["$".join(bucket.partition_values)] if info.descriptor.partition_keys else ()),
                 str(bucket.bucket.bucket),
                 f"{bucket.log_start_offset:,} – {bucket.log_end_offset:,}",
                 output.bytes_cell(bucket.log_size_bytes),
@@ -171,6 +178,21 @@ def drop_table(
     output.console.print(f"Dropped {table}.", highlight=False)
 
 
+@app.command("drop-partition")
+def drop_partition(
+    table: options.Table,
+    values: Annotated[
+        list[str], typer.Argument(metavar="VALUE...", help="Its value for each partition key.", show_default=False)
+    ],
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing when it does not exist.")] = False,
+    server: options.Server = DEFAULT_TARGET,
+) -> None:
+    """Drop a partition with its rows and snapshots. What is in the lake stays."""
+    with TieringClient(server) as client:
+        client.drop_partition(table, values, ignore_if_not_exists=if_exists)
+    output.console.print(f"Dropped partition {'$'.join(values)} of {table}.", highlight=False, markup=False)
+
+
 def _columns(like: Path | None, texts: list[str], key: tuple[str, ...], null_values: list[str]) -> tuple[Column, ...]:
     if (like is None) == (not texts):
         raise FlussTieringError(
@@ -192,8 +214,14 @@ def _column(text: str, key: tuple[str, ...]) -> Column:
         )
     parsed = DataType.parse(data_type)
     if name in key:
-        parsed = DataType(parsed.root, nullable=False, precision=parsed.precision, scale=parsed.scale)
+        parsed = replace(parsed, nullable=False)
     return Column(name, parsed)
+
+
+def _key_parts(info: TableInfo, name: str) -> str:
+    """Which of the table's keys the column is in."""
+    keys = {"primary": info.descriptor.primary_key, "partition": info.descriptor.partition_keys}
+    return ", ".join(kind for kind, names in keys.items() if name in names) or output.NOTHING
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -236,6 +264,7 @@ def _as_json(info: TableInfo) -> dict[str, object]:
         "columns": [{"name": column.name, "type": str(column.data_type)} for column in descriptor.columns],
         "primary_key": list(descriptor.primary_key),
         "bucket_keys": list(descriptor.bucket_keys),
+        "partition_keys": list(descriptor.partition_keys),
         "num_buckets": descriptor.num_buckets,
         "properties": dict(descriptor.properties),
         "created_time": output.iso_time(info.created_time),

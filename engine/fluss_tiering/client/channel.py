@@ -27,6 +27,7 @@ MAX_MESSAGE_BYTES: Final = 64 << 20
 _NOT_REPEATABLE: Final = (
     {"service": "fluss_tiering.v1.Tables", "method": "CreateTable"},
     {"service": "fluss_tiering.v1.Tables", "method": "DropTable"},
+    {"service": "fluss_tiering.v1.Tables", "method": "DropPartition"},
     {"service": "fluss_tiering.v1.Tables", "method": "WriteRows"},
 )
 _SERVICE_CONFIG: Final = json.dumps(

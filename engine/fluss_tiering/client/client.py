@@ -103,6 +103,13 @@ class TieringClient:
         """Drops a table with its rows, snapshots, leases and status. Raises TABLE_NOT_EXIST."""
         self._call(tables.drop_table(path, ignore_if_not_exists))
 
+    def drop_partition(self, path: TablePath, values: Sequence[str], *, ignore_if_not_exists: bool = False) -> None:
+        """Drops the partition of these values, one for each partition key, with its rows and snapshots.
+
+        What of it is in the lake stays there. Raises TABLE_NOT_EXIST, PARTITION_NOT_EXIST.
+        """
+        self._call(tables.drop_partition(path, values, ignore_if_not_exists))
+
     def list_tables(self, database: str | None = None) -> list[TableInfo]:
         """The tables of a database, or all, by path."""
         return self._call(tables.list_tables(database))

@@ -88,7 +88,10 @@ class TableStorage(Protocol):
         ...
 
     def drop_partition(self, path: TablePath, values: Sequence[str]) -> None:
-        """Drops the partition of these values, one for each partition key. Raises TABLE_NOT_EXIST, PARTITION_NOT_EXIST."""
+        """Drops the partition of these values, one for each partition key.
+
+        Raises TABLE_NOT_EXIST, PARTITION_NOT_EXIST.
+        """
         ...
 
     def table(self, path: TablePath) -> TableInfo:

@@ -479,6 +479,50 @@ class DropTableResponse(_message.Message):
 Global___DropTableResponse: _TypeAlias = DropTableResponse  # noqa: Y015
 
 @_typing.final
+class DropPartitionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_PATH_FIELD_NUMBER: _builtins.int
+    PARTITION_VALUES_FIELD_NUMBER: _builtins.int
+    IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
+    ignore_if_not_exists: _builtins.bool
+    @_builtins.property
+    def table_path(self) -> _common_pb2.PbTablePath: ...
+    @_builtins.property
+    def partition_values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """One for each partition key of the table, in their order."""
+
+    def __init__(
+        self,
+        *,
+        table_path: _common_pb2.PbTablePath | None = ...,
+        partition_values: _abc.Iterable[_builtins.str] | None = ...,
+        ignore_if_not_exists: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["table_path", b"table_path"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ignore_if_not_exists", b"ignore_if_not_exists", "partition_values", b"partition_values", "table_path", b"table_path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropPartitionRequest: _TypeAlias = DropPartitionRequest  # noqa: Y015
+
+@_typing.final
+class DropPartitionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropPartitionResponse: _TypeAlias = DropPartitionResponse  # noqa: Y015
+
+@_typing.final
 class ListTablesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -55,6 +55,11 @@ class TablesStub:
                 request_serializer=fluss__tiering_dot_v1_dot_tables__pb2.DropTableRequest.SerializeToString,
                 response_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.DropTableResponse.FromString,
                 _registered_method=True)
+        self.DropPartition = channel.unary_unary(
+                '/fluss_tiering.v1.Tables/DropPartition',
+                request_serializer=fluss__tiering_dot_v1_dot_tables__pb2.DropPartitionRequest.SerializeToString,
+                response_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.DropPartitionResponse.FromString,
+                _registered_method=True)
         self.ListTables = channel.unary_unary(
                 '/fluss_tiering.v1.Tables/ListTables',
                 request_serializer=fluss__tiering_dot_v1_dot_tables__pb2.ListTablesRequest.SerializeToString,
@@ -122,6 +127,13 @@ class TablesServicer:
 
     def DropTable(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropPartition(self, request, context):
+        """Drops a partition with its rows; what of it is in the lake stays there.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -204,6 +216,11 @@ def add_TablesServicer_to_server(servicer, server):
                     servicer.DropTable,
                     request_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.DropTableRequest.FromString,
                     response_serializer=fluss__tiering_dot_v1_dot_tables__pb2.DropTableResponse.SerializeToString,
+            ),
+            'DropPartition': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropPartition,
+                    request_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.DropPartitionRequest.FromString,
+                    response_serializer=fluss__tiering_dot_v1_dot_tables__pb2.DropPartitionResponse.SerializeToString,
             ),
             'ListTables': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTables,
@@ -355,6 +372,33 @@ class Tables:
             '/fluss_tiering.v1.Tables/DropTable',
             fluss__tiering_dot_v1_dot_tables__pb2.DropTableRequest.SerializeToString,
             fluss__tiering_dot_v1_dot_tables__pb2.DropTableResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropPartition(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fluss_tiering.v1.Tables/DropPartition',
+            fluss__tiering_dot_v1_dot_tables__pb2.DropPartitionRequest.SerializeToString,
+            fluss__tiering_dot_v1_dot_tables__pb2.DropPartitionResponse.FromString,
             options,
             channel_credentials,
             insecure,

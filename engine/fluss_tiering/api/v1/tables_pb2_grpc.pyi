@@ -38,6 +38,8 @@ class TablesStub:
     AlterTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.AlterTableRequest, _tables_pb2.AlterTableResponse]
     """Sets and resets table options (table.datalake.…); columns and keys stay as they are."""
     DropTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DropTableRequest, _tables_pb2.DropTableResponse]
+    DropPartition: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DropPartitionRequest, _tables_pb2.DropPartitionResponse]
+    """Drops a partition with its rows; what of it is in the lake stays there."""
     ListTables: _grpc.UnaryUnaryMultiCallable[_tables_pb2.ListTablesRequest, _tables_pb2.ListTablesResponse]
     GetTables: _grpc.UnaryUnaryMultiCallable[_tables_pb2.GetTablesRequest, _tables_pb2.GetTablesResponse]
     """Batched: a table that does not exist fails the whole call with NOT_FOUND and names it."""
@@ -66,6 +68,8 @@ class TablesAsyncStub(TablesStub):
     AlterTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.AlterTableRequest, _tables_pb2.AlterTableResponse]  # type: ignore[assignment]
     """Sets and resets table options (table.datalake.…); columns and keys stay as they are."""
     DropTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.DropTableRequest, _tables_pb2.DropTableResponse]  # type: ignore[assignment]
+    DropPartition: _aio.UnaryUnaryMultiCallable[_tables_pb2.DropPartitionRequest, _tables_pb2.DropPartitionResponse]  # type: ignore[assignment]
+    """Drops a partition with its rows; what of it is in the lake stays there."""
     ListTables: _aio.UnaryUnaryMultiCallable[_tables_pb2.ListTablesRequest, _tables_pb2.ListTablesResponse]  # type: ignore[assignment]
     GetTables: _aio.UnaryUnaryMultiCallable[_tables_pb2.GetTablesRequest, _tables_pb2.GetTablesResponse]  # type: ignore[assignment]
     """Batched: a table that does not exist fails the whole call with NOT_FOUND and names it."""
@@ -115,6 +119,14 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.DropTableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.DropTableResponse, _abc.Awaitable[_tables_pb2.DropTableResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DropPartition(
+        self,
+        request: _tables_pb2.DropPartitionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tables_pb2.DropPartitionResponse, _abc.Awaitable[_tables_pb2.DropPartitionResponse]]:
+        """Drops a partition with its rows; what of it is in the lake stays there."""
 
     @_abc_1.abstractmethod
     def ListTables(

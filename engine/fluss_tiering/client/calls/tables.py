@@ -60,6 +60,19 @@ def drop_table(
     )
 
 
+def drop_partition(
+    path: TablePath, values: Sequence[str], ignore_if_not_exists: bool
+) -> UnaryCall[pb.DropPartitionRequest, pb.DropPartitionResponse, None]:
+    """Drops a partition."""
+    return UnaryCall(
+        lambda stubs: stubs.tables.DropPartition,
+        pb.DropPartitionRequest(
+            table_path=wire.path_to_pb(path), partition_values=values, ignore_if_not_exists=ignore_if_not_exists
+        ),
+        lambda _: None,
+    )
+
+
 def list_tables(database: str | None) -> UnaryCall[pb.ListTablesRequest, pb.ListTablesResponse, list[TableInfo]]:
     """The tables of a database, or all."""
     return UnaryCall(

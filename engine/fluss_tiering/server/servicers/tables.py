@@ -63,6 +63,17 @@ class TablesServicer(GeneratedTablesServicer):
         await _to_its_end(self._drop(path, ignore_if_not_exists=request.ignore_if_not_exists))
         return pb.DropTableResponse()
 
+    async def DropPartition(self, request: pb.DropPartitionRequest, context: object) -> pb.DropPartitionResponse:
+        """Drops a partition; what of it is in the lake stays there."""
+        path = wire.path_from_pb(required(request, "table_path", request.table_path))
+        values = tuple(bounded(request, "partition_values", request.partition_values))
+        try:
+            await _to_its_end(self._drop_partition(path, values))
+        except FlussTieringError as error:
+            if error.code is not ErrorCode.PARTITION_NOT_EXIST or not request.ignore_if_not_exists:
+                raise
+        return pb.DropPartitionResponse()
+
     async def ListTables(self, request: pb.ListTablesRequest, context: object) -> pb.ListTablesResponse:
         """The tables of a database, or all."""
         tables = await self._threads.storage(self._storage.tables)
@@ -168,6 +179,10 @@ class TablesServicer(GeneratedTablesServicer):
                     return
                 raise
             await self._threads.control(self._coordinator.forget_table, table.table_id)
+
+    async def _drop_partition(self, path: TablePath, values: tuple[str, ...]) -> None:
+        async with self._definitions:
+            await self._threads.storage(self._storage.drop_partition, path, values)
 
     def _write(self, path: TablePath, kind: WriteKind, arrow_ipc: bytes) -> tuple[int, Mapping[TableBucket, int]]:
         rows = rows_from_ipc(arrow_ipc)
