@@ -8,7 +8,7 @@ from manager_support import Managers
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo
-from fluss_tiering.server.lake_manager import LakeCommit
+from fluss_tiering.server.lake_manager import LakeCommit, require_same_offsets
 
 B0, B1, B2 = (TableBucket(1, bucket) for bucket in range(3))
 
@@ -124,3 +124,20 @@ def test_only_the_running_round_may_commit(managers: Managers, table: TableInfo)
     with pytest.raises(FlussTieringError) as gone:
         managers.tiering.require_round(1, claim.tiering_epoch)
     assert gone.value.code is ErrorCode.TABLE_NOT_EXIST
+
+
+def test_a_partition_that_was_dropped_in_mid_round_does_not_stop_it(managers: Managers) -> None:
+    table = managers.add_table(1, primary_key=False)
+    kept, dropped = (TableBucket(1, 0, partition_id) for partition_id in (7, 8))
+    present = [BucketInfo(kept, 0, 100, 800)]
+    planned = {kept: 50, dropped: 20}
+    assert managers.lake.prepare(table, present, planned, ignore_previous=False) == {kept: 50}
+    committed = LakeCommit(table, 1, 1, planned, "commit", "/offsets")
+    for _ in range(2):
+        managers.lake.commit(committed, present)
+    # A cluster has forgotten the partition; the commit is the same.
+    require_same_offsets(committed, LakeSnapshot(1, 1, {kept: 50}))
+    with pytest.raises(FlussTieringError, match="other offsets"):
+        require_same_offsets(committed, LakeSnapshot(1, 1, {kept: 49}))
+    with pytest.raises(FlussTieringError, match="has no"):
+        managers.lake.prepare(table, present, {TableBucket(1, 1, 7): 1}, ignore_previous=False)

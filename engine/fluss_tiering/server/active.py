@@ -69,7 +69,7 @@ async def open_parts(
     coordinator = await threads.control(Coordinator, settings, storage, store, clock, due_by_freshness=due_by_freshness)
     cluster = None
     if isinstance(storage, FlussStorage):
-        cluster = await ClusterRole.open(stack, threads=threads, storage=storage, coordinator=coordinator)
+        cluster = await ClusterRole.open(stack, threads=threads, storage=storage, coordinator=coordinator, check=check)
     scanners = KvScannerManager(clock, ScannerLimits.of(settings))
     return ServerParts(threads, storage, coordinator, catalog, scanners, check, cluster)
 

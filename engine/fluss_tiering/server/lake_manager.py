@@ -130,8 +130,16 @@ class LakeSnapshotManager:
 
 
 def require_same_offsets(commit: LakeCommit, known: LakeSnapshot) -> None:
-    """Raises INVALID_REQUEST unless the snapshot, which is known, has the commit's offsets."""
-    if any(known.log_end_offsets.get(bucket) != offset for bucket, offset in commit.log_end_offsets.items()):
+    """Raises INVALID_REQUEST unless the snapshot, which is known, has the commit's offsets.
+
+    A partition that was dropped meanwhile is not among what is known.
+    """
+    differs = [
+        bucket
+        for bucket, offset in commit.log_end_offsets.items()
+        if known.log_end_offsets.get(bucket, None if bucket.partition_id is None else offset) != offset
+    ]
+    if differs:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
             f"lake snapshot {commit.snapshot_id} of table {commit.table.path} is known with other offsets: "

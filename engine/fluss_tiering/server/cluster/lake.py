@@ -5,7 +5,7 @@ Fluss 0.9.1 takes any prepare and commit, late, twice, backwards or of a dropped
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -27,6 +27,9 @@ from fluss_tiering.storage.protocol import TableStorage
 
 _WITHIN_S: Final = 20.0
 """Less than drivers wait for an answer."""
+
+_UNREADABLE: Final = "lake table snapshot"
+"""In the text of UNKNOWN_SERVER_ERROR where the offsets file of a table's newest lake snapshot cannot be read."""
 
 log = structlog.get_logger(__name__)
 
@@ -52,8 +55,15 @@ class ClusterLakeSnapshots:
     """A `LakeService` for tables of a cluster; belongs to the event loop."""
 
     def __init__(
-        self, client: AsyncFlussClient, threads: ServerThreads, storage: TableStorage, coordinator: Coordinator
+        self,
+        client: AsyncFlussClient,
+        threads: ServerThreads,
+        storage: TableStorage,
+        coordinator: Coordinator,
+        check: Callable[[], None],
     ) -> None:
+        """`check` raises unless this server leads for sure."""
+        self._check = check
         self._client = client
         self._threads = threads
         self._storage = storage
@@ -125,8 +135,11 @@ class ClusterLakeSnapshots:
             raise no_offsets_file(commit)
         # Once more: all of that took its time.
         await self._threads.control(self._coordinator.tiering.require_round, table.table_id, commit.tiering_epoch)
+        self._check()
+        present = {info.bucket for info in buckets}
+        offsets = {bucket: offset for bucket, offset in merged.log_end_offsets.items() if bucket in present}
         await self._client.call(
-            commit_lake_snapshot(table.table_id, commit.snapshot_id, path, merged.log_end_offsets), within=_WITHIN_S
+            commit_lake_snapshot(table.table_id, commit.snapshot_id, path, offsets), within=_WITHIN_S
         )
         await self._threads.control(self._record, commit, merged)
 
@@ -168,7 +181,7 @@ class ClusterLakeSnapshots:
         try:
             snapshot = await self._ask(table, None)
         except FlussServerError as error:
-            if error.fluss_error is not FlussError.UNKNOWN_SERVER_ERROR:
+            if error.fluss_error is not FlussError.UNKNOWN_SERVER_ERROR or _UNREADABLE not in error.server_message:
                 raise
             own = await self._threads.control(self._lake.newest, table.table_id)
             log.error(

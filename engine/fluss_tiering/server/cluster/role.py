@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -32,6 +33,7 @@ class ClusterRole:
         threads: ServerThreads,
         storage: FlussStorage,
         coordinator: Coordinator,
+        check: Callable[[], None],
     ) -> ClusterRole:
         """Connects to nobody yet; `stack` closes what it will.
 
@@ -40,6 +42,7 @@ class ClusterRole:
             threads: of the server.
             storage: the cluster's tables.
             coordinator: whose tables become Pending when the cluster says so (`due_by_freshness` off).
+            check: raises unless this server leads for sure.
         """
         link = storage.link
         client = AsyncFlussClient(link.bootstrap_servers, credentials=link.credentials)
@@ -51,5 +54,5 @@ class ClusterRole:
             discovery,
             ClusterClaims(client, threads, coordinator, discovery.turn),
             leases,
-            ClusterLakeSnapshots(client, threads, storage, coordinator),
+            ClusterLakeSnapshots(client, threads, storage, coordinator, check),
         )
