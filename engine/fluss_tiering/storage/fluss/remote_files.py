@@ -96,11 +96,11 @@ class RemoteFiles:
 
 @contextmanager
 def telling_storage_errors(path: str) -> Iterator[None]:
-    """Turns what a store raises into a STORAGE error that names the file, but FileNotFoundError."""
+    """Turns what a store raises into a STORAGE error that names the file, or FileNotFoundError of its path."""
     try:
         yield
     except FileNotFoundError:
-        raise
+        raise FileNotFoundError(path) from None
     except (OSError, pa.ArrowException, ValueError) as error:
         why = str(error).partition("\n")[0] or type(error).__name__
         raise FlussTieringError(
