@@ -78,8 +78,9 @@ def running(peer: Peer, tables: BenchmarkTables, chosen: Sequence[TableInfo]) ->
     """Rounds by a process that runs already."""
     with TreeSampler(peer.pids) as sampler:
         before = {info.path: tables.lake_snapshot_id(info) for info in chosen}
-        began = tables.make_pending(chosen)
-        return _measured(peer, tables, chosen, before, began, sampler)
+        after = time.time()
+        due = tables.make_pending(chosen)
+        return _measured(peer, tables, chosen, before, sampler, after=after, due=due)
 
 
 def fresh(peer: Peer, tables: BenchmarkTables, chosen: Sequence[TableInfo]) -> Measured:
@@ -90,7 +91,7 @@ def fresh(peer: Peer, tables: BenchmarkTables, chosen: Sequence[TableInfo]) -> M
         began = time.time()
         peer.start()
         with TreeSampler(peer.pids) as sampler:
-            return _measured(peer, tables, chosen, before, began, sampler)
+            return _measured(peer, tables, chosen, before, sampler, after=began, due=began)
     finally:
         peer.stop()
 
@@ -100,11 +101,13 @@ def _measured(
     tables: BenchmarkTables,
     chosen: Sequence[TableInfo],
     before: dict[TablePath, int | None],
-    began: float,
     sampler: TreeSampler,
+    *,
+    after: float,
+    due: float,
 ) -> Measured:
     snapshots: dict[TablePath, tuple[int | None, int]] = {}
-    committed = began
+    committed = due
 
     def all_committed() -> bool:
         nonlocal committed
@@ -116,17 +119,18 @@ def _measured(
         return len(snapshots) == len(chosen)
 
     def all_ended() -> bool:
-        return all(peer.finish_time(info, began) is not None for info in chosen)
+        return all(peer.finish_time(info, after) is not None for info in chosen)
 
     _wait_for(all_committed, peer)
     _wait_for(all_ended, peer)
-    claimed = min(claim for info in chosen if (claim := peer.claim_time(info, began)) is not None)
+    claimed = min(claim for info in chosen if (claim := peer.claim_time(info, after)) is not None)
     # One more sample behind the commit, to read the CPU seconds between two.
     time.sleep(0.25)
     return Measured(
         peer.name,
         committed - claimed,
-        claimed - began,
+        # A running process may have claimed before it was known here that the table is due.
+        max(0.0, claimed - due),
         sampler.cpu_seconds(claimed, committed),
         sampler.peak_bytes(claimed, committed),
         snapshots,
