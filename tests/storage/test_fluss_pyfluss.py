@@ -133,7 +133,13 @@ def tables_of(draw: st.DrawFn, rows: Callable[[Sequence[Column]], st.SearchStrat
     return [(each, draw(rows(each))) for each in columns]
 
 
-def as_stream(batch: pa.RecordBatch) -> bytes:
+def as_stream(batch: pa.RecordBatch, columns: Sequence[Column]) -> bytes:
+    """The rows as that client takes them: with a time zone where Fluss has a local one."""
+    for index, column in enumerate(columns):
+        if column.data_type.root is DataTypeRoot.TIMESTAMP_LTZ:
+            field = batch.schema.field(index)
+            zoned = field.with_type(pa.timestamp(field.type.unit, "UTC"))
+            batch = batch.set_column(index, zoned, batch.column(index).cast(zoned.type))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -159,7 +165,7 @@ def test_what_flusss_own_client_wrote_is_what_is_read(
     tables = [(made_with(fluss, columns, primary_key=True), rows) for columns, rows in keyed]
     logs = [(made_with(fluss, columns, primary_key=False), rows) for columns, rows in appended]
     arrow_logs = [(made_with(fluss, columns, primary_key=False), batch) for columns, batch in in_arrow]
-    streams = [(made, as_stream(batch)) for made, batch in arrow_logs if batch.num_rows]
+    streams = [(made, as_stream(batch, made.info.descriptor.columns)) for made, batch in arrow_logs if batch.num_rows]
     write_with_pyfluss(fluss_cluster, [*tables, *logs, *streams])
     for made, rows in logs:
         same(log_of(fluss, made), rows_as_written(rows, made.info.descriptor.columns))
