@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +21,9 @@ import pytest
 from engine_support import SCHEMA, ServerProcess, ServerThread, descriptor
 from fluss_support import USER, FlussCluster, free_ports
 from fluss_tiering.client import TieringClient
+from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TablePath, WriteKind
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 from fluss_tiering.model.tiering import TieringStatus
 from fluss_tiering.server.lake_catalog import LakeCatalog
 from fluss_tiering.server.settings import load_settings
@@ -51,7 +55,7 @@ def server(fluss_cluster: FlussCluster, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def client(server: ServerProcess) -> Iterator[TieringClient]:
-    with TieringClient(server.target) as connected:
+    with TieringClient(server.target, timeout=120) as connected:
         yield connected
 
 
@@ -89,6 +93,33 @@ def test_tables_and_rows_of_a_cluster(client: TieringClient, fluss_cluster: Flus
     with pytest.raises(FlussTieringError) as refused:
         client.get_tables([path])
     assert refused.value.code is ErrorCode.TABLE_NOT_EXIST
+
+
+def test_a_primary_key_table_of_a_cluster_is_scanned(server: ServerProcess, client: TieringClient) -> None:  # K5
+    columns = (*descriptor().columns, Column("day", DataType.parse("STRING NOT NULL")))
+    made_from = TableDescriptor(columns, primary_key=("id", "day"), partition_keys=("day",), num_buckets=2)
+    path = new_path()
+    client.create_table(path, made_from)
+    rows = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"], "day": ["x", "y", "x"]}, schema=arrow_schema(columns))
+    assert list(client.write_rows(path, WriteKind.UPSERT, [rows])) == [3]
+    assert list(client.write_rows(path, WriteKind.DELETE, [rows.slice(0, 1)])) == [1]
+    with client.scan(path) as scan:
+        found = pa.Table.from_batches(scan, schema=scan.schema)
+    assert found.sort_by("id").to_pylist() == rows.slice(1).to_pylist()
+    ends = {info.bucket: info.log_end_offset for info in client.list_buckets([path])[path]}
+    assert scan.log_offsets == ends
+    # The command, too.
+    command = [
+        str(Path(sys.executable).with_name("fluss-tiering")),
+        "scan",
+        str(path),
+        "-f",
+        "json",
+        "-s",
+        server.target,
+    ]
+    written = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert sorted(json.loads(line)["name"] for line in written.splitlines()) == ["b", "c"]
 
 
 def test_tables_that_others_make_alter_and_drop_are_followed(client: TieringClient, fluss: FlussClient) -> None:

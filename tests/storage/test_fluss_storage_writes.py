@@ -147,6 +147,13 @@ def test_partitions_are_made_where_they_are_missing(storage: FlussStorage, fluss
             storage.write(table.path, WriteKind.UPSERT, written.slice(0, 1))
     storage.write(table.path, WriteKind.UPSERT, written.slice(0, 1))
     assert len(fluss.call(list_partitions(table.path))) == 2
+    # Dropped here: the next write makes it again at once.
+    storage.drop_partition(table.path, ["monday"])
+    assert {info.partition_values for info in storage.buckets(table.path)} == {("friday",)}
+    assert sum(storage.write(table.path, WriteKind.UPSERT, written.slice(0, 1)).values()) == 1
+    for values in (["sunday"], ["monday", "9"], []):
+        with refused(ErrorCode.PARTITION_NOT_EXIST):
+            storage.drop_partition(table.path, values)
     with refused(ErrorCode.INVALID_ROWS, "'day'", "NUL"):
         storage.write(table.path, WriteKind.UPSERT, pa.table({"id": [1], "name": ["x"], "day": ["a\0b"]}))
     with refused(ErrorCode.INVALID_REQUEST, "no/slash"):

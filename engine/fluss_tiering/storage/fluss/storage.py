@@ -143,7 +143,8 @@ class FlussStorage:
 
         Raises TABLE_NOT_EXIST, PARTITION_NOT_EXIST.
         """
-        keys = self.table(path).descriptor.partition_keys
+        table = self.table(path)
+        keys = table.descriptor.partition_keys
         if not keys or len(keys) != len(values):
             raise FlussTieringError(
                 ErrorCode.PARTITION_NOT_EXIST,
@@ -151,6 +152,7 @@ class FlussStorage:
                 f"({', '.join(keys) or 'it has none'})",
             )
         self._client.call(drop_partition(path, dict(zip(keys, values, strict=True))))
+        self._writer.forget_partitions(table.table_id)
 
     def table(self, path: TablePath) -> TableInfo:
         """The table of that path, a second ago at most. Raises TABLE_NOT_EXIST, INVALID_TABLE."""

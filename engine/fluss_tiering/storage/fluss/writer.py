@@ -68,6 +68,10 @@ class ClusterWriter:
                 log_ends[bucket.bucket] = end
         return dict(zip(placed, ends, strict=True))
 
+    def forget_partitions(self, table_id: int) -> None:
+        """Partitions of the table were dropped: a write to one makes it again."""
+        self._partitions.forget(table_id)
+
     def _place(self, table: TableInfo, records: pa.RecordBatch) -> dict[TableBucket, pa.RecordBatch]:
         by_partition = list(rows_by_partition(table, records))
         ids: Mapping[tuple[str, ...], int | None] = {(): None}
