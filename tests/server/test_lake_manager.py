@@ -141,3 +141,11 @@ def test_a_partition_that_was_dropped_in_mid_round_does_not_stop_it(managers: Ma
         require_same_offsets(committed, LakeSnapshot(1, 1, {kept: 49}))
     with pytest.raises(FlussTieringError, match="has no"):
         managers.lake.prepare(table, present, {TableBucket(1, 1, 7): 1}, ignore_previous=False)
+
+
+def test_a_log_that_lost_its_end_takes_nothing_back(managers: Managers, table: TableInfo) -> None:
+    commit(managers, table, 1, {B0: 10})
+    shorter = buckets(4, 100, 100)
+    assert managers.lake.prepare(table, shorter, {B0: 10, B1: 5}, ignore_previous=False) == {B0: 10, B1: 5, B2: -1}
+    with pytest.raises(FlussTieringError, match="past the log's end, 4"):
+        managers.lake.prepare(table, shorter, {B0: 11}, ignore_previous=False)

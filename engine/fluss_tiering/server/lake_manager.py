@@ -163,7 +163,8 @@ def _merged(
                 ErrorCode.INVALID_REQUEST,
                 f"table {table.path} has no {bucket}: its buckets are 0 to {len(log_ends) - 1}",
             )
-        if offset > log_ends[bucket]:
+        # A log that lost its end, as one without replicas may, takes back nothing of what is in the lake.
+        if offset > log_ends[bucket] and offset != previous.get(bucket):
             raise FlussTieringError(
                 ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
                 f"table {table.path}, {bucket}: offset {offset} is past the log's end, {log_ends[bucket]}",

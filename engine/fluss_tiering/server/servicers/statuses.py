@@ -35,9 +35,12 @@ class StatusesServicer(LakeSnapshotsServicer):
     ) -> bytes:
         """The status of a table, or of all (S16): a serialised ListTieringStatusesResponse."""
         path = path_from_pb(request.table_path) if request.HasField("table_path") else None
-        if path is not None:
-            await self._threads.storage(self._storage.table, path)
-        statuses = await self._threads.control(self._tiering.statuses, path)
+        try:
+            statuses = await self._threads.control(self._tiering.statuses, path)
+        except FlussTieringError:
+            if path is not None:
+                await self._threads.storage(self._storage.table, path)
+            raise
         return self._entries.of(statuses)
 
     async def WatchTieringStatuses(  # type: ignore[override] # likewise
@@ -48,7 +51,7 @@ class StatusesServicer(LakeSnapshotsServicer):
         Yields a serialised WatchTieringStatusesResponse each time.
         """
         paths = [path_from_pb(each) for each in bounded(request, "table_paths", request.table_paths)]
-        for error in (await self._threads.storage(self._missing, paths)).values():
+        for error in (await self._missing(paths)).values():
             raise error
         loop, news = asyncio.get_running_loop(), asyncio.Event()
         watcher = StatusWatcher(paths, lambda: loop.call_soon_threadsafe(news.set))
@@ -67,7 +70,7 @@ class StatusesServicer(LakeSnapshotsServicer):
     async def ResumeTables(self, request: pb.ResumeTablesRequest, context: object) -> pb.ResumeTablesResponse:
         """Ends the rest of failed tables, each on its own (S19)."""
         paths = [path_from_pb(each) for each in bounded(request, "table_paths", request.table_paths)]
-        missing = await self._threads.storage(self._missing, paths)
+        missing = await self._missing(paths)
         present = [path for path in dict.fromkeys(paths) if path not in missing]
         resumed = await self._threads.control(self._tiering.resume, present)
         answers: dict[TablePath, TieringStatus | FlussTieringError] = {
@@ -76,7 +79,15 @@ class StatusesServicer(LakeSnapshotsServicer):
         }
         return pb.ResumeTablesResponse(resumed_tables=[wire.resumed_to_pb(path, answers[path]) for path in paths])
 
-    def _missing(self, paths: Sequence[TablePath]) -> dict[TablePath, FlussTieringError]:
+    async def _missing(self, paths: Sequence[TablePath]) -> dict[TablePath, FlussTieringError]:
+        """Those that do not exist, and why; the storage, which may be away, is asked for none that is tiered."""
+        unknown = await self._threads.control(self._not_tiered, paths)
+        return await self._threads.storage(self._refused, unknown) if unknown else {}
+
+    def _not_tiered(self, paths: Sequence[TablePath]) -> list[TablePath]:
+        return [path for path in paths if self._tiering.tables.get_by_path(path) is None]
+
+    def _refused(self, paths: Sequence[TablePath]) -> dict[TablePath, FlussTieringError]:
         missing = {}
         for path in paths:
             try:

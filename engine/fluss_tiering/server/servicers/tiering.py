@@ -54,7 +54,7 @@ class LakeTieringServicer(StatusesServicer):
         paths = [path_from_pb(each) for each in bounded(request, "table_paths", request.table_paths)]
         if len(set(paths)) < len(paths):
             raise FlussTieringError(ErrorCode.INVALID_REQUEST, "ClaimTablesRequest names a table twice: claim it once")
-        missing = await self._threads.storage(self._missing, paths)
+        missing = await self._missing(paths)
         present = [path for path in paths if path not in missing]
         claimed = await self._threads.control(self._tiering.claim, present, owner)
         answers = {**missing, **dict(zip(present, claimed, strict=True))}

@@ -18,6 +18,7 @@ from fluss_tiering.server.servicers.tiering import LakeTieringServicer
 from fluss_tiering.server.services import SERVICES, handlers_of
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.server.tiering.manager import not_tiered
 
 _READS: Final = frozenset({"ListTieringStatuses", "ListTieringRounds", "GetLeaseOutcome", "ListKvSnapshotLeases"})
 
@@ -36,8 +37,10 @@ class _StoredTiering:
         self._open_store = open_store
 
     def statuses(self, path: TablePath | None = None) -> Sequence[TieringStatus]:
-        statuses = self._open_store().statuses()
-        return sorted((each for each in statuses if path in (None, each.path)), key=lambda status: status.path)
+        statuses = [each for each in self._open_store().statuses() if path in (None, each.path)]
+        if path is not None and not statuses:
+            raise not_tiered(path)
+        return sorted(statuses, key=lambda status: status.path)
 
     def rounds(self, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
         return self._open_store().rounds(path=path, lease_id=lease_id, limit=limit)
