@@ -21,6 +21,8 @@ _VERSIONS: Final = frozenset({4, 5})
 _TRAILER_BYTES: Final = 5
 """Behind a block: how it is compressed, and a checksum."""
 _CODECS: Final = {1: "snappy", 4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}
+_MAX_INDEX_BYTES: Final = 256 << 20
+"""More than the index of any file that is written."""
 _UNCOMPRESSED: Final = 0
 _SNAPPY: Final = 1
 _RESTART: Final = struct.Struct("<I")
@@ -71,9 +73,14 @@ def _decompressed(block: bytes, kind: int) -> bytes:
     if codec is None:
         raise ValueError("another compression")
     size, start = _varint(block, 0)
+    if size > _MAX_INDEX_BYTES:
+        raise ValueError("no index block")
     # Snappy's own format begins with the size.
     body = block if kind == _SNAPPY else block[start:]
-    data: bytes = pa.decompress(body, size, codec, asbytes=True)
+    try:
+        data: bytes = pa.decompress(body, size, codec, asbytes=True)
+    except OSError as error:
+        raise ValueError("no index block") from error
     return data
 
 
