@@ -2,11 +2,13 @@
 
 import pyarrow as pa
 import pytest
-from fluss_reading import ids_of, moved_log, read, snapshot_of
+from fluss_reading import bucket_of, ids_of, moved_log, read, snapshot_of
 from fluss_tables import append, descriptor, new_table, rows, upsert
 
+from fluss_support import FlussCluster
 from fluss_tiering.formats.log_batch import ChangeType
 from fluss_tiering.model.table import StorageDescription
+from fluss_tiering.storage.fluss.calls.metadata import metadata
 from fluss_tiering.storage.fluss.client import FlussClient
 from fluss_tiering.storage.fluss.reader import FlussSplitReader
 from fluss_tiering.storage.open import open_split_reader
@@ -50,3 +52,22 @@ def test_changes_and_a_snapshot_of_a_primary_key_table(fluss: FlussClient, fluss
     found = pa.Table.from_batches(reader.read_kv_snapshot(made.info, snapshot, None, None))
     expected = [row for row in rows(0, 100).to_pylist() if row["id"] != 2]
     assert sorted(found.to_pylist(), key=lambda row: row["id"]) == expected
+
+
+def test_a_log_is_read_on_after_its_leader_was_killed(fluss: FlussClient, fluss_cluster: FlussCluster) -> None:
+    made = new_table(fluss, descriptor(**{"table.replication.factor": "2", "table.log.tiered.local-segments": "100"}))
+    for start in range(0, 20_000, 2_000):
+        append(fluss, made, rows(start, start + 2_000), compression="NONE")
+    bucket = bucket_of(made)
+    leader = fluss.call(metadata([made.info.path])).leaders[bucket]
+    reading = FlussSplitReader(fluss).read_log(made.info, bucket, 0, 20_000)
+    batches = [next(reading)]
+    killed = fluss_cluster.tablet_servers[leader]
+    killed.kill()
+    try:
+        batches += reading
+    finally:
+        killed.start()
+        fluss_cluster.wait_until_ready()
+    assert ids_of(batches) == list(range(20_000))
+    assert fluss.call(metadata([made.info.path])).leaders[bucket] != leader
