@@ -146,7 +146,7 @@ def test_what_cannot_be_scanned_is_refused(storage: FlussStorage) -> None:
     for bucket, code in (
         (TableBucket(log.table_id, 0), ErrorCode.TABLE_WITHOUT_PRIMARY_KEY),
         (TableBucket(table.table_id, 1), ErrorCode.INVALID_REQUEST),
-        (TableBucket(table.table_id, 0, 4711), ErrorCode.PARTITION_NOT_EXIST),
+        (TableBucket(table.table_id, 0, 4711), ErrorCode.INVALID_REQUEST),
         (TableBucket(987_654, 0), ErrorCode.TABLE_NOT_EXIST),
     ):
         with refused(code):
@@ -250,4 +250,10 @@ def test_buckets_of_partitions_are_scanned(storage: FlussStorage) -> None:
     found = {
         info.partition_values: Scanning(storage, table, info.bucket).rows() for info in storage.buckets(table.path)
     }
+    for bucket, code in (
+        (TableBucket(table.table_id, 0), ErrorCode.INVALID_REQUEST),
+        (TableBucket(table.table_id, 0, 4711), ErrorCode.PARTITION_NOT_EXIST),
+    ):
+        with refused(code):
+            Scanning(storage, table, bucket)
     assert found == {("x",): {1: "a", 2: "c"}, ("y",): {1: "b"}}

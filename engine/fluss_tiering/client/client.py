@@ -205,7 +205,9 @@ class TieringClient:
                     ErrorCode.INVALID_REQUEST, f"a scan with {what} {number}: expected a number of 1 or more"
                 )
         info = self.get_tables([table])[0] if isinstance(table, TablePath) else table
-        if buckets is None:
+        if buckets is None and info.descriptor.partition_keys:
+            buckets = [each.bucket for each in self.list_buckets([info.path])[info.path]]
+        elif buckets is None:
             buckets = [TableBucket(info.table_id, bucket) for bucket in range(info.descriptor.num_buckets)]
         return TableScan(
             self._stubs.kv_scan.ScanKv,

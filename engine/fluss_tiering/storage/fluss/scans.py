@@ -67,6 +67,12 @@ class ClusterScans:
                 ErrorCode.TABLE_WITHOUT_PRIMARY_KEY,
                 f"table {table.path} has no primary key and so no scans by key: expected a primary-key table",
             )
+        if (bucket.partition_id is None) == bool(table.descriptor.partition_keys):
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"{bucket}: expected {'a bucket of a partition' if bucket.partition_id is None else 'no partition'}, "
+                f"since {table.path} is {'' if table.descriptor.partition_keys else 'not '}partitioned",
+            )
         if self._client.call(log_offset(table.path, bucket, OffsetType.LATEST)) == 0:
             return 0, None
         admit()
