@@ -33,7 +33,10 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class BucketAudit:
-    """One bucket up to the log offset that the lake holds; None where it says that it holds nothing of the bucket."""
+    """One bucket up to the log offset that the lake holds; None where it says that it holds nothing of the bucket.
+
+    Of a partitioned table the buckets of that number of all partitions, and the sum of their offsets.
+    """
 
     bucket: int
     log_end_offset: int | None

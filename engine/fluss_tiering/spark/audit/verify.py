@@ -11,6 +11,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import reduce
+from operator import and_, or_
 from typing import Final
 
 import pyarrow as pa
@@ -88,10 +91,12 @@ def verify_table(
     offsets = {} if known is None else known.log_end_offsets
     if unregistered is not None:
         offsets = unregistered.commit.log_end_offsets
-    with _source_plan(client, table, offsets, PlanLimits(parallelism=spark.sparkContext.defaultParallelism)) as plan:
+    held = [info for info in client.list_buckets([table.path])[table.path] if offsets.get(info.bucket, 0) > 0]
+    limits = PlanLimits(parallelism=spark.sparkContext.defaultParallelism)
+    with _source_plan(client, table, held, offsets, limits) as plan:
         try:
             source = _hashed(table, _source(client, spark, table, plan, target))
-            lake = _hashed(table, _lake(spark, table, snapshot_id, plan))
+            lake = _hashed(table, _lake(spark, table, snapshot_id, held, plan))
             buckets = _compared(offsets, _content(source), _content(lake))
             differing = [each.bucket for each in buckets if not each.equal]
             found = _differences(table, source, lake, differing, max_differences + 1) if differing else []
@@ -115,10 +120,13 @@ def _refuse_times(table: TableInfo) -> None:
 
 @contextmanager
 def _source_plan(
-    client: TieringClient, table: TableInfo, offsets: Mapping[TableBucket, int], limits: PlanLimits
+    client: TieringClient,
+    table: TableInfo,
+    held: Sequence[BucketInfo],
+    offsets: Mapping[TableBucket, int],
+    limits: PlanLimits,
 ) -> Iterator[RoundPlan]:
     """What has to be read of the source; KV snapshots in it are leased until the end of the block (L12)."""
-    held = [info for info in client.list_buckets([table.path])[table.path] if offsets.get(info.bucket, 0) > 0]
     snapshots = _snapshots(held, offsets) if table.has_primary_key else {}
     lease_id = f"fluss-tiering-verify-{uuid.uuid4()}"
     if snapshots:
@@ -158,7 +166,9 @@ def _snapshots(infos: Sequence[BucketInfo], offsets: Mapping[TableBucket, int]) 
 
 def _up_to(info: BucketInfo, offset: int) -> BucketInfo:
     share = (offset - info.log_start_offset) / max(1, info.log_end_offset - info.log_start_offset)
-    return BucketInfo(info.bucket, info.log_start_offset, offset, int(info.log_size_bytes * share))
+    return replace(
+        info, log_end_offset=offset, log_size_bytes=int(info.log_size_bytes * share), latest_kv_snapshot=None
+    )
 
 
 def _source(client: TieringClient, spark: SparkSession, table: TableInfo, plan: RoundPlan, target: str) -> DataFrame:
@@ -173,15 +183,33 @@ def _source(client: TieringClient, spark: SparkSession, table: TableInfo, plan: 
     return spark.range(0, len(plan.pieces), 1, tasks).mapInArrow(work, schema)
 
 
-def _lake(spark: SparkSession, table: TableInfo, snapshot_id: int, plan: RoundPlan) -> DataFrame:
+def _lake(
+    spark: SparkSession, table: TableInfo, snapshot_id: int, held: Sequence[BucketInfo], plan: RoundPlan
+) -> DataFrame:
+    """The lake's rows of the buckets that the source still has, from where its logs begin."""
     catalog = table.lake_catalog_properties.get("name", DEFAULT_CATALOG_NAME)
     name = ".".join(_quoted(part) for part in (catalog, table.path.database, table.path.table))
     rows = spark.read.option("versionAsOf", snapshot_id).table(name)
+    if table.descriptor.partition_keys:
+        present = sorted({info.partition_values for info in held})
+        # The lake keeps what partitions held that were dropped.
+        rows = rows.where(reduce(or_, (_in_partition(table, values) for values in present), sf.lit(False)))
     if not table.has_primary_key:
-        for bucket, start in plan.start_offsets.items():
+        for info in held:
+            start = plan.start_offsets.get(info.bucket, 0)
             if start > 0:
-                rows = rows.where((sf.col(BUCKET_COLUMN) != bucket.bucket) | (sf.col(OFFSET_COLUMN) >= start))
+                elsewhere = ~(_in_partition(table, info.partition_values) & _in_bucket(info))
+                rows = rows.where(elsewhere | (sf.col(OFFSET_COLUMN) >= start))
     return rows
+
+
+def _in_partition(table: TableInfo, values: Sequence[str]) -> Column:
+    keys = zip(table.descriptor.partition_keys, values, strict=True)
+    return reduce(and_, (sf.col(_quoted(key)) == sf.lit(value) for key, value in keys), sf.lit(True))
+
+
+def _in_bucket(info: BucketInfo) -> Column:
+    return sf.col(BUCKET_COLUMN) == info.bucket.bucket
 
 
 def _hashed(table: TableInfo, rows: DataFrame) -> DataFrame:
@@ -209,7 +237,7 @@ def _hash(seed: int, columns: Sequence[Column]) -> Column:
 
 
 def _key_names(table: TableInfo) -> Sequence[str]:
-    return table.descriptor.primary_key or (OFFSET_COLUMN,)
+    return table.descriptor.primary_key or (*table.descriptor.partition_keys, OFFSET_COLUMN)
 
 
 def _keys(table: TableInfo) -> list[str]:
@@ -235,7 +263,9 @@ def _aggregates() -> list[Column]:
 def _compared(
     offsets: Mapping[TableBucket, int], source: Mapping[int, Content], lake: Mapping[int, Content]
 ) -> list[BucketAudit]:
-    ends = {bucket.bucket: offset for bucket, offset in offsets.items()}
+    ends: dict[int, int] = {}
+    for bucket, offset in offsets.items():
+        ends[bucket.bucket] = ends.get(bucket.bucket, 0) + offset
     return [
         BucketAudit(bucket, ends.get(bucket), source.get(bucket, Content()), lake.get(bucket, Content()))
         for bucket in sorted({*ends, *source, *lake})

@@ -1,0 +1,215 @@
+"""Rounds of tables with columns of every type, and of partitioned tables, compared with what the lake then holds."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import StaticTable
+from spark_support import Tiering
+
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.spark.audit.verify import verify_table
+
+pytestmark = pytest.mark.spark
+
+OPTIONS = {"table.datalake.enabled": "true", "table.datalake.freshness": "3min"}
+NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 123_456)  # noqa: DTZ001 - a TIMESTAMP has no zone
+VALUES: dict[str, tuple[Any, Any]] = {
+    "BOOLEAN": (True, False),
+    "TINYINT": (-128, 127),
+    "SMALLINT": (-32_768, 32_767),
+    "INT": (-(2**31), 2**31 - 1),
+    "BIGINT": (-(2**63), 2**63 - 1),
+    "FLOAT": (-1.5, 2.0**-149),
+    "DOUBLE": (0.1, float("inf")),
+    "DECIMAL(5, 2)": (Decimal("-1.23"), Decimal("999.99")),
+    "DECIMAL(38, 10)": (Decimal("-1.0000000001"), Decimal("9999999999999999999999999999.9999999999")),
+    "CHAR(3)": ("äö", ""),
+    "STRING": ("", "x" * 300),
+    "BINARY(3)": (b"\x00\x01\xff", b"abc"),
+    "BYTES": (b"", b"\xff" * 300),
+    "DATE": (dt.date(1969, 12, 31), dt.date(2024, 2, 29)),
+    "TIMESTAMP(0)": (NOON.replace(microsecond=0), dt.datetime(1969, 12, 31, 23, 59, 59)),  # noqa: DTZ001
+    "TIMESTAMP(3)": (NOON.replace(microsecond=123_000), dt.datetime(1969, 12, 31, 23, 59, 59)),  # noqa: DTZ001
+    "TIMESTAMP(6)": (NOON, dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)),  # noqa: DTZ001
+    "TIMESTAMP(9)": (NOON, dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)),  # noqa: DTZ001
+    "TIMESTAMP_LTZ(3)": (NOON.replace(microsecond=123_000), dt.datetime(1970, 1, 1)),  # noqa: DTZ001
+    "TIMESTAMP_LTZ(6)": (NOON, dt.datetime(1970, 1, 1)),  # noqa: DTZ001
+}
+TIMES: dict[str, tuple[Any, Any]] = {
+    "TIME(0)": (dt.time(23, 59, 59), dt.time(0)),
+    "TIME(3)": (dt.time(23, 59, 59, 999_000), dt.time(0, 0, 0, 1_000)),
+    "TIME(6)": (dt.time(23, 59, 59, 999_000), dt.time(0, 0, 0, 1_000)),
+    "TIME(9)": (dt.time(23, 59, 59, 999_000), dt.time(0, 0, 0, 1_000)),
+}
+
+
+def columns_of(types: dict[str, tuple[Any, Any]]) -> tuple[Column, ...]:
+    """A key and, of each type, a column that may be null and one that may not."""
+    nullable = [Column(f"n{index}", DataType.parse(text)) for index, text in enumerate(types)]
+    required = [Column(f"r{index}", DataType.parse(f"{text} NOT NULL")) for index, text in enumerate(types)]
+    return (Column("id", DataType.parse("INT NOT NULL")), *nullable, *required)
+
+
+def rows_of(types: dict[str, tuple[Any, Any]]) -> list[dict[str, Any]]:
+    """Three: the first values, the second, and nulls where they may be."""
+    rows = []
+    for number in range(3):
+        row: dict[str, Any] = {"id": number}
+        for index, values in enumerate(types.values()):
+            row[f"n{index}"] = None if number == 2 else values[number]
+            row[f"r{index}"] = values[number % 2]
+        rows.append(row)
+    return rows
+
+
+def make(tiering: Tiering, name: str, columns: tuple[Column, ...], **arguments: Any) -> TableInfo:
+    return tiering.client.create_table(
+        TablePath("typed", name), TableDescriptor(columns, properties=OPTIONS, **arguments)
+    )
+
+
+def write(tiering: Tiering, table: TableInfo, rows: list[dict[str, Any]], kind: WriteKind | None = None) -> None:
+    columns = table.descriptor.columns
+    if kind is WriteKind.DELETE:
+        columns = tuple(table.descriptor.column(name) for name in table.descriptor.primary_key)
+    kind = kind or (WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND)
+    batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(columns))
+    assert list(tiering.client.write_rows(table.path, kind, [batch])) == [len(rows)]
+
+
+def in_utc(value: Any) -> Any:
+    """As a value without a zone, and bytes as such."""
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return value.astimezone(dt.UTC).replace(tzinfo=None)
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def lake_rows(tiering: Tiering, table: TableInfo) -> list[dict[str, Any]]:
+    """As Spark reads the lake."""
+    names = [column.name for column in table.descriptor.columns]
+    return [{name: in_utc(row[name]) for name in names} for row in tiering.lake(table)]
+
+
+def equal(tiering: Tiering, table: TableInfo) -> bool:
+    return verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
+
+
+def test_every_type_reaches_the_lake_from_a_log_a_snapshot_and_changes(tiering: Tiering):
+    columns, rows = columns_of(VALUES), rows_of(VALUES)
+    log = make(tiering, "log", columns)
+    keyed = make(tiering, "keyed", columns, primary_key=("id",), num_buckets=2)
+    write(tiering, log, rows)
+    write(tiering, keyed, rows[:2])
+    tiering.client.take_kv_snapshots([keyed.path])
+    assert [result.error for result in tiering.tier_all(log, keyed)] == [None, None]
+    assert lake_rows(tiering, keyed) == rows[:2]
+    write(tiering, keyed, [{**rows[2], "id": 0}, rows[2]])
+    write(tiering, keyed, [{"id": 1}], WriteKind.DELETE)
+    tiering.tier(keyed)
+
+    assert lake_rows(tiering, log) == rows
+    assert lake_rows(tiering, keyed) == [{**rows[2], "id": 0}, rows[2]]
+    assert equal(tiering, log)
+    assert equal(tiering, keyed)
+
+
+def test_times_reach_the_lake_and_spark(tiering: Tiering):
+    columns, rows = columns_of(TIMES), rows_of(TIMES)
+    log = make(tiering, "times", columns)
+    write(tiering, log, rows)
+    tiering.tier(log)
+
+    metadata = IcebergCatalogs(tiering.spark).open_table(log).java_table.operations().current().metadataFileLocation()
+    read = StaticTable.from_metadata(metadata).scan().to_arrow().select([column.name for column in columns])
+    assert read.to_pylist() == rows
+    # Spark reads no times from Iceberg.
+    with pytest.raises(FlussTieringError, match=r"'n0' of type TIME\(0\)") as caught:
+        equal(tiering, log)
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+    source = tiering.spark.read.format("fluss").option("server", tiering.target).option("table", str(log.path)).load()
+    assert source.orderBy("id").toArrow().to_pylist() == rows
+
+
+PARTITIONED = tuple(
+    Column(name, DataType.parse(text))
+    for name, text in (
+        ("id", "INT NOT NULL"),
+        ("day", "STRING NOT NULL"),
+        ("zone", "STRING NOT NULL"),
+        ("name", "STRING"),
+    )
+)
+
+
+def row(number: int, day: str, name: str | None, zone: str = "eu") -> dict[str, Any]:
+    return {"id": number, "day": day, "zone": zone, "name": name}
+
+
+def partitions(tiering: Tiering, table: TableInfo) -> set[tuple[Any, ...]]:
+    files = tiering.spark.sql(f"SELECT partition FROM {tiering.name(table)}.all_data_files").collect()
+    return {tuple(file.partition) for file in files}
+
+
+def test_a_partitioned_log_table_is_tiered_as_partitions_come_and_go(tiering: Tiering):
+    table = make(tiering, "plog", PARTITIONED, num_buckets=2, partition_keys=("day", "zone"))
+    first = [row(1, "mon", "a"), row(2, "mon", "b", "us"), row(3, "tue", None)]
+    write(tiering, table, first)
+    tiering.tier(table)
+    assert lake_rows(tiering, table) == first
+    assert partitions(tiering, table) == {("mon", "eu", 0), ("mon", "us", 0), ("tue", "eu", 0)}
+    assert equal(tiering, table)
+
+    tiering.client.drop_partition(table.path, ["mon", "eu"])
+    second = [row(4, "tue", "d"), row(5, "wed", "e")]
+    write(tiering, table, second)
+    result = tiering.tier(table)
+    assert result.stats.rows == 2
+    assert lake_rows(tiering, table) == first + second  # What is in the lake stays.
+    assert equal(tiering, table)
+
+    tiering.client.drop_partition(table.path, ["tue", "eu"])
+    assert tiering.tier(table).stats.rows == 0
+    assert lake_rows(tiering, table) == first + second
+    offsets = tiering.client.lake_snapshot(table.path).log_end_offsets
+    live = {info.bucket: info.log_end_offset for info in tiering.client.list_buckets([table.path])[table.path]}
+    assert {bucket: offset for bucket, offset in offsets.items() if bucket in live and offset > 0} == {
+        bucket: end for bucket, end in live.items() if end > 0
+    }
+
+
+def test_a_partitioned_primary_key_table_replaces_and_deletes_within_a_partition(tiering: Tiering):
+    table = make(
+        tiering,
+        "pkeyed",
+        PARTITIONED,
+        primary_key=("id", "day"),
+        bucket_keys=("id",),
+        num_buckets=2,
+        partition_keys=("day",),
+    )
+    write(tiering, table, [row(number, day, "old") for number in range(4) for day in ("mon", "tue")])
+    tiering.client.take_kv_snapshots([table.path])
+    write(tiering, table, [row(0, "mon", "log")])
+    tiering.tier(table)
+    expected = {(number, day): "old" for number in range(4) for day in ("mon", "tue")} | {(0, "mon"): "log"}
+    assert {(each["id"], each["day"]): each["name"] for each in lake_rows(tiering, table)} == expected
+
+    write(tiering, table, [row(1, "mon", "new"), row(9, "wed", "new")])
+    write(tiering, table, [{"id": 2, "day": "tue"}, {"id": 3, "day": "mon"}], WriteKind.DELETE)
+    tiering.tier(table)
+    expected |= {(1, "mon"): "new", (9, "wed"): "new"}
+    del expected[2, "tue"], expected[3, "mon"]
+    found = lake_rows(tiering, table)
+    assert {(each["id"], each["day"]): each["name"] for each in found} == expected
+    assert len(found) == len(expected)
+    assert equal(tiering, table)
+    offsets = tiering.client.lake_snapshot(table.path).log_end_offsets
+    assert len({bucket.partition_id for bucket in offsets} - {None}) == 3
