@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import scan
+from benchmarks import cluster_reading, scan
 from benchmarks.control import ControlBenchmark, ControlSizes, Figure
 from benchmarks.tiering import CORES, Measured, Sizes, TieringBenchmark
 
@@ -22,6 +22,7 @@ class Part(StrEnum):
 
     ROUNDS = "rounds"
     CONTROL = "control"
+    CLUSTER_READING = "cluster-reading"
 
 
 console = Console(width=None if sys.stdout.isatty() else 140)
@@ -33,13 +34,16 @@ def main(
     ] = 1.0,
     only: Annotated[Part | None, typer.Option(help="Only this part.")] = None,
 ) -> None:
-    """Measure rounds of a log table, a first snapshot, changes, few rows and none; then the control plane."""
+    """Measure rounds of a log table, a first snapshot, changes, few rows and none; the control plane; reading Fluss."""
     if only in (None, Part.ROUNDS):
         _rounds(scale)
     if only in (None, Part.CONTROL):
         full = ControlSizes()
         sizes = ControlSizes(*(max(1, int(getattr(full, name) * min(scale, 1))) for name in ControlSizes.__slots__))
         _print_figures(f"One server with {sizes.tables:,} lake tables", ControlBenchmark(sizes).run())
+    # Who has no Maven has no jars of a cluster.
+    if only is Part.CLUSTER_READING or (only is None and cluster_reading.JARS.exists()):
+        _print_figures("Reading a real Fluss cluster", cluster_reading.measure(scale))
 
 
 def _rounds(scale: float) -> None:

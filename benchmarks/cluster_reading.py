@@ -1,0 +1,101 @@
+"""Reading a real Fluss cluster, as a worker of a round does, without writing: rows for a second of one core."""
+
+from __future__ import annotations
+
+import resource
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from benchmarks import rows
+from benchmarks.control import Figure
+from benchmarks.flink.tables import BUCKETS, BenchmarkTables
+from examples.flights.cluster import start_cluster
+from examples.flights.processes import Processes
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
+from fluss_tiering.storage.fluss.calls.kv_snapshots import latest_kv_snapshots
+from fluss_tiering.storage.fluss.calls.log import OffsetType, log_offset
+from fluss_tiering.storage.fluss.client import FlussClient
+from fluss_tiering.storage.fluss.reader import FlussSplitReader
+
+JARS: Final = Path(".cache/fluss")
+LOG_ROWS: Final = 4_000_000
+KEYED_ROWS: Final = 2_000_000
+_LOG_GOAL: Final = 5_000_000
+_KEYED_GOAL: Final = 600_000
+_READS: Final = 3
+"""Behind one that loads what decodes."""
+
+
+def measure(scale: float) -> list[Figure]:
+    """Loads a log table and a primary-key table, then reads all buckets of each in this process."""
+    with _cluster() as (client, tables):
+        reader = FlussSplitReader(client)
+        log = tables.create("log", primary_key=False)
+        tables.append(log, 0, max(1, int(LOG_ROWS * scale)))
+        ends = _ends(client, log)
+        logs = _rate(
+            lambda: sum(
+                batch.records.num_rows for bucket, end in ends.items() for batch in reader.read_log(log, bucket, 0, end)
+            )
+        )
+        keyed = tables.create("keyed", primary_key=True)
+        tables.upsert(keyed, rows.batches(0, max(1, int(KEYED_ROWS * scale))))
+        tables.wait_for_kv_snapshots(keyed)
+        snapshots = [
+            KvSnapshot(bucket, latest.snapshot_id, latest.log_offset, row_count=-1, size_bytes=0, path="")
+            for bucket, latest in client.call(latest_kv_snapshots(keyed.path)).items()
+            if latest is not None
+        ]
+        values = _rate(
+            lambda: sum(
+                batch.num_rows
+                for snapshot in snapshots
+                for batch in reader.read_kv_snapshot(keyed, snapshot, None, None)
+            )
+        )
+    return [
+        _figure("fetch and decode a log", logs, _LOG_GOAL),
+        _figure("read and decode KV snapshots", values, _KEYED_GOAL),
+    ]
+
+
+def _figure(work: str, rate: float, goal: int) -> Figure:
+    return Figure(work, f"{rate:,.0f} rows/s a core", f">= {goal:,}", rate >= goal)
+
+
+def _rate(read: Callable[[], int]) -> float:
+    """Rows for each CPU second of this process, its fetching threads included."""
+    read()
+    return median(_once(read) for _ in range(_READS))
+
+
+def _once(read: Callable[[], int]) -> float:
+    before = _cpu_seconds()
+    count = read()
+    return count / (_cpu_seconds() - before)
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _ends(client: FlussClient, info: TableInfo) -> dict[TableBucket, int]:
+    buckets = [TableBucket(info.table_id, number) for number in range(BUCKETS)]
+    return {bucket: client.call(log_offset(info.path, bucket, OffsetType.LATEST)) for bucket in buckets}
+
+
+@contextmanager
+def _cluster() -> Iterator[tuple[FlussClient, BenchmarkTables]]:
+    with tempfile.TemporaryDirectory(prefix="fluss-tiering-bench-") as folder:
+        processes = Processes(Path(folder) / "cluster")
+        try:
+            bootstrap = start_cluster(processes, Path(folder) / "fluss", JARS)
+            with FlussClient(bootstrap, timeout=60) as client:
+                yield client, BenchmarkTables(client, "bench", Path(folder) / "cluster" / "coordinator.log")
+        finally:
+            processes.stop()
