@@ -146,6 +146,19 @@ def test_a_table_that_cannot_be_understood_is_in_nobodys_way(storage: FlussStora
     assert path not in storage.listed.unusable()
 
 
+def test_a_table_in_other_formats_is_told(storage: FlussStorage, fluss: FlussClient) -> None:
+    path, tiered = new_path(), new_path()
+    fluss.call(create_table(path, descriptor(table__log__format="INDEXED")))
+    rows_of_it = table_of(rows(0, 1))
+    with refused(ErrorCode.INVALID_TABLE, str(path), "table.log.format=INDEXED", "ARROW"):
+        storage.write(path, WriteKind.APPEND, rows_of_it)
+    fluss.call(create_table(tiered, descriptor(tiered=True, table__log__format="INDEXED")))
+    with refused(ErrorCode.INVALID_TABLE, str(tiered), "table.log.format=INDEXED", "ARROW"):
+        storage.table(tiered)
+    assert {path, tiered} & {each.path for each in storage.listed.refresh()} == {path}
+    fluss.call(drop_table(tiered))
+
+
 def test_a_cluster_without_the_call_to_alter_is_named(storage: FlussStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     path = new_path()
     before = storage.create_table(path, descriptor(tiered=True, table__datalake__freshness="1h"))

@@ -105,8 +105,20 @@ class Cluster:
             self._learn(answer)
             if isinstance(call.destination, Leader):
                 _check_exists(call.destination, answer)
+                if answer.leaders.get(call.destination.bucket) is None:
+                    yield from self._ask_coordinator(question)
             return
         raise failure
+
+    def _ask_coordinator(self, question: Call[Any, ClusterMetadata]) -> Generator[Sent, Any, None]:
+        """Asks who elects: a tablet server that is asked just then may remember for long that nobody leads (0.9.1)."""
+        if self._coordinator is None or self._coordinator in self._suspects:
+            return
+        try:
+            answer = yield from self._ask(self._coordinator, question)
+        except (FlussConnectionError, FlussServerError):
+            return
+        self._learn(answer)
 
     def _learn(self, answer: ClusterMetadata) -> None:
         self._coordinator = answer.coordinator

@@ -9,9 +9,8 @@ import pyarrow as pa
 from fluss_tiering.formats.iceberg_key import encode_iceberg_keys
 from fluss_tiering.formats.key import encode_keys
 from fluss_tiering.model.table import TableDescriptor
+from fluss_tiering.storage.fluss.supported import ICEBERG, LAKE_FORMAT
 
-LAKE_FORMAT: Final = "table.datalake.format"
-ICEBERG: Final = "iceberg"
 _KV_FORMAT_VERSION: Final = "table.kv.format-version"
 _LEGACY: Final = "1"
 

@@ -24,6 +24,7 @@ from fluss_tiering.model.table import (
 from fluss_tiering.storage.embedded.lake_rules import check_lake_rules
 from fluss_tiering.storage.fluss.access import s3_from_environment
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
+from fluss_tiering.storage.fluss.call import Role
 from fluss_tiering.storage.fluss.calls.lake import prepare_lake_snapshot
 from fluss_tiering.storage.fluss.calls.metadata import metadata
 from fluss_tiering.storage.fluss.calls.tables import (
@@ -244,8 +245,10 @@ class FlussStorage:
     def _wait_for_leaders(self, table: TableInfo) -> None:
         deadline = time.monotonic() + _LEADERS_S
         wanted = {TableBucket(table.table_id, number) for number in range(table.descriptor.num_buckets)}
+        # Of who elects them: to tablet servers the news comes later.
+        asked = replace(metadata([table.path]), destination=Role.COORDINATOR)
         while True:
-            leaders = self._client.call(metadata([table.path])).leaders
+            leaders = self._client.call(asked).leaders
             if all(leaders.get(bucket) is not None for bucket in wanted):
                 return
             if time.monotonic() > deadline:

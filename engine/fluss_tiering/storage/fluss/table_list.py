@@ -10,10 +10,10 @@ from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
-from fluss_tiering.model.table_options import freshness_ms
 from fluss_tiering.storage.fluss.calls.tables import list_databases, list_tables, table
 from fluss_tiering.storage.fluss.client import FlussClient
 from fluss_tiering.storage.fluss.parallel import ParallelCalls
+from fluss_tiering.storage.fluss.supported import check_tierable
 from fluss_tiering.storage.fluss.table_json import ClusterTable
 
 _FRESH_S: Final = 1.0
@@ -144,8 +144,8 @@ class ClusterTables:
 
 
 def _complete(found: ClusterTable) -> TableInfo:
-    """The table, with options that are understood here. Raises INVALID_TABLE."""
-    freshness_ms(found.info.descriptor.properties)
+    """The table, where it can be tiered or is not to be. Raises INVALID_TABLE."""
+    check_tierable(found.info.path, found.info.descriptor)
     return replace(found.info, descriptor=replace(found.info.descriptor, partition_keys=found.partition_keys))
 
 

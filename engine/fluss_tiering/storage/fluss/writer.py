@@ -21,10 +21,11 @@ from fluss_tiering.storage.fluss.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.calls.writes import produce_log, put_kv
 from fluss_tiering.storage.fluss.client import BACK_OFF, FlussClient
 from fluss_tiering.storage.fluss.errors import FlussError, FlussServerError
-from fluss_tiering.storage.fluss.keys import ICEBERG, LAKE_FORMAT, encode_primary_keys
+from fluss_tiering.storage.fluss.keys import encode_primary_keys
 from fluss_tiering.storage.fluss.kv_batch import encode_kv_batch
 from fluss_tiering.storage.fluss.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.partitions import PartitionIds
+from fluss_tiering.storage.fluss.supported import ICEBERG, LAKE_FORMAT, check_stored
 from fluss_tiering.storage.offered_rows import conform_write
 
 _BATCH_BYTES: Final = 2 << 20
@@ -149,6 +150,7 @@ def _cut(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _check_format(table: TableInfo) -> None:
     descriptor = table.descriptor
+    check_stored(table.path, descriptor.properties)
     lake_format = descriptor.properties.get(LAKE_FORMAT)
     if descriptor.bucket_keys and lake_format != ICEBERG:
         raise FlussTieringError(

@@ -1,0 +1,49 @@
+"""Which tables of a cluster can be read, written and tiered here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableDescriptor, TablePath
+from fluss_tiering.model.table_options import LAKE_ENABLED, freshness_ms
+
+LAKE_FORMAT: Final = "table.datalake.format"
+ICEBERG: Final = "iceberg"
+_FORMATS: Final = {"table.log.format": "ARROW", "table.kv.format": "COMPACTED"}
+
+
+def check_stored(path: TablePath, properties: Mapping[str, str]) -> None:
+    """That a table's rows are stored in the formats that are spoken here.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE naming the option.
+    """
+    for key, expected in _FORMATS.items():
+        value = properties.get(key, expected)
+        if value.upper() != expected:
+            raise FlussTieringError(
+                ErrorCode.INVALID_TABLE,
+                f"table {path} has {key}={value}: expected {expected}, the only one that is read and written here",
+            )
+
+
+def check_tierable(path: TablePath, descriptor: TableDescriptor) -> None:
+    """That a table can be tiered, where its options ask for it.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE saying what is in the way.
+    """
+    properties = descriptor.properties
+    freshness_ms(properties)
+    if properties.get(LAKE_ENABLED.key, LAKE_ENABLED.default).lower() != "true":
+        return
+    check_stored(path, properties)
+    lake_format = properties.get(LAKE_FORMAT)
+    if lake_format != ICEBERG:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE,
+            f"table {path} is tiered into {lake_format or 'no lake'}: expected {LAKE_FORMAT}={ICEBERG}, the only lake "
+            "that is written here; leave it to the tiering service of that lake",
+        )
