@@ -6,6 +6,7 @@ Fluss 0.9.1 adds nullable columns at the end and alters nothing else (`SchemaUpd
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 
@@ -15,11 +16,24 @@ from fluss_tiering.model.table import Column, TableInfo
 from fluss_tiering.storage.fluss.calls.schemas import table_columns
 from fluss_tiering.storage.fluss.client import FlussClient
 
+_FORMATS: Final = {"table.log.format": "ARROW", "table.kv.format": "COMPACTED"}
+"""Fluss's defaults; the others are older ones, which it keeps for a few uses."""
+
 
 class SchemaHistory:
-    """The schemas of one table."""
+    """The schemas of one table.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE for a table that is stored in formats that are not read here.
+    """
 
     def __init__(self, client: FlussClient, table: TableInfo) -> None:
+        for option, known in _FORMATS.items():
+            if (given := table.descriptor.properties.get(option, known)).upper() != known:
+                raise FlussTieringError(
+                    ErrorCode.INVALID_TABLE,
+                    f"{table.path} has {option}={given}: expected {known}; re-create the table in that format",
+                )
         self._client = client
         self._table = table
         self._present = arrow_schema(table.descriptor.columns)
