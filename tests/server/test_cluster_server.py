@@ -291,6 +291,40 @@ def test_a_store_stays_with_its_cluster(fluss_cluster: FlussCluster, tmp_path: P
         assert held.value.code is ErrorCode.DATA_DIR_IN_USE
 
 
+def test_the_second_server_of_a_cluster_takes_over(
+    fluss_cluster: FlussCluster, tmp_path: Path, postgres_url: str
+) -> None:
+    settings: dict[str, Any] = {
+        "fluss": fluss_cluster.bootstrap,
+        "store_url": postgres_url,
+        "leader_lease": 5000,
+        "metrics_enabled": False,
+    }
+    path = new_path()
+    with ExitStack() as first_stops:
+        first = first_stops.enter_context(ServerThread(tmp_path / "first", **settings))
+        # Nothing of the storage is in a folder: each has one of its own.
+        with ServerThread(tmp_path / "second", **settings) as second, TieringClient(second.target) as client:
+            assert (first.server.is_active, second.server.is_active) == (True, False)
+            client.create_table(path, descriptor())
+            before = status_of(client, path)
+            first_stops.close()
+
+            def answers_again() -> bool:
+                try:
+                    return client.list_buckets([path])[path][0].log_end_offset == 0
+                except FlussTieringError as error:
+                    assert error.code is ErrorCode.UNAVAILABLE, error.message
+                    return False
+
+            eventually(answers_again)
+            after = status_of(client, path)
+            assert before is not None
+            assert after is not None
+            assert after.tiering_epoch >= before.tiering_epoch
+            client.drop_table(path)
+
+
 def test_an_old_cluster_without_leases_is_warned_of_once(
     fluss_cluster: FlussCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:  # L15

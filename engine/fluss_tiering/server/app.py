@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class TieringServer:
-    """A tiering server on the embedded storage; on PostgreSQL one of several, of which one is active.
+    """A tiering server of a Fluss cluster or of its own tables; on PostgreSQL one of several, of which one is active.
 
     Attributes:
         port: that it listens on, once it is started.
@@ -78,6 +78,7 @@ class TieringServer:
             port=self.port,
             metrics_port=self.metrics_port or None,
             data_dir=str(self._settings.data_dir),
+            fluss=self._settings.fluss or None,
         )
         if self._settings.heartbeat_timeout < SAFE_HEARTBEAT_TIMEOUT_MS:
             log.warning(
