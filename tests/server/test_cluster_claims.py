@@ -29,6 +29,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.server.cluster import lake
 from fluss_tiering.storage.fluss.calls.lake import heartbeat, lake_snapshot
 from fluss_tiering.storage.fluss.calls.tables import drop_table
 from fluss_tiering.storage.fluss.client import FlussClient
@@ -164,15 +165,22 @@ def test_a_claim_is_kept_for_longer_than_the_coordinators_time_out(
 
 
 def test_a_round_outlives_the_coordinator(
-    server: ClusterServer, client: TieringClient, table: TableInfo, fluss: FlussClient, fluss_cluster: FlussCluster
+    server: ClusterServer,
+    client: TieringClient,
+    table: TableInfo,
+    fluss: FlussClient,
+    fluss_cluster: FlussCluster,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     running = claim(client, table)
     offsets = log_ends(client, table)
     path = client.prepare_lake_snapshot(table, running.tiering_epoch, offsets)
     fluss_cluster.coordinator.kill()
+    # One try, and a short one, instead of the client's.
+    monkeypatch.setattr(lake, "_WITHIN_S", 0.5)
     with pytest.raises(FlussTieringError) as refusal:
-        # One try, instead of the client's.
         server.run(server.role.lake.newest(table))
+    monkeypatch.undo()
     assert refusal.value.code in {ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
     fluss_cluster.coordinator.start()
     fluss_cluster.wait_until_ready()

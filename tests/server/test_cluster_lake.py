@@ -140,6 +140,25 @@ def test_a_commit_that_the_store_did_not_take_is_repeated(
     assert client.lake_snapshot(table.path) == LakeSnapshot(table.table_id, 3, offsets)
 
 
+def test_a_server_that_no_longer_leads_tells_the_cluster_nothing(
+    server: ClusterServer, client: TieringClient, table: TableInfo, running: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsets = log_ends(client, table)
+    path = client.prepare_lake_snapshot(table, running.tiering_epoch, offsets)
+
+    def superseded() -> None:
+        raise FlussTieringError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another server took over")
+
+    # Between its last look at the round and the call.
+    monkeypatch.setattr(server.role.lake, "_check", superseded)
+    refused(
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        "took over",
+        lambda: client.commit_lake_snapshot(table, running.tiering_epoch, 4, offsets, path, "commit"),
+    )
+    assert client.lake_snapshot(table.path) is None
+
+
 def test_others_tier_in_turn(client: TieringClient, table: TableInfo, running: Claim, fluss: FlussClient) -> None:
     only = bucket(table)
     commit(client, table, running, {only: 3})

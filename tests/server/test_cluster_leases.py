@@ -18,6 +18,7 @@ from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import KvSnapshot, TableInfo
 from fluss_tiering.server.cluster import leases
 from fluss_tiering.server.cluster.leases import cluster_lease_id
+from fluss_tiering.storage.fluss.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.calls.kv_snapshots import drop_lease, release_lease
 from fluss_tiering.storage.fluss.client import FlussClient
 
@@ -144,6 +145,30 @@ def test_leases_outlive_the_server(
     with ClusterServer(data_dir, fluss_cluster.bootstrap) as running, TieringClient(running.target) as driver:
         assert driver.release_lease("restart", [leased.bucket], attempt_token=token)  # L11, L17
         wait_until_gone(fluss, client, table, leased)
+
+
+def test_an_expired_lease_is_not_gone_on_with(client: TieringClient, table: TableInfo) -> None:
+    first = snapshot_behind(client, table, 3)
+    client.acquire_lease("again", 1, {first.bucket: first.snapshot_id})
+    eventually(lambda: "expired" in str(client.renew_leases({"again": HOUR})["again"]))
+    client.acquire_lease("again", HOUR, {}, allow_empty=True)
+    assert client.list_leases("again") == []
+
+
+def test_a_cluster_without_leases(
+    server: ClusterServer, client: TieringClient, table: TableInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leased = snapshot_behind(client, table, 3)
+    serves = ServedApis.serves
+    monkeypatch.setattr(
+        ServedApis, "serves", lambda self, api: api is not ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE and serves(self, api)
+    )
+    with pytest.raises(FlussTieringError) as refusal:
+        client.acquire_lease("old", HOUR, {leased.bucket: leased.snapshot_id})
+    # From which a driver takes that it goes on without.  # L15
+    assert refusal.value.code is ErrorCode.UNSUPPORTED_VERSION
+    assert client.list_leases("old") == []
+    assert not [each for each in server.role.leases._pinned.values() if each.lease_id == "old"]
 
 
 def test_nothing_is_half_done_while_the_coordinator_is_away(

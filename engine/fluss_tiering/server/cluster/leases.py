@@ -91,15 +91,15 @@ class ClusterLeases:
         """
         await self._threads.storage(require_leasable, self._storage, lease_id, snapshots, allow_empty=allow_empty)
         async with self._locks.of(lease_id):
+            # What expired is no longer sure to be pinned: a new attempt does not go on with it.
+            await self._threads.control(self._leases.drop_expired)
             attempt, pinned = await self._threads.control(self._leases.begin, lease_id, snapshots)
             unavailable: dict[TableBucket, int] = {}
             if pinned:
                 name = cluster_lease_id(lease_id, attempt.attempt_token)
                 # Before the call: of one that fails nobody knows what it did.
                 self._note(lease_id, name, pinned, duration_ms)
-                refused = await self._client.call(
-                    acquire_lease(name, duration_ms + _LONGER_MS, pinned), within=_WITHIN_S
-                )
+                refused = await self._pin(name, duration_ms, pinned)
                 unavailable = {**refused, **await self._missing(snapshots)}
             available = {bucket: id_ for bucket, id_ in snapshots.items() if bucket not in unavailable}
             return await self._threads.control(
@@ -164,14 +164,21 @@ class ClusterLeases:
             if lease is not None:
                 self._note(lease_id, _name(lease), lease.snapshots, duration_ms)
                 try:
-                    await self._client.call(
-                        acquire_lease(_name(lease), duration_ms + _LONGER_MS, lease.snapshots), within=_WITHIN_S
-                    )
+                    await self._pin(_name(lease), duration_ms, lease.snapshots)
                 except FlussTieringError as error:
                     return error
             # Unknown, expired and damaged ones are refused there.
             (renewed,) = await self._threads.control(self._leases.renew, [(lease_id, duration_ms)])
             return renewed
+
+    async def _pin(self, name: str, duration_ms: int, snapshots: Mapping[TableBucket, int]) -> dict[TableBucket, int]:
+        call = acquire_lease(name, duration_ms + _LONGER_MS, snapshots)
+        try:
+            return await self._client.call(call, within=_WITHIN_S)
+        except FlussTieringError as error:
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                del self._pinned[name]  # nothing was sent
+            raise
 
     async def _missing(self, snapshots: Mapping[TableBucket, int]) -> dict[TableBucket, int]:
         proofs = await asyncio.gather(*(self._exists(bucket, id_) for bucket, id_ in snapshots.items()))
