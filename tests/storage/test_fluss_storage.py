@@ -10,7 +10,7 @@ from refusals import refused
 
 from fluss_support import FlussCluster
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TablePath, WriteKind
+from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.storage.fluss.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.calls.tables import (
     alter_table,
@@ -117,13 +117,17 @@ def test_what_others_do_to_tables_is_seen(storage: FlussStorage, fluss: FlussCli
     fluss.call(alter_table(path, {FRESHNESS: "2h"}))
     eventually(lambda: storage.table(path).descriptor.properties[FRESHNESS] == "2h")
     fluss.call(alter_table(path, {FRESHNESS: "3h"}))
-    (listed,) = [each for each in storage.listed.refresh() if each.path == path]
-    assert listed.descriptor.properties[FRESHNESS] == "3h"
+
+    def listed() -> TableInfo:
+        (found,) = [each for each in storage.listed.refresh() if each.path == path]
+        return found
+
+    # Known tables are looked at in turn.
+    eventually(lambda: listed().descriptor.properties[FRESHNESS] == "3h")
     # Another table of that name.
     fluss.call(drop_table(path))
     fluss.call(create_table(path, descriptor()))
-    (listed,) = [each for each in storage.listed.refresh() if each.path == path]
-    assert listed.table_id > made.table_id
+    eventually(lambda: listed().table_id > made.table_id)
     with refused(ErrorCode.TABLE_NOT_EXIST, f"id {made.table_id}"):
         storage.table_by_id(made.table_id)
     fluss.call(drop_table(path))

@@ -254,8 +254,9 @@ class FlussStorage:
             if time.monotonic() > deadline:
                 raise FlussTieringError(
                     ErrorCode.UNAVAILABLE,
-                    f"table {table.path} was created, but not all of its buckets have leaders after {_LEADERS_S:g} s: "
-                    "check the cluster's tablet servers",
+                    f"table {table.path} was created, but the cluster has elected no leaders of its buckets for "
+                    f"{_LEADERS_S:g} s: check its tablet servers. A coordinator of Fluss 0.9.1 that is busy may miss a "
+                    "new table; it finds it when it is restarted",
                 )
             time.sleep(_LEADERS_STEP_S)
 

@@ -20,8 +20,9 @@ _FRESH_S: Final = 1.0
 """So long a table counts as seen just now."""
 _LISTED_S: Final = 2.0
 """So long the list of tables does."""
-_SEEN_AGAIN_AT_ONCE: Final = 200
-"""Of known tables at each refresh: with more of them, an alteration by others is noticed some refreshes later."""
+_SEEN_AGAIN_AT_ONCE: Final = 50
+"""Of known tables at each refresh, in turn: with more of them, an alteration by others is noticed some refreshes later.
+Each costs the cluster a look into ZooKeeper."""
 _GONE: Final = frozenset({ErrorCode.TABLE_NOT_EXIST, ErrorCode.DATABASE_NOT_EXIST})
 
 
