@@ -123,6 +123,7 @@ def _measured(
 
     _wait_for(all_committed, peer)
     _wait_for(all_ended, peer)
+    tables.tiered(chosen)
     claimed = min(claim for info in chosen if (claim := peer.claim_time(info, after)) is not None)
     # One more sample behind the commit, to read the CPU seconds between two.
     time.sleep(0.25)

@@ -21,7 +21,7 @@ from fluss_tiering.storage.fluss.calls.kv_snapshots import latest_kv_snapshots
 from fluss_tiering.storage.fluss.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.calls.metadata import metadata
-from fluss_tiering.storage.fluss.calls.tables import alter_table, create_database, create_table, drop_table, table
+from fluss_tiering.storage.fluss.calls.tables import alter_table, create_database, create_table, table
 from fluss_tiering.storage.fluss.calls.writes import produce_log, put_kv
 from fluss_tiering.storage.fluss.client import FlussClient
 from fluss_tiering.storage.fluss.kv_batch import encode_kv_batch
@@ -32,7 +32,8 @@ BUCKETS: Final = 4
 
 _FRESHNESS: Final = "table.datalake.freshness"
 _NEVER: Final = "1d"
-_DUE_SECONDS: Final = 1
+_DUE_SECONDS: Final = 30
+_MARGIN_SECONDS: Final = 0.5
 _WRITERS: Final = 4
 _PATIENCE_SECONDS: Final = 120.0
 
@@ -50,6 +51,7 @@ class BenchmarkTables:
         self._client = client
         self._database = database
         self._coordinator_log = coordinator_log
+        self._settled: dict[TablePath, float] = {}
         client.call(create_database(database, ignore_if_exists=True))
 
     def create(self, name: str, *, primary_key: bool) -> TableInfo:
@@ -57,6 +59,7 @@ class BenchmarkTables:
         path = TablePath(self._database, name)
         descriptor = rows.descriptor(primary_key=primary_key, num_buckets=BUCKETS)
         self._client.call(create_table(path, descriptor))
+        self._settled[path] = time.monotonic()
         self._wait_for(lambda: self._all_led(path), f"leaders of {path}")
         return self._client.call(table(path)).info
 
@@ -98,10 +101,12 @@ class BenchmarkTables:
     def make_pending(self, chosen: Sequence[TableInfo]) -> float:
         """Makes the tables due now; when that was, in seconds since the epoch.
 
-        Due is what was made or last tiered longer ago than its freshness. That is short for a moment alone: Flink cuts
-        a round that takes longer than the freshness, and a table that was tiered is to stay as it is.
+        Due is what was made or last tiered longer ago than its freshness. That is short for a moment alone, since a
+        table that was tiered is to stay as it is; and not too short for that, since Flink cuts a round that takes
+        longer, and may have got the table in that moment.
         """
-        time.sleep(_DUE_SECONDS)
+        youngest = max(self._settled[info.path] for info in chosen)
+        time.sleep(max(0.0, youngest + _DUE_SECONDS + _MARGIN_SECONDS - time.monotonic()))
         written = self._coordinator_log.stat().st_size
         for info in chosen:
             self._client.call(alter_table(info.path, {_FRESHNESS: f"{_DUE_SECONDS}s"}))
@@ -119,9 +124,10 @@ class BenchmarkTables:
             self._client.call(alter_table(info.path, {_FRESHNESS: _NEVER}))
         return due
 
-    def drop(self, info: TableInfo) -> None:
-        """Drops the table; its lake table stays."""
-        self._client.call(drop_table(info.path))
+    def tiered(self, chosen: Iterable[TableInfo]) -> None:
+        """To be told when rounds of tables ended."""
+        for info in chosen:
+            self._settled[info.path] = time.monotonic()
 
     def lake_snapshot_id(self, info: TableInfo) -> int | None:
         """The lake snapshot that the cluster knows; None before the first."""

@@ -84,9 +84,9 @@ class Turn:
             self._change(first[1], sizes.each_of_many)
             running(peer, tables, first)
             yield LOG, running(peer, tables, [log])
+            yield KEYED, running(peer, tables, [keyed])
             tables.append(log, sizes.log, NEW_ROWS)
             yield FEW, running(peer, tables, [log])
-            yield KEYED, running(peer, tables, [keyed])
             if self._keyed_changed is None:
                 running(peer, tables, [changed])
             self._change(changed, sizes.keyed_fresh)
