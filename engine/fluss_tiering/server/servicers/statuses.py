@@ -10,11 +10,12 @@ from typing import Final
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import StatusChanges, TieringStatus
 from fluss_tiering.server.servicers.lake_snapshots import LakeSnapshotsServicer
 from fluss_tiering.server.servicers.parts import ServerParts
 from fluss_tiering.server.tiering.feed import StatusWatcher
+from fluss_tiering.server.tiering.options import LakeOptions
 from fluss_tiering.wire import tiering as wire
 from fluss_tiering.wire.checks import bounded
 from fluss_tiering.wire.tables import path_from_pb, path_to_pb
@@ -29,6 +30,7 @@ class StatusesServicer(LakeSnapshotsServicer):
     def __init__(self, parts: ServerParts) -> None:
         super().__init__(parts)
         self._entries = StatusEntries()
+        self._cluster = parts.cluster
 
     async def ListTieringStatuses(  # type: ignore[override] # serialised already, which the interceptor allows
         self, request: pb.ListTieringStatusesRequest, context: object
@@ -38,9 +40,11 @@ class StatusesServicer(LakeSnapshotsServicer):
         try:
             statuses = await self._threads.control(self._tiering.statuses, path)
         except FlussTieringError:
-            if path is not None:
-                await self._threads.storage(self._storage.table, path)
-            raise
+            if path is None:
+                raise
+            for error in (await self._missing([path])).values():
+                raise error from None
+            statuses = await self._threads.control(self._tiering.statuses, path)
         return self._entries.of(statuses)
 
     async def WatchTieringStatuses(  # type: ignore[override] # likewise
@@ -80,26 +84,36 @@ class StatusesServicer(LakeSnapshotsServicer):
         return pb.ResumeTablesResponse(resumed_tables=[wire.resumed_to_pb(path, answers[path]) for path in paths])
 
     async def _missing(self, paths: Sequence[TablePath]) -> dict[TablePath, FlussTieringError]:
-        """Those that do not exist, and why; the storage, which may be away, is asked for none that is tiered."""
-        unknown = await self._threads.control(self._not_tiered, paths)
-        return await self._threads.storage(self._refused, unknown) if unknown else {}
+        """Those that do not exist, and why; the storage, which may be away, is asked for none that is tiered.
 
-    def _not_tiered(self, paths: Sequence[TablePath]) -> list[TablePath]:
-        return [path for path in paths if self._tiering.tables.get_by_path(path) is None]
+        A table that a client of a cluster made a moment ago is tiered after this.
+        """
+        unknown = await self._threads.control(self._tiering.untiered, paths)
+        if not unknown:
+            return {}
+        found = await self._threads.storage(self._look_for, unknown)
+        if self._cluster is not None and any(isinstance(each, TableInfo) and _is_tiered(each) for each in found):
+            await self._cluster.discovery.turn()
+        answers = zip(unknown, found, strict=True)
+        return {path: answer for path, answer in answers if isinstance(answer, FlussTieringError)}
 
-    def _refused(self, paths: Sequence[TablePath]) -> dict[TablePath, FlussTieringError]:
-        missing = {}
+    def _look_for(self, paths: Sequence[TablePath]) -> list[TableInfo | FlussTieringError]:
+        answers: list[TableInfo | FlussTieringError] = []
         for path in paths:
             try:
-                self._storage.table(path)
+                answers.append(self._storage.table(path))
             except FlussTieringError as error:
-                missing[path] = error
-        return missing
+                answers.append(error)
+        return answers
 
     def _changes(self, changes: StatusChanges) -> bytes:
         # Both answers have the statuses in field 1.
         removed = pb.WatchTieringStatusesResponse(removed_tables=[path_to_pb(path) for path in changes.removed])
         return self._entries.of(changes.statuses) + removed.SerializeToString()
+
+
+def _is_tiered(table: TableInfo) -> bool:
+    return LakeOptions.of(table.descriptor.properties).enabled
 
 
 class StatusEntries:

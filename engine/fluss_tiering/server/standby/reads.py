@@ -42,6 +42,10 @@ class _StoredTiering:
             raise not_tiered(path)
         return sorted(statuses, key=lambda status: status.path)
 
+    def untiered(self, paths: Sequence[TablePath]) -> list[TablePath]:
+        tiered = {status.path for status in self._open_store().statuses()}
+        return [path for path in paths if path not in tiered]
+
     def rounds(self, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
         return self._open_store().rounds(path=path, lease_id=lease_id, limit=limit)
 
@@ -86,6 +90,7 @@ class _StoredParts:
     threads: ServerThreads
     storage: _StoredTables
     coordinator: _StoredCoordinator
+    cluster: None = None
 
     def lease_service(self) -> None:
         """Reads need none."""

@@ -258,6 +258,10 @@ class LakeTieringManager:
             raise not_tiered(path)
         return [table.status]
 
+    def untiered(self, paths: Iterable[TablePath]) -> list[TablePath]:
+        """Those of the paths that name no table that is tiered."""
+        return [path for path in paths if self._ledger.tables.get_by_path(path) is None]
+
     def watch(self, watcher: StatusWatcher, paths: Iterable[TablePath]) -> None:
         """Tells a watcher what these tables' statuses are, or all with none, and from now on what changes.
 

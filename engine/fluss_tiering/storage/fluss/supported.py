@@ -7,7 +7,7 @@ from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TablePath
-from fluss_tiering.model.table_options import LAKE_ENABLED, freshness_ms
+from fluss_tiering.model.table_options import LAKE_ENABLED, freshness_ms, max_round_duration_ms
 
 LAKE_FORMAT: Final = "table.datalake.format"
 ICEBERG: Final = "iceberg"
@@ -37,6 +37,7 @@ def check_tierable(path: TablePath, descriptor: TableDescriptor) -> None:
     """
     properties = descriptor.properties
     freshness_ms(properties)
+    max_round_duration_ms(properties)
     if properties.get(LAKE_ENABLED.key, LAKE_ENABLED.default).lower() != "true":
         return
     check_stored(path, properties)
