@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from fluss_tiering.formats.schema import arrow_schema, arrow_type
-from fluss_tiering.model.data_type import WITH_LENGTH, WITH_PRECISION
+from fluss_tiering.model.data_type import KEY, NESTED, PARTS, WITH_LENGTH, WITH_PRECISION, Field
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot
 
 MAX_MICROSECONDS = 2**63 - 1
@@ -52,16 +52,34 @@ def values_of(data_type: DataType) -> st.SearchStrategy[Any]:
         case DataTypeRoot.DECIMAL:
             most = 10**data_type.precision - 1
             return _integers(-most, most).map(lambda unscaled: Decimal(f"{unscaled}e-{data_type.scale}"))
+        case DataTypeRoot.ARRAY:
+            return st.lists(_or_null(data_type.fields[0].data_type), max_size=3)
+        case DataTypeRoot.MAP:
+            key, value = (_or_null(field.data_type) for field in data_type.fields)
+            return st.lists(st.tuples(key, value), max_size=3)
+        case DataTypeRoot.ROW:
+            return st.fixed_dictionaries({field.name: _or_null(field.data_type) for field in data_type.fields})
         case _:
             coarser = {"s": 10**6, "ms": 10**3}.get(arrow_type(data_type).unit)
             most = MAX_MICROSECONDS // coarser if coarser else MAX_MICROSECONDS
             return _integers(-most, most)
 
 
+SCALARS = [root for root in DataTypeRoot if root not in NESTED]
+
+
 @st.composite
-def data_types(draw: st.DrawFn, *, nullable: bool | None = None) -> DataType:
-    root = draw(st.sampled_from(list(DataTypeRoot)))
+def data_types(draw: st.DrawFn, *, nullable: bool | None = None, nesting: int = 0) -> DataType:
+    root = draw(st.sampled_from(list(DataTypeRoot) if nesting else SCALARS))
     may_be_null = draw(st.booleans()) if nullable is None else nullable
+    if root in NESTED:
+        parts = data_types(nesting=nesting - 1)
+        names = PARTS.get(root) or draw(st.lists(st.sampled_from(["a", "b c", "`", "'é"]), min_size=1, unique=True))
+        fields = [
+            Field(name, draw(data_types(nullable=False, nesting=nesting - 1) if name == KEY else parts))
+            for name in names
+        ]
+        return DataType(root, may_be_null, fields=tuple(fields))
     if root is DataTypeRoot.DECIMAL:
         precision = draw(st.sampled_from([1, 9, 18, 19, 38]))
         return DataType(root, may_be_null, precision, draw(st.integers(0, precision)))
@@ -72,11 +90,18 @@ def data_types(draw: st.DrawFn, *, nullable: bool | None = None) -> DataType:
     return DataType(root, may_be_null)
 
 
-def columns(max_size: int = 18, *, nullable: bool | None = None) -> st.SearchStrategy[tuple[Column, ...]]:
+def columns(
+    max_size: int = 18, *, nullable: bool | None = None, nesting: int = 0
+) -> st.SearchStrategy[tuple[Column, ...]]:
     """Enough columns at most for three bytes of null bits."""
-    return st.lists(data_types(nullable=nullable), min_size=1, max_size=max_size).map(
+    return st.lists(data_types(nullable=nullable, nesting=nesting), min_size=1, max_size=max_size).map(
         lambda types: tuple(Column(f"c{index}", data_type) for index, data_type in enumerate(types))
     )
+
+
+def _or_null(data_type: DataType) -> st.SearchStrategy[Any]:
+    values = values_of(data_type)
+    return st.none() | values if data_type.nullable else values
 
 
 @st.composite
@@ -85,10 +110,7 @@ def record_batches(draw: st.DrawFn, of: Sequence[Column], max_rows: int = 8) -> 
     count = draw(st.integers(0, max_rows))
     arrays = []
     for column in of:
-        values = values_of(column.data_type)
-        if column.data_type.nullable:
-            values = st.none() | values
-        drawn = draw(st.lists(values, min_size=count, max_size=count))
+        drawn = draw(st.lists(_or_null(column.data_type), min_size=count, max_size=count))
         arrays.append(pa.array(drawn, arrow_type(column.data_type)))
     batch = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(of))
     start = draw(st.integers(0, count))

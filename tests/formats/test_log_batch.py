@@ -1,4 +1,5 @@
 import struct
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from fluss_tiering.formats.log_batch import (
     ChangeType,
     LogBatch,
+    LogCompression,
     check_crc,
     decode_log_batch,
     encode_log_batch,
@@ -18,6 +20,7 @@ from fluss_tiering.formats.log_batch import (
 )
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, DataType
 
 COMPRESSIONS = ["NONE", "LZ4_FRAME", "ZSTD"]
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
@@ -100,6 +103,22 @@ def test_a_header_is_read_in_both_layouts() -> None:
     assert (newer_header.magic, newer_header.header_size, newer_header.size) == (1, 52, len(newer))
     assert newer_header.next_offset == 43
     assert decode_log_batch(memoryview(newer), 0, SCHEMA).records.equals(ROWS)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_nested_values_come_back(compression: LogCompression) -> None:
+    types = ("ARRAY<INT>", "MAP<STRING, ARRAY<BYTES>>", "ROW<a INT NOT NULL, b MAP<TIME(3), DECIMAL(20, 1)>>")
+    values: list[list[object]] = [
+        [[1, None], None, []],
+        [[("k", [b"x", None])], [("", None)], None],
+        [{"a": 1, "b": [(1, Decimal("1.5"))]}, None, {"a": -1, "b": None}],
+    ]
+    schema = arrow_schema([Column(f"c{index}", DataType.parse(text)) for index, text in enumerate(types)])
+    arrays = [pa.array(items, field.type) for items, field in zip(values, schema, strict=True)]
+    rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    for part in (rows, rows.slice(1), rows.slice(1, 1), rows.slice(3)):
+        encoded = encode_log_batch(0, 1, part, schema_id=1, change_types=None, compression=compression)
+        assert decode_log_batch(memoryview(encoded), 0, schema).records.equals(part)
 
 
 @settings(max_examples=100, deadline=None)

@@ -65,6 +65,9 @@ def test_no_rows_are_rows_too() -> None:
         (pa.array([b"ab", b""], pa.binary_view()), "BYTES", [b"ab", b""]),
         (pa.array([b"ab", None], pa.binary(2)), "BYTES", [b"ab", None]),
         (pa.nulls(1), "BINARY(2)", [None]),
+        (pa.array([[1, None], None], pa.large_list(pa.int64())), "ARRAY<INT>", [[1, None], None]),
+        (pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64())), "MAP<STRING, INT>", [[("a", 1)], []]),
+        (pa.array([{"a": 1}, None]), "ROW<a INT NOT NULL>", [{"a": 1}, None]),
         (pa.array([1_000], pa.time64("us")), "TIME(3)", [dt.time(0, 0, 0, 1_000)]),
         (pa.array([1], pa.time32("s")), "TIME(9)", [dt.time(0, 0, 1)]),
     ],
@@ -136,6 +139,8 @@ def test_a_cast_that_would_change_a_value_is_refused(values: pa.Array, text: str
         (pa.array([0], pa.date32()), "TIMESTAMP"),
         (pa.array([0], pa.timestamp("us", "UTC")), "TIMESTAMP"),
         (pa.array([[1]]), "BIGINT"),
+        (pa.array([1]), "ARRAY<INT>"),
+        (pa.array([{"a": 1.0}]), "ROW<a FLOAT>"),
     ],
 )
 def test_a_type_that_does_not_fit_is_named_with_what_was_expected(values: pa.Array, text: str) -> None:
@@ -164,11 +169,26 @@ def test_more_sub_second_digits_than_the_precision_are_refused() -> None:
         ([10], "TIME(1)", "more than 1 sub-second digits: expected TIME(1)"),
         ([1_000_001], "TIME(9)", "more than 3 sub-second digits: expected TIME(9), of which Fluss keeps milliseconds"),
         (["äöü", "x"], "CHAR(2)", "has a text of 3 characters: expected CHAR(2)"),
+        ([["ab"], ["abc"]], "ARRAY<CHAR(2)>", "column 'c.element' has a text of 3 characters: expected CHAR(2)"),
+        (
+            [[(10, 1)]],
+            "MAP<TIME(1), INT>",
+            "'c.key' has a value with more than 1 sub-second digits: expected TIME(1) NOT NULL",
+        ),
+        ([[{"a": "xyz"}]], "ARRAY<ROW<a CHAR(1)>>", "'c.element.a' has a text of 3 characters: expected CHAR(1)"),
     ],
 )
 def test_a_value_that_its_column_would_not_keep_is_refused(values: list[object], text: str, message: str) -> None:
     rows = pa.table({"c": pa.array(values, arrow_type(DataType.parse(text)))})
     assert refused(rows, (column("c", text),)).endswith(message)
+
+
+def test_a_null_within_a_value_is_refused_where_it_must_not_be() -> None:
+    fields = pa.array([{"a": None}], pa.struct({"a": pa.int32()}))
+    assert "has nulls" in refused(pa.table({"c": fields}), (column("c", "ROW<a INT NOT NULL>"),))
+    items = pa.array([[1], [None]], pa.list_(pa.int32()))
+    message = refused(pa.table({"c": items}), (column("c", "ARRAY<INT NOT NULL>"),))
+    assert message == "column 'c.element' is null in row 1: expected a value, since the column is INT NOT NULL"
 
 
 @pytest.mark.parametrize(

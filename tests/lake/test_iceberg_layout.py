@@ -73,6 +73,31 @@ def test_every_type_is_fluss_s():
     assert [field["type"] for field in fields[: len(types)]] == list(types.values())
 
 
+def test_nested_types_have_ids_of_their_own_behind_the_columns():
+    nested = columns(a="ARRAY<INT NOT NULL>", m="MAP<STRING, ROW<x INT, y ARRAY<BYTES>>> NOT NULL")
+    fields = schema_json(TableDescriptor(nested))["fields"]
+    assert fields[0]["type"] == {"type": "list", "element-id": 6, "element": "int", "element-required": True}
+    assert fields[1]["type"] == {
+        "type": "map",
+        "key-id": 7,
+        "value-id": 8,
+        "key": "string",
+        "value": {
+            "type": "struct",
+            "fields": [
+                {"id": 9, "name": "x", "required": False, "type": "int"},
+                {
+                    "id": 10,
+                    "name": "y",
+                    "required": False,
+                    "type": {"type": "list", "element-id": 11, "element": "binary", "element-required": False},
+                },
+            ],
+        },
+        "value-required": False,
+    }
+
+
 def test_partitioned_by_the_bucket_key_and_without_one_by_the_bucket_itself():
     assert partition_fields(KEYED) == (PartitionField("id", 4),)
     (by_key,) = partition_fields(TableDescriptor(columns(a="INT"), bucket_keys=("a",), num_buckets=3))
@@ -165,8 +190,8 @@ FURTHER = {"id": 6, "name": "extra", "required": False, "type": "int"}
         ),
         ({"schema": changed("fields", [*KEYED_SCHEMA["fields"], FURTHER])}, "it has the further column extra int"),
         (
-            {"schema": changed("fields.1.type", {"type": "list", "element": "int"})},
-            "column 2 is name list, expected name string",
+            {"schema": changed("fields.1.type", {"type": "list", "element": "int", "element-required": True})},
+            "column 2 is name list<int required>, expected name string",
         ),
         (
             {"schema": changed("identifier-field-ids", [])},

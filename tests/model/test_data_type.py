@@ -1,6 +1,6 @@
 import pytest
 
-from fluss_tiering.model.data_type import DataType, DataTypeRoot
+from fluss_tiering.model.data_type import DataType, DataTypeRoot, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 
@@ -17,6 +17,36 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
         ("TIMESTAMP", DataType(DataTypeRoot.TIMESTAMP, precision=6)),
         ("CHAR", DataType(DataTypeRoot.CHAR, length=1)),
         ("BINARY(16) NOT NULL", DataType(DataTypeRoot.BINARY, nullable=False, length=16)),
+        (
+            "array < int not null >",
+            DataType(DataTypeRoot.ARRAY, fields=(Field("element", DataType(DataTypeRoot.INT, nullable=False)),)),
+        ),
+        (
+            "MAP<CHAR(2), ARRAY<TIME(3)>> NOT NULL",
+            DataType(
+                DataTypeRoot.MAP,
+                nullable=False,
+                fields=(
+                    Field("key", DataType(DataTypeRoot.CHAR, nullable=False, length=2)),
+                    Field(
+                        "value",
+                        DataType(
+                            DataTypeRoot.ARRAY, fields=(Field("element", DataType(DataTypeRoot.TIME, precision=3)),)
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        (
+            "ROW<a INT, `b ``c` DECIMAL(5, 2) NOT NULL 'it''s'>",
+            DataType(
+                DataTypeRoot.ROW,
+                fields=(
+                    Field("a", DataType(DataTypeRoot.INT)),
+                    Field("b `c", DataType(DataTypeRoot.DECIMAL, False, 5, 2), "it's"),
+                ),
+            ),
+        ),
     ],
 )
 def test_a_type_is_read_from_its_text_and_written_as_such(text: str, expected: DataType) -> None:
@@ -24,11 +54,30 @@ def test_a_type_is_read_from_its_text_and_written_as_such(text: str, expected: D
     assert DataType.parse(str(expected)) == expected
 
 
-@pytest.mark.parametrize("text", ["", "VARCHAR(3)", "INT(3)", "BYTES(3)", "TIME(1, 2)", "INT NOT", "INT)", "CHAR()"])
+NO_TYPES = ["", "VARCHAR(3)", "INT(3)", "BYTES(3)", "TIME(1, 2)", "INT NOT", "INT)", "CHAR()", "INT;"]
+NO_NESTED_TYPES = [
+    "ARRAY",
+    "ARRAY<>",
+    "ARRAY<INT, INT>",
+    "MAP<INT>",
+    "ROW<INT>",
+    "ROW<a INT",
+    "ROW<a INT>>",
+    "ARRAY<" * 20,
+]
+
+
+@pytest.mark.parametrize("text", [*NO_TYPES, *NO_NESTED_TYPES])
 def test_what_is_no_type_is_refused_with_those_that_are(text: str) -> None:
     with pytest.raises(FlussTieringError, match="is not a type: expected one of BOOLEAN, TINYINT") as caught:
         DataType.parse(text)
     assert caught.value.code is ErrorCode.INVALID_TABLE
+
+
+@pytest.mark.parametrize("text", ["ROW<a INT, a INT>", "ROW<`` INT>"])
+def test_fields_have_names_of_their_own(text: str) -> None:
+    with pytest.raises(FlussTieringError, match="expected fields with names of their own"):
+        DataType.parse(text)
 
 
 @pytest.mark.parametrize(

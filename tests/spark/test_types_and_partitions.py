@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
+from pyspark.sql import Row
 from spark_support import Tiering
 
 from fluss_tiering.formats.schema import arrow_schema
@@ -136,6 +137,40 @@ def test_times_reach_the_lake_and_spark(tiering: Tiering):
     assert caught.value.code is ErrorCode.INVALID_REQUEST
     source = tiering.spark.read.format("fluss").option("server", tiering.target).option("table", str(log.path)).load()
     assert source.orderBy("id").toArrow().to_pylist() == rows
+
+
+NESTED: dict[str, tuple[Any, Any]] = {
+    "ARRAY<INT>": ([1, None, -1], []),
+    "ARRAY<ARRAY<STRING NOT NULL> NOT NULL>": ([["a", ""], []], []),
+    "MAP<STRING, BIGINT>": ([("a", 1), ("b", None)], []),
+    "MAP<INT, ROW<x TINYINT, y TIMESTAMP_LTZ(3)>>": ([(1, {"x": -128, "y": NOON.replace(microsecond=0)})], [(2, None)]),
+    "ROW<a INT NOT NULL, b ARRAY<BYTES>, c MAP<STRING, DECIMAL(20, 3)>>": (
+        {"a": 1, "b": [b"\xff", None], "c": [("k", Decimal("1.234"))]},
+        {"a": 2, "b": None, "c": None},
+    ),
+}
+
+
+def plain(value: Any) -> Any:
+    """What Spark reads as Arrow has it."""
+    if isinstance(value, Row):
+        return {name: plain(item) for name, item in value.asDict().items()}
+    if isinstance(value, dict):
+        return [(plain(key), plain(item)) for key, item in value.items()]
+    return [plain(item) for item in value] if isinstance(value, list) else in_utc(value)
+
+
+def test_nested_types_reach_the_lake_and_spark(tiering: Tiering):
+    columns, rows = columns_of(NESTED), rows_of(NESTED)
+    log = make(tiering, "nested", columns, num_buckets=1)
+    write(tiering, log, rows)
+    tiering.tier(log)
+    names = [column.name for column in columns]
+
+    assert [{name: plain(row[name]) for name in names} for row in tiering.lake(log)] == rows
+    assert equal(tiering, log)
+    source = tiering.spark.read.format("fluss").option("server", tiering.target).option("table", str(log.path)).load()
+    assert [{name: plain(row[name]) for name in names} for row in source.orderBy("id").collect()] == rows
 
 
 PARTITIONED = tuple(

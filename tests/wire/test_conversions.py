@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
-from fluss_tiering.model.data_type import WITH_LENGTH, WITH_PRECISION
+from fluss_tiering.model.data_type import NESTED, WITH_LENGTH, WITH_PRECISION, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
@@ -45,13 +45,31 @@ small = st.integers(0, 2**31 - 1)
 texts = st.text(max_size=20)
 names = st.text(string.ascii_letters + string.digits + "-", min_size=1, max_size=20)
 paths = st.builds(TablePath, names, names)
+PLAIN = sorted(set(DataTypeRoot) - WITH_PRECISION - WITH_LENGTH - NESTED)
 data_types = st.one_of(
-    st.builds(DataType, st.sampled_from(sorted(set(DataTypeRoot) - WITH_PRECISION - WITH_LENGTH)), st.booleans()),
+    st.builds(
+        DataType, st.sampled_from(sorted(set(DataTypeRoot) - WITH_PRECISION - WITH_LENGTH - NESTED)), st.booleans()
+    ),
     st.builds(DataType, st.sampled_from(sorted(WITH_LENGTH)), st.booleans(), length=st.integers(1, 2**31 - 1)),
     st.builds(DataType, st.just(DataTypeRoot.TIME), st.booleans(), st.integers(0, 9)),
     st.builds(DataType, st.just(DataTypeRoot.DECIMAL), st.booleans(), st.integers(19, 38), st.integers(0, 19)),
     st.builds(DataType, st.just(DataTypeRoot.TIMESTAMP_LTZ), st.booleans(), st.integers(0, 9)),
 )
+arrays = st.builds(
+    DataType,
+    st.just(DataTypeRoot.ARRAY),
+    st.booleans(),
+    fields=st.tuples(st.builds(Field, st.just("element"), data_types)),
+)
+rows = st.builds(
+    DataType,
+    st.just(DataTypeRoot.ROW),
+    st.booleans(),
+    fields=st.tuples(
+        st.builds(Field, st.just("a"), arrays | data_types, st.none() | texts), st.builds(Field, st.just("b"), arrays)
+    ),
+)
+data_types = data_types | arrays | rows
 columns = st.builds(Column, texts, data_types, st.none() | texts)
 descriptors = st.builds(
     TableDescriptor,

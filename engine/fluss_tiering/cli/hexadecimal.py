@@ -12,16 +12,8 @@ def texts(values: pa.Array) -> pa.StringArray:
     return pa.array([None if value is None else value.hex() for value in values.to_pylist()], pa.string())
 
 
-def with_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with digits for each column of bytes."""
-    return pa.RecordBatch.from_arrays(
-        [texts(column) if is_bytes(column.type) else column for column in batch.columns],
-        schema=schema_of_texts(batch.schema),
-    )
-
-
 def schema_of_texts(schema: pa.Schema) -> pa.Schema:
-    """The schema of `with_texts`."""
+    """The schema with texts instead of bytes."""
     return pa.schema([field.with_type(pa.string()) if is_bytes(field.type) else field for field in schema])
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_tiering.cli import hexadecimal
+from fluss_tiering.cli import hexadecimal, nested_json
 from fluss_tiering.model.table import Column, DataTypeRoot
 
 _ROWS_AT_ONCE: Final = 65_536
@@ -50,6 +50,8 @@ def _texts(values: pa.Array, column: Column) -> pa.Array:
         case DataTypeRoot.TIMESTAMP | DataTypeRoot.TIMESTAMP_LTZ as root:
             texts = pc.replace_substring(values.cast(pa.string()), " ", "T", max_replacements=1)
             return _quoted(texts, "Z" if root is DataTypeRoot.TIMESTAMP_LTZ else "")
+        case DataTypeRoot.ARRAY | DataTypeRoot.MAP | DataTypeRoot.ROW:
+            return nested_json.texts(values, column.data_type)
         case _:
             return values.cast(pa.string())
 

@@ -13,9 +13,11 @@ import pyarrow as pa
 import pyarrow.csv
 import typer
 
-from fluss_tiering.cli import hexadecimal, output
+from fluss_tiering.cli import hexadecimal, nested_json, output
 from fluss_tiering.cli.json_lines import json_lines
 from fluss_tiering.cli.output import Heading
+from fluss_tiering.formats.schema import is_bytes
+from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.table import Column, DataTypeRoot
 
 SHOWN_ROWS: Final = 100
@@ -63,10 +65,10 @@ def write_arrow(out: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBat
 
 def write_csv(out: BinaryIO, columns: Sequence[Column], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     """CSV with a header; NULL is nothing, an empty text is quoted, instants carry a Z, bytes are in hexadecimal."""
-    zoned = _zoned(columns, hexadecimal.schema_of_texts(schema))
+    zoned = _zoned(columns, schema)
     with pa.csv.CSVWriter(out, zoned) as writer:
         for batch in batches:
-            writer.write_batch(hexadecimal.with_texts(batch).cast(zoned))
+            writer.write_batch(_with_texts(batch, columns).cast(zoned))
 
 
 def write_json(out: BinaryIO, columns: Sequence[Column], batches: Iterable[pa.RecordBatch]) -> None:
@@ -80,7 +82,7 @@ def print_rows(columns: Sequence[Column], batches: Iterable[pa.RecordBatch], lim
     """Prints a table of so many rows, or the sentence `empty`; whether these were all."""
     headings = [Heading(column.name, numeric=column.data_type.root in _NUMERIC) for column in columns]
     texts = [
-        [column.cast(pa.string()).to_pylist() for column in hexadecimal.with_texts(batch).columns] for batch in batches
+        [column.cast(pa.string()).to_pylist() for column in _with_texts(batch, columns).columns] for batch in batches
     ]
     rows = [row for batch in texts for row in zip(*batch, strict=True)]
     cells = ([output.text_cell(value) for value in row] for row in rows[:limit])
@@ -100,13 +102,24 @@ def at_most(batches: Iterable[pa.RecordBatch], limit: int | None) -> Generator[p
             return
 
 
+def _with_texts(batch: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
+    """The rows with texts for what neither CSV nor a table for people has a form of its own for."""
+    arrays = []
+    for column, values in zip(columns, batch.columns, strict=True):
+        if column.data_type.root in NESTED:
+            arrays.append(nested_json.texts(values, column.data_type))
+        else:
+            arrays.append(hexadecimal.texts(values) if is_bytes(values.type) else values)
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
 def _zoned(columns: Sequence[Column], schema: pa.Schema) -> pa.Schema:
-    """The schema with UTC for instants, which log batches carry without a time zone."""
-    return pa.schema(
-        [
-            field.with_type(pa.timestamp(field.type.unit, "UTC"))
-            if column.data_type.root is DataTypeRoot.TIMESTAMP_LTZ
-            else field
-            for column, field in zip(columns, schema, strict=True)
-        ]
-    )
+    """The schema of `_with_texts`, with UTC for instants, which log batches carry without a time zone."""
+    return pa.schema([_zoned_field(column, field) for column, field in zip(columns, schema, strict=True)])
+
+
+def _zoned_field(column: Column, field: pa.Field) -> pa.Field:
+    if column.data_type.root is DataTypeRoot.TIMESTAMP_LTZ:
+        return field.with_type(pa.timestamp(field.type.unit, "UTC"))
+    has_text = column.data_type.root in NESTED or is_bytes(field.type)
+    return field.with_type(pa.string()) if has_text else field

@@ -16,10 +16,11 @@ from fluss_tiering.formats.buffers import byte_strings, decimal_bytes, numbers
 from fluss_tiering.formats.compacted_kernels import Int32s, Int64s, UInt8s
 from fluss_tiering.formats.compiled import INT32, INT32_IN, INT32_OUT, INT64_IN, UINT8_IN, compiled, helper
 from fluss_tiering.formats.schema import UNIT_PRECISION
+from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import DataType, DataTypeRoot
 
-_HASHED: Final = frozenset(DataTypeRoot) - {DataTypeRoot.BOOLEAN, DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
+_HASHED: Final = frozenset(DataTypeRoot) - {DataTypeRoot.BOOLEAN, DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE} - NESTED
 """Iceberg's bucket transform is not defined for the others."""
 _C1: Final = np.uint32(0xCC9E2D51)
 _C2: Final = np.uint32(0x1B873593)

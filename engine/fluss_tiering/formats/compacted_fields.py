@@ -24,6 +24,7 @@ from fluss_tiering.formats.compacted_kernels import (
     write_field,
 )
 from fluss_tiering.formats.schema import UNIT_PRECISION
+from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import DataType, DataTypeRoot
 
@@ -58,6 +59,12 @@ def field_kinds(data_type: DataType) -> tuple[int, ...]:
             return (VARINT64,) if data_type.precision <= _COMPACT_DECIMAL_DIGITS else (BYTES,)
         case DataTypeRoot.TIMESTAMP | DataTypeRoot.TIMESTAMP_LTZ:
             return (VARINT64,) if data_type.precision <= _COMPACT_TIMESTAMP_DIGITS else (VARINT64, VARINT32)
+        case root if root in NESTED:
+            raise FlussTieringError(
+                ErrorCode.INVALID_TABLE,
+                f"a value of type {data_type} in a row of a primary-key table: expected a type without parts; nested "
+                "types are read and written in log tables only",
+            )
         case root:
             return (_KINDS[root],)
 

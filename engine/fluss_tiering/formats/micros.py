@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_tiering.formats.schema import arrow_type
-from fluss_tiering.model.data_type import DataType, DataTypeRoot
+from fluss_tiering.formats.schema import arrow_type, nested_type
+from fluss_tiering.model.data_type import DataType, DataTypeRoot, Field
 
 _NANOS_PER_MICRO: Final = 1000
 
@@ -22,6 +23,8 @@ def micros_type(data_type: DataType) -> pa.DataType:
             return pa.binary()
         case DataTypeRoot.TIME:
             return pa.time64("ns")
+        case DataTypeRoot.ARRAY | DataTypeRoot.MAP | DataTypeRoot.ROW:
+            return nested_type(data_type.root, [_field(part, micros_type) for part in data_type.fields])
         case DataTypeRoot.TIMESTAMP:
             return pa.timestamp("us")
         case DataTypeRoot.TIMESTAMP_LTZ:
@@ -37,17 +40,26 @@ def lake_type(data_type: DataType) -> pa.DataType:
             return pa.int32()
         case DataTypeRoot.TIME:
             return pa.time64("us")
+        case DataTypeRoot.ARRAY | DataTypeRoot.MAP | DataTypeRoot.ROW:
+            return nested_type(data_type.root, [_field(part, lake_type) for part in data_type.fields])
         case _:
             return micros_type(data_type)
 
 
+def _field(part: Field, type_of: Callable[[DataType], pa.DataType]) -> pa.Field:
+    return pa.field(part.name, type_of(part.data_type), part.data_type.nullable)
+
+
 def as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The column in that type: nanoseconds are floored to microseconds, before the epoch too, as in bucketing."""
+    """The column in that type: nanoseconds are floored to microseconds, before the epoch too, as in bucketing.
+
+    Within nested values nanoseconds are cut off, which before the epoch makes them later.
+    """
     if column.type == wanted:
         return column
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
         column = _floored_to_micros(column)
-    return column.cast(wanted)
+    return pc.cast(column, wanted, safe=not pa.types.is_nested(wanted))
 
 
 def column_of(kind: pa.DataType, values: npt.NDArray[np.int64] | npt.NDArray[np.int32]) -> pa.Array:

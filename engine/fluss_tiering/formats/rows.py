@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_tiering.formats.schema import UNIT_PRECISION, arrow_schema, arrow_type, is_bytes, is_text
+from fluss_tiering.formats.schema import UNIT_PRECISION, arrow_schema, arrow_type, is_bytes, is_list, is_text
+from fluss_tiering.model.data_type import NESTED, DataType
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataTypeRoot
 
@@ -49,6 +50,9 @@ _ACCEPTED: Final[dict[DataTypeRoot, Callable[[pa.DataType], bool]]] = {
     DataTypeRoot.BYTES: is_bytes,
     DataTypeRoot.DATE: pa.types.is_date,
     DataTypeRoot.TIME: pa.types.is_time,
+    DataTypeRoot.ARRAY: is_list,
+    DataTypeRoot.MAP: pa.types.is_map,
+    DataTypeRoot.ROW: pa.types.is_struct,
     DataTypeRoot.TIMESTAMP: _is_timestamp_without_zone,
     DataTypeRoot.TIMESTAMP_LTZ: pa.types.is_timestamp,
 }
@@ -117,6 +121,8 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
                 values = values.cast(_ANY_INTEGER)
             elif root is DataTypeRoot.TIMESTAMP_LTZ and values.type.tz is not None:
                 values = _without_zone(values)
+            elif root in NESTED:
+                _check_leaves(values.type, column)
             elif root is DataTypeRoot.FLOAT:
                 _check_single_precision(values, column)
         values = values.cast(target)
@@ -125,13 +131,36 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
         _refuse(
             f"column {column.name!r} is {offered} with a value that {column.data_type} cannot hold: {reason}", error
         )
+    _check_values(values, column)
+    return values
+
+
+def _check_values(values: pa.ChunkedArray, column: Column) -> None:
+    """What Arrow's type allows and the column's does not."""
+    root = column.data_type.root
     if root in {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}:
         _check_timestamps(values, column)
     elif root is DataTypeRoot.TIME:
         _check_times(values, column)
     elif root is DataTypeRoot.CHAR:
         _check_characters(values, column)
-    return values
+    elif root in NESTED:
+        for part, name in zip(_parts(values), column.data_type.fields, strict=True):
+            inner = Column(f"{column.name}.{name.name}", name.data_type)
+            _check_nulls(part, inner, in_key=False)
+            _check_values(part, inner)
+
+
+def _parts(values: pa.ChunkedArray) -> list[pa.ChunkedArray]:
+    """What lies in nested values that are not null themselves."""
+    present = values.drop_null()
+    if pa.types.is_struct(values.type):
+        return list(present.flatten())
+    if pa.types.is_map(values.type):
+        entry = pa.struct([values.type.key_field, values.type.item_field])
+        entries = [chunk.cast(pa.list_(entry)).flatten() for chunk in present.chunks]
+        return list(pa.chunked_array(entries, entry).flatten())
+    return [pa.chunked_array([chunk.flatten() for chunk in present.chunks], values.type.value_type)]
 
 
 def _check_scale(offered: pa.DataType, column: Column) -> None:
@@ -141,6 +170,27 @@ def _check_scale(offered: pa.DataType, column: Column) -> None:
             f"column {column.name!r} is {offered}: expected a decimal with a scale from 0 to its precision, "
             f"since the column is {column.data_type}"
         )
+
+
+def _check_leaves(offered: pa.DataType, column: Column) -> None:
+    """Within nested values Arrow's cast would round doubles."""
+    if _double_in_float(offered, column.data_type):
+        _refuse(
+            f"column {column.name!r} is {offered}: expected {column.data_type}, with floats of single precision where "
+            "these are wanted, since others would be rounded"
+        )
+
+
+def _double_in_float(offered: pa.DataType, data_type: DataType) -> bool:
+    if data_type.root is DataTypeRoot.FLOAT:
+        return bool(pa.types.is_float64(offered))
+    if data_type.root not in NESTED or not _ACCEPTED[data_type.root](offered):
+        return False
+    if pa.types.is_map(offered):
+        inner = [offered.key_type, offered.item_type]
+    else:
+        inner = [field.type for field in offered] if pa.types.is_struct(offered) else [offered.value_type]
+    return any(_double_in_float(kind, part.data_type) for kind, part in zip(inner, data_type.fields, strict=False))
 
 
 def _check_single_precision(values: pa.ChunkedArray, column: Column) -> None:

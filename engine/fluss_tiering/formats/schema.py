@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, Literal
 
 import pyarrow as pa
 
-from fluss_tiering.model.data_type import WITH_PRECISION
+from fluss_tiering.model.data_type import ELEMENT, KEY, VALUE, WITH_PRECISION, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot
 
@@ -39,7 +39,7 @@ _INTEGERS: Final[dict[pa.DataType, DataTypeRoot]] = {
 }
 _SUPPORTED: Final = (
     "a boolean, an integer of up to 64 bits (32 if unsigned), a float, a decimal of up to 38 digits, a string, "
-    "bytes, a date, a time or a timestamp"
+    "bytes, a date, a time, a timestamp, or a list, a map or a struct of these"
 )
 
 
@@ -65,8 +65,25 @@ def arrow_type(data_type: DataType) -> pa.DataType:
             return _time_type(time_unit(data_type.precision))
         case DataTypeRoot.BINARY:
             return pa.binary(data_type.length)
+        case DataTypeRoot.ARRAY | DataTypeRoot.MAP | DataTypeRoot.ROW:
+            return nested_type(data_type.root, [_field(part) for part in data_type.fields])
         case _:
             return _FIXED_TYPES[data_type.root]
+
+
+def nested_type(root: DataTypeRoot, fields: Sequence[pa.Field]) -> pa.DataType:
+    """The Arrow type of an ARRAY, a MAP or a ROW with these parts."""
+    match root:
+        case DataTypeRoot.ARRAY:
+            return pa.list_(fields[0])
+        case DataTypeRoot.MAP:
+            return pa.map_(fields[0], fields[1])
+        case _:
+            return pa.struct(fields)
+
+
+def _field(part: Column | Field) -> pa.Field:
+    return pa.field(part.name, arrow_type(part.data_type), part.data_type.nullable)
 
 
 def _time_type(unit: TimeUnit) -> pa.DataType:
@@ -75,9 +92,7 @@ def _time_type(unit: TimeUnit) -> pa.DataType:
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
     """The Arrow schema of a table with these columns, in their order and with their nullability."""
-    return pa.schema(
-        [pa.field(column.name, arrow_type(column.data_type), column.data_type.nullable) for column in columns]
-    )
+    return pa.schema([_field(column) for column in columns])
 
 
 def column_from_arrow(field: pa.Field) -> Column:
@@ -86,13 +101,20 @@ def column_from_arrow(field: pa.Field) -> Column:
     Raises:
         FlussTieringError: INVALID_TABLE naming the column and its type when no supported type holds it.
     """
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    root = _root_from_arrow(kind)
-    if root is None:
+    data_type = _data_type_from_arrow(field)
+    if data_type is None:
         raise FlussTieringError(
             ErrorCode.INVALID_TABLE,
             f"column {field.name!r} has the type {field.type}, which no table column can hold: expected {_SUPPORTED}",
         )
+    return Column(field.name, data_type)
+
+
+def _data_type_from_arrow(field: pa.Field) -> DataType | None:
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    root = _root_from_arrow(kind)
+    if root is None:
+        return None
     precision = scale = length = 0
     if root is DataTypeRoot.DECIMAL:
         precision, scale = kind.precision, kind.scale
@@ -100,7 +122,21 @@ def column_from_arrow(field: pa.Field) -> Column:
         length = kind.byte_width
     elif root in WITH_PRECISION:
         precision = UNIT_PRECISION[kind.unit]
-    return Column(field.name, DataType(root, field.nullable, precision, scale, length))
+    fields = []
+    for part in _parts(kind):
+        inner = _data_type_from_arrow(part)
+        if inner is None:
+            return None
+        fields.append(Field(part.name, inner))
+    return DataType(root, field.nullable, precision, scale, length, tuple(fields))
+
+
+def _parts(kind: pa.DataType) -> Sequence[pa.Field]:
+    if is_list(kind):
+        return [kind.value_field.with_name(ELEMENT)]
+    if pa.types.is_map(kind):
+        return [kind.key_field.with_name(KEY).with_nullable(False), kind.item_field.with_name(VALUE)]
+    return list(kind) if pa.types.is_struct(kind) else ()
 
 
 def columns_from_arrow(schema: pa.Schema, not_null: Collection[str] = ()) -> tuple[Column, ...]:
@@ -129,27 +165,19 @@ def columns_from_arrow(schema: pa.Schema, not_null: Collection[str] = ()) -> tup
 
 def _root_from_arrow(kind: pa.DataType) -> DataTypeRoot | None:
     types = pa.types
-    if types.is_boolean(kind):
-        return DataTypeRoot.BOOLEAN
     if types.is_integer(kind):
         return _INTEGERS.get(kind)
     if types.is_floating(kind):
         return DataTypeRoot.DOUBLE if types.is_float64(kind) else DataTypeRoot.FLOAT
     if types.is_decimal(kind):
         return DataTypeRoot.DECIMAL if kind.precision <= 38 and 0 <= kind.scale <= kind.precision else None
-    if is_text(kind):
-        return DataTypeRoot.STRING
     if types.is_fixed_size_binary(kind):
         return DataTypeRoot.BINARY if kind.byte_width else DataTypeRoot.BYTES
-    if is_bytes(kind):
-        return DataTypeRoot.BYTES
-    if types.is_time(kind):
-        return DataTypeRoot.TIME
-    if types.is_date(kind):
-        return DataTypeRoot.DATE
     if types.is_timestamp(kind):
         return DataTypeRoot.TIMESTAMP if kind.tz is None else DataTypeRoot.TIMESTAMP_LTZ
-    return None
+    if types.is_struct(kind):
+        return DataTypeRoot.ROW if kind.num_fields else None
+    return next((root for is_of, root in _FAMILIES if is_of(kind)), None)
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -166,3 +194,21 @@ def is_bytes(kind: pa.DataType) -> bool:
         or types.is_binary_view(kind)
         or types.is_fixed_size_binary(kind)
     )
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether an Arrow type holds lists, in whichever of Arrow's layouts."""
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+_FAMILIES: Final[tuple[tuple[Callable[[pa.DataType], bool], DataTypeRoot], ...]] = (
+    (pa.types.is_boolean, DataTypeRoot.BOOLEAN),
+    (is_text, DataTypeRoot.STRING),
+    (is_bytes, DataTypeRoot.BYTES),
+    (pa.types.is_date, DataTypeRoot.DATE),
+    (pa.types.is_time, DataTypeRoot.TIME),
+    (is_list, DataTypeRoot.ARRAY),
+    (pa.types.is_map, DataTypeRoot.MAP),
+)
+"""Arrow's types that need no second look."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
@@ -34,8 +34,17 @@ class DataTypeRoot(StrEnum):
     TIME = "TIME"
     TIMESTAMP = "TIMESTAMP"
     TIMESTAMP_LTZ = "TIMESTAMP_LTZ"
+    ARRAY = "ARRAY"
+    MAP = "MAP"
+    ROW = "ROW"
 
 
+NESTED: Final = frozenset({DataTypeRoot.ARRAY, DataTypeRoot.MAP, DataTypeRoot.ROW})
+ELEMENT: Final = "element"
+KEY: Final = "key"
+VALUE: Final = "value"
+PARTS: Final[Mapping[DataTypeRoot, list[str]]] = {DataTypeRoot.ARRAY: [ELEMENT], DataTypeRoot.MAP: [KEY, VALUE]}
+"""What the fields of these are named."""
 WITH_LENGTH: Final = frozenset({DataTypeRoot.CHAR, DataTypeRoot.BINARY})
 WITH_PRECISION: Final = frozenset(
     {DataTypeRoot.DECIMAL, DataTypeRoot.TIME, DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}
@@ -47,9 +56,15 @@ _DEFAULT_PRECISION: Final[Mapping[DataTypeRoot, int]] = {
     DataTypeRoot.TIMESTAMP_LTZ: 6,
 }
 _MAX_LENGTH: Final = 2**31 - 1
-_TYPE_TEXT: Final = re.compile(
-    r"\s*([a-z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*(NOT\s+NULL|NULL)?\s*", re.IGNORECASE
-)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A part of a nested type."""
+
+    name: str
+    data_type: DataType
+    comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +76,7 @@ class DataType:
             than milliseconds, whatever its precision.
         scale: of a DECIMAL.
         length: of a CHAR in characters, of a BINARY in bytes; 1 or more.
+        fields: of a ROW; of an ARRAY its `element`; of a MAP its `key`, which is NOT NULL, and its `value`.
     """
 
     root: DataTypeRoot
@@ -68,6 +84,7 @@ class DataType:
     precision: int = 0
     scale: int = 0
     length: int = 0
+    fields: tuple[Field, ...] = ()
 
     def __post_init__(self) -> None:
         if self.root is DataTypeRoot.DECIMAL:
@@ -85,18 +102,40 @@ class DataType:
             raise FlussTieringError(
                 ErrorCode.INVALID_TABLE, f"{self.root}({self.length}): expected a length from 1 to {_MAX_LENGTH}"
             )
+        names = [field.name for field in self.fields]
+        if (
+            names != PARTS.get(self.root, [] if self.root not in NESTED else names)
+            or len(set(names)) < len(names)
+            or (self.root in NESTED and not (names and all(names)))
+        ):
+            raise FlussTieringError(
+                ErrorCode.INVALID_TABLE,
+                f"{self.root} has the parts {', '.join(map(repr, names)) or 'none'}: expected "
+                f"{', '.join(PARTS.get(self.root, ['fields with names of their own']))}",
+            )
+        if self.root is DataTypeRoot.MAP and self.fields[0].data_type.nullable:
+            raise FlussTieringError(ErrorCode.INVALID_TABLE, "MAP with a key that may be null: expected one NOT NULL")
 
     @staticmethod
     def parse(text: str) -> DataType:
-        """A type from its SQL text, for example `DECIMAL(10, 2) NOT NULL`.
+        """A type from its SQL text, for example `DECIMAL(10, 2) NOT NULL`, `ARRAY<INT>` or `ROW<a INT, b STRING>`.
 
         Raises:
             FlussTieringError: INVALID_TABLE for text that is no supported type.
         """
         return _parse_type(text)
 
+    @property
+    def nesting(self) -> int:
+        """How many types lie in each other; 0 for a type without parts."""
+        return 1 + max(field.data_type.nesting for field in self.fields) if self.fields else 0
+
     def __str__(self) -> str:
         arguments = ""
+        if self.root is DataTypeRoot.ROW:
+            arguments = f"<{', '.join(map(_field_text, self.fields))}>"
+        elif self.root in NESTED:
+            arguments = f"<{', '.join(str(field.data_type) for field in self.fields)}>"
         if self.root is DataTypeRoot.DECIMAL:
             arguments = f"({self.precision}, {self.scale})"
         elif self.root in WITH_PRECISION:
@@ -106,26 +145,128 @@ class DataType:
         return f"{self.root}{arguments}{'' if self.nullable else ' NOT NULL'}"
 
 
+MAX_NESTING: Final = 16
+_TOKEN: Final = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|`((?:[^`]|``)*)`|'((?:[^']|'')*)'|([<>(),]))\s*")
+
+
+def _field_text(field: Field) -> str:
+    comment = "" if field.comment is None else " '" + field.comment.replace("'", "''") + "'"
+    return f"`{field.name.replace('`', '``')}` {field.data_type}{comment}"
+
+
 @lru_cache(maxsize=1024)
 def _parse_type(text: str) -> DataType:
-    match = _TYPE_TEXT.fullmatch(text)
-    name = match.group(1).upper() if match else ""
-    if match is None or name not in DataTypeRoot.__members__:
-        raise _no_type(text)
-    root = DataTypeRoot(name)
-    first, second, constraint = match.group(2), match.group(3), match.group(4)
-    takes = 2 if root is DataTypeRoot.DECIMAL else 1 if root in WITH_PRECISION | WITH_LENGTH else 0
-    if (first is not None) + (second is not None) > takes:
-        raise _no_type(text)
-    nullable = not (constraint or "").upper().startswith("NOT")
-    if root in WITH_LENGTH:
-        return DataType(root, nullable, length=int(first or 1))
-    precision = int(first) if first else _DEFAULT_PRECISION.get(root, 0)
-    return DataType(root, nullable, precision, int(second or 0))
+    try:
+        parser = _Parser(text)
+        data_type = parser.data_type()
+        parser.end()
+    except _NoTypeError:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE, f"{text!r} is not a type: expected one of {', '.join(DataTypeRoot)}"
+        ) from None
+    return data_type
 
 
-def _no_type(text: str) -> FlussTieringError:
-    """INVALID_TABLE for text that names no type."""
-    return FlussTieringError(
-        ErrorCode.INVALID_TABLE, f"{text!r} is not a type: expected one of {', '.join(DataTypeRoot)}"
-    )
+class _NoTypeError(Exception):
+    """The text is that of no type."""
+
+
+class _Parser:
+    """Reads a type's text from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens: list[tuple[str, str]] = []
+        position = 0
+        while position < len(text):
+            match = _TOKEN.match(text, position)
+            if match is None:
+                raise _NoTypeError
+            kind = ("number", "word", "name", "text", "sign")[(match.lastindex or 0) - 1]
+            self._tokens.append((kind, match.group(match.lastindex or 0)))
+            position = match.end()
+        self._next = 0
+        self._depth = 0
+
+    def data_type(self) -> DataType:
+        name = self._take("word").upper()
+        if name not in DataTypeRoot.__members__:
+            raise _NoTypeError
+        root = DataTypeRoot(name)
+        if root in NESTED:
+            self._depth += 1
+            if self._depth > MAX_NESTING:
+                raise _NoTypeError
+            fields = self._fields(root)
+            self._depth -= 1
+            return DataType(root, self._nullable(), fields=fields)
+        numbers = self._numbers()
+        if len(numbers) > (2 if root is DataTypeRoot.DECIMAL else root in WITH_PRECISION | WITH_LENGTH):
+            raise _NoTypeError
+        nullable = self._nullable()
+        if root in WITH_LENGTH:
+            return DataType(root, nullable, length=(*numbers, 1)[0])
+        precision = numbers[0] if numbers else _DEFAULT_PRECISION.get(root, 0)
+        return DataType(root, nullable, precision, numbers[1] if len(numbers) > 1 else 0)
+
+    def end(self) -> None:
+        if self._next < len(self._tokens):
+            raise _NoTypeError
+
+    def _fields(self, root: DataTypeRoot) -> tuple[Field, ...]:
+        self._require("<")
+        fields = [self._field(root, 0)]
+        while self._has(","):
+            fields.append(self._field(root, len(fields)))
+        self._require(">")
+        if len(fields) != len(PARTS.get(root, fields)):
+            raise _NoTypeError
+        return tuple(fields)
+
+    def _field(self, root: DataTypeRoot, number: int) -> Field:
+        if root is not DataTypeRoot.ROW:
+            names = PARTS[root]
+            if number >= len(names):
+                raise _NoTypeError
+            data_type = self.data_type()
+            # As Fluss has it: a key is never null.
+            return Field(names[number], replace(data_type, nullable=False) if names[number] == KEY else data_type)
+        name = self._take("word", "name").replace("``", "`")
+        data_type = self.data_type()
+        comment = self._take("text").replace("''", "'") if self._peek()[0] == "text" else None
+        return Field(name, data_type, comment)
+
+    def _numbers(self) -> list[int]:
+        if not self._has("("):
+            return []
+        numbers = [int(self._take("number"))]
+        while self._has(","):
+            numbers.append(int(self._take("number")))
+        self._require(")")
+        return numbers
+
+    def _nullable(self) -> bool:
+        words = []
+        while self._peek()[0] == "word":
+            words.append(self._take("word").upper())
+        if words not in ([], ["NULL"], ["NOT", "NULL"]):
+            raise _NoTypeError
+        return words != ["NOT", "NULL"]
+
+    def _peek(self) -> tuple[str, str]:
+        return self._tokens[self._next] if self._next < len(self._tokens) else ("end", "")
+
+    def _has(self, sign: str) -> bool:
+        found = self._peek() == ("sign", sign)
+        self._next += found
+        return found
+
+    def _require(self, sign: str) -> None:
+        if not self._has(sign):
+            raise _NoTypeError
+
+    def _take(self, *kinds: str) -> str:
+        kind, token = self._peek()
+        if kind not in kinds:
+            raise _NoTypeError
+        self._next += 1
+        return token

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from fluss_tiering.api.v1 import common_pb2, tables_pb2
+from fluss_tiering.model.data_type import MAX_NESTING, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
     BucketInfo,
@@ -278,7 +279,7 @@ def description_from_pb(message: tables_pb2.DescribeStorageResponse) -> StorageD
     )
 
 
-def _column_to_pb(column: Column) -> tables_pb2.PbColumn:
+def _column_to_pb(column: Column | Field) -> tables_pb2.PbColumn:
     return tables_pb2.PbColumn(
         name=column.name,
         data_type=tables_pb2.PbDataType(
@@ -287,26 +288,35 @@ def _column_to_pb(column: Column) -> tables_pb2.PbColumn:
             precision=column.data_type.precision,
             scale=column.data_type.scale,
             length=column.data_type.length,
+            fields=[_column_to_pb(field) for field in column.data_type.fields],
         ),
         comment=column.comment,
     )
 
 
 def _column_from_pb(message: tables_pb2.PbColumn) -> Column:
+    return Column(message.name, _data_type(message, 0), message.comment if message.HasField("comment") else None)
+
+
+def _data_type(message: tables_pb2.PbColumn, depth: int) -> DataType:
     data_type = required(message, "data_type", message.data_type)
     if data_type.root not in _ROOTS_BY_NUMBER:
         raise FlussTieringError(
             ErrorCode.INVALID_TABLE,
             f"column {message.name!r}: data type {data_type.root} is unknown: expected {', '.join(DataTypeRoot)}",
         )
-    return Column(
-        name=message.name,
-        data_type=DataType(
-            _ROOTS_BY_NUMBER[data_type.root],
-            data_type.nullable,
-            data_type.precision,
-            data_type.scale,
-            data_type.length,
+    if depth > MAX_NESTING:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE, f"column {message.name!r}: more than {MAX_NESTING} types in each other"
+        )
+    return DataType(
+        _ROOTS_BY_NUMBER[data_type.root],
+        data_type.nullable,
+        data_type.precision,
+        data_type.scale,
+        data_type.length,
+        tuple(
+            Field(part.name, _data_type(part, depth + 1), part.comment if part.HasField("comment") else None)
+            for part in data_type.fields
         ),
-        comment=message.comment if message.HasField("comment") else None,
     )

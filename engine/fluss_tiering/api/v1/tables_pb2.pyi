@@ -43,6 +43,9 @@ class _PbDataTypeRootEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PbData
     PB_DATA_TYPE_ROOT_BINARY: _PbDataTypeRoot.ValueType  # 14
     PB_DATA_TYPE_ROOT_BYTES: _PbDataTypeRoot.ValueType  # 15
     PB_DATA_TYPE_ROOT_TIME: _PbDataTypeRoot.ValueType  # 16
+    PB_DATA_TYPE_ROOT_ARRAY: _PbDataTypeRoot.ValueType  # 17
+    PB_DATA_TYPE_ROOT_MAP: _PbDataTypeRoot.ValueType  # 18
+    PB_DATA_TYPE_ROOT_ROW: _PbDataTypeRoot.ValueType  # 19
 
 class PbDataTypeRoot(_PbDataTypeRoot, metaclass=_PbDataTypeRootEnumTypeWrapper): ...
 
@@ -63,6 +66,9 @@ PB_DATA_TYPE_ROOT_CHAR: PbDataTypeRoot.ValueType  # 13
 PB_DATA_TYPE_ROOT_BINARY: PbDataTypeRoot.ValueType  # 14
 PB_DATA_TYPE_ROOT_BYTES: PbDataTypeRoot.ValueType  # 15
 PB_DATA_TYPE_ROOT_TIME: PbDataTypeRoot.ValueType  # 16
+PB_DATA_TYPE_ROOT_ARRAY: PbDataTypeRoot.ValueType  # 17
+PB_DATA_TYPE_ROOT_MAP: PbDataTypeRoot.ValueType  # 18
+PB_DATA_TYPE_ROOT_ROW: PbDataTypeRoot.ValueType  # 19
 Global___PbDataTypeRoot: _TypeAlias = PbDataTypeRoot  # noqa: Y015
 
 class _PbWriteKind:
@@ -101,11 +107,16 @@ class PbDataType(_message.Message):
     PRECISION_FIELD_NUMBER: _builtins.int
     SCALE_FIELD_NUMBER: _builtins.int
     LENGTH_FIELD_NUMBER: _builtins.int
+    FIELDS_FIELD_NUMBER: _builtins.int
     root: Global___PbDataTypeRoot.ValueType
     nullable: _builtins.bool
     precision: _builtins.int
     scale: _builtins.int
     length: _builtins.int
+    @_builtins.property
+    def fields(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbColumn]:
+        """Of a ROW; of an ARRAY its element, of a MAP its key and its value."""
+
     def __init__(
         self,
         *,
@@ -114,10 +125,11 @@ class PbDataType(_message.Message):
         precision: _builtins.int = ...,
         scale: _builtins.int = ...,
         length: _builtins.int = ...,
+        fields: _abc.Iterable[Global___PbColumn] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["length", b"length", "nullable", b"nullable", "precision", b"precision", "root", b"root", "scale", b"scale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fields", b"fields", "length", b"length", "nullable", b"nullable", "precision", b"precision", "root", b"root", "scale", b"scale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

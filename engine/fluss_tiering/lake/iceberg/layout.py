@@ -6,15 +6,19 @@ made because they find exactly what Fluss would have made.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fluss_tiering.model.data_type import NESTED, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
     BUCKET_COLUMN,
     OFFSET_COLUMN,
     SYSTEM_COLUMNS,
     TIMESTAMP_COLUMN,
+    Column,
     DataType,
     DataTypeRoot,
     TableDescriptor,
@@ -41,7 +45,7 @@ _TYPES: Final[dict[DataTypeRoot, str]] = {
 }
 _SYSTEM_TYPES: Final = {BUCKET_COLUMN: "int", OFFSET_COLUMN: "long", TIMESTAMP_COLUMN: "timestamptz"}
 _ROW_LEVEL_MODES: Final = ("write.delete.mode", "write.update.mode", "write.merge.mode")
-_UNBUCKETABLE: Final = frozenset({DataTypeRoot.BOOLEAN, DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE})
+_UNBUCKETABLE: Final = NESTED | {DataTypeRoot.BOOLEAN, DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
 _ICEBERG_PREFIX: Final = "iceberg."
 _FLUSS_PREFIX: Final = "fluss."
 
@@ -59,11 +63,45 @@ class PartitionField:
         return "identity" if self.num_buckets is None else f"bucket[{self.num_buckets}]"
 
 
-def iceberg_type(data_type: DataType) -> str:
-    """The Iceberg type of a Fluss type, in Iceberg's JSON; a timestamp keeps microseconds of whatever precision."""
-    if data_type.root is DataTypeRoot.DECIMAL:
-        return f"decimal({data_type.precision}, {data_type.scale})"
-    return _TYPES[data_type.root]
+def iceberg_type(data_type: DataType, ids: Iterator[int]) -> str | dict[str, Any]:
+    """The Iceberg type of a Fluss type, in Iceberg's JSON; a timestamp keeps microseconds of whatever precision.
+
+    Args:
+        data_type: Fluss's.
+        ids: for the fields of nested types.
+    """
+    match data_type.root:
+        case DataTypeRoot.DECIMAL:
+            return f"decimal({data_type.precision}, {data_type.scale})"
+        case DataTypeRoot.ROW:
+            fields = [{"id": next(ids), **_field(field, ids)} for field in data_type.fields]
+            return {"type": "struct", "fields": fields}
+        case DataTypeRoot.ARRAY:
+            (element,) = data_type.fields
+            return {
+                "type": "list",
+                "element-id": next(ids),
+                "element": iceberg_type(element.data_type, ids),
+                "element-required": not element.data_type.nullable,
+            }
+        case DataTypeRoot.MAP:
+            key, value = data_type.fields
+            return {
+                "type": "map",
+                "key-id": next(ids),
+                "value-id": next(ids),
+                "key": iceberg_type(key.data_type, ids),
+                "value": iceberg_type(value.data_type, ids),
+                "value-required": not value.data_type.nullable,
+            }
+        case root:
+            return _TYPES[root]
+
+
+def _field(field: Column | Field, ids: Iterator[int]) -> dict[str, Any]:
+    doc = {} if field.comment is None else {"doc": field.comment}
+    required = not field.data_type.nullable
+    return {"name": field.name, "required": required, "type": iceberg_type(field.data_type, ids), **doc}
 
 
 def schema_json(descriptor: TableDescriptor) -> dict[str, Any]:
@@ -72,6 +110,7 @@ def schema_json(descriptor: TableDescriptor) -> dict[str, Any]:
     Raises:
         FlussTieringError: INVALID_TABLE when a user's column has the name of one of the three.
     """
+    ids = itertools.count(len(descriptor.columns) + len(SYSTEM_COLUMNS) + 1)
     fields: list[dict[str, Any]] = []
     for column in descriptor.columns:
         if column.name in SYSTEM_COLUMNS:
@@ -79,12 +118,7 @@ def schema_json(descriptor: TableDescriptor) -> dict[str, Any]:
                 ErrorCode.INVALID_TABLE,
                 f"column {column.name!r}: the lake table has a column of this name itself; rename it to tier the table",
             )
-        field = {
-            "name": column.name,
-            "required": not column.data_type.nullable,
-            "type": iceberg_type(column.data_type),
-        }
-        fields.append(field if column.comment is None else {**field, "doc": column.comment})
+        fields.append(_field(column, ids))
     fields += [{"name": name, "required": True, "type": _SYSTEM_TYPES[name]} for name in SYSTEM_COLUMNS]
     numbered = [{"id": number, **field} for number, field in enumerate(fields, start=1)]
     keys = [field["id"] for field in numbered if field["name"] in descriptor.primary_key]
@@ -101,7 +135,7 @@ def partition_fields(descriptor: TableDescriptor) -> tuple[PartitionField, ...]:
     """
     for key in descriptor.partition_keys:
         data_type = descriptor.column(key).data_type
-        if iceberg_type(data_type) != "string":
+        if _TYPES.get(data_type.root) != "string":
             raise FlussTieringError(
                 ErrorCode.INVALID_TABLE,
                 f"partition key {key!r} is {data_type}: Fluss partitions Iceberg tables by STRING and CHAR only",

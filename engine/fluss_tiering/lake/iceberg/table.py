@@ -11,6 +11,7 @@ from py4j.java_gateway import JavaObject, JVMView
 
 from fluss_tiering.formats.micros import lake_type
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_locations
+from fluss_tiering.lake.iceberg.field_ids import with_field_ids
 from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.summary import from_summary
@@ -20,7 +21,6 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
 from fluss_tiering.model.table_options import ICEBERG_CODEC, ICEBERG_TARGET_FILE_SIZE
 
-_FIELD_ID: Final = "PARQUET:field_id"
 _SYSTEM_TYPES: Final = {
     BUCKET_COLUMN: pa.int32(),
     OFFSET_COLUMN: pa.int64(),
@@ -114,13 +114,13 @@ class IcebergTable:
 
     def file_writer(self) -> ParquetFileWriter:
         """What executors write this table's files with."""
-        ids = {field["name"]: str(field["id"]) for field in self._schema["fields"]}
         types = {column.name: lake_type(column.data_type) for column in self._table.descriptor.columns}
-        fields = [
-            pa.field(field["name"], types.get(field["name"]) or _SYSTEM_TYPES[field["name"]], not field["required"])
-            for field in self._schema["fields"]
-        ]
-        schema = pa.schema([field.with_metadata({_FIELD_ID: ids[field.name]}) for field in fields])
+        schema = pa.schema(
+            [
+                with_field_ids(field, types.get(field["name"]) or _SYSTEM_TYPES[field["name"]])
+                for field in self._schema["fields"]
+            ]
+        )
         keys = self._table.descriptor.primary_key
         codec = self._properties.get("write.parquet.compression-codec", ICEBERG_CODEC.default).lower()
         level = self._properties.get("write.parquet.compression-level")

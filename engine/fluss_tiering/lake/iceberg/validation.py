@@ -60,8 +60,19 @@ def _columns_difference(actual: Sequence[Mapping[str, Any]], expected: Sequence[
 
 
 def _column_text(column: Mapping[str, Any]) -> str:
-    kind = column["type"] if isinstance(column["type"], str) else column["type"]["type"]
-    return f"{column['name']} {kind}{' required' if column['required'] else ''}"
+    return f"{column['name']} {_type_text(column['type'])}{' required' if column['required'] else ''}"
+
+
+def _type_text(kind: str | Mapping[str, Any]) -> str:
+    """A type without the ids of its fields."""
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "struct":
+        return f"struct<{', '.join(_column_text(field) for field in kind['fields'])}>"
+    if kind["type"] == "list":
+        return f"list<{_type_text(kind['element'])}{' required' if kind['element-required'] else ''}>"
+    value = f"{_type_text(kind['value'])}{' required' if kind['value-required'] else ''}"
+    return f"map<{_type_text(kind['key'])}, {value}>"
 
 
 def _key_difference(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> str | None:

@@ -36,12 +36,15 @@ from fluss_tiering.model.table import (
     TableBucket,
     TableInfo,
 )
+from fluss_tiering.model.table import Column as TableColumn
 from fluss_tiering.spark.audit.report import BucketAudit, Content, Difference, KeyDifference, TableAudit
 from fluss_tiering.spark.audit.source_rows import DELETED_COLUMN, SourceRows, schema_of
+from fluss_tiering.spark.measure import measured
 from fluss_tiering.spark.plan import PlanLimits, RoundPlan, plan_round
 from fluss_tiering.spark.stage import failure_of
 from fluss_tiering.spark.waves import tasks_of
-from fluss_tiering.storage.open import cluster_access
+from fluss_tiering.storage.open import cluster_access, open_split_reader
+from fluss_tiering.storage.protocol import SplitReader
 
 _SEEDS: Final = (1, 2)
 """Of two 64-bit hashes for each row, so that a difference does not go unseen by chance."""
@@ -93,7 +96,8 @@ def verify_table(
         offsets = unregistered.commit.log_end_offsets
     held = [info for info in client.list_buckets([table.path])[table.path] if offsets.get(info.bucket, 0) > 0]
     limits = PlanLimits(parallelism=spark.sparkContext.defaultParallelism)
-    with _source_plan(client, table, held, offsets, limits) as plan:
+    reader = open_split_reader(client.describe_storage(), target)
+    with _source_plan(client, table, held, offsets, limits, reader=reader) as plan:
         try:
             source = _hashed(table, _source(client, spark, table, plan, target))
             lake = _hashed(table, _lake(spark, table, snapshot_id, held, plan))
@@ -125,6 +129,8 @@ def _source_plan(
     held: Sequence[BucketInfo],
     offsets: Mapping[TableBucket, int],
     limits: PlanLimits,
+    *,
+    reader: SplitReader,
 ) -> Iterator[RoundPlan]:
     """What has to be read of the source; KV snapshots in it are leased until the end of the block (L12)."""
     snapshots = _snapshots(held, offsets) if table.has_primary_key else {}
@@ -134,6 +140,7 @@ def _source_plan(
         gone = client.acquire_lease(lease_id, DEFAULT_LEASE_DURATION_MS, pinned).unavailable_snapshots
         snapshots = {bucket: snapshot for bucket, snapshot in snapshots.items() if bucket not in gone}
     try:
+        snapshots = measured(reader, table, snapshots)
         yield plan_round(
             has_primary_key=table.has_primary_key,
             # A log table is compared from where its log begins now.
@@ -214,7 +221,7 @@ def _in_bucket(info: BucketInfo) -> Column:
 
 def _hashed(table: TableInfo, rows: DataFrame) -> DataFrame:
     """Bucket, key and hashes of each row; of a source's changes only the last of each key, unless it was deleted."""
-    columns = [sf.col(_quoted(column.name)) for column in table.descriptor.columns]
+    columns = [_hashable(column) for column in table.descriptor.columns]
     if not table.has_primary_key:
         columns.append(sf.col(TIMESTAMP_COLUMN))
     hashes = [_hash(seed, columns).alias(name) for seed, name in zip(_SEEDS, _HASHES, strict=True)]
@@ -229,6 +236,12 @@ def _hashed(table: TableInfo, rows: DataFrame) -> DataFrame:
         .where(~sf.col(f"{_LAST}.{DELETED_COLUMN}"))
         .select(BUCKET_COLUMN, *keys, *(sf.col(f"{_LAST}.{name}") for name in _HASHES))
     )
+
+
+def _hashable(column: TableColumn) -> Column:
+    """The column, as text where Spark hashes no values of its type, which it refuses for maps."""
+    value = sf.col(_quoted(column.name))
+    return sf.to_json(sf.struct(value)) if "MAP<" in str(column.data_type) else value
 
 
 def _hash(seed: int, columns: Sequence[Column]) -> Column:

@@ -7,6 +7,7 @@ from typing import Final
 
 from pyspark.sql import types
 
+from fluss_tiering.model.data_type import Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TablePath
 
@@ -49,9 +50,19 @@ _FIXED_TYPES: Final[Mapping[DataTypeRoot, types.DataType]] = {
 
 def spark_type(data_type: DataType) -> types.DataType:
     """Spark's type; its timestamps hold microseconds, to which nanoseconds are floored, a TIME has milliseconds."""
-    if data_type.root is DataTypeRoot.DECIMAL:
-        return types.DecimalType(data_type.precision, data_type.scale)
-    return _FIXED_TYPES[data_type.root]
+    match data_type.root:
+        case DataTypeRoot.DECIMAL:
+            return types.DecimalType(data_type.precision, data_type.scale)
+        case DataTypeRoot.ARRAY:
+            (element,) = data_type.fields
+            return types.ArrayType(spark_type(element.data_type), element.data_type.nullable)
+        case DataTypeRoot.MAP:
+            key, value = data_type.fields
+            return types.MapType(spark_type(key.data_type), spark_type(value.data_type), value.data_type.nullable)
+        case DataTypeRoot.ROW:
+            return types.StructType([_field(field) for field in data_type.fields])
+        case root:
+            return _FIXED_TYPES[root]
 
 
 def spark_schema(columns: Sequence[Column]) -> types.StructType:
@@ -59,7 +70,7 @@ def spark_schema(columns: Sequence[Column]) -> types.StructType:
     return types.StructType([_field(column) for column in columns])
 
 
-def _field(column: Column) -> types.StructField:
+def _field(column: Column | Field) -> types.StructField:
     metadata = {} if column.comment is None else {"comment": column.comment}
     return types.StructField(column.name, spark_type(column.data_type), column.data_type.nullable, metadata)
 

@@ -9,6 +9,7 @@ from typing import Final, NoReturn
 
 from fluss_tiering.formats.bucketing import check_bucket_key_type
 from fluss_tiering.formats.log_batch import LogCompression
+from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataType, DataTypeRoot, TableDescriptor, TableInfo
 from fluss_tiering.model.table_options import FIXED, LOG_COMPRESSION
@@ -43,6 +44,7 @@ def validate(descriptor: TableDescriptor) -> TableDescriptor:
     if not 1 <= descriptor.num_buckets <= _MAX_BUCKETS:
         _refuse(f"{descriptor.num_buckets} buckets: expected 1 to {_MAX_BUCKETS}")
     _check_primary_key(descriptor)
+    _check_nested(descriptor)
     _check_partition_keys(descriptor)
     bucket_keys = descriptor.bucket_keys
     if not bucket_keys and descriptor.has_primary_key:
@@ -155,6 +157,15 @@ def _check_primary_key(descriptor: TableDescriptor) -> None:
         if data_type.root in _NO_KEY:
             _refuse(f"the primary key column {name!r} is {data_type}: expected a type that Iceberg takes in a key")
         _check_key_precision("primary key", name, data_type)
+
+
+def _check_nested(descriptor: TableDescriptor) -> None:
+    for column in descriptor.columns:
+        if descriptor.has_primary_key and column.data_type.root in NESTED:
+            _refuse(
+                f"column {column.name!r} is {column.data_type} in a primary-key table: expected a type without parts, "
+                "which are stored in log tables only"
+            )
 
 
 def _check_partition_keys(descriptor: TableDescriptor) -> None:

@@ -6,12 +6,13 @@ in `TableDescriptor.properties`.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fluss_tiering.model.data_type import WITH_LENGTH, WITH_PRECISION
+from fluss_tiering.model.data_type import PARTS, WITH_LENGTH, WITH_PRECISION, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TableDescriptor, TableInfo, TablePath
 
@@ -30,32 +31,32 @@ _ROOTS: Final[Mapping[str, DataTypeRoot]] = {_JSON_NAMES.get(root, root.value): 
 
 @dataclass(frozen=True, slots=True)
 class ClusterTable:
-    """A table of a cluster.
-
-    Attributes:
-        partition_keys: names of columns; empty where it is not partitioned.
-        modified_time: in ms since the epoch.
-    """
+    """A table of a cluster; `modified_time` in ms since the epoch."""
 
     info: TableInfo
-    partition_keys: tuple[str, ...] = ()
     modified_time: int = 0
+
+    @property
+    def partition_keys(self) -> tuple[str, ...]:
+        """Names of columns; empty where it is not partitioned."""
+        return self.info.descriptor.partition_keys
 
 
 def table_to_json(descriptor: TableDescriptor, partition_keys: Sequence[str] = ()) -> bytes:
-    """What CREATE_TABLE takes."""
+    """What CREATE_TABLE takes; `partition_keys` where the descriptor has none."""
+    ids = itertools.count(len(descriptor.columns))
     schema: dict[str, Any] = {
         "version": _VERSION,
-        "columns": [_column_to_json(index, column) for index, column in enumerate(descriptor.columns)],
-        "highest_field_id": len(descriptor.columns) - 1,
+        "columns": [_column_to_json(number, column, ids) for number, column in enumerate(descriptor.columns)],
     }
+    schema["highest_field_id"] = next(ids) - 1
     if descriptor.primary_key:
         schema["primary_key"] = descriptor.primary_key
     own = {key: value for key, value in descriptor.properties.items() if key.startswith(_OWN_OPTIONS)}
     table: dict[str, Any] = {
         "version": _VERSION,
         "schema": schema,
-        "partition_key": list(partition_keys),
+        "partition_key": list(descriptor.partition_keys or partition_keys),
         "bucket_key": descriptor.bucket_keys,
         "bucket_count": descriptor.num_buckets,
         "properties": own,
@@ -86,8 +87,8 @@ def table_from_json(
             num_buckets=int(table["bucket_count"]),
             properties=properties,
             comment=table.get("comment"),
+            partition_keys=tuple(table["partition_key"]),
         )
-        partition_keys = tuple(table["partition_key"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FlussTieringError(
             ErrorCode.CORRUPT_DATA, f"what Fluss says of {path} describes no table: {type(error).__name__}: {error}"
@@ -95,9 +96,7 @@ def table_from_json(
     catalog = {
         key.removeprefix(_LAKE_CATALOG): value for key, value in properties.items() if key.startswith(_LAKE_CATALOG)
     }
-    return ClusterTable(
-        TableInfo(table_id, path, schema_id, descriptor, created_time, catalog), partition_keys, modified_time
-    )
+    return ClusterTable(TableInfo(table_id, path, schema_id, descriptor, created_time, catalog), modified_time)
 
 
 def columns_from_json(text: bytes, path: TablePath) -> tuple[Column, ...]:
@@ -115,8 +114,13 @@ def columns_from_json(text: bytes, path: TablePath) -> tuple[Column, ...]:
         ) from error
 
 
-def _column_to_json(index: int, column: Column) -> dict[str, Any]:
-    kind = column.data_type
+def _column_to_json(number: int, column: Column, ids: Iterator[int]) -> dict[str, Any]:
+    comment = {} if column.comment is None else {"comment": column.comment}
+    return {"name": column.name, "data_type": _type_to_json(column.data_type, ids), **comment, "id": number}
+
+
+def _type_to_json(kind: DataType, ids: Iterator[int]) -> dict[str, Any]:
+    """A type; the fields of a ROW, however deep, take the next ids."""
     data_type: dict[str, Any] = {"type": _JSON_NAMES.get(kind.root, kind.root.value)}
     if not kind.nullable:
         data_type["nullable"] = False
@@ -126,27 +130,47 @@ def _column_to_json(index: int, column: Column) -> dict[str, Any]:
         data_type["length"] = kind.length
     if kind.root is DataTypeRoot.DECIMAL:
         data_type["scale"] = kind.scale
-    comment = {} if column.comment is None else {"comment": column.comment}
-    return {"name": column.name, "data_type": data_type, **comment, "id": index}
+    if kind.root is DataTypeRoot.ROW:
+        data_type["fields"] = [
+            {
+                "name": field.name,
+                "field_type": _type_to_json(field.data_type, ids),
+                **({} if field.comment is None else {"description": field.comment}),
+                "field_id": next(ids),
+            }
+            for field in kind.fields
+        ]
+    elif kind.fields:
+        for field in kind.fields:
+            data_type[f"{field.name}_type"] = _type_to_json(field.data_type, ids)
+    return data_type
 
 
 def _column_from_json(path: TablePath, column: Mapping[str, Any]) -> Column:
-    data_type = column["data_type"]
+    name = column["name"]
+    return Column(name, _type_from_json(f"column {name!r} of {path}", column["data_type"]), column.get("comment"))
+
+
+def _type_from_json(what: str, data_type: Mapping[str, Any]) -> DataType:
     root = _ROOTS.get(data_type["type"])
     if root is None:
         raise FlussTieringError(
             ErrorCode.INVALID_TABLE,
-            f"column {column['name']!r} of {path} has the type {data_type['type']}: expected one of "
-            f"{', '.join(DataTypeRoot)}; tables with others cannot be tiered yet",
+            f"{what} has the type {data_type['type']}: expected one of {', '.join(DataTypeRoot)}; tables with others "
+            "cannot be tiered yet",
         )
-    return Column(
-        column["name"],
-        DataType(
-            root,
-            data_type.get("nullable", True),
-            data_type.get("precision", 0),
-            data_type.get("scale", 0),
-            data_type.get("length", 0),
-        ),
-        column.get("comment"),
+    if root is DataTypeRoot.ROW:
+        fields = tuple(
+            Field(field["name"], _type_from_json(what, field["field_type"]), field.get("description"))
+            for field in data_type["fields"]
+        )
+    else:
+        fields = tuple(Field(name, _type_from_json(what, data_type[f"{name}_type"])) for name in PARTS.get(root, ()))
+    return DataType(
+        root,
+        data_type.get("nullable", True),
+        data_type.get("precision", 0),
+        data_type.get("scale", 0),
+        data_type.get("length", 0),
+        fields,
     )
