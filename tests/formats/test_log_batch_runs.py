@@ -79,10 +79,9 @@ def test_a_damaged_run_has_what_stands_before_the_damage(log: bytes, data: st.Da
     damaged = bytearray(log)
     # Anything that the checksum covers, behind the header that is given.
     damaged[position + data.draw(st.integers(header.header_size - 23, header.size - 1))] ^= 1
-    read = []
+    read: list[LogBatch] = []
     with pytest.raises(FlussTieringError, match=f"position {position} ") as caught:
-        for batch in decode_log_batches(memoryview(damaged), batches, SCHEMA):
-            read.append(batch)
+        read.extend(decode_log_batches(memoryview(damaged), batches, SCHEMA))
     assert caught.value.code is ErrorCode.CORRUPT_DATA
     assert same(read, [decode_log_batch(memoryview(log), at, SCHEMA) for at, _ in batches[:number]])
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import pyarrow as pa
 
-from fluss_tiering.formats.log_batch import LogBatch, decode_log_batch
+from fluss_tiering.formats.log_batch import LogBatch, LogBatchHeader, decode_log_batches
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.fluss.client import FlussClient
-from fluss_tiering.storage.fluss.log_chunks import LogRange, log_chunks, naming_source
+from fluss_tiering.storage.fluss.log_chunks import LogChunk, LogRange, log_chunks, naming_source
 from fluss_tiering.storage.fluss.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.schema_history import SchemaHistory
 from fluss_tiering.storage.patience import PATIENCE_S
@@ -51,28 +52,19 @@ class FlussSplitReader:
         expected = start_offset
         wanted = LogRange(table.path, bucket, start_offset, end_offset)
         for chunk in log_chunks(self._client, self._files, wanted, patience_s=self._patience_s):
-            for position, header in chunk.batches():
-                if header.next_offset <= expected:
-                    continue
-                if expected >= end_offset:
-                    return
-                if header.base_offset > expected or (header.base_offset < expected != start_offset):
-                    raise FlussTieringError(
-                        ErrorCode.CORRUPT_DATA,
-                        f"{chunk.source} goes on at offset {header.base_offset}: expected {expected}; restore it from "
-                        "a replica, or re-create the table",
-                    )
-                schema = schemas.arrow(header.schema_id)
-                with naming_source(chunk.source, chunk.start), self._decoding():
-                    batch = decode_log_batch(chunk.data, position, schema)
-                expected = header.next_offset
-                rows = batch.slice(start_offset, end_offset)
-                yield LogBatch(
-                    rows.base_offset,
-                    rows.commit_timestamp,
-                    rows.change_types,
-                    schemas.to_present(rows.records, header.schema_id),
-                )
+            found = _following(chunk, expected, start_offset, end_offset)
+            for schema_id, run in itertools.groupby(found, key=lambda batch: batch[1].schema_id):
+                batches = decode_log_batches(chunk.data, list(run), schemas.arrow(schema_id))
+                while True:
+                    with naming_source(chunk.source, chunk.start), self._decoding():
+                        batch = next(batches, None)
+                    if batch is None:
+                        break
+                    rows = batch.slice(start_offset, end_offset)
+                    records = schemas.to_present(rows.records, schema_id)
+                    yield LogBatch(rows.base_offset, rows.commit_timestamp, rows.change_types, records)
+            if found:
+                expected = found[-1][1].next_offset
 
     def read_kv_snapshot(
         self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
@@ -106,3 +98,22 @@ class FlussSplitReader:
         from fluss_tiering.storage.fluss.kv_snapshot_files import SnapshotFiles  # noqa: PLC0415 - as above
 
         return SnapshotFiles(self._client, self._files, table.path, snapshot).measured()
+
+
+def _following(chunk: LogChunk, expected: int, start_offset: int, end_offset: int) -> list[tuple[int, LogBatchHeader]]:
+    """The batches of a chunk that hold the offsets from the one that is expected on. Raises CORRUPT_DATA for a gap."""
+    found: list[tuple[int, LogBatchHeader]] = []
+    for position, header in chunk.batches():
+        if header.next_offset <= expected:
+            continue
+        if expected >= end_offset:
+            break
+        if header.base_offset > expected or (header.base_offset < expected != start_offset):
+            raise FlussTieringError(
+                ErrorCode.CORRUPT_DATA,
+                f"{chunk.source} goes on at offset {header.base_offset}: expected {expected}; restore it from a "
+                "replica, or re-create the table",
+            )
+        found.append((position, header))
+        expected = header.next_offset
+    return found
