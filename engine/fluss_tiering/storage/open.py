@@ -6,9 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fluss_tiering.model.table import StorageDescription
+from fluss_tiering.model.table import StorageDescription, TableInfo
 from fluss_tiering.storage.embedded.data_dir import read_data_dir_id
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader
+from fluss_tiering.storage.fluss.supported import ICEBERG, LAKE_FORMAT
 from fluss_tiering.storage.protocol import SplitReader
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ def cluster_access(description: StorageDescription) -> ClusterAccess | None:
     from fluss_tiering.storage.fluss.access import ClusterAccess  # noqa: PLC0415 - see below
 
     return ClusterAccess.from_environment()
+
+
+def is_bucketed_as_lake(description: StorageDescription, table: TableInfo) -> bool:
+    """Whether rows lie in the buckets that Iceberg's transform says; a cluster has tables that are hashed otherwise."""
+    return description.kind != _FLUSS_KIND or table.descriptor.properties.get(LAKE_FORMAT) == ICEBERG
 
 
 def open_split_reader(description: StorageDescription, target: str, access: ClusterAccess | None = None) -> SplitReader:

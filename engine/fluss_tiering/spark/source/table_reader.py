@@ -17,7 +17,7 @@ from fluss_tiering.spark.source.filters import can_evaluate, matching
 from fluss_tiering.spark.source.options import SourceOptions
 from fluss_tiering.spark.source.plan import KvPartition, LogPartition, buckets_holding, log_partitions
 from fluss_tiering.spark.source.schema import chosen_columns
-from fluss_tiering.storage.open import cluster_access, open_split_reader
+from fluss_tiering.storage.open import cluster_access, is_bucketed_as_lake, open_split_reader
 
 
 class TableReader(ds.DataSourceReader):
@@ -47,7 +47,8 @@ class TableReader(ds.DataSourceReader):
         """A partition for each bucket that may hold rows, several for a long log."""
         with plain_errors(), TieringClient(self._options.server) as client:
             buckets = client.list_buckets([self._table.path])[self._table.path]
-        possible = buckets_holding(self._table, self._filters)
+        as_lake = is_bucketed_as_lake(self._storage, self._table)
+        possible = buckets_holding(self._table, self._filters) if as_lake else None
         if possible is not None:
             buckets = [info for info in buckets if info.bucket.bucket in possible]
         if self._table.has_primary_key:
