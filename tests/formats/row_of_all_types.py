@@ -94,12 +94,40 @@ FURTHER = bytes.fromhex(
 )
 
 
+NESTED_COLUMNS = table_columns(
+    "INT NOT NULL",
+    "ARRAY<INT>",
+    "ARRAY<ARRAY<STRING NOT NULL>>",
+    "MAP<STRING, ARRAY<BYTES>>",
+    "ROW<a INT NOT NULL, b ROW<x TINYINT, y DOUBLE, t TIME(3), z TIMESTAMP_LTZ(9)>, m MAP<SMALLINT, BOOLEAN>>",
+    "ARRAY<DECIMAL(5, 2)>",
+    "ARRAY<DECIMAL(38, 1)>",
+    "ARRAY<TIMESTAMP(6)>",
+    "ARRAY<INT>",
+)
+NESTED_ROW = [
+    7,
+    [1, None, -1],
+    [["a", "bé and more"]],
+    [("short", [b"\x01", None]), ("longer than seven", None)],
+    {"a": 300, "b": {"x": -2, "y": None, "t": 86_399_999, "z": -1}, "m": [(-300, True)]},
+    [Decimal("-1.23"), Decimal("9.99")],
+    [Decimal("-12345678901234567890.1"), None],
+    [-1_000_000, 1_002],
+    None,
+]
+
+
 def vector_batch() -> pa.RecordBatch:
     return _batch(VECTOR_COLUMNS, VECTOR_ROW)
 
 
 def further_batch() -> pa.RecordBatch:
     return _batch(FURTHER_COLUMNS, FURTHER_ROW)
+
+
+def nested_batch() -> pa.RecordBatch:
+    return _batch(NESTED_COLUMNS, NESTED_ROW)
 
 
 def _batch(columns: Sequence[Column], row: Sequence[Any]) -> pa.RecordBatch:

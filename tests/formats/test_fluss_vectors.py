@@ -6,7 +6,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from row_of_all_types import FURTHER, FURTHER_COLUMNS, VECTOR, VECTOR_COLUMNS, further_batch, vector_batch
+from row_of_all_types import (
+    FURTHER,
+    FURTHER_COLUMNS,
+    NESTED_COLUMNS,
+    VECTOR,
+    VECTOR_COLUMNS,
+    further_batch,
+    nested_batch,
+    vector_batch,
+)
 
 from fluss_tiering.formats.bucketing import assign_buckets
 from fluss_tiering.formats.compacted_row import decode_values, encode_values
@@ -19,6 +28,7 @@ from fluss_tiering.formats.log_batch import (
     read_header,
 )
 from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column
 
 VALUE = bytes.fromhex(
@@ -29,6 +39,16 @@ KEY = VALUE[4:]
 BUCKETS_OF_1009 = {0: 366, 1: 578, 2: 578, 5: 143, 6: 462, 7: 698, 8: 774, 9: 945, 11: 557, 12: 213, 13: 734}
 FURTHER_VALUE = bytes.fromhex("01000004FED4FE0000C0BF0368C3A9030001FF02807F98B09929FFB79929FFB79929FFB79929")
 FURTHER_BUCKETS_OF_1009 = {3: 143, 4: 944, 5: 92, 6: 387, 7: 464, 8: 464, 9: 464}
+NESTED_VALUE = bytes.fromhex(
+    "01000001071803000000020000000100000000000000FFFFFFFF000000003801000000000000002800000010000000020000"
+    "000000000061000000000000810C0000001800000062C3A920616E64206D6F72650000000064300000000200000000000000"
+    "73686F727400008511000000180000006C6F6E676572207468616E20736576656E0000000000000002000000020000001800"
+    "00001800000000000000000000000200000002000000010000000000008100000000000000003C00AC021302FEFFB79929FF"
+    "FFFFFFFFFFFFFFFF01BF843D24100000000100000000000000D4FE0000000000000100000000000000010000000000000018"
+    "020000000000000085FFFFFFFFFFFFFFE70300000000000028020000000200000009000000180000000000000000000000F9"
+    "4EB1607ED0C993CB000000000000002802000000000000000000000018000000D00700002000000018FCFFFFFFFFFFFF0100"
+    "000000000000"
+)
 EMPTY_BATCH = bytes.fromhex(
     "2800000000000000240000000087D61200000000001F2B172801000000000000FFFFFFFFFFFFFFFFFFFFFFFF00000000"
 )
@@ -45,6 +65,27 @@ def test_values_of_further_types_are_flusss() -> None:
     assert FURTHER_VALUE == FURTHER
     assert encode_values(further_batch(), FURTHER_COLUMNS, 1).to_pylist() == [FURTHER_VALUE]
     assert decode_values(pa.array([FURTHER_VALUE]), FURTHER_COLUMNS, 1).equals(further_batch())
+
+
+def test_nested_values_of_fluss_are_read() -> None:
+    assert decode_values(pa.array([NESTED_VALUE]), NESTED_COLUMNS, 1).equals(nested_batch())
+    with pytest.raises(FlussTieringError, match="nested ones are written to log tables only"):
+        encode_values(nested_batch(), NESTED_COLUMNS, 1)
+
+
+@pytest.mark.parametrize("step", [1, 7])
+def test_damaged_nested_values_are_corrupt_or_rows(step: int) -> None:
+    """Whatever a byte is changed to, what is read is a row of the table or nothing."""
+    for position in range(2, len(NESTED_VALUE)):
+        damaged = bytearray(NESTED_VALUE)
+        damaged[position] = (damaged[position] + step) % 256
+        for stored in (bytes(damaged), NESTED_VALUE[:position]):
+            try:
+                decode_values(pa.array([stored]), NESTED_COLUMNS, 1).validate(full=True)
+            except FlussTieringError as error:
+                assert error.code is ErrorCode.CORRUPT_DATA  # noqa: PT017 - others are raised
+            else:
+                assert len(stored) == len(NESTED_VALUE)
 
 
 def test_keys_are_flusss() -> None:
@@ -69,6 +110,11 @@ def last_is_x(row: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
     return row.set_column(len(columns) - 1, last, pa.array(["x"]).cast(last.type))
 
 
+def nested_batch_with_all() -> pa.RecordBatch:
+    last = arrow_schema(NESTED_COLUMNS).field(8)
+    return nested_batch().set_column(8, last, pa.array([[1]], last.type))
+
+
 @pytest.mark.parametrize(
     ("name", "magic", "compression", "row"),
     [
@@ -77,6 +123,7 @@ def last_is_x(row: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
         ("zstd", 0, "ZSTD", last_is_x(vector_batch(), VECTOR_COLUMNS)),
         ("zstd-magic-1", 1, "ZSTD", last_is_x(vector_batch(), VECTOR_COLUMNS)),
         ("further-types", 0, "NONE", last_is_x(further_batch(), FURTHER_COLUMNS)),
+        ("nested-types", 0, "NONE", nested_batch_with_all()),
     ],
 )
 def test_log_batches_of_fluss_are_read(name: str, magic: int, compression: LogCompression, row: pa.RecordBatch) -> None:

@@ -59,14 +59,8 @@ def field_kinds(data_type: DataType) -> tuple[int, ...]:
             return (VARINT64,) if data_type.precision <= _COMPACT_DECIMAL_DIGITS else (BYTES,)
         case DataTypeRoot.TIMESTAMP | DataTypeRoot.TIMESTAMP_LTZ:
             return (VARINT64,) if data_type.precision <= _COMPACT_TIMESTAMP_DIGITS else (VARINT64, VARINT32)
-        case root if root in NESTED:
-            raise FlussTieringError(
-                ErrorCode.INVALID_TABLE,
-                f"a value of type {data_type} in a row of a primary-key table: expected a type without parts; nested "
-                "types are read and written in log tables only",
-            )
         case root:
-            return (_KINDS[root],)
+            return (BYTES,) if root in NESTED else (_KINDS[root],)
 
 
 class Field(NamedTuple):
@@ -80,7 +74,17 @@ class Field(NamedTuple):
 
 
 def fields_of(array: pa.Array, data_type: DataType) -> tuple[Field, ...]:
-    """The fields for the values of a column, in the order of `field_kinds`."""
+    """The fields for the values of a column, in the order of `field_kinds`.
+
+    Raises:
+        FlussTieringError: INVALID_ROWS for a nested type, which is read only.
+    """
+    if data_type.root in NESTED:
+        raise FlussTieringError(
+            ErrorCode.INVALID_ROWS,
+            f"values of type {data_type} in rows of a primary-key table: expected types without parts, since nested "
+            "ones are written to log tables only",
+        )
     valid = validity(array)
     kinds = field_kinds(data_type)
     if kinds == (BYTES,):

@@ -6,6 +6,7 @@ bit for each column, set where it is null, in whole bytes from the lowest bit on
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NoReturn
 
@@ -27,7 +28,9 @@ from fluss_tiering.formats.compacted_kernels import (
     gather_bytes,
     read_field,
 )
+from fluss_tiering.formats.nested_values import read_nested
 from fluss_tiering.formats.schema import UNIT_PRECISION, arrow_schema, arrow_type
+from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataTypeRoot
 
@@ -139,6 +142,8 @@ class _Rows:
 def _array(rows: _Rows, column: Column, valid: UInt8s) -> pa.Array:
     kinds = field_kinds(column.data_type)
     out32, out64 = rows.read(kinds[0], column, valid)
+    if column.data_type.root in NESTED:
+        return _nested_array(rows, column, valid, out32, out64)
     buffers: tuple[npt.NDArray[Any], ...]
     kind = arrow_type(column.data_type)
     stored_as = kind
@@ -171,6 +176,27 @@ def _array(rows: _Rows, column: Column, valid: UInt8s) -> pa.Array:
     if column.data_type.root in {DataTypeRoot.STRING, DataTypeRoot.CHAR, DataTypeRoot.DECIMAL}:
         _check_content(array, column)
     return array if stored_as is kind else array.cast(kind)
+
+
+def _nested_array(rows: _Rows, column: Column, valid: UInt8s, lengths: Int32s, positions: Int64s) -> pa.Array:
+    """One value after the other, in Python: arrays of arrays have no columns that a loop could run over."""
+    values: list[Any] = []
+    for row, (start, length) in enumerate(zip(positions.tolist(), lengths.tolist(), strict=True)):
+        if valid.size and not valid[row]:
+            values.append(None)
+            continue
+        try:
+            values.append(read_nested(rows.data[start : start + length].tobytes(), column.data_type))
+        except (ValueError, IndexError, struct.error) as error:
+            rows.refuse(row, f"does not hold a {column.data_type.root} where column {column.name!r} is ({error})")
+    try:
+        array = pa.array(values, arrow_type(column.data_type))
+        array.validate(full=True)
+    except (pa.ArrowException, OverflowError) as error:
+        raise FlussTieringError(
+            ErrorCode.CORRUPT_DATA, f"a stored value has no {column.data_type} where column {column.name!r} is: {error}"
+        ) from error
+    return array
 
 
 def _string_buffers(rows: _Rows, lengths: Int32s, positions: Int64s) -> tuple[Int32s, UInt8s]:

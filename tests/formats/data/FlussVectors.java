@@ -4,7 +4,9 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HexFormat;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.fluss.bucketing.IcebergBucketingFunction;
 import org.apache.fluss.compression.ArrowCompressionInfo;
 import org.apache.fluss.compression.ArrowCompressionType;
@@ -15,6 +17,8 @@ import org.apache.fluss.record.MemoryLogRecords;
 import org.apache.fluss.record.MemoryLogRecordsArrowBuilder;
 import org.apache.fluss.row.BinaryString;
 import org.apache.fluss.row.Decimal;
+import org.apache.fluss.row.GenericArray;
+import org.apache.fluss.row.GenericMap;
 import org.apache.fluss.row.GenericRow;
 import org.apache.fluss.row.TimestampLtz;
 import org.apache.fluss.row.TimestampNtz;
@@ -66,6 +70,26 @@ public class FlussVectors {
         DataTypes.TIME(9),
         DataTypes.BYTES()
     };
+    private static final DataType[] NESTED_TYPES = {
+        DataTypes.INT().copy(false),
+        DataTypes.ARRAY(DataTypes.INT()),
+        DataTypes.ARRAY(DataTypes.ARRAY(DataTypes.STRING().copy(false))),
+        DataTypes.MAP(DataTypes.STRING().copy(false), DataTypes.ARRAY(DataTypes.BYTES())),
+        DataTypes.ROW(
+                DataTypes.FIELD("a", DataTypes.INT().copy(false)),
+                DataTypes.FIELD(
+                        "b",
+                        DataTypes.ROW(
+                                DataTypes.FIELD("x", DataTypes.TINYINT()),
+                                DataTypes.FIELD("y", DataTypes.DOUBLE()),
+                                DataTypes.FIELD("t", DataTypes.TIME(3)),
+                                DataTypes.FIELD("z", DataTypes.TIMESTAMP_LTZ(9)))),
+                DataTypes.FIELD("m", DataTypes.MAP(DataTypes.SMALLINT().copy(false), DataTypes.BOOLEAN()))),
+        DataTypes.ARRAY(DataTypes.DECIMAL(5, 2)),
+        DataTypes.ARRAY(DataTypes.DECIMAL(38, 1)),
+        DataTypes.ARRAY(DataTypes.TIMESTAMP(6)),
+        DataTypes.ARRAY(DataTypes.INT())
+    };
     private static final int[] FURTHER_BUCKET_KEYS = {3, 4, 5, 6, 7, 8, 9};
     private static final int[] BUCKET_KEYS = {0, 1, 2, 5, 6, 7, 8, 9, 11, 12, 13};
 
@@ -83,6 +107,29 @@ public class FlussVectors {
         RowType furtherType = printAll(FURTHER_TYPES, furtherValues(null), FURTHER_BUCKET_KEYS);
         GenericRow further = GenericRow.of(furtherValues(new byte[] {'x'}));
         write("further-types", batch(furtherType, (byte) 0, ArrowCompressionInfo.NO_COMPRESSION, further));
+
+        RowType nestedType = printAll(NESTED_TYPES, nestedValues(null), new int[0]);
+        GenericRow nested = GenericRow.of(nestedValues(GenericArray.of(1)));
+        write("nested-types", batch(nestedType, (byte) 0, ArrowCompressionInfo.NO_COMPRESSION, nested));
+    }
+
+    private static Object[] nestedValues(GenericArray last) {
+        Map<Object, Object> map = new LinkedHashMap<>();
+        map.put(BinaryString.fromString("short"), GenericArray.of(new byte[] {1}, null));
+        map.put(BinaryString.fromString("longer than seven"), null);
+        GenericRow inner = GenericRow.of((byte) -2, null, 86_399_999, TimestampLtz.fromEpochMillis(-1, 999999));
+        return new Object[] {
+            7,
+            GenericArray.of(1, null, -1),
+            GenericArray.of(GenericArray.of(BinaryString.fromString("a"), BinaryString.fromString("b\u00e9 and more"))),
+            new GenericMap(map),
+            GenericRow.of(300, inner, new GenericMap(Map.of((short) -300, true))),
+            GenericArray.of(
+                    Decimal.fromBigDecimal(new BigDecimal("-1.23"), 5, 2), Decimal.fromBigDecimal(new BigDecimal("9.99"), 5, 2)),
+            GenericArray.of(Decimal.fromBigDecimal(new BigDecimal("-12345678901234567890.1"), 38, 1), null),
+            GenericArray.of(TimestampNtz.fromMillis(-1000), TimestampNtz.fromMillis(1, 2000)),
+            last
+        };
     }
 
     /** Value, key (without the last column, which is null) and buckets of a row. */
@@ -98,7 +145,9 @@ public class FlussVectors {
         print("value", ValueEncoder.encodeValue((short) 1, encoder.finishRow()));
 
         GenericRow row = GenericRow.of(values);
-        List<String> keys = new ArrayList<>(Arrays.asList(names).subList(0, types.length - 1));
+        // Nested types make no keys.
+        int keyCount = types == NESTED_TYPES ? 1 : types.length - 1;
+        List<String> keys = new ArrayList<>(Arrays.asList(names).subList(0, keyCount));
         print("key", CompactedKeyEncoder.createKeyEncoder(rowType, keys).encodeKey(row));
         for (int index : bucketKeys) {
             byte[] key = new IcebergKeyEncoder(rowType, List.of(names[index])).encodeKey(row);
