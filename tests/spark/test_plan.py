@@ -212,3 +212,43 @@ def test_the_pieces_of_a_bucket_cover_its_range_once_and_in_order(ends, tiered, 
         assert planned.log_end_offsets.get(bucket(number), 0) == reached
         assert reached <= end
         assert not planned.complete or reached == end
+
+
+def in_partition(number: int, partition_id: int, value: str, end: int) -> BucketInfo:
+    return BucketInfo(TableBucket(1, number, partition_id), 0, end, 0, partition_values=(value,))
+
+
+def partitioned(buckets: list[BucketInfo], tiered: dict[TableBucket, int], *snapshots: KvSnapshot) -> RoundPlan:
+    return plan_round(
+        has_primary_key=True,
+        tiered=tiered,
+        buckets=buckets,
+        snapshots={each.bucket: each for each in snapshots},
+        limits=PlanLimits(),
+    )
+
+
+def test_pieces_name_the_partition_whose_rows_they_are():
+    first, second = in_partition(0, 7, "mon", 5), in_partition(0, 8, "tue", 6)
+    planned = partitioned([first, second], {first.bucket: 5})
+
+    assert planned.pieces == (LogPiece(second.bucket, 0, 6, partition_values=("tue",)),)
+    assert planned.log_end_offsets == {first.bucket: 5, second.bucket: 6}
+    assert planned.partition_values == ("tue",)
+
+
+def test_offsets_of_a_dropped_partition_stay_and_move_nothing():
+    kept, gone = in_partition(0, 7, "mon", 5), TableBucket(1, 0, 6)
+    planned = partitioned([kept], {kept.bucket: 5, gone: 9})
+
+    assert not planned.advances
+    assert planned.log_end_offsets == {kept.bucket: 5, gone: 9}
+
+
+def test_what_a_new_partition_has_replaces_rows_that_the_lake_keeps_of_a_dropped_one():
+    log, snapped = in_partition(0, 8, "mon", 5), in_partition(0, 9, "tue", 4)
+    taken = KvSnapshot(snapped.bucket, 0, 4, 3, 100, "kv/0")
+    planned = partitioned([log, snapped], {TableBucket(1, 0, 7): 9}, taken)
+
+    assert [piece.deletes for piece in planned.pieces] == [True, True]
+    assert not any(piece.deletes for piece in partitioned([log, snapped], {}, taken).pieces)

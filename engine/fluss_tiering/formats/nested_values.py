@@ -1,8 +1,8 @@
 """Nested values as compacted rows hold them, read one at a time (Fluss's `BinaryArray`, `BinaryMap`, `CompactedRow`).
 
 An array is its count, bits for nulls in whole groups of 32, a slot of fixed width for each element, and behind them
-what does not fit into a slot of eight bytes: the slot then has its place and length. A map is the length of its array of
-keys, that array, and the array of values. A row within a row is laid out as that.
+what does not fit into a slot of eight bytes: the slot then has its place and length. A map is the length of its array
+of keys, that array, and the array of values. A row within a row is laid out as that.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _array(data: bytes, element: DataType) -> list[Any]:
     width = struct.calcsize(_FIXED.get(element.root, "<q"))
     first = 4 + (count + _BITS_IN_GROUP - 1) // _BITS_IN_GROUP * 4
     _part(data, first, count * width)
-    values = []
+    values: list[Any] = []
     for index in range(count):
         if data[4 + index // 8] >> index % 8 & 1:
             values.append(None)
@@ -159,5 +159,5 @@ def _counted(value: Any, data_type: DataType) -> Any:  # noqa: ANN401 - a value 
 
 def _timestamp(milliseconds: int, nanoseconds: int, data_type: DataType) -> int:
     """A moment in the unit of its Arrow type."""
-    nanoseconds_in_unit = 10 ** (9 - UNIT_PRECISION[time_unit(data_type.precision)])
+    nanoseconds_in_unit: int = 10 ** (9 - UNIT_PRECISION[time_unit(data_type.precision)])
     return (milliseconds * 1_000_000 + nanoseconds) // nanoseconds_in_unit

@@ -27,6 +27,7 @@ class SnapshotPiece:
     Attributes:
         size_bytes: about as many, for spreading pieces over tasks and waves.
         partition_values: of the bucket's partition.
+        deletes: whether the lake may hold rows that the snapshot's replace.
     """
 
     snapshot: KvSnapshot
@@ -34,6 +35,7 @@ class SnapshotPiece:
     to_key: bytes | None = None
     size_bytes: float = field(default=0.0, compare=False)
     partition_values: tuple[str, ...] = ()
+    deletes: bool = False
 
     @property
     def bucket(self) -> TableBucket:
@@ -144,7 +146,9 @@ def plan_round(
 
     Args:
         has_primary_key: of the table.
-        tiered: the log end offsets that are in the lake; a bucket of which nothing is there is missing or negative.
+        tiered: the log end offsets that are in the lake; a bucket of which nothing is there is missing or negative. One
+            that is none of `buckets` was in a partition that was dropped, whose rows the lake keeps: a partition that
+            is new may have its values.
         buckets: every bucket, with the end captured now.
         snapshots: leased; one whose bucket was tiered since is ignored.
         limits: sizes.
@@ -154,8 +158,11 @@ def plan_round(
     """
     ranges = [_range(info, tiered.get(info.bucket, -1), snapshots.get(info.bucket)) for info in buckets]
     ranges, complete = _within(ranges, limits.round_bytes)
-    pieces = tuple(piece for each in ranges for piece in _pieces(each, ranges, limits, has_primary_key))
     kept = {bucket: offset for bucket, offset in tiered.items() if offset >= 0}
+    replaces = not kept.keys() <= {info.bucket for info in buckets}
+    pieces = tuple(
+        piece for each in ranges for piece in _pieces(each, ranges, limits, has_primary_key, replaces=replaces)
+    )
     starts = {each.info.bucket: each.start for each in ranges if each.tiered or each.start > 0}
     ends = {each.info.bucket: each.end for each in ranges if each.tiered or each.end > 0}
     log_end_offsets = {**kept, **ends}
@@ -215,13 +222,15 @@ def _within(ranges: Sequence[_Range], round_bytes: int | None) -> tuple[list[_Ra
     ], False
 
 
-def _pieces(each: _Range, ranges: Sequence[_Range], limits: PlanLimits, has_primary_key: bool) -> Iterator[Piece]:
+def _pieces(
+    each: _Range, ranges: Sequence[_Range], limits: PlanLimits, has_primary_key: bool, *, replaces: bool
+) -> Iterator[Piece]:
     even_share = max(MIN_PIECE_BYTES, math.ceil(_total_bytes(ranges) / limits.parallelism))
     append_bytes = min(limits.append_piece_bytes, even_share)
     # A number that is not known, which is negative, may be any.
     has_rows = each.snapshot is not None and each.snapshot.row_count != 0
     if each.snapshot is not None and has_rows:
-        yield from _snapshot_pieces(each.snapshot, append_bytes, each.info.partition_values)
+        yield from _snapshot_pieces(each.snapshot, append_bytes, each.info.partition_values, replaces)
     if not has_primary_key:
         for start, end in _cut(each, append_bytes):
             yield LogPiece(
@@ -239,7 +248,7 @@ def _pieces(each: _Range, ranges: Sequence[_Range], limits: PlanLimits, has_prim
             start,
             end,
             ordinal=first + number,
-            deletes=each.tiered or has_rows or number > 0,
+            deletes=each.tiered or has_rows or number > 0 or replaces,
             size_bytes=(end - start) * each.bytes_per_offset,
             partition_values=each.info.partition_values,
         )
@@ -250,7 +259,7 @@ def _total_bytes(ranges: Sequence[_Range]) -> float:
 
 
 def _snapshot_pieces(
-    snapshot: KvSnapshot, piece_bytes: int, partition_values: tuple[str, ...]
+    snapshot: KvSnapshot, piece_bytes: int, partition_values: tuple[str, ...], deletes: bool
 ) -> Iterator[SnapshotPiece]:
     keys = snapshot.split_keys
     count = min(max(1, math.ceil(snapshot.size_bytes / piece_bytes)), len(keys) + 1)
@@ -258,7 +267,7 @@ def _snapshot_pieces(
     cuts = [keys[(number * (len(keys) + 1)) // count - 1] for number in range(1, count)]
     bounds: list[bytes | None] = [None, *cuts, None]
     for from_key, to_key in itertools.pairwise(bounds):
-        yield SnapshotPiece(snapshot, from_key, to_key, snapshot.size_bytes / count, partition_values)
+        yield SnapshotPiece(snapshot, from_key, to_key, snapshot.size_bytes / count, partition_values, deletes)
 
 
 def _cut(each: _Range, piece_bytes: int) -> Iterator[tuple[int, int]]:

@@ -103,6 +103,8 @@ def _copy_snapshot(
     rows = 0
     for batch in watch.read(reader, reader.read_kv_snapshot(table, piece.snapshot, piece.from_key, piece.to_key)):
         with watch("encode"):
+            if piece.deletes:
+                writer.delete(batch.select(list(table.descriptor.primary_key)))
             stamp = np.full(batch.num_rows, _FROM_SNAPSHOT, np.int64)
             writer.write(batch, stamp, stamp)
         rows += batch.num_rows
