@@ -242,6 +242,10 @@ def test_a_table_that_is_dropped_in_mid_round(
     with pytest.raises(FlussTieringError) as refusal:
         client.commit_lake_snapshot(table, running.tiering_epoch, 9, offsets, path, "too late")
     assert refusal.value.code is ErrorCode.TABLE_NOT_EXIST
+    # Also where nobody here has noticed yet.
+    with pytest.raises(FlussTieringError, match=f"is table {later.table_id} now") as refusal:
+        server.run(server.role.lake.prepare(table, running.tiering_epoch, offsets, ignore_previous=False))
+    assert refusal.value.code is ErrorCode.TABLE_NOT_EXIST
     assert client.lake_snapshot(table.path) is None
     (ended,) = client.list_tiering_rounds(lease_id="lease", path=table.path)
     assert (ended.state, ended.error) == (TieringState.FAILED, "the table was dropped")  # S12, S20
