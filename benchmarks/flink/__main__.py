@@ -39,7 +39,7 @@ class Kind(StrEnum):
     RUNNING = "running"
 
 
-console = Console(width=None if sys.stdout.isatty() else 160)
+console = Console(width=None if sys.stdout.isatty() else 190)
 
 
 def main(
@@ -71,6 +71,7 @@ def _run(folder: Path, sizes: Sizes, only: Kind | None) -> None:
         log = folder / "cluster" / "coordinator.log"
         turns = [Turn(BenchmarkTables(client, name, log), sizes) for name in ("flink", "ours")]
         flink = FlinkTiering(folder / "flink", bootstrap, lake_catalog)
+        stack.callback(flink.stop)
         ours = OurTiering(folder / "ours", bootstrap)
 
         def take(works: Iterator[tuple[Work, Measured]]) -> None:

@@ -18,7 +18,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath
 
 _SOURCES = Path(__file__).parent / "java"
-_TIMEOUT_S = 240
+_TIMEOUT_S = 400
 _SHOWN_CHARACTERS = 8000
 
 
