@@ -248,3 +248,15 @@ def test_a_partitioned_primary_key_table_replaces_and_deletes_within_a_partition
     assert equal(tiering, table)
     offsets = tiering.client.lake_snapshot(table.path).log_end_offsets
     assert len({bucket.partition_id for bucket in offsets} - {None}) == 3
+
+    # A partition that comes back replaces, by a snapshot and by a log, what the lake keeps of the one that was dropped.
+    for day in ("mon", "tue"):
+        tiering.client.drop_partition(table.path, [day])
+    write(tiering, table, [row(1, "mon", "again"), row(5, "mon", "again")])
+    tiering.client.take_kv_snapshots([table.path])
+    write(tiering, table, [row(0, "tue", "again")])
+    tiering.tier(table)
+    expected |= {(1, "mon"): "again", (5, "mon"): "again", (0, "tue"): "again"}
+    found = lake_rows(tiering, table)
+    assert {(each["id"], each["day"]): each["name"] for each in found} == expected
+    assert len(found) == len(expected)
