@@ -39,7 +39,7 @@ def read_nested(data: bytes, data_type: DataType) -> Any:  # noqa: ANN401 - a va
     """A value of a nested type as Arrow's constructors take it: maps as pairs, times and timestamps as counts.
 
     Raises:
-        ValueError, struct.error: when the bytes are none.
+        ValueError, IndexError, struct.error: when the bytes are none.
     """
     match data_type.root:
         case DataTypeRoot.ARRAY:

@@ -1,0 +1,49 @@
+"""Tables of any columns: what is written comes back from the log and from KV snapshots, bit by bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from arrow_strategies import columns, record_batches, same
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from storage_support import PATH, opened
+
+from fluss_tiering.formats.schema import UNIT_PRECISION, arrow_type
+from fluss_tiering.model.data_type import WITH_PRECISION
+from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TableDescriptor, WriteKind
+
+KEY = Column("key", DataType.parse("BIGINT NOT NULL"))
+
+
+def whole_units(column: Column) -> Column:
+    """With the precision of its Arrow type, of which every value has no more digits."""
+    kind = column.data_type
+    if kind.root not in WITH_PRECISION or kind.root is DataTypeRoot.DECIMAL:
+        return column
+    return replace(column, data_type=replace(kind, precision=UNIT_PRECISION[arrow_type(kind).unit]))
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_rows_of_any_columns_come_back(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    of = tuple(whole_units(column) for column in data.draw(columns(10)))
+    rows = data.draw(record_batches(of))
+    keys = pa.array(range(rows.num_rows), pa.int64())
+    keyed = pa.RecordBatch.from_arrays([keys, *rows.columns], names=["key", *rows.schema.names])
+    with opened(tmp_path_factory.mktemp("log")) as storage:
+        table = storage.create_table(PATH, TableDescriptor(of))
+        storage.write(PATH, WriteKind.APPEND, pa.Table.from_batches([rows]))
+        (info,) = storage.buckets(PATH)
+        batches = list(storage.reader().read_log(table, info.bucket, 0, info.log_end_offset))
+        assert [batch.records.num_rows for batch in batches] == [rows.num_rows] * bool(rows.num_rows)
+        assert all(same(batch.records, rows) for batch in batches)
+    with opened(tmp_path_factory.mktemp("kv")) as storage:
+        table = storage.create_table(PATH, TableDescriptor((KEY, *of), primary_key=("key",)))
+        storage.write(PATH, WriteKind.UPSERT, pa.Table.from_batches([keyed]))
+        storage.write(PATH, WriteKind.UPSERT, pa.Table.from_batches([keyed]))
+        for snapshot in storage.take_kv_snapshots(PATH):
+            (found,) = storage.reader().read_kv_snapshot(table, snapshot, None, None)
+            assert same(found.drop_columns(["key"]), rows)
