@@ -101,7 +101,7 @@ class ClusterServer(ServerThread):
     """A server of a cluster whose parts can be looked at."""
 
     def __init__(self, data_dir: Path, bootstrap: str, **settings: Any) -> None:
-        super().__init__(data_dir, fluss=bootstrap, metrics_enabled=False, **settings)
+        super().__init__(data_dir, **{"fluss": bootstrap, "metrics_enabled": False, **settings})
         self.parts: ServerParts
 
     def __enter__(self) -> Self:

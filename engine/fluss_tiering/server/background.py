@@ -22,6 +22,8 @@ _DUE_TABLES_INTERVAL_MS: Final = 200
 _DISCOVERY_INTERVAL_MS: Final = 2000
 _CLAIMS_INTERVAL_MS: Final = 500
 _TIDY_INTERVAL_MS: Final = 1000
+_LOG_ENDS_INTERVAL_MS: Final = 10_000
+"""For metrics, which are scraped about as often."""
 _OPENED_AT_ONCE: Final = 10
 """Tables that one call to the storage opens: a call for each would keep the event loop busy for seconds."""
 
@@ -71,6 +73,7 @@ def jobs_of(parts: ServerParts, settings: ServerSettings) -> list[Job]:
             Job("follow the cluster's tables", _DISCOVERY_INTERVAL_MS, cluster.discovery.turn),
             Job("take due tables from the cluster", _CLAIMS_INTERVAL_MS, cluster.claims.turn),
             Job("release snapshots at the cluster", _TIDY_INTERVAL_MS, cluster.leases.tidy),
+            Job("look how far logs reach", _LOG_ENDS_INTERVAL_MS, cluster.log_ends.turn),
         ]
     return [
         *jobs,

@@ -28,6 +28,11 @@ class TableDiscovery:
         self._told: dict[TablePath, str] = {}
         self._turn = asyncio.Lock()
 
+    @property
+    def table_count(self) -> int:
+        """Tables that can be used, as they were last seen."""
+        return len(self._followed)
+
     async def turn(self) -> None:
         """Registers tables that are new, redefines altered ones and forgets those that were dropped (S12, S20).
 

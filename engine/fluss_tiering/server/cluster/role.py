@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fluss_tiering.server.cluster.claims import ClusterClaims
 from fluss_tiering.server.cluster.lake import ClusterLakeSnapshots
 from fluss_tiering.server.cluster.leases import ClusterLeases
+from fluss_tiering.server.cluster.log_ends import ClusterLogEnds
 from fluss_tiering.server.coordinator import Coordinator
 from fluss_tiering.server.discovery import TableDiscovery
 from fluss_tiering.server.threads import ServerThreads
@@ -24,6 +25,7 @@ class ClusterRole:
     claims: ClusterClaims
     leases: ClusterLeases
     lake: ClusterLakeSnapshots
+    log_ends: ClusterLogEnds
 
     @classmethod
     async def open(
@@ -55,4 +57,5 @@ class ClusterRole:
             ClusterClaims(client, threads, coordinator, discovery.turn),
             leases,
             ClusterLakeSnapshots(client, threads, storage, coordinator, check),
+            ClusterLogEnds(threads, storage, coordinator),
         )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fluss_tiering.model.clock import Clock
-from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import BucketInfo
+from fluss_tiering.model.tiering import TieringState, TieringStatus
 from fluss_tiering.server.metrics.tables import TableReader, tables_text
 from fluss_tiering.server.servicers.parts import ServerParts
 
@@ -26,7 +28,7 @@ class ServerCollector(Collector):
 
     def activate(self, parts: ServerParts) -> None:
         """Begins to export the parts of a server that became the active one."""
-        self._active = (parts, TableReader(parts.storage, parts.coordinator.lake, self._clock))
+        self._active = (parts, TableReader(_buckets(parts), parts.coordinator.lake, self._clock))
 
     def deactivate(self) -> None:
         """Exports them no more."""
@@ -56,11 +58,27 @@ class ServerCollector(Collector):
         return iter(())
 
 
+def _buckets(parts: ServerParts) -> Callable[[TieringStatus], Sequence[BucketInfo] | None]:
+    """How a scrape learns of a table's buckets: without asking anybody over the network."""
+    cluster = parts.cluster
+    if cluster is not None:
+        return lambda status: cluster.log_ends.of(status.table_id)
+
+    def of_own(status: TieringStatus) -> Sequence[BucketInfo] | None:
+        try:
+            return parts.storage.buckets(status.path)
+        except FlussTieringError:
+            return None  # dropped since
+
+    return of_own
+
+
 def _of_parts(parts: ServerParts) -> Iterator[Metric]:
     tiering, leases = parts.coordinator.tiering, parts.coordinator.leases
     tables = tiering.tables.all()
     states = Counter(table.status.state for table in tables)
-    yield _gauge("fluss_coordinator_tableCount", "Tables of the storage.", len(parts.storage.tables()))
+    table_count = len(parts.storage.tables()) if parts.cluster is None else parts.cluster.discovery.table_count
+    yield _gauge("fluss_coordinator_tableCount", "Tables of the storage.", table_count)
     yield _gauge("fluss_coordinator_lakeTableCount", "Tables that are tiered.", len(tables))
     yield _gauge(
         "fluss_coordinator_lakeTiering_pendingTablesCount",

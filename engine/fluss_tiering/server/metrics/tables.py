@@ -8,18 +8,16 @@ heartbeats would compete with each scrape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from fluss_tiering.model.clock import Clock
-from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.model.table import BucketInfo, TableBucket
 from fluss_tiering.model.tiering import TieringState, TieringStatus
 from fluss_tiering.server.lake_manager import LakeSnapshotManager
 from fluss_tiering.server.tiering.states import TieredTable
 from fluss_tiering.server.tiering.totals import RoundTotals, TableTotals
-from fluss_tiering.storage.protocol import TableStorage
 
 _PREFIX: Final = "fluss_coordinator_lakeTiering_table_"
 _UNKNOWN: Final = -1
@@ -55,20 +53,26 @@ class TableReader:
     (Fluss #3464). Behind, it lags since its last success, or since a scrape last saw it without anything to tier.
     """
 
-    def __init__(self, storage: TableStorage, lake: LakeSnapshotManager, clock: Clock) -> None:
-        self._storage = storage
+    def __init__(
+        self,
+        buckets: Callable[[TieringStatus], Sequence[BucketInfo] | None],
+        lake: LakeSnapshotManager,
+        clock: Clock,
+    ) -> None:
+        """`buckets` gives those of a table; None for one of which they are not known."""
+        self._buckets = buckets
         self._lake = lake
         self._clock = clock
         self._up_to_date: dict[int, int] = {}
 
     def read(self, tables: list[TieredTable], totals: RoundTotals) -> list[TableReading]:
-        """The tables that still exist."""
+        """The tables whose buckets are known."""
         now = self._clock.now_ms()
         up_to_date: dict[int, int] = {}
         readings = []
         for table in tables:
             status = table.status
-            pending = self._pending_records(status.path, status.table_id)
+            pending = self._pending_records(status)
             if pending is None:
                 continue
             seen = self._up_to_date.get(status.table_id, 0)
@@ -88,12 +92,11 @@ class TableReader:
         self._up_to_date = up_to_date
         return readings
 
-    def _pending_records(self, path: TablePath, table_id: int) -> int | None:
-        try:
-            buckets = self._storage.buckets(path)
-        except FlussTieringError:
-            return None  # dropped since
-        snapshot = self._lake.newest(table_id)
+    def _pending_records(self, status: TieringStatus) -> int | None:
+        buckets = self._buckets(status)
+        if buckets is None:
+            return None
+        snapshot = self._lake.newest(status.table_id)
         tiered: Mapping[TableBucket, int] = {} if snapshot is None else snapshot.log_end_offsets
         return sum(max(0, each.log_end_offset - tiered.get(each.bucket, 0)) for each in buckets)
 
