@@ -105,7 +105,7 @@ class FlussStorage:
                 f"table {path} exists in the Fluss cluster: expected a path that is free; drop the table first or take "
                 "another name",
             )
-        self._client.call(create_table(path, descriptor, partition_keys=descriptor.partition_keys))
+        self._client.call(create_table(path, descriptor))
         self.listed.look_again(path)
         table = self.table(path)
         if not descriptor.partition_keys:

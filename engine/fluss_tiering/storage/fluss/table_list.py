@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -14,7 +14,6 @@ from fluss_tiering.storage.fluss.calls.tables import list_databases, list_tables
 from fluss_tiering.storage.fluss.client import FlussClient
 from fluss_tiering.storage.fluss.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.supported import check_tierable
-from fluss_tiering.storage.fluss.table_json import ClusterTable
 
 _FRESH_S: Final = 1.0
 """So long a table counts as seen just now."""
@@ -129,7 +128,9 @@ class ClusterTables:
     def _look(self, path: TablePath) -> _Seen | None:
         at = self._monotonic()
         try:
-            seen = _Seen(_complete(self._client.call(table(path))), at)
+            info = self._client.call(table(path)).info
+            check_tierable(path, info.descriptor)
+            seen = _Seen(info, at)
         except FlussTieringError as error:
             if error.code in _GONE:
                 with self._lock:
@@ -142,12 +143,6 @@ class ClusterTables:
             if at >= self._changed_at.get(path, at):
                 self._seen[path] = seen
         return seen
-
-
-def _complete(found: ClusterTable) -> TableInfo:
-    """The table, where it can be tiered or is not to be. Raises INVALID_TABLE."""
-    check_tierable(found.info.path, found.info.descriptor)
-    return replace(found.info, descriptor=replace(found.info.descriptor, partition_keys=found.partition_keys))
 
 
 def _not_exist(which: str) -> FlussTieringError:
