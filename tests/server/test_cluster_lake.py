@@ -116,20 +116,21 @@ def test_a_repeated_commit_changes_nothing(
 
 
 def test_a_commit_that_the_store_did_not_take_is_repeated(
-    server: ClusterServer,
-    client: TieringClient,
-    table: TableInfo,
-    running: Claim,
-    monkeypatch: pytest.MonkeyPatch,
+    server: ClusterServer, client: TieringClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    offsets = log_ends(client, table)
-    path = client.prepare_lake_snapshot(table, running.tiering_epoch, offsets)
+    table = lake_table(client, "lake", freshness="1h", primary_key=False, num_buckets=2)
+    put(client, table, 10)
+    running = claim(client, table)
+    first, second = log_ends(client, table).items()
+    commit(client, table, running, dict([first]))
+    # A commit names no more than what it changes.
+    path = client.prepare_lake_snapshot(table, running.tiering_epoch, dict([second]))
 
     def full(*_arguments: object) -> None:
         raise FlussTieringError(ErrorCode.STORAGE, "the disk is full")
 
     def call() -> None:
-        client.commit_lake_snapshot(table, running.tiering_epoch, 3, offsets, path, "commit")
+        client.commit_lake_snapshot(table, running.tiering_epoch, 3, dict([second]), path, "commit")
 
     lake = server.parts.coordinator.lake
     with monkeypatch.context() as patched:
@@ -137,7 +138,8 @@ def test_a_commit_that_the_store_did_not_take_is_repeated(
         refused(ErrorCode.STORAGE, "full", call)
     call()
     assert lake.snapshot(table.table_id, 3) == client.lake_snapshot(table.path)
-    assert client.lake_snapshot(table.path) == LakeSnapshot(table.table_id, 3, offsets)
+    assert client.lake_snapshot(table.path) == LakeSnapshot(table.table_id, 3, dict([first, second]))
+    client.drop_table(table.path)
 
 
 def test_a_server_that_no_longer_leads_tells_the_cluster_nothing(

@@ -166,16 +166,16 @@ class ClusterLakeSnapshots:
 
     def _record(self, commit: LakeCommit, merged: LakeSnapshot | None) -> None:
         """In the thread of control: takes a commit into the store, once; None where the cluster knew it before."""
-        if self._lake.snapshot(commit.table.table_id, commit.snapshot_id) is not None:
-            if merged is not None:
-                self._lake.learn(merged)
+        table_id = commit.table.table_id
+        newest = self._lake.newest(table_id)
+        if merged is None and newest is not None and newest.snapshot_id == commit.snapshot_id:
+            merged = newest
+        if merged is None:
             return
-        newest = self._lake.newest(commit.table.table_id)
-        if merged is None and newest is not None and newest.snapshot_id != commit.snapshot_id:
-            return
-        self._lake.record(
-            commit, merged or LakeSnapshot(commit.table.table_id, commit.snapshot_id, commit.log_end_offsets)
-        )
+        if self._lake.snapshot(table_id, commit.snapshot_id) is None:
+            self._lake.record(commit, merged)
+        else:
+            self._lake.learn(merged)
 
     async def _newest(self, table: TableInfo) -> _Newest:
         try:
