@@ -92,8 +92,8 @@ def _plan(
     never_tiered = [info for info in buckets if tiered.get(info.bucket, -1) < 0]
     snapshots: Mapping[TableBucket, KvSnapshot] = {}
     if table.has_primary_key and never_tiered:
-        reader = open_split_reader(services.storage, services.target)
-        snapshots = measured(reader, table, lease.snapshots(guard.claim, never_tiered))
+        leased = lease.snapshots(guard.claim, never_tiered)
+        snapshots = measured(lambda: open_split_reader(services.storage, services.target), table, leased)
         # Captured again: a snapshot that was only leased now may end behind what was the log's end before.
         buckets = services.client.list_buckets([table.path])[table.path]
     return plan_round(

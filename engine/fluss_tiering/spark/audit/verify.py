@@ -44,7 +44,6 @@ from fluss_tiering.spark.plan import PlanLimits, RoundPlan, plan_round
 from fluss_tiering.spark.stage import failure_of
 from fluss_tiering.spark.waves import tasks_of
 from fluss_tiering.storage.open import cluster_access, open_split_reader
-from fluss_tiering.storage.protocol import SplitReader
 
 _SEEDS: Final = (1, 2)
 """Of two 64-bit hashes for each row, so that a difference does not go unseen by chance."""
@@ -96,8 +95,7 @@ def verify_table(
         offsets = unregistered.commit.log_end_offsets
     held = [info for info in client.list_buckets([table.path])[table.path] if offsets.get(info.bucket, 0) > 0]
     limits = PlanLimits(parallelism=spark.sparkContext.defaultParallelism)
-    reader = open_split_reader(client.describe_storage(), target)
-    with _source_plan(client, table, held, offsets, limits, reader=reader) as plan:
+    with _source_plan(client, table, held, offsets, limits, target=target) as plan:
         try:
             source = _hashed(table, _source(client, spark, table, plan, target))
             lake = _hashed(table, _lake(spark, table, snapshot_id, held, plan))
@@ -130,7 +128,7 @@ def _source_plan(
     offsets: Mapping[TableBucket, int],
     limits: PlanLimits,
     *,
-    reader: SplitReader,
+    target: str,
 ) -> Iterator[RoundPlan]:
     """What has to be read of the source; KV snapshots in it are leased until the end of the block (L12)."""
     snapshots = _snapshots(held, offsets) if table.has_primary_key else {}
@@ -140,7 +138,7 @@ def _source_plan(
         gone = client.acquire_lease(lease_id, DEFAULT_LEASE_DURATION_MS, pinned).unavailable_snapshots
         snapshots = {bucket: snapshot for bucket, snapshot in snapshots.items() if bucket not in gone}
     try:
-        snapshots = measured(reader, table, snapshots)
+        snapshots = measured(lambda: open_split_reader(client.describe_storage(), target), table, snapshots)
         yield plan_round(
             has_primary_key=table.has_primary_key,
             # A log table is compared from where its log begins now.
