@@ -78,6 +78,8 @@ def test_a_partitioned_table_shows_its_partitions_and_drops_them(command, client
     assert described["partition_keys"] == ["day"]
     assert described["columns"][2] == {"name": "code", "type": "CHAR(2) NOT NULL"}
     assert "mon" in command("tables", "describe", table).out
+    scanned = [json.loads(line) for line in command("scan", table, "--format", "json").out.splitlines()]
+    assert sorted((row["id"], row["day"], row["code"]) for row in scanned) == [(1, "mon", "a"), (2, "tue", "b")]
     assert "Dropped partition mon" in command("tables", "drop-partition", table, "mon").out
     assert command("tables", "drop-partition", table, "mon").refuses(1, "mon")
     assert command("tables", "drop-partition", table, "mon", "--if-exists").code == 0
