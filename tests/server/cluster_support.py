@@ -41,8 +41,15 @@ def eventually(what: Callable[[], T | None], seconds: float = _PATIENCE_S) -> T:
 
 def lake_table(client: TieringClient, name: str, *, freshness: str = "1s", **options: Any) -> TableInfo:
     """A table of its own that is tiered."""
-    path = TablePath("cluster", f"{name}_{next(_NUMBERS)}")
-    return client.create_table(path, descriptor(freshness=freshness, **options))
+    for attempt in range(3):
+        path = TablePath("cluster", f"{name}_{next(_NUMBERS)}")
+        try:
+            return client.create_table(path, descriptor(freshness=freshness, **options))
+        except FlussTieringError as error:
+            # A coordinator that is busy may miss a new table, which then stays without leaders.
+            if error.code is not ErrorCode.UNAVAILABLE or attempt == 2:
+                raise
+    raise AssertionError
 
 
 def put(client: TieringClient, table: TableInfo, count: int, first: int = 0) -> None:

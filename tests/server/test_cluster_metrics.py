@@ -43,6 +43,8 @@ def test_what_is_not_in_the_lake_is_told_while_the_cluster_hangs(
         eventually(lambda: pending() == 0)
         put(client, table, 1, first=15)
         eventually(lambda: pending() == 1)
+        tables = "fluss_coordinator_tableCount"
+        eventually(lambda: value(scrape(server.server.metrics_port), tables) >= 1)
 
         for each in fluss_cluster.servers:
             each.pause()
@@ -50,7 +52,7 @@ def test_what_is_not_in_the_lake_is_told_while_the_cluster_hangs(
             time.sleep(3)  # by then, what was known has become old
             began = time.monotonic()
             assert pending() == 1
-            assert value(scrape(server.server.metrics_port), "fluss_coordinator_tableCount") >= 1
+            assert value(scrape(server.server.metrics_port), tables) >= 1
             assert time.monotonic() - began < 5
         finally:
             for each in fluss_cluster.servers:
