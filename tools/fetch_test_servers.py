@@ -1,7 +1,8 @@
 """Fetches servers that tests of catalogs and S3 start, each into a folder of `.cache/servers` when it is asked for.
 
 Both are programs of others, from Maven Central: Iceberg's own REST catalog, as its tests start it, and S3Proxy, which
-serves a folder over S3. `make setup` does not fetch them.
+serves a folder over S3. With the latter goes Iceberg's bundle for S3, which a lake there needs. `make setup` fetches
+none of these.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fetch_fluss_jars import run_maven
+from fetch_fluss_jars import fetched, file_name, get_of, run_maven
 
 SERVERS: Final = Path(__file__).resolve().parent.parent / ".cache" / "servers"
 
@@ -66,6 +67,19 @@ S3PROXY: Final = JavaServer(
     "org.gaul.s3proxy.Main",
     without=("com.azure", "com.amazonaws", "io.netty"),  # for storage elsewhere than in a folder
 )
+AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
+"""Of the same version as Iceberg's Spark runtime (`fluss_tiering.spark.submit.PACKAGES`)."""
+
+
+def fetch_jar(artifact: str) -> Path:
+    """Lets Maven fetch one jar, without what it depends on."""
+    jar = SERVERS / file_name(artifact)
+    if not jar.exists():
+        SERVERS.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=SERVERS) as scratch:
+            repository = run_maven(Path(scratch), get_of(artifact), what=f"{artifact}, which tests need")
+            fetched(repository, artifact).replace(jar)
+    return jar
 
 
 def fetch(server: JavaServer) -> None:
@@ -100,3 +114,4 @@ def _dependency(artifact: str, without: Sequence[str]) -> str:
 if __name__ == "__main__":
     for each in (ICEBERG_REST, S3PROXY):
         fetch(each)
+    fetch_jar(AWS_BUNDLE)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pyspark.sql import Row, SparkSession
 
 from fluss_tiering.lake.iceberg.catalog import DEFAULT_CATALOG_NAME
 from fluss_tiering.model.table import TableInfo
+
+_SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_TASKS_PER_CORE: Final = 2
 
 Argument: TypeAlias = str | bool | int | datetime | list[int] | Mapping[str, str]
 
@@ -20,7 +24,25 @@ def call_procedure(spark: SparkSession, table: TableInfo, procedure: str, **argu
     named = "".join(f", {name} => {_literal(name, value)}" for name, value in arguments.items())
     given = {name: value for name, value in arguments.items() if _is_parameter(value)}
     statement = f"CALL {_quoted(catalog)}.system.{procedure}(table => :table{named})"
-    return list(spark.sql(statement, args={"table": str(table.path), **given}).collect())
+    with _shuffles_of_its_size(spark):
+        return list(spark.sql(statement, args={"table": str(table.path), **given}).collect())
+
+
+@contextmanager
+def _shuffles_of_its_size(spark: SparkSession) -> Iterator[None]:
+    """Procedures make a task for each partition of Spark's shuffles, by default 200 in every step for any table.
+
+    A number that was given to the session holds.
+    """
+    if spark.sparkContext.getConf().contains(_SHUFFLE_PARTITIONS):
+        yield
+        return
+    before = spark.conf.get(_SHUFFLE_PARTITIONS)
+    spark.conf.set(_SHUFFLE_PARTITIONS, str(_TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
+    try:
+        yield
+    finally:
+        spark.conf.set(_SHUFFLE_PARTITIONS, before)
 
 
 def _is_parameter(value: Argument) -> bool:
