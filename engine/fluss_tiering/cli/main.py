@@ -100,9 +100,7 @@ def main() -> None:
             # Or what is still buffered would fail in the interpreter's end, where nobody can tell it in words.
             sys.stdout.flush()
     except FlussTieringError as error:
-        output.error_console.print(
-            f"[bold red]error:[/] {escape(output.harmless(error.message))}", highlight=False, soft_wrap=True
-        )
+        output.print_error(error.message)
         sys.exit(2 if error.code in _USAGE_CODES else 1)
     except BrokenPipeError:
         _discard_output()
