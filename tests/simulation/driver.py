@@ -64,7 +64,9 @@ class ModelSpark:
             results.append(PieceResult(number, rows, tuple(files), StageSeconds(), 0))
         return results
 
-    def write_file_without_rows(self, writer: object, bucket: int, location: str) -> LakeFile:
+    def write_file_without_rows(
+        self, writer: object, bucket: int, location: str, partition_values: tuple[str, ...] = ()
+    ) -> LakeFile:
         """Takes the place of `parquet.write_file_without_rows`."""
         return self._write(location, FileRows(bucket, FileContent.DATA))
 

@@ -87,6 +87,11 @@ class LakeChecks:
         reference = self._tables[str(table.path)]
         return all(reference.offsets.get(bucket, 0) >= len(log) for bucket, log in reference.logs.items())
 
+    def is_registered(self, table: TableInfo, coordinator: Coordinator) -> bool:
+        """Whether the server knows the lake's newest snapshot of ours."""
+        newest = coordinator.lake.newest(table.table_id)
+        return (newest and newest.snapshot_id) == self._newest_of_ours(table)
+
     def check_table(self, table: TableInfo, coordinator: Coordinator) -> None:
         """At rest: the lake holds the whole log, each row once, and the server knows the lake's newest offsets."""
         reference = self._tables[str(table.path)]
@@ -95,15 +100,19 @@ class LakeChecks:
         tiered = {bucket: offset for bucket, offset in reference.offsets.items() if offset > 0}
         if tiered != ends:
             self._violated(f"table {table.path}: the lake ends at {tiered}, the log at {ends}")
-        newest = coordinator.lake.newest(table.table_id)
-        ours = next((each for each in ancestors(content.head) if from_summary(each.summary) is not None), None)
-        if (newest and newest.snapshot_id) != (ours and ours.snapshot_id):
+        if not self.is_registered(table, coordinator):
+            newest, ours = coordinator.lake.newest(table.table_id), self._newest_of_ours(table)
             self._violated(f"table {table.path}: the server knows {newest}, the lake's newest is {ours}")
         for bucket, log in reference.logs.items():
             expected: dict[int, int] = {}
             changes: Any = log[: max(0, reference.offsets.get(bucket, 0))]
             apply(expected, changes)
             self._compare(content, bucket, expected, {*expected, *content.rows.get(bucket, {})})
+
+    def _newest_of_ours(self, table: TableInfo) -> int | None:
+        head = self._lake.content(str(table.path)).head
+        ours = (each.snapshot_id for each in ancestors(head) if from_summary(each.summary) is not None)
+        return next(ours, None)
 
     def _compare(self, content: LakeContent, bucket: int, expected: Mapping[int, int], keys: set[int]) -> None:
         rows = content.rows.get(bucket, {})
