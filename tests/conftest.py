@@ -80,7 +80,31 @@ def fluss_cluster(tmp_path_factory):
 
     fetch()
     with FlussCluster(tmp_path_factory.mktemp("fluss")) as cluster:
+        _RUNNING.append(cluster)
         yield cluster
+    _RUNNING.clear()
+
+
+_RUNNING: list = []
+"""The shared Fluss cluster, once it is there."""
+
+
+def pytest_runtest_protocol(item, nextitem):
+    """Runs a test again whose Fluss cluster shows its known defect: a coordinator that has missed a new table."""
+    if "fluss_cluster" not in getattr(item, "fixturenames", ()):
+        return None
+    from _pytest.runner import runtestprotocol  # noqa: PLC0415
+
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    if any(report.failed for report in reports) and _RUNNING and _RUNNING[0].missed_a_table():
+        _RUNNING[0].heal()
+        item._initrequest()
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_a_table_that_another_driver_holds_is_no_concern_of_a_drain(tiering: Tie
 def test_a_drain_that_follows_takes_up_what_becomes_pending_until_its_time_is_used(tiering: Tiering):
     table = due_table(tiering, primary_key=False)
     began = time.monotonic()
-    draining = in_background(tiering, table, drain=True, follow=True, time_budget_s=15.0)
+    draining = in_background(tiering, table, drain=True, follow=True, time_budget="15s")
     tiering.write(table, named(range(5), "first"))
     wait_for(lambda: any(each.stats and each.stats.rows for each in tiering.rounds(table)))
     tiering.write(table, named(range(5, 9), "second"))
@@ -81,7 +81,7 @@ def test_a_drain_that_follows_takes_up_what_becomes_pending_until_its_time_is_us
 
 def test_a_drain_s_command_line():
     options = parse_arguments(["--server", "h:1", "--drain", "--time-budget", "30min", "--follow"])
-    assert (options.drain, options.follow, options.time_budget_s, options.claim_timeout_s) == (True, True, 1800.0, 0.0)
+    assert (options.drain, options.follow, options.time_budget, options.claim_timeout_s) == (True, True, "30min", 0.0)
     assert not parse_arguments(["--server", "h:1", "db.t"]).drain
 
 

@@ -177,6 +177,9 @@ def test_the_command_line_says_all_that_the_options_hold():
         max_round_duration="10min",
         table_concurrency=3,
         outcome_in_status=True,
+        drain=True,
+        follow=True,
+        time_budget="1h",
     )
 
     assert parse_arguments(application_arguments(**fields(options))) == options

@@ -44,7 +44,7 @@ def descriptor(*, primary_key: bool = False, tiered: bool = False, num_buckets: 
     )
 
 
-def new_path(name: str = "t") -> TablePath:
+def new_path(name: str = "raw") -> TablePath:
     return TablePath("fluss", f"{name}_{next(_NUMBERS)}")
 
 

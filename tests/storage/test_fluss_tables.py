@@ -1,5 +1,3 @@
-import json
-
 import pytest
 from fluss_tables import COLUMNS, descriptor, eventually, new_path, new_table
 from refusals import refused
@@ -83,17 +81,11 @@ def test_what_fluss_refuses_of_a_table_has_its_words(fluss: FlussClient) -> None
         fluss.call(create_table(new_path(), TableDescriptor(columns=columns)))
 
 
-def test_a_table_with_a_type_that_is_not_there_yet(fluss: FlussClient) -> None:
+def test_nested_types_come_back_as_the_cluster_has_them(fluss: FlussClient) -> None:
     path = new_path()
-    made_elsewhere = create_table(path, descriptor())
-    text = json.loads(made_elsewhere.request.table_json)
-    text["schema"]["columns"][1]["data_type"] = {"type": "ARRAY", "element_type": {"type": "STRING"}}
-    made_elsewhere.request.table_json = json.dumps(text).encode()
-    fluss.call(made_elsewhere)
-    with refused(ErrorCode.INVALID_TABLE, "'name'", str(path), "ARRAY", "BIGINT"):
-        fluss.call(table(path))
-    # It is in nobody's way.
-    assert path in fluss.call(list_tables("fluss"))
+    columns = (Column("names", DataType.parse("ARRAY<ROW<first STRING, last STRING NOT NULL>>")),)
+    fluss.call(create_table(path, TableDescriptor(columns)))
+    assert fluss.call(table(path)).info.descriptor.columns[0].data_type == columns[0].data_type
     fluss.call(drop_table(path))
 
 

@@ -60,7 +60,8 @@ def tier(
     time_limit_s({}, max_round_duration)
     if not drain and (follow or time_budget is not None):
         raise FlussTieringError(ErrorCode.INVALID_REQUEST, "--follow and --time-budget are for --drain: give it too")
-    time_budget_s = None if time_budget is None else parse_duration_ms(time_budget) / 1000
+    if time_budget is not None:
+        parse_duration_ms(time_budget)
     paths = list(dict.fromkeys(tables or [])) if drain else _chosen(tables or [], pending, server)
     if not paths and not drain:
         output.console.print("No table is pending.")
@@ -94,7 +95,7 @@ def tier(
             claim_timeout_s=claim_timeout_s(claim_timeout, drain=drain),
             drain=drain,
             follow=follow,
-            time_budget_s=time_budget_s,
+            time_budget=time_budget,
         )
     )
     if json:

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringState
@@ -136,7 +137,8 @@ class _Application:
             result = run.tier(table, TableLease(self._patient, self._keeper, lease, table))
             return None if result.held_by_another else result
 
-        limits = DrainLimits(options.table_concurrency, options.time_budget_s, options.follow)
+        budget_s = None if options.time_budget is None else parse_duration_ms(options.time_budget) / 1000
+        limits = DrainLimits(options.table_concurrency, budget_s, options.follow)
         pending = self._stack.enter_context(PendingTables(self._client, options.tables))
         threads = self._threads()
         with self._stopped_by_signal():

@@ -46,7 +46,7 @@ class TierOptions:
         outcome_in_status: a table that failed shows in its status alone, not in the exit code.
         drain: whether round follows round until nothing is pending, instead of one round of each table.
         follow: whether a drain waits for more when nothing is pending.
-        time_budget_s: of a drain, after which no round begins; None for any time.
+        time_budget: of a drain, as Fluss writes durations, after which no round begins; None for any time.
     """
 
     server: str
@@ -63,7 +63,7 @@ class TierOptions:
     outcome_in_status: bool = False
     drain: bool = False
     follow: bool = False
-    time_budget_s: float | None = None
+    time_budget: str | None = None
 
 
 def parse_arguments(arguments: Sequence[str]) -> TierOptions:
@@ -87,7 +87,7 @@ def parse_arguments(arguments: Sequence[str]) -> TierOptions:
         outcome_in_status=values.outcome_in_status,
         drain=values.drain,
         follow=values.follow,
-        time_budget_s=values.time_budget,
+        time_budget=values.time_budget,
     )
 
 
@@ -127,7 +127,7 @@ def argument_parser() -> argparse.ArgumentParser:
     add("--outcome-in-status", action="store_true", help="failed tables do not fail the application")
     add("--drain", action="store_true", help="round after round of the tables, or of all, until none is pending")
     add("--follow", action="store_true", help="with --drain: wait for more when none is pending")
-    add("--time-budget", type=_seconds, metavar="DURATION", help="with --drain: after it, as 30min, no round begins")
+    add("--time-budget", type=_duration, metavar="DURATION", help="with --drain: after it, as 30min, no round begins")
     add("tables", nargs="*", type=_path, metavar="DATABASE.TABLE", help="the tables, each once")
     return parser
 
@@ -138,11 +138,12 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def _duration(text: str) -> str:
     try:
-        return parse_duration_ms(text) / 1000
+        parse_duration_ms(text)
     except FlussTieringError as error:
         raise argparse.ArgumentTypeError(error.message) from None
+    return text
 
 
 def _round_duration(text: str) -> str:
