@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -185,3 +186,15 @@ def test_servers_do_not_outlive_a_killed_run() -> None:
 
 def test_a_watchdog_that_is_told_of_nothing_ends() -> None:
     Watchdog().end()
+
+
+def test_a_table_that_the_coordinator_missed_is_told_by_its_log(tmp_path: Path) -> None:
+    cluster = FlussCluster(tmp_path)
+    log = cluster.coordinator.log_file
+    log.write_text("INFO ZooKeeperClient Registered table orders for database shop\n")
+    assert cluster.missed_a_table()
+    log.write_text(log.read_text() + "INFO TableManager New table: shop.orders with id 1, new assignment {}.\n")
+    assert not cluster.missed_a_table()
+    log.write_text(log.read_text() + "ERROR TableBucketStateMachine Failed to move table buckets [] to state X.\n")
+    assert cluster.missed_a_table()
+    cluster.stop()
