@@ -61,6 +61,8 @@ def _index(file: pa.NativeFile) -> bytes:
         number, position = _varint(footer, position)
         handle.append(number)
     start, length = handle[2:]
+    if start + length + _TRAILER_BYTES > size:
+        raise ValueError("no index block")
     file.seek(start)
     block = file.read(length + _TRAILER_BYTES)
     return _decompressed(block[:length], block[length])
