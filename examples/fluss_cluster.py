@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,3 +150,12 @@ class FlussClusterPrograms:
         ]
         environment = {"FLUSS_PLUGINS_DIR": str(self._jars / "plugins")}
         return ServerProgram(name, self.folder / name, port, command, environment)
+
+
+def accepts(port: int) -> bool:
+    """Whether somebody listens on a port of this machine."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Self
 
 import fetch_fluss_jars
-from examples.fluss_cluster import USER, FlussClusterPrograms, ServerProgram
+from examples.fluss_cluster import USER, FlussClusterPrograms, ServerProgram, accepts
 
 __all__ = ["USER", "FlussCluster", "FlussServer", "Watchdog", "accepts", "free_ports"]
 
@@ -245,11 +245,3 @@ def free_ports(count: int) -> list[int]:
             bound.bind(("127.0.0.1", port))
             ports.add(port)
     return list(ports)
-
-
-def accepts(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True

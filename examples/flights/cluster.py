@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from examples.flights.airflow_processes import free_ports
 from examples.flights.processes import Processes
-from examples.fluss_cluster import FlussClusterPrograms
+from examples.fluss_cluster import FlussClusterPrograms, accepts
 
 _TABLET_SERVERS: Final = 2
 _READY_SECONDS: Final = 120.0
@@ -41,17 +40,9 @@ def start_cluster(processes: Processes, folder: Path, jars: Path, settings: Mapp
         settings={**_SETTINGS, **(settings or {})},
     )
     zookeeper = processes.start("zookeeper", programs.zookeeper.command, programs.zookeeper.environment)
-    processes.wait_until(zookeeper, lambda: _accepts(programs.zookeeper.port), _READY_SECONDS)
+    processes.wait_until(zookeeper, lambda: accepts(programs.zookeeper.port), _READY_SECONDS)
     last = zookeeper
     for program in (programs.coordinator, *programs.tablet_servers):
         last = processes.start(program.name, program.command, program.environment)
     processes.wait_until(last, programs.is_ready, _READY_SECONDS)
     return programs.bootstrap
-
-
-def _accepts(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True

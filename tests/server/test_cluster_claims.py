@@ -46,12 +46,6 @@ def server(fluss_cluster: FlussCluster, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture
-def client(server: ClusterServer) -> Iterator[TieringClient]:
-    with TieringClient(server.target) as opened:
-        yield opened
-
-
-@pytest.fixture
 def table(client: TieringClient) -> Iterator[TableInfo]:
     """A log table with rows, Pending."""
     made = lake_table(client, "claimed", primary_key=False)

@@ -34,12 +34,6 @@ def server(cluster: FlussCluster, tmp_path: Path) -> Iterator[ClusterServer]:
 
 
 @pytest.fixture
-def client(server: ClusterServer) -> Iterator[TieringClient]:
-    with TieringClient(server.target) as opened:
-        yield opened
-
-
-@pytest.fixture
 def table(client: TieringClient) -> TableInfo:
     """Of four buckets, so that each tablet server leads some; Pending."""
     made = lake_table(client, "failing", primary_key=False, num_buckets=4)

@@ -27,12 +27,6 @@ def server(fluss_cluster: FlussCluster, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture
-def client(server: ClusterServer) -> Iterator[TieringClient]:
-    with TieringClient(server.target) as opened:
-        yield opened
-
-
-@pytest.fixture
 def table(client: TieringClient) -> Iterator[TableInfo]:
     """A log table with 10 rows in its one bucket."""
     made = lake_table(client, "lake", freshness="1h", primary_key=False)

@@ -39,12 +39,6 @@ def server(fluss_cluster: FlussCluster, folder) -> Iterator[ClusterServer]:
 
 
 @pytest.fixture
-def client(server: ClusterServer) -> Iterator[TieringClient]:
-    with TieringClient(server.target) as opened:
-        yield opened
-
-
-@pytest.fixture
 def table(client: TieringClient) -> Iterator[TableInfo]:
     made = lake_table(client, "leased", freshness="1h")
     put(client, made, 3)
