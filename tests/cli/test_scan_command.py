@@ -36,6 +36,9 @@ COLUMNS = tuple(
         "mac": "BINARY(2)",
         "blob": "BYTES",
         "noon": "TIME(3)",
+        "tags": "ARRAY<STRING>",
+        "days": "ARRAY<ROW<day DATE, noon TIME(3), at TIMESTAMP(9)>>",
+        "place": "ROW<spot MAP<STRING, DOUBLE>, seen TIMESTAMP_LTZ(3)>",
     }.items()
 )
 NASTY = 'a "quoted" \\ back\nslash\ttab \x01 é ☃ 😀,;'
@@ -57,6 +60,16 @@ ROWS = pa.table(
         "mac": pa.array([b"\x00\xff", None, b"ab"], pa.binary(2)),
         "blob": pa.array([b"\x00,\n\xff", None, b""], pa.binary()),
         "noon": pa.array([43_200_001, None, 0], pa.time32("ms")),
+        "tags": pa.array([["ö", None], None, []], pa.list_(pa.string())),
+        "days": pa.array(
+            # Both before and after the years that Python has.
+            [[{"day": 10**7, "noon": 1, "at": 1}, {"day": -(10**6), "noon": None, "at": None}], None, [None]],
+            pa.list_(pa.struct({"day": pa.date32(), "noon": pa.time32("ms"), "at": pa.timestamp("ns")})),
+        ),
+        "place": pa.array(
+            [{"spot": [("x", 0.5), ("y", None)], "seen": 1_700_000_000_123}, None, {"spot": None, "seen": None}],
+            pa.struct({"spot": pa.map_(pa.string(), pa.float64()), "seen": pa.timestamp("ms")}),
+        ),
     }
 )
 
@@ -100,11 +113,18 @@ def test_json_lines_hold_every_value(command, filled):
         "mac": "00ff",
         "blob": "002c0aff",
         "noon": "12:00:00.001",
+        "tags": ["ö", None],
+        "days": [
+            {"day": "29349-01-26", "noon": "00:00:00.001", "at": "1970-01-01T00:00:00.000000001"},
+            {"day": "-0768-02-04", "noon": None, "at": None},
+        ],
+        "place": {"spot": [["x", 0.5], ["y", None]], "seen": "2023-11-14T22:13:20.123Z"},
     }
     assert datetime.fromisoformat(one["seen"]) == datetime.fromtimestamp(1_700_000_000.123, UTC)
     assert two == {"id": 2, **dict.fromkeys([column.name for column in COLUMNS[1:]])}
     assert (three["name"], three["ratio"], three["open"]) == ("", None, False)
     assert (three["share"], three["blob"]) == (None, "")
+    assert (three["tags"], three["place"]) == ([], {"spot": None, "seen": None})
     assert '"price":-123456789012345678.90' in command("scan", filled, "--format", "json").out
 
 

@@ -1,6 +1,7 @@
 """Rows with a value of every type, and the bytes that they are stored as, worked out by hand from Fluss's layout."""
 
 import datetime as dt
+import struct
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -118,6 +119,43 @@ NESTED_ROW = [
 ]
 
 
+ELEMENT_COLUMNS = table_columns(
+    "INT NOT NULL",
+    "ARRAY<ROW<a TINYINT>>",
+    "ARRAY<FLOAT>",
+    "ARRAY<DOUBLE>",
+    "ROW<f FLOAT, d DOUBLE>",
+    "ARRAY<BOOLEAN>",
+    "ARRAY<STRING>",
+    "ARRAY<BINARY(3)>",
+    "ARRAY<TIME(9)>",
+    "ARRAY<SMALLINT>",
+    "ARRAY<TIMESTAMP(3)>",
+    "ARRAY<TIMESTAMP_LTZ(9)>",
+    "MAP<INT, MAP<DATE, BIGINT>>",
+    "ARRAY<INT>",
+)
+# With a sign and a payload, which Java's own NaN has not.
+_OTHER_FLOAT_NAN = struct.unpack(">f", bytes.fromhex("FFC00001"))[0]
+_OTHER_DOUBLE_NAN = struct.unpack(">d", bytes.fromhex("FFF8000000000001"))[0]
+ELEMENT_ROW = [
+    1,
+    [{"a": 1}, None, {"a": None}],
+    [_OTHER_FLOAT_NAN, -0.0, None],
+    [_OTHER_DOUBLE_NAN, None, -0.0],
+    {"f": _OTHER_FLOAT_NAN, "d": _OTHER_DOUBLE_NAN},
+    [None if index == 32 else index % 3 == 0 for index in range(34)],
+    ["", None, "seven b", "eight by"],
+    [b"\x00\x01\xff", None],
+    [_LAST_MILLISECOND, None],
+    [-300, None, 1],
+    [None, -1],
+    [None, -1],
+    [(-1, [])],
+    [],
+]
+
+
 def vector_batch() -> pa.RecordBatch:
     return _batch(VECTOR_COLUMNS, VECTOR_ROW)
 
@@ -128,6 +166,10 @@ def further_batch() -> pa.RecordBatch:
 
 def nested_batch() -> pa.RecordBatch:
     return _batch(NESTED_COLUMNS, NESTED_ROW)
+
+
+def element_batch() -> pa.RecordBatch:
+    return _batch(ELEMENT_COLUMNS, ELEMENT_ROW)
 
 
 def _batch(columns: Sequence[Column], row: Sequence[Any]) -> pa.RecordBatch:

@@ -58,6 +58,16 @@ def test_any_rows_have_the_bytes_of_the_reference_and_come_back(data: st.DataObj
     assert same(decode_values(stored, of, schema_id), batch)
 
 
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_any_nested_rows_have_the_bytes_of_the_reference_and_come_back(data: st.DataObject) -> None:
+    of = data.draw(columns(2, nesting=3))
+    batch = data.draw(record_batches(of, max_rows=4))
+    stored = encode_values(batch, of, 1)
+    assert stored.to_pylist() == [value(row, of, batch.schema, 1) for row in rows_of(batch)]
+    assert same(decode_values(stored, of, 1), batch)
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_a_slice_of_values_is_a_slice_of_rows(data: st.DataObject) -> None:
@@ -82,6 +92,22 @@ def test_many_rows_of_many_blocks_come_back() -> None:
         schema=arrow_schema(of),
     )
     assert decode_values(encode_values(batch, of, 1), of, 1).equals(batch)
+
+
+def test_many_nested_rows_come_back() -> None:
+    """More elements than a group of null bits has, behind nulls that have elements beneath them."""
+    of = table_columns("ARRAY<ARRAY<INT>>", "MAP<STRING, ARRAY<TIMESTAMP(9)>>", "ROW<a ARRAY<BOOLEAN>>")
+    deep = [[[None if n % 3 == 0 else n for n in range(m * 7 % 100)]] * (m % 4) for m in range(300)]
+    maps = [[("x" * n, [None if n % 2 else n * 1_000_001]) for n in range(m % 70)] for m in range(300)]
+    bits = [{"a": [n % 5 == 0 if n % 33 else None for n in range(m)]} for m in range(300)]
+    arrays = [pa.array(rows, field.type) for rows, field in zip((deep, maps, bits), arrow_schema(of), strict=True)]
+    nulls = pa.array([m % 11 == 0 for m in range(300)])
+    arrays[0] = pa.ListArray.from_arrays(arrays[0].offsets, arrays[0].values, arrays[0].type, mask=nulls)
+    arrays[2] = pa.StructArray.from_arrays(arrays[2].flatten(), fields=list(arrays[2].type), mask=nulls)
+    batch = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(of)).slice(7)
+    stored = encode_values(batch, of, 1)
+    assert stored.to_pylist() == [value(row, of, batch.schema, 1) for row in rows_of(batch)]
+    assert same(decode_values(stored, of, 1), batch)
 
 
 def test_a_null_in_a_not_null_column_is_not_written() -> None:
@@ -160,7 +186,7 @@ def rows_or_corrupt(stored: bytes, of: tuple[Column, ...]) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(of=columns(10), stored=st.binary(max_size=60))
+@given(of=columns(10, nesting=2), stored=st.binary(max_size=60))
 def test_any_bytes_are_rows_or_corrupt(of: tuple[Column, ...], stored: bytes) -> None:
     rows_or_corrupt(b"\x01\x00" + stored, of)
 

@@ -6,12 +6,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from compacted_reference import rows_of
 from row_of_all_types import (
+    ELEMENT_COLUMNS,
     FURTHER,
     FURTHER_COLUMNS,
     NESTED_COLUMNS,
     VECTOR,
     VECTOR_COLUMNS,
+    element_batch,
     further_batch,
     nested_batch,
     vector_batch,
@@ -49,6 +52,17 @@ NESTED_VALUE = bytes.fromhex(
     "4EB1607ED0C993CB000000000000002802000000000000000000000018000000D00700002000000018FCFFFFFFFFFFFF0100"
     "000000000000"
 )
+ELEMENT_VALUE = bytes.fromhex(
+    "0100000001300300000002000000020000002000000000000000000000000100000028000000000100000000000001000000"
+    "000000001803000000040000000000C07F000000800000000000000000200300000002000000000000000000F87F00000000"
+    "0000000000000000000000800D000100C0FF010000000000F8FF302200000000000000010000000100000100000100000100"
+    "0001000001000001000001000001000001000001000001000030040000000200000000000000000000800000000000000000"
+    "736576656E206287080000002800000065696768742062791802000000020000000001FF0000000083000000000000000010"
+    "0200000002000000FF5B260500000000100300000002000000D4FE0000010000001802000000010000000000000000000000"
+    "FFFFFFFFFFFFFFFF20020000000100000000000000000000003F420F0018000000FFFFFFFFFFFFFFFF3C1000000001000000"
+    "00000000FFFFFFFF000000000100000000000000140000001000000008000000000000000000000000000000000000000000"
+    "0000080000000000000000"
+)
 EMPTY_BATCH = bytes.fromhex(
     "2800000000000000240000000087D61200000000001F2B172801000000000000FFFFFFFFFFFFFFFFFFFFFFFF00000000"
 )
@@ -67,10 +81,17 @@ def test_values_of_further_types_are_flusss() -> None:
     assert decode_values(pa.array([FURTHER_VALUE]), FURTHER_COLUMNS, 1).equals(further_batch())
 
 
-def test_nested_values_of_fluss_are_read() -> None:
+def test_nested_values_are_flusss() -> None:
+    assert encode_values(nested_batch(), NESTED_COLUMNS, 1).to_pylist() == [NESTED_VALUE]
     assert decode_values(pa.array([NESTED_VALUE]), NESTED_COLUMNS, 1).equals(nested_batch())
-    with pytest.raises(FlussTieringError, match="nested ones are written to log tables only"):
-        encode_values(nested_batch(), NESTED_COLUMNS, 1)
+
+
+def test_elements_of_arrays_are_flusss() -> None:
+    """Arrays have one NaN, rows the one that was written; a row has its part however short it is."""
+    assert encode_values(element_batch(), ELEMENT_COLUMNS, 1).to_pylist() == [ELEMENT_VALUE]
+    read = decode_values(pa.array([ELEMENT_VALUE]), ELEMENT_COLUMNS, 1)
+    assert encode_values(read, ELEMENT_COLUMNS, 1).to_pylist() == [ELEMENT_VALUE]
+    assert repr(rows_of(read)) == repr(rows_of(element_batch()))
 
 
 @pytest.mark.parametrize("step", [1, 7])

@@ -47,6 +47,13 @@ def test_a_null_in_a_key_is_refused() -> None:
     assert caught.value.code is ErrorCode.INVALID_ROWS
 
 
+def test_a_nested_value_makes_no_key() -> None:
+    tags = Column("tags", DataType.parse("ARRAY<INT> NOT NULL"))
+    with pytest.raises(FlussTieringError, match="a key of type ARRAY<INT> NOT NULL") as caught:
+        encode_keys(pa.table({"tags": pa.array([[1]], pa.list_(pa.int32()))}), [tags])
+    assert caught.value.code is ErrorCode.INVALID_ROWS
+
+
 def test_more_keys_than_an_array_holds_are_refused_before_they_are_written() -> None:
     zeros = pa.py_buffer(np.zeros(1_200_000_000, np.uint8))  # never touched, so never in memory
     offsets = pa.py_buffer(np.array([0, zeros.size], np.int32))

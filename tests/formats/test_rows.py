@@ -141,6 +141,10 @@ def test_a_cast_that_would_change_a_value_is_refused(values: pa.Array, text: str
         (pa.array([[1]]), "BIGINT"),
         (pa.array([1]), "ARRAY<INT>"),
         (pa.array([{"a": 1.0}]), "ROW<a FLOAT>"),
+        (pa.array([{"a": 1, "b": 2}]), "ROW<a INT>"),
+        (pa.array([["5"]]), "ARRAY<INT>"),
+        (pa.array([[[(5, 1)]]], pa.list_(pa.map_(pa.int32(), pa.int32()))), "ARRAY<MAP<STRING, INT>>"),
+        (pa.array([[None]], pa.list_(pa.decimal128(5, -2))), "ARRAY<DECIMAL(5, 2)>"),
     ],
 )
 def test_a_type_that_does_not_fit_is_named_with_what_was_expected(values: pa.Array, text: str) -> None:
@@ -184,11 +188,28 @@ def test_a_value_that_its_column_would_not_keep_is_refused(values: list[object],
 
 
 def test_a_null_within_a_value_is_refused_where_it_must_not_be() -> None:
-    fields = pa.array([{"a": None}], pa.struct({"a": pa.int32()}))
-    assert "has nulls" in refused(pa.table({"c": fields}), (column("c", "ROW<a INT NOT NULL>"),))
+    fields = pa.array([None, {"a": None}], pa.struct({"a": pa.int32()}))
+    message = refused(pa.table({"c": fields}), (column("c", "ROW<a INT NOT NULL>"),))
+    assert message.startswith("column 'c.a' is null in row 0")
     items = pa.array([[1], [None]], pa.list_(pa.int32()))
     message = refused(pa.table({"c": items}), (column("c", "ARRAY<INT NOT NULL>"),))
     assert message == "column 'c.element' is null in row 1: expected a value, since the column is INT NOT NULL"
+
+
+@pytest.mark.parametrize("part", [pa.int32(), pa.int64()])
+@pytest.mark.parametrize("nullable", [True, False])
+def test_beneath_a_null_there_may_be_nulls(part: pa.DataType, nullable: bool) -> None:
+    """As readers of Parquet files have it, whatever the parts of a value that is there must be."""
+    kind = pa.struct([pa.field("a", part, nullable)])
+    values = pa.StructArray.from_arrays([pa.array([None, 2], part)], fields=list(kind), mask=pa.array([True, False]))
+    maps = pa.MapArray.from_arrays([0, 2], pa.array(["x", "y"]), values)
+    rows = pa.table({"c": values, "m": pa.concat_arrays([maps, maps])})
+    table = conform(rows, (column("c", "ROW<a INT NOT NULL>"), column("m", "MAP<STRING, ROW<a INT NOT NULL>>")))
+    table.validate(full=True)
+    assert table.to_pylist() == [
+        {"c": None, "m": [("x", None), ("y", {"a": 2})]},
+        {"c": {"a": 2}, "m": [("x", None), ("y", {"a": 2})]},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -160,17 +160,30 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list) else in_utc(value)
 
 
+def plain_rows(rows: list[Row], columns: tuple[Column, ...]) -> list[dict[str, Any]]:
+    return [{column.name: plain(row[column.name]) for column in columns} for row in rows]
+
+
 def test_nested_types_reach_the_lake_and_spark(tiering: Tiering):
     columns, rows = columns_of(NESTED), rows_of(NESTED)
     log = make(tiering, "nested", columns, num_buckets=1)
+    keyed = make(tiering, "nested_keyed", columns, primary_key=("id",), num_buckets=2)
     write(tiering, log, rows)
-    tiering.tier(log)
-    names = [column.name for column in columns]
+    write(tiering, keyed, rows[:2])
+    tiering.client.take_kv_snapshots([keyed.path])
+    assert [result.error for result in tiering.tier_all(log, keyed)] == [None, None]
+    assert plain_rows(tiering.lake(log), columns) == rows
+    assert plain_rows(tiering.lake(keyed), columns) == rows[:2]
+    write(tiering, keyed, [{**rows[2], "id": 0}, rows[2]])
+    write(tiering, keyed, [{"id": 1}], WriteKind.DELETE)
+    tiering.tier(keyed)
 
-    assert [{name: plain(row[name]) for name in names} for row in tiering.lake(log)] == rows
-    assert equal(tiering, log)
-    source = tiering.spark.read.format("fluss").option("server", tiering.target).option("table", str(log.path)).load()
-    assert [{name: plain(row[name]) for name in names} for row in source.orderBy("id").collect()] == rows
+    left = [{**rows[2], "id": 0}, rows[2]]
+    assert plain_rows(tiering.lake(keyed), columns) == left
+    for table, expected in ((log, rows), (keyed, left)):
+        assert equal(tiering, table)
+        reader = tiering.spark.read.format("fluss").option("server", tiering.target)
+        assert plain_rows(reader.option("table", str(table.path)).load().orderBy("id").collect(), columns) == expected
 
 
 PARTITIONED = tuple(

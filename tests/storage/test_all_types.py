@@ -18,18 +18,21 @@ from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TableDescr
 KEY = Column("key", DataType.parse("BIGINT NOT NULL"))
 
 
-def whole_units(column: Column) -> Column:
+def whole_units(kind: DataType) -> DataType:
     """With the precision of its Arrow type, of which every value has no more digits."""
-    kind = column.data_type
+    if kind.fields:
+        fields = (replace(field, data_type=whole_units(field.data_type)) for field in kind.fields)
+        return replace(kind, fields=tuple(fields))
     if kind.root not in WITH_PRECISION or kind.root is DataTypeRoot.DECIMAL:
-        return column
-    return replace(column, data_type=replace(kind, precision=UNIT_PRECISION[arrow_type(kind).unit]))
+        return kind
+    return replace(kind, precision=UNIT_PRECISION[arrow_type(kind).unit])
 
 
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_rows_of_any_columns_come_back(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    of = tuple(whole_units(column) for column in data.draw(columns(10)))
+    drawn = data.draw(columns(10, nesting=2))
+    of = tuple(replace(column, data_type=whole_units(column.data_type)) for column in drawn)
     rows = data.draw(record_batches(of))
     keys = pa.array(range(rows.num_rows), pa.int64())
     keyed = pa.RecordBatch.from_arrays([keys, *rows.columns], names=["key", *rows.schema.names])

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from fluss_support import FlussCluster
 from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.data_type import NESTED, Field
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TableDescriptor
 from fluss_tiering.storage.fluss.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.calls.metadata import metadata
@@ -54,8 +55,21 @@ def python_values(data_type: DataType) -> st.SearchStrategy[Any]:
             zones = st.just(dt.UTC) if data_type.root is DataTypeRoot.TIMESTAMP_LTZ else st.none()
             times = st.datetimes(_EPOCH, _LATEST, timezones=zones)
             return times.map(lambda time: _floored(time, data_type.precision))
+        case DataTypeRoot.ARRAY:
+            (item,) = map(_or_null, data_type.fields)
+            return st.lists(item, max_size=3)
+        case DataTypeRoot.MAP:
+            key, value = map(_or_null, data_type.fields)
+            return st.lists(st.tuples(key, value), max_size=3)
+        case DataTypeRoot.ROW:
+            return st.fixed_dictionaries({field.name: _or_null(field) for field in data_type.fields})
         case _:
             return arrow_strategies.values_of(data_type)
+
+
+def _or_null(part: Column | Field) -> st.SearchStrategy[Any]:
+    values = python_values(part.data_type)
+    return st.none() | values if part.data_type.nullable else values
 
 
 # That client refuses moments before 1970 that are no whole milliseconds.
@@ -70,27 +84,30 @@ def _floored(time: dt.datetime, precision: int) -> dt.datetime:
 @st.composite
 def rows_of(draw: st.DrawFn, columns: Sequence[Column]) -> list[list[Any]]:
     """Rows with the numbers from 0 on in the first column."""
-    of_column = [
-        st.none() | python_values(column.data_type) if column.data_type.nullable else python_values(column.data_type)
-        for column in columns[1:]
-    ]
+    of_column = [_or_null(column) for column in columns[1:]]
     return [[number, *row] for number, row in enumerate(draw(st.lists(st.tuples(*of_column), max_size=30)))]
 
 
 @st.composite
 def keyed_columns(draw: st.DrawFn) -> tuple[Column, ...]:
-    return (Column("id", DataType.parse("BIGINT NOT NULL")), *draw(arrow_strategies.columns()))
+    """A key, columns of any types, and one of each type that has others in it."""
+    nested = [
+        Column(root.lower(), draw(arrow_strategies.data_types(nesting=2, roots=[root])))
+        for root in DataTypeRoot
+        if root in NESTED
+    ]
+    return (Column("id", DataType.parse("BIGINT NOT NULL")), *draw(arrow_strategies.columns()), *nested)
+
+
+def wait_for_leaders(fluss: FlussClient, made: ClusterTable) -> None:
+    def all_led() -> bool:
+        leaders = fluss.call(metadata([made.info.path])).leaders
+        return bool(leaders) and None not in leaders.values()
+
+    eventually(all_led)
 
 
 def write_with_pyfluss(cluster: FlussCluster, written: Sequence[tuple[ClusterTable, Any]]) -> None:
-    # It hung when it wrote to a table without a leader.
-    with FlussClient(cluster.bootstrap) as client:
-        for made, _ in written:
-            eventually(
-                lambda made=made: all(
-                    leader is not None for leader in client.call(metadata([made.info.path])).leaders.values()
-                )
-            )
     tables = [(str(made.info.path), rows) for made, rows in written]
     program = Path(__file__).with_name("pyfluss_writes.py")
     done = subprocess.run(
@@ -135,15 +152,27 @@ def tables_of(draw: st.DrawFn, rows: Callable[[Sequence[Column]], st.SearchStrat
 
 def as_stream(batch: pa.RecordBatch, columns: Sequence[Column]) -> bytes:
     """The rows as that client takes them: with a time zone where Fluss has a local one."""
-    for index, column in enumerate(columns):
-        if column.data_type.root is DataTypeRoot.TIMESTAMP_LTZ:
-            field = batch.schema.field(index)
-            zoned = field.with_type(pa.timestamp(field.type.unit, "UTC"))
-            batch = batch.set_column(index, zoned, batch.column(index).cast(zoned.type))
+    zoned = pa.schema(map(_zoned, batch.schema, columns))
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
+    with pa.ipc.new_stream(sink, zoned) as writer:
+        writer.write_batch(pa.ipc.read_record_batch(batch.serialize(), zoned))
     return sink.getvalue().to_pybytes()
+
+
+def _zoned(field: pa.Field, of: Column | Field) -> pa.Field:
+    parts = of.data_type.fields
+    match of.data_type.root:
+        case DataTypeRoot.TIMESTAMP_LTZ:
+            kind = pa.timestamp(field.type.unit, "UTC")
+        case DataTypeRoot.ARRAY:
+            kind = pa.list_(_zoned(field.type.value_field, *parts))
+        case DataTypeRoot.MAP:
+            kind = pa.map_(*map(_zoned, (field.type.key_field, field.type.item_field), parts))
+        case DataTypeRoot.ROW:
+            kind = pa.struct(map(_zoned, field.type, parts))
+        case _:
+            return field
+    return field.with_type(kind)
 
 
 def same(found: pa.Table, expected: pa.Table) -> None:
@@ -165,6 +194,9 @@ def test_what_flusss_own_client_wrote_is_what_is_read(
     tables = [(made_with(fluss, columns, primary_key=True), rows) for columns, rows in keyed]
     logs = [(made_with(fluss, columns, primary_key=False), rows) for columns, rows in appended]
     arrow_logs = [(made_with(fluss, columns, primary_key=False), batch) for columns, batch in in_arrow]
+    # That client hung when it wrote to a table without a leader.
+    for made, _ in (*tables, *logs, *arrow_logs):
+        wait_for_leaders(fluss, made)
     streams = [(made, as_stream(batch, made.info.descriptor.columns)) for made, batch in arrow_logs if batch.num_rows]
     write_with_pyfluss(fluss_cluster, [*tables, *logs, *streams])
     for made, rows in logs:

@@ -180,13 +180,16 @@ def test_an_unknown_or_dropped_table_is_named(tmp_path: Path) -> None:
         assert storage.tables() == []
 
 
-def test_nested_types_are_stored_in_log_tables_only(tmp_path: Path) -> None:
-    nested = columns(id="INT NOT NULL", tags="ARRAY<STRING>")
+def test_nested_types_make_no_keys(tmp_path: Path) -> None:
+    nested = columns(id="INT NOT NULL", tags="ARRAY<STRING> NOT NULL")
+    made_from = TableDescriptor(nested, primary_key=("id",))
     with opened(tmp_path) as storage:
-        with refused(ErrorCode.INVALID_TABLE, "'tags'", "ARRAY<STRING>", "log tables"):
-            storage.create_table(PATH, TableDescriptor(nested, primary_key=("id",)))
+        with refused(ErrorCode.INVALID_TABLE, "primary key", "'tags'", "ARRAY<STRING>"):
+            storage.create_table(PATH, dataclasses.replace(made_from, primary_key=("id", "tags")))
         with refused(ErrorCode.INVALID_TABLE, "bucket key", "'tags'"):
             storage.create_table(PATH, TableDescriptor(nested, bucket_keys=("tags",)))
-        assert storage.create_table(PATH, TableDescriptor(nested)).descriptor.columns == nested
+        with refused(ErrorCode.INVALID_TABLE, "partition key", "'tags'"):
+            storage.create_table(PATH, TableDescriptor(nested, partition_keys=("tags",)))
+        assert storage.create_table(PATH, made_from).descriptor.columns == nested
     with opened(tmp_path) as storage:
         assert storage.table(PATH).descriptor.columns == nested

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import math
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from fluss_tiering.formats.nested_arrays import cast_parts
 from fluss_tiering.model.data_type import DataType, DataTypeRoot
 
 
 def texts(values: pa.Array, data_type: DataType) -> pa.StringArray:
     """Each value as JSON; null where it is NULL."""
+    # Python's dates and times have neither all years nor nanoseconds.
+    values = cast_parts(values, _with_texts(values.type), _moments)
     return pa.array(
         [
             None if value is None else json.dumps(_plain(value, data_type), ensure_ascii=False, separators=(",", ":"))
@@ -21,6 +24,25 @@ def texts(values: pa.Array, data_type: DataType) -> pa.StringArray:
         ],
         pa.string(),
     )
+
+
+def _with_texts(kind: pa.DataType) -> pa.DataType:
+    """The type with texts for dates, times and timestamps."""
+    if pa.types.is_map(kind):
+        return pa.map_(_text_field(kind.key_field), _text_field(kind.item_field))
+    if pa.types.is_list(kind):
+        return pa.list_(_text_field(kind.value_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_text_field(field) for field in kind])
+    return pa.string() if pa.types.is_temporal(kind) else kind
+
+
+def _text_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_with_texts(field.type))
+
+
+def _moments(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return pc.replace_substring(values.cast(kind), " ", "T", max_replacements=1)
 
 
 def _plain(value: Any, data_type: DataType) -> Any:  # noqa: ANN401 - a value of any type
@@ -37,11 +59,9 @@ def _plain(value: Any, data_type: DataType) -> Any:  # noqa: ANN401 - a value of
         case DataTypeRoot.FLOAT | DataTypeRoot.DOUBLE:
             return value if math.isfinite(value) else None
         case DataTypeRoot.TIMESTAMP_LTZ:
-            return f"{value.isoformat()}Z"
+            return f"{value}Z"
         case _:
-            if isinstance(value, bytes):
-                return value.hex()
-            return value.isoformat() if isinstance(value, dt.date | dt.time) else _number(value)
+            return value.hex() if isinstance(value, bytes) else _number(value)
 
 
 def _number(value: Any) -> Any:  # noqa: ANN401 - a value of any type

@@ -48,6 +48,27 @@ _KINDS: Final = {
 }
 
 
+_ELEMENT_SLOTS: Final = {
+    BYTE: (BYTE, 1),
+    FIXED16: (FIXED16, 2),
+    FIXED32: (FIXED32, 4),
+    VARINT32: (FIXED32, 4),
+}
+_ANY_SLOT: Final = (FIXED64, 8)
+_COUNT_SIZE: Final = 4
+_BITS_IN_GROUP: Final = 32
+
+
+def element_slot(data_type: DataType) -> tuple[int, int]:
+    """The kind and the bytes of an array's slots for such elements (`BinaryArray.calculateFixLengthPartSize`)."""
+    return _ELEMENT_SLOTS.get(field_kinds(data_type)[0], _ANY_SLOT)
+
+
+def array_heads(counts: Int64s) -> Int64s:
+    """The bytes that an array of so many elements has before its slots: their count and null bits."""
+    return _COUNT_SIZE + (counts + _BITS_IN_GROUP - 1) // _BITS_IN_GROUP * _COUNT_SIZE
+
+
 def field_kinds(data_type: DataType) -> tuple[int, ...]:
     """The kinds of the fields that stand for a value: one, or two for milliseconds and the nanoseconds in them.
 
@@ -74,16 +95,14 @@ class Field(NamedTuple):
 
 
 def fields_of(array: pa.Array, data_type: DataType) -> tuple[Field, ...]:
-    """The fields for the values of a column, in the order of `field_kinds`.
+    """The fields for the values of a column of a type without parts, in the order of `field_kinds`.
 
     Raises:
-        FlussTieringError: INVALID_ROWS for a nested type, which is read only.
+        FlussTieringError: INVALID_ROWS for a nested type, which a row may have (`nested_fields`), and no key.
     """
     if data_type.root in NESTED:
         raise FlussTieringError(
-            ErrorCode.INVALID_ROWS,
-            f"values of type {data_type} in rows of a primary-key table: expected types without parts, since nested "
-            "ones are written to log tables only",
+            ErrorCode.INVALID_ROWS, f"a key of type {data_type}: expected types without parts, which make a key"
         )
     valid = validity(array)
     kinds = field_kinds(data_type)
@@ -113,20 +132,35 @@ def write_rows(fields: Sequence[Field], count: int, header_size: int) -> tuple[U
     sizes = np.full(count, header_size, np.int64)
     for field in fields:
         add_sizes(field.kind, field.valid, field.values, field.offsets, sizes)
-    ends = np.cumsum(sizes)
-    total = int(ends[-1]) if count else 0
-    if total > _MAX_BYTES:
-        raise FlussTieringError(
-            ErrorCode.INVALID_ROWS,
-            f"{count} rows take {total} bytes: expected at most {_MAX_BYTES}; write fewer rows at once",
-        )
-    offsets = np.zeros(count + 1, np.int32)
-    offsets[1:] = ends
+    offsets = positions_between(sizes, "rows")
     cursor = offsets[:-1].astype(np.int64) + header_size
-    out = np.zeros(total, np.uint8)
+    out = np.zeros(offsets[-1], np.uint8)
     for field in fields:
         write_field(field.kind, field.valid, field.values, field.offsets, field.data, cursor, out)
     return out, offsets
+
+
+def null_bytes(columns: int) -> int:
+    """How many bytes the null bits of so many columns take."""
+    return (columns + 7) // 8
+
+
+def positions_between(sizes: Int64s, what: str) -> Int32s:
+    """The n + 1 positions between byte strings of these sizes, one behind the other.
+
+    Raises:
+        FlussTieringError: INVALID_ROWS, saying `what` they are, when they take more bytes than an Arrow array holds.
+    """
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if ends.size else 0
+    if total > _MAX_BYTES:
+        raise FlussTieringError(
+            ErrorCode.INVALID_ROWS,
+            f"{ends.size} {what} take {total} bytes: expected at most {_MAX_BYTES}; write fewer rows at once",
+        )
+    offsets = np.zeros(ends.size + 1, np.int32)
+    offsets[1:] = ends
+    return offsets
 
 
 def as_binary_array(data: UInt8s, offsets: Int32s) -> pa.BinaryArray:

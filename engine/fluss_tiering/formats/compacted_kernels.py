@@ -2,8 +2,8 @@
 
 A field of a compacted row is of one of seven kinds, whatever the column's type (Fluss's `CompactedRowWriter`): one,
 two, four or eight bytes, a LEB128 number that stands for 32 or 64 bits of two's complement, or bytes behind their
-length. A cursor for each row says where its next field starts. The kernels trust their callers with the arrays'
-lengths, and never the data.
+length; nested values have bytes without a length as well, which are only written here. A cursor for each row says where
+its next field starts. The kernels trust their callers with the arrays' lengths, and never the data.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ FIXED64: Final = 3
 BYTES: Final = 4
 FIXED16: Final = 5
 FIXED32: Final = 6
+RAW: Final = 7
 
 ALL_GOOD: Final = -1
 
@@ -112,8 +113,8 @@ def add_sizes(kind: int, valid: UInt8s, values: Int64s, offsets: Int32s, sizes: 
     Args:
         kind: of the field.
         valid: 0 where the field is null; empty when it nowhere is.
-        values: of the field, unless its kind is BYTES.
-        offsets: n + 1 positions between the byte strings of a field of kind BYTES.
+        values: of the field, unless its kind is BYTES or RAW.
+        offsets: n + 1 positions between the byte strings of a field of kind BYTES or RAW.
         sizes: one for each row, added to.
     """
     for i in range(sizes.size):
@@ -122,6 +123,8 @@ def add_sizes(kind: int, valid: UInt8s, values: Int64s, offsets: Int32s, sizes: 
         if kind == BYTES:
             length = np.int64(offsets[i + 1] - offsets[i])
             sizes[i] += _varint_size(np.uint64(length)) + length
+        elif kind == RAW:
+            sizes[i] += np.int64(offsets[i + 1] - offsets[i])
         elif kind == VARINT32:
             sizes[i] += _varint_size(np.uint64(values[i]) & _LOW_32_BITS)
         elif kind == VARINT64:
@@ -140,20 +143,22 @@ def write_field(  # noqa: PLR0917 - compiled functions are called by position
     Args:
         kind: of the field.
         valid: 0 where the field is null; empty when it nowhere is.
-        values: of the field, unless its kind is BYTES.
-        offsets: n + 1 positions in `data` between the byte strings of a field of kind BYTES.
+        values: of the field, unless its kind is BYTES or RAW.
+        offsets: n + 1 positions in `data` between the byte strings of a field of kind BYTES or RAW.
         data: what `offsets` point into.
         cursor: where each row's next field starts in `out`.
         out: long enough for what `add_sizes` summed up.
     """
+    has_length = kind == BYTES
     for i in range(cursor.size):
         if valid.size != 0 and valid[i] == 0:
             continue
         position = cursor[i]
-        if kind == BYTES:
+        if has_length or kind == RAW:
             start = offsets[i]
             length = offsets[i + 1] - start
-            position = _write_varint(out, position, np.uint64(length))
+            if has_length:
+                position = _write_varint(out, position, np.uint64(length))
             for j in range(length):
                 out[position + j] = data[start + j]
             position += length
@@ -234,69 +239,4 @@ def gather_bytes(data: UInt8s, positions: Int64s, offsets: Int32s, out: UInt8s) 
         target = offsets[i]
         for j in range(offsets[i + 1] - target):
             out[target + j] = data[start + j]
-    return ALL_GOOD
-
-
-@compiled(INT64_IN, INT32_OUT, UINT8_OUT, result=INT64)
-def decimals_to_bytes(words: Int64s, offsets: Int32s, out: UInt8s) -> int:
-    """Unscaled decimals as Java's `BigInteger.toByteArray`: two's complement, big-endian, in as few bytes as hold it.
-
-    Args:
-        words: the low and the high half of each value.
-        offsets: n + 1 positions between the byte strings, written.
-        out: of 16 bytes a value; only the first `offsets[n]` are written.
-    """
-    position = 0
-    offsets[0] = 0
-    for i in range(offsets.size - 1):
-        low = np.uint64(words[2 * i])
-        high = np.uint64(words[2 * i + 1])
-        fill = np.uint64(0xFF) if words[2 * i + 1] < 0 else np.uint64(0)
-        sign = fill & _MORE
-        leading = True
-        for j in range(16):
-            word = high if j < 8 else low
-            byte = (word >> np.uint64(8 * (7 - (j & 7)))) & np.uint64(0xFF)
-            if leading and j < 15 and byte == fill:
-                follow = high if j < 7 else low
-                following = (follow >> np.uint64(8 * (7 - ((j + 1) & 7)))) & _MORE
-                if following == sign:
-                    continue
-            leading = False
-            out[position] = byte
-            position += 1
-        offsets[i + 1] = position
-    return ALL_GOOD
-
-
-@compiled(UINT8_IN, UINT8_IN, INT64_IN, INT32_IN, INT64_OUT, result=INT64)
-def decimals_from_bytes(data: UInt8s, valid: UInt8s, positions: Int64s, lengths: Int32s, words: Int64s) -> int:
-    """The inverse of `decimals_to_bytes`, from where `read_field` found the byte strings.
-
-    Args:
-        data: that was read from.
-        valid: 0 where the value is null, which becomes 0; empty when it nowhere is.
-        positions: of each byte string in `data`.
-        lengths: of each byte string.
-        words: the low and the high half of each value, written.
-
-    Returns:
-        The first row whose byte string is empty or longer than 16 bytes, or ALL_GOOD.
-    """
-    for i in range(positions.size):
-        low = np.uint64(0)
-        high = np.uint64(0)
-        if valid.size == 0 or valid[i] != 0:
-            length = lengths[i]
-            if length < 1 or length > 16:
-                return i
-            start = positions[i]
-            if data[start] & np.uint8(0x80):
-                low = ~low
-                high = ~high
-            for j in range(length):
-                high = (high << np.uint64(8)) | (low >> np.uint64(56))
-                low = (low << np.uint64(8)) | np.uint64(data[start + j])
-        words[2 * i] = np.int64(low)
-        words[2 * i + 1] = np.int64(high)
     return ALL_GOOD

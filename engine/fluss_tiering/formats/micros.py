@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss_tiering.formats.nested_arrays import cast_parts
 from fluss_tiering.formats.schema import arrow_type, nested_type
 from fluss_tiering.model.data_type import DataType, DataTypeRoot, Field
 
@@ -51,15 +52,14 @@ def _field(part: Field, type_of: Callable[[DataType], pa.DataType]) -> pa.Field:
 
 
 def as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The column in that type: nanoseconds are floored to microseconds, before the epoch too, as in bucketing.
+    """The column in that type: nanoseconds are floored to microseconds, before the epoch too, as in bucketing."""
+    return cast_parts(column, wanted, _as_plain_type)
 
-    Within nested values nanoseconds are cut off, which before the epoch makes them later.
-    """
-    if column.type == wanted:
-        return column
+
+def _as_plain_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
         column = _floored_to_micros(column)
-    return pc.cast(column, wanted, safe=not pa.types.is_nested(wanted))
+    return pc.cast(column, wanted)
 
 
 def column_of(kind: pa.DataType, values: npt.NDArray[np.int64] | npt.NDArray[np.int32]) -> pa.Array:

@@ -5,15 +5,17 @@ A cast is made only where no value can change by it; what a cast would change is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_tiering.formats.schema import UNIT_PRECISION, arrow_schema, arrow_type, is_bytes, is_list, is_text
-from fluss_tiering.model.data_type import NESTED, DataType
+from fluss_tiering.formats.nested_arrays import cast_parts, map_parts
+from fluss_tiering.formats.offered_types import accepts, fits
+from fluss_tiering.formats.schema import UNIT_PRECISION, arrow_schema, arrow_type
+from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataTypeRoot
 
@@ -21,42 +23,6 @@ _ANY_INTEGER: Final = pa.decimal128(20, 0)
 """Holds every integer of 64 bits, signed or not; a cast from it to another decimal is checked value by value."""
 _MAX_MICROSECONDS: Final = 2**63 - 1
 _MAX_TIME_DIGITS: Final = 3
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _is_exact_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
-
-
-def _is_timestamp_without_zone(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) and kind.tz is None)
-
-
-_ACCEPTED: Final[dict[DataTypeRoot, Callable[[pa.DataType], bool]]] = {
-    DataTypeRoot.BOOLEAN: pa.types.is_boolean,
-    DataTypeRoot.TINYINT: _is_number,
-    DataTypeRoot.SMALLINT: _is_number,
-    DataTypeRoot.INT: _is_number,
-    DataTypeRoot.BIGINT: _is_number,
-    DataTypeRoot.FLOAT: _is_number,
-    DataTypeRoot.DOUBLE: _is_number,
-    DataTypeRoot.DECIMAL: _is_exact_number,
-    DataTypeRoot.CHAR: is_text,
-    DataTypeRoot.STRING: is_text,
-    DataTypeRoot.BINARY: is_bytes,
-    DataTypeRoot.BYTES: is_bytes,
-    DataTypeRoot.DATE: pa.types.is_date,
-    DataTypeRoot.TIME: pa.types.is_time,
-    DataTypeRoot.ARRAY: is_list,
-    DataTypeRoot.MAP: pa.types.is_map,
-    DataTypeRoot.ROW: pa.types.is_struct,
-    DataTypeRoot.TIMESTAMP: _is_timestamp_without_zone,
-    DataTypeRoot.TIMESTAMP_LTZ: pa.types.is_timestamp,
-}
-"""Arrow types whose values a column may take. A timestamp without a zone counts as UTC in a TIMESTAMP_LTZ column."""
 
 
 def conform(rows: pa.Table, columns: Sequence[Column], key: Sequence[str] = ()) -> pa.Table:
@@ -115,17 +81,20 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
         if pa.types.is_dictionary(offered):
             values = values.cast(offered.value_type)
         if not pa.types.is_null(values.type):
-            if not _ACCEPTED[root](values.type):
+            if not accepts(root, values.type):
                 _refuse(f"column {column.name!r} is {offered}: expected {column.data_type}, which is {target} in Arrow")
             if root is DataTypeRoot.DECIMAL and pa.types.is_integer(values.type):
                 values = values.cast(_ANY_INTEGER)
             elif root is DataTypeRoot.TIMESTAMP_LTZ and values.type.tz is not None:
                 values = _without_zone(values)
             elif root in NESTED:
-                _check_leaves(values.type, column)
+                _check_parts(values.type, column)
             elif root is DataTypeRoot.FLOAT:
                 _check_single_precision(values, column)
-        values = values.cast(target)
+        if root in NESTED:
+            values = pa.chunked_array([cast_parts(chunk, target, pc.cast) for chunk in values.chunks], target)
+        else:
+            values = values.cast(target)
     except pa.ArrowException as error:
         reason = _first_line(error)
         _refuse(
@@ -157,9 +126,9 @@ def _parts(values: pa.ChunkedArray) -> list[pa.ChunkedArray]:
     if pa.types.is_struct(values.type):
         return list(present.flatten())
     if pa.types.is_map(values.type):
-        entry = pa.struct([values.type.key_field, values.type.item_field])
-        entries = [chunk.cast(pa.list_(entry)).flatten() for chunk in present.chunks]
-        return list(pa.chunked_array(entries, entry).flatten())
+        parts = [map_parts(chunk) for chunk in present.chunks]
+        kinds = (values.type.key_type, values.type.item_type)
+        return [pa.chunked_array([each[part] for each in parts], kind) for part, kind in enumerate(kinds, 1)]
     return [pa.chunked_array([chunk.flatten() for chunk in present.chunks], values.type.value_type)]
 
 
@@ -172,25 +141,13 @@ def _check_scale(offered: pa.DataType, column: Column) -> None:
         )
 
 
-def _check_leaves(offered: pa.DataType, column: Column) -> None:
-    """Within nested values Arrow's cast would round doubles."""
-    if _double_in_float(offered, column.data_type):
+def _check_parts(offered: pa.DataType, column: Column) -> None:
+    """Within nested values Arrow's cast would round doubles, read texts as numbers and leave fields out."""
+    if not fits(offered, column.data_type):
         _refuse(
-            f"column {column.name!r} is {offered}: expected {column.data_type}, with floats of single precision where "
-            "these are wanted, since others would be rounded"
+            f"column {column.name!r} is {offered}: expected {column.data_type}, with these parts and no others, each "
+            "of a type that fits, and floats of single precision where these are wanted, since others would be changed"
         )
-
-
-def _double_in_float(offered: pa.DataType, data_type: DataType) -> bool:
-    if data_type.root is DataTypeRoot.FLOAT:
-        return bool(pa.types.is_float64(offered))
-    if data_type.root not in NESTED or not _ACCEPTED[data_type.root](offered):
-        return False
-    if pa.types.is_map(offered):
-        inner = [offered.key_type, offered.item_type]
-    else:
-        inner = [field.type for field in offered] if pa.types.is_struct(offered) else [offered.value_type]
-    return any(_double_in_float(kind, part.data_type) for kind, part in zip(inner, data_type.fields, strict=False))
 
 
 def _check_single_precision(values: pa.ChunkedArray, column: Column) -> None:

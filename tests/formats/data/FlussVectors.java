@@ -90,6 +90,22 @@ public class FlussVectors {
         DataTypes.ARRAY(DataTypes.TIMESTAMP(6)),
         DataTypes.ARRAY(DataTypes.INT())
     };
+    private static final DataType[] ELEMENT_TYPES = {
+        DataTypes.INT().copy(false),
+        DataTypes.ARRAY(DataTypes.ROW(DataTypes.FIELD("a", DataTypes.TINYINT()))),
+        DataTypes.ARRAY(DataTypes.FLOAT()),
+        DataTypes.ARRAY(DataTypes.DOUBLE()),
+        DataTypes.ROW(DataTypes.FIELD("f", DataTypes.FLOAT()), DataTypes.FIELD("d", DataTypes.DOUBLE())),
+        DataTypes.ARRAY(DataTypes.BOOLEAN()),
+        DataTypes.ARRAY(DataTypes.STRING()),
+        DataTypes.ARRAY(DataTypes.BINARY(3)),
+        DataTypes.ARRAY(DataTypes.TIME(9)),
+        DataTypes.ARRAY(DataTypes.SMALLINT()),
+        DataTypes.ARRAY(DataTypes.TIMESTAMP(3)),
+        DataTypes.ARRAY(DataTypes.TIMESTAMP_LTZ(9)),
+        DataTypes.MAP(DataTypes.INT().copy(false), DataTypes.MAP(DataTypes.DATE().copy(false), DataTypes.BIGINT())),
+        DataTypes.ARRAY(DataTypes.INT())
+    };
     private static final int[] FURTHER_BUCKET_KEYS = {3, 4, 5, 6, 7, 8, 9};
     private static final int[] BUCKET_KEYS = {0, 1, 2, 5, 6, 7, 8, 9, 11, 12, 13};
 
@@ -111,6 +127,35 @@ public class FlussVectors {
         RowType nestedType = printAll(NESTED_TYPES, nestedValues(null), new int[0]);
         GenericRow nested = GenericRow.of(nestedValues(GenericArray.of(1)));
         write("nested-types", batch(nestedType, (byte) 0, ArrowCompressionInfo.NO_COMPRESSION, nested));
+
+        printAll(ELEMENT_TYPES, elementValues(), new int[0]);
+    }
+
+    private static Object[] elementValues() {
+        float otherFloatNan = Float.intBitsToFloat(0xFFC00001);
+        double otherDoubleNan = Double.longBitsToDouble(0xFFF8000000000001L);
+        Object[] bits = new Object[34];
+        Arrays.setAll(bits, index -> index == 32 ? null : (Object) (index % 3 == 0));
+        return new Object[] {
+            1,
+            GenericArray.of(GenericRow.of((byte) 1), null, GenericRow.of((Object) null)),
+            new GenericArray(new Object[] {otherFloatNan, -0.0f, null}),
+            new GenericArray(new Object[] {otherDoubleNan, null, -0.0}),
+            GenericRow.of(otherFloatNan, otherDoubleNan),
+            new GenericArray(bits),
+            GenericArray.of(
+                    BinaryString.fromString(""),
+                    null,
+                    BinaryString.fromString("seven b"),
+                    BinaryString.fromString("eight by")),
+            GenericArray.of(new byte[] {0, 1, -1}, null),
+            GenericArray.of(86_399_999, null),
+            GenericArray.of((short) -300, null, (short) 1),
+            GenericArray.of(null, TimestampNtz.fromMillis(-1)),
+            GenericArray.of(null, TimestampLtz.fromEpochMillis(-1, 999999)),
+            new GenericMap(Map.of(-1, new GenericMap(Map.of()))),
+            GenericArray.of()
+        };
     }
 
     private static Object[] nestedValues(GenericArray last) {
@@ -146,7 +191,7 @@ public class FlussVectors {
 
         GenericRow row = GenericRow.of(values);
         // Nested types make no keys.
-        int keyCount = types == NESTED_TYPES ? 1 : types.length - 1;
+        int keyCount = types == NESTED_TYPES || types == ELEMENT_TYPES ? 1 : types.length - 1;
         List<String> keys = new ArrayList<>(Arrays.asList(names).subList(0, keyCount));
         print("key", CompactedKeyEncoder.createKeyEncoder(rowType, keys).encodeKey(row));
         for (int index : bucketKeys) {

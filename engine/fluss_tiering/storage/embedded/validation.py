@@ -23,7 +23,7 @@ _PARTITION_VALUE: Final = re.compile(r"(?!__)[A-Za-z0-9_-]{1,200}")
 """Partitions are named by their values, by the rules of names of tables (Fluss's `PartitionUtils`)."""
 _CHANGELOG_COLUMNS: Final = ("_change_type", "_log_offset", "_commit_timestamp")
 """Names that Fluss keeps for reading a changelog as a table."""
-_NO_KEY: Final = frozenset({DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE})
+_NO_KEY: Final = NESTED | {DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
 """Types that Iceberg does not take in identifier fields (its specification, "Identifier Field IDs")."""
 _MAX_KEY_TIMESTAMP_PRECISION: Final = 6
 """The lake keeps microseconds: keys that differ only in nanoseconds would be one key there."""
@@ -44,7 +44,6 @@ def validate(descriptor: TableDescriptor) -> TableDescriptor:
     if not 1 <= descriptor.num_buckets <= _MAX_BUCKETS:
         _refuse(f"{descriptor.num_buckets} buckets: expected 1 to {_MAX_BUCKETS}")
     _check_primary_key(descriptor)
-    _check_nested(descriptor)
     _check_partition_keys(descriptor)
     bucket_keys = descriptor.bucket_keys
     if not bucket_keys and descriptor.has_primary_key:
@@ -157,15 +156,6 @@ def _check_primary_key(descriptor: TableDescriptor) -> None:
         if data_type.root in _NO_KEY:
             _refuse(f"the primary key column {name!r} is {data_type}: expected a type that Iceberg takes in a key")
         _check_key_precision("primary key", name, data_type)
-
-
-def _check_nested(descriptor: TableDescriptor) -> None:
-    for column in descriptor.columns:
-        if descriptor.has_primary_key and column.data_type.root in NESTED:
-            _refuse(
-                f"column {column.name!r} is {column.data_type} in a primary-key table: expected a type without parts, "
-                "which are stored in log tables only"
-            )
 
 
 def _check_partition_keys(descriptor: TableDescriptor) -> None:
