@@ -37,3 +37,31 @@ def test_nanoseconds_are_floored_to_microseconds_before_the_epoch_too(
     (file,) = piece.close()
     written = pq.read_table(file.location).column("t")
     assert written.cast(pa.int64()).to_pylist() == ([*micros, None] if with_nulls else micros)
+
+
+@pytest.mark.parametrize("count", [100, 60_000, 300_000])
+def test_columns_whose_values_repeat_have_dictionaries(tmp_path: Path, count: int) -> None:
+    random = np.random.default_rng(1)
+    columns = {
+        "few": pa.array(random.integers(0, 20, count)),
+        "some": pa.array(random.integers(0, count // 10, count)),
+        "unlike": pa.array(random.random(count)),
+        "text": pa.array([f"no. {number}" for number in range(count)]),
+        "nothing": pa.nulls(count, pa.string()),
+        "nested": pa.array([[number] for number in range(count)], pa.list_(pa.int64())),
+    }
+    rows = pa.record_batch(columns)
+    system = {
+        BUCKET_COLUMN: pa.int32(),
+        OFFSET_COLUMN: pa.int64(),
+        TIMESTAMP_COLUMN: pa.timestamp("us", "UTC"),
+    }
+    schema = pa.schema([*rows.schema, *(pa.field(name, kind) for name, kind in system.items())])
+    piece = ParquetFileWriter(schema, None, ("zstd", None), 1 << 30, {}).open_piece(0, str(tmp_path / "piece"), 0)
+    piece.write(rows, np.arange(count), np.zeros(count, np.int64))
+    (file,) = piece.close()
+    written = pq.ParquetFile(file.location)
+    chunks = [written.metadata.row_group(0).column(number) for number in range(written.metadata.num_columns)]
+    with_dictionary = {chunk.path_in_schema for chunk in chunks if "RLE_DICTIONARY" in chunk.encodings}
+    assert with_dictionary == {"few", "some", "nothing", BUCKET_COLUMN, TIMESTAMP_COLUMN}
+    assert written.read().select(list(columns)).equals(pa.table(columns))

@@ -8,6 +8,7 @@ An answer may be lost in either direction: the commit landed and the driver sees
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -390,10 +391,17 @@ def java_error(name: str, message: str) -> Py4JJavaError:
     return Py4JJavaError(message, JavaException(name, message))
 
 
-def _jvm() -> SimpleNamespace:
+class _Jvm(SimpleNamespace):
+    """As the real one, a key by which its classes are kept."""
+
+    __hash__ = object.__hash__
+
+
+def _jvm() -> _Jvm:
+    mapper = SimpleNamespace(readTree=lambda file: file, writeValueAsString=json.dumps)
     iceberg = SimpleNamespace(
-        util=SimpleNamespace(JsonUtil=SimpleNamespace(mapper=lambda: SimpleNamespace(readTree=lambda file: file))),
+        util=SimpleNamespace(JsonUtil=SimpleNamespace(mapper=lambda: mapper)),
         expressions=SimpleNamespace(Expressions=SimpleNamespace(alwaysTrue=lambda: True)),
         ContentFileParser=SimpleNamespace(fromJson=lambda file, specs: file),
     )
-    return SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(iceberg=iceberg)))
+    return _Jvm(org=SimpleNamespace(apache=SimpleNamespace(iceberg=iceberg)))

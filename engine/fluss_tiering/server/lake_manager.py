@@ -72,7 +72,9 @@ class LakeSnapshotManager:
     ) -> dict[TableBucket, int]:
         """What the offsets file of the next lake snapshot holds: every bucket, -1 for one of which nothing is tiered.
 
-        Buckets that are not given keep the offset of the newest lake snapshot, as in Fluss.
+        Buckets that are not given keep the offset of the newest lake snapshot, as in Fluss. Those of partitions that
+        were dropped since the round was planned stay: their rows will be in the lake, and a later partition of the
+        same values replaces them only where the lake is known to hold them.
 
         Raises:
             FlussTieringError: INVALID_REQUEST for an unknown bucket or an offset that goes backwards,
@@ -81,7 +83,7 @@ class LakeSnapshotManager:
         buckets = list(buckets)
         previous = {} if ignore_previous else self._offsets(table.table_id)
         merged = _merged(table, buckets, previous, log_end_offsets)
-        return {info.bucket: merged.get(info.bucket, -1) for info in buckets}
+        return {bucket: merged.get(bucket, -1) for bucket in {info.bucket for info in buckets} | log_end_offsets.keys()}
 
     def commit(self, commit: LakeCommit, buckets: Iterable[BucketInfo]) -> None:
         """Makes a lake snapshot the newest one; one that is known with these offsets stays as it is.

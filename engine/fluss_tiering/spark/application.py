@@ -35,6 +35,7 @@ from fluss_tiering.spark.result import TableResult
 from fluss_tiering.spark.round import RoundServices
 from fluss_tiering.spark.shipping import shipped
 from fluss_tiering.spark.table_run import TableRun, cancelled_error
+from fluss_tiering.spark.warm_up import warm_up
 
 EXIT_TABLE_FAILED: Final = 1
 EXIT_CANNOT_START: Final = 2
@@ -79,6 +80,7 @@ class _Application:
         storage = client.describe_storage()
         if spark is None:
             spark = stack.enter_context(own_session(options.master))
+            warm_up(spark)
         context = spark.sparkContext
         stack.enter_context(shipped(context))
         self._options = options

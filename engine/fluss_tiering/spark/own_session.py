@@ -7,11 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pyspark import SparkConf
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.catalog import preload
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.spark.local_workers import local_workers_conf
 from fluss_tiering.spark.submit import spark_conf
 
 
@@ -31,6 +33,10 @@ def own_session(master: str) -> Iterator[SparkSession]:
         # environment alone.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = builder.master(master).config(map=spark_conf())
+    else:
+        master = SparkConf().get("spark.master") or master
+    python = os.environ.get("PYSPARK_PYTHON", "python3")
+    builder = builder.config(map=local_workers_conf(master, python))
     preload()
     try:
         spark = builder.getOrCreate()

@@ -1,13 +1,12 @@
 """The executor's side of a round: one piece read as Arrow batches and written as lake files, in one worker.
 
 Both in one worker, since rows that pass through Spark twice cost two thirds of the speed. What comes back to the driver
-is one row a piece. Only the rows of winning task attempts arrive there; the files of others are orphans, which
+is one result a piece. Only those of winning task attempts arrive there; the files of others are orphans, which
 no snapshot refers to.
 """
 
 from __future__ import annotations
 
-import pickle
 import resource
 import sys
 import time
@@ -33,8 +32,6 @@ from fluss_tiering.storage.protocol import SplitReader
 if TYPE_CHECKING:
     from fluss_tiering.storage.fluss.access import ClusterAccess
 
-RESULT_SCHEMA: Final = "result binary"
-"""Of what comes back: one pickled `PieceResult` a row, as between any worker and driver of Spark."""
 _FROM_SNAPSHOT: Final = -1
 """`__offset` and `__timestamp` (ms) of rows that come from a KV snapshot (Fluss's `TieringSplitReader`)."""
 
@@ -51,7 +48,7 @@ class PieceWork:
 
 @dataclass(frozen=True, slots=True)
 class StageJob:
-    """What every task of a round's stage is given; pickled once. Called with the batches of `mapInArrow`.
+    """What every task of a round's stage is given; pickled once.
 
     Attributes:
         target: address of the server, for a reader that cannot open the storage's files.
@@ -68,14 +65,13 @@ class StageJob:
     tasks: int
     access: ClusterAccess | None = None
 
-    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, numbers: Iterable[int]) -> Iterator[PieceResult]:
         """Does the pieces whose numbers arrive."""
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context else 0
         reader = open_split_reader(self.storage, self.target, self.access)
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                yield _to_batch(self._do(number, attempt, reader))
+        for number in numbers:
+            yield self._do(number, attempt, reader)
 
     def _do(self, number: int, attempt: int, reader: SplitReader) -> PieceResult:
         work = self.work[number]
@@ -167,14 +163,6 @@ def change_types_of(batch: LogBatch) -> ChangeTypes:
 
 def _one_batch(rows: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([column.combine_chunks() for column in rows.columns], schema=rows.schema)
-
-
-def _to_batch(result: PieceResult) -> pa.RecordBatch:
-    # Built from buffers, since pa.array would load pandas, which takes longer than a small piece.
-    payload = pickle.dumps(result)
-    ends = np.array([0, len(payload)], np.int32)
-    column = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(ends), pa.py_buffer(payload)])
-    return pa.RecordBatch.from_arrays([column], names=["result"])
 
 
 def _peak_bytes() -> int:

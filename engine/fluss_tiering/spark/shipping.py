@@ -12,6 +12,8 @@ from typing import Final
 
 from pyspark import SparkContext
 
+from fluss_tiering.spark.local_workers import is_local
+
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _SUFFIXES: Final = frozenset({".py", ".typed"})
 
@@ -24,7 +26,7 @@ def shipped(context: SparkContext) -> Iterator[None]:
 
     What the package imports is for the workers' Python to have: the requirements of `fluss-tiering[spark]`.
     """
-    if context.master.startswith("local"):
+    if is_local(context.master):
         yield
         return
     archive = next((path for path in _PACKAGE.parents if path.is_file()), None)

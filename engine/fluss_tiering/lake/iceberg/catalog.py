@@ -8,11 +8,11 @@ import threading
 from collections.abc import Mapping
 from typing import Final
 
-from py4j.java_gateway import JavaObject
+from py4j.java_gateway import JavaClass, JavaObject
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from fluss_tiering.lake.iceberg.java import is_iceberg, java_session_of, jvm_of, lake_errors
+from fluss_tiering.lake.iceberg.java import iceberg_class, is_iceberg, java_session_of, jvm_of, lake_errors
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, partition_fields, schema_json, table_properties
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import check_layout
@@ -71,16 +71,17 @@ class IcebergCatalogs:
     def _located(self, table: TableInfo) -> tuple[JavaObject, JavaObject]:
         """The table's catalog and its name there."""
         catalog = self._catalog(table.lake_catalog_properties)
-        identifiers = jvm_of(self._spark).org.apache.iceberg.catalog.TableIdentifier
-        return catalog, identifiers.parse(str(table.path))
+        return catalog, self._iceberg("catalog.TableIdentifier").parse(str(table.path))
+
+    def _iceberg(self, name: str) -> JavaClass:
+        return iceberg_class(jvm_of(self._spark), name)
 
     def _opened(self, table: TableInfo, handle: JavaObject) -> IcebergTable:
         expected = schema_json(table.descriptor)
         partition = partition_fields(table.descriptor)
-        iceberg = jvm_of(self._spark).org.apache.iceberg
         with lake_errors(f"open the lake table {table.path}"):
-            actual = json.loads(iceberg.SchemaParser.toJson(handle.schema()))
-            spec = json.loads(iceberg.PartitionSpecParser.toJson(handle.spec()))
+            actual = json.loads(self._iceberg("SchemaParser").toJson(handle.schema()))
+            spec = json.loads(self._iceberg("PartitionSpecParser").toJson(handle.spec()))
             version = handle.operations().current().formatVersion()
         check_layout(
             str(table.path),
@@ -91,9 +92,8 @@ class IcebergCatalogs:
         return IcebergTable(jvm_of(self._spark), table, handle, actual, spec)
 
     def _create(self, catalog: JavaObject, identifier: JavaObject, table: TableInfo) -> JavaObject:
-        iceberg = jvm_of(self._spark).org.apache.iceberg
-        schema = iceberg.SchemaParser.fromJson(json.dumps(schema_json(table.descriptor)))
-        spec = iceberg.PartitionSpec.builderFor(schema)
+        schema = self._iceberg("SchemaParser").fromJson(json.dumps(schema_json(table.descriptor)))
+        spec = self._iceberg("PartitionSpec").builderFor(schema)
         for field in partition_fields(table.descriptor):
             if field.num_buckets is None:
                 spec = spec.identity(field.column)
@@ -102,7 +102,7 @@ class IcebergCatalogs:
         builder = (
             catalog.buildTable(identifier, schema)
             .withPartitionSpec(spec.build())
-            .withSortOrder(iceberg.SortOrder.builderFor(schema).asc(SORT_COLUMN).build())
+            .withSortOrder(self._iceberg("SortOrder").builderFor(schema).asc(SORT_COLUMN).build())
             .withProperties(table_properties(table.descriptor))
         )
         try:

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError
 
-from fluss_tiering.lake.iceberg.content_file import ContentFiles
-from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, is_iceberg, java_error_text, lake_errors
+from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, iceberg_class, is_iceberg, java_error_text, lake_errors
 from fluss_tiering.lake.iceberg.summary import COMMIT_ID, to_summary
 from fluss_tiering.lake.protocol import FileContent, LakeCommit, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+if TYPE_CHECKING:
+    # It takes a second to load, which a first commit does not wait for: see `catalog.preload`.
+    from fluss_tiering.lake.iceberg.content_file import ContentFiles
 
 _REPLACE: Final = "replace"
 """Iceberg's operation of a snapshot that changes files and no rows (`DataOperations.REPLACE`)."""
@@ -40,7 +43,7 @@ class IcebergCommitter:
     """
 
     def __init__(self, jvm: JVMView, table: JavaObject, base: int | None, content: ContentFiles) -> None:
-        self._iceberg = jvm.org.apache.iceberg
+        self._jvm = jvm
         self._table = table
         self._name = str(table.name())
         self._base = base
@@ -81,8 +84,9 @@ class IcebergCommitter:
     def _stage(self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit) -> JavaObject:
         """A transaction with a row delta for each piece that has files; the last carries the summary."""
         specs = self._table.specs()
-        mapper = self._iceberg.util.JsonUtil.mapper()
-        everything = self._iceberg.expressions.Expressions.alwaysTrue()
+        mapper = iceberg_class(self._jvm, "util.JsonUtil").mapper()
+        everything = iceberg_class(self._jvm, "expressions.Expressions").alwaysTrue()
+        from_json = iceberg_class(self._jvm, "ContentFileParser").fromJson
         transaction = self._table.newTransaction()
         base = self._base
         deltas = [piece for piece in pieces if piece]
@@ -95,7 +99,7 @@ class IcebergCommitter:
             delta.validateNoConflictingDeleteFiles()
             for file in piece:
                 node = mapper.readTree(self._content.to_json(file))
-                parsed = self._iceberg.ContentFileParser.fromJson(node, specs)
+                parsed = from_json(node, specs)
                 if file.content is FileContent.DATA:
                     delta.addRows(parsed)
                 else:

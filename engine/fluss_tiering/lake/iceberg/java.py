@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache, reduce
 from typing import Final
 
-from py4j.java_gateway import JavaObject, JVMView
+from py4j.java_gateway import JavaClass, JavaObject, JVMView
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -48,6 +50,18 @@ def jvm_of(spark: SparkSession) -> JVMView:
 def java_session_of(spark: SparkSession) -> JavaObject:
     """The session's object in the JVM."""
     return spark._jsparkSession  # noqa: SLF001
+
+
+@lru_cache(maxsize=128)
+def iceberg_class(jvm: JVMView, name: str) -> JavaClass:
+    """A class of `org.apache.iceberg`, as `util.JsonUtil`; kept, since the JVM is asked of each part of a name."""
+    return reduce(getattr, name.split("."), jvm.org.apache.iceberg)
+
+
+def to_dict(jvm: JVMView, strings: JavaObject) -> dict[str, str]:
+    """A map of strings by one call: to iterate over it here takes one for each entry, and many for its end."""
+    mapper = iceberg_class(jvm, "util.JsonUtil").mapper()
+    return dict(json.loads(mapper.writeValueAsString(strings)))
 
 
 def java_error_text(error: Py4JError | PySparkException) -> str:

@@ -14,6 +14,7 @@ from urllib.parse import urlparse
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
@@ -22,8 +23,11 @@ from fluss_tiering.lake.protocol import FileContent, Int64s, LakeFile, PieceWrit
 from fluss_tiering.model.table import OFFSET_COLUMN
 
 _MICROS_PER_MILLI: Final = 1000
+_SAMPLED_ROWS: Final = 1 << 13
+_DICTIONARY_VALUES: Final = 1 << 16
+"""About as many fit into a dictionary, which Parquet's writers give up when it grows beyond a megabyte."""
 _MAX_BUFFERED_ROWS: Final = 1 << 20
-_MAX_BUFFERED_BYTES: Final = 96 << 20
+_MAX_BUFFERED_BYTES: Final = 64 << 20
 """A row group is what is buffered: large, since dictionaries start again with each, but far below a worker's memory."""
 
 
@@ -101,6 +105,26 @@ class ParquetPieceWriter:
             self._deletes.abort()
 
 
+def repeating_columns(rows: pa.Table) -> list[str]:
+    """The columns whose values repeat, as far as a sample tells: those that a dictionary makes smaller.
+
+    A dictionary that is tried in vain costs as much as the rest of such a column, and leaves the file larger.
+    """
+    step = max(1, rows.num_rows // _SAMPLED_ROWS)
+    sample = rows.take(column_of(pa.int64(), np.arange(0, rows.num_rows, step)))
+    # Of n rows drawn from d values that are equally frequent, about n * n / 2d repeat one that was drawn before.
+    wanted_values = min(_DICTIONARY_VALUES, rows.num_rows / 2)
+    least = sample.num_rows * min(0.5, sample.num_rows / 2 / wanted_values)
+    return [name for name in rows.schema.names if name != OFFSET_COLUMN and _repeated(sample.column(name)) >= least]
+
+
+def _repeated(values: pa.ChunkedArray) -> int:
+    """How many are not the first of their kind; of nested values none are known to be."""
+    if pa.types.is_nested(values.type):
+        return -1
+    return len(values) - int(pc.count_distinct(values, mode="all").as_py())
+
+
 class _RollingFiles:
     """Files of one content, one after the other, each up to the target size."""
 
@@ -138,10 +162,12 @@ class _RollingFiles:
     def _flush(self) -> None:
         if not self._buffer:
             return
+        rows = pa.Table.from_batches(self._buffer)
         if self._open is None:
             location = f"{self._prefix}-{len(self._files):05d}.parquet"
-            self._open = _OpenFile(location, self._schema, self._settings.compression, self._filesystem)
-        self._open.write(pa.Table.from_batches(self._buffer))
+            codec, names = self._settings.compression, repeating_columns(rows)
+            self._open = _OpenFile(location, self._schema, codec, names, self._filesystem)
+        self._open.write(rows)
         self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
         if self._open.size >= self._settings.target_file_bytes:
             self._finish()
@@ -175,7 +201,12 @@ class _OpenFile:
     """A Parquet file that is being written."""
 
     def __init__(
-        self, location: str, schema: pa.Schema, compression: tuple[str, int | None], filesystem: fs.FileSystem
+        self,
+        location: str,
+        schema: pa.Schema,
+        compression: tuple[str, int | None],
+        dictionaries: list[str],
+        filesystem: fs.FileSystem,
     ) -> None:
         self.location = location
         path = _path(location)
@@ -189,8 +220,7 @@ class _OpenFile:
             schema,
             compression=codec,
             compression_level=level,
-            # Offsets never repeat: trying a dictionary for them costs more than the rest of the column.
-            use_dictionary=[name for name in schema.names if name != OFFSET_COLUMN],
+            use_dictionary=dictionaries,
             store_schema=False,
             metadata_collector=self._footers,
         )
@@ -219,7 +249,7 @@ def write_file_without_rows(
 ) -> LakeFile:
     """A data file that holds no row, for a commit that has no other: see `IcebergTable.commit`."""
     filesystem = _filesystem(location, settings.io_properties)
-    size, footer = _OpenFile(location, settings.schema, settings.compression, filesystem).close()
+    size, footer = _OpenFile(location, settings.schema, settings.compression, [], filesystem).close()
     return LakeFile(FileContent.DATA, bucket, location, size, footer, partition_values)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from py4j.java_gateway import JavaObject, JVMView
 from fluss_tiering.formats.micros import lake_type
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_locations
 from fluss_tiering.lake.iceberg.field_ids import with_field_ids
-from fluss_tiering.lake.iceberg.java import lake_errors
+from fluss_tiering.lake.iceberg.java import iceberg_class, lake_errors, to_dict
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.summary import from_summary
 from fluss_tiering.lake.names import round_file_name
@@ -45,7 +46,7 @@ class IcebergTable:
         self._schema = schema
         self._spec = spec
         with lake_errors(f"read the lake table {table.path}"):
-            self._properties = dict(handle.properties())
+            self._properties = to_dict(jvm, handle.properties())
             current = handle.currentSnapshot()
             self._base: int | None = None if current is None else current.snapshotId()
 
@@ -105,7 +106,7 @@ class IcebergTable:
     def is_own_metadata(self, location: str) -> bool:
         """Whether a metadata file is of this table, and not of another one that had its name."""
         with lake_errors(f"read the metadata file {location}"):
-            metadata = self._jvm.org.apache.iceberg.TableMetadataParser.read(self._handle.io(), location)
+            metadata = iceberg_class(self._jvm, "TableMetadataParser").read(self._handle.io(), location)
             return bool(metadata.uuid() == self._handle.operations().current().uuid())
 
     def delete_locations(self, locations: Iterable[str]) -> list[str]:
@@ -136,12 +137,17 @@ class IcebergTable:
 
     def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
         """Where Iceberg's location provider puts a file of that name."""
-        spec = self._handle.spec()
         values = (*partition_values, bucket)
         path = "/".join(f"{field['name']}={value}" for field, value in zip(self._spec["fields"], values, strict=True))
         with lake_errors(f"locate files of the lake table {self._table.path}"):
-            partition = self._jvm.org.apache.iceberg.DataFiles.data(spec, path)
-            return str(self._handle.locationProvider().newDataLocation(spec, partition, name))
+            spec, locations = self._layout
+            partition = iceberg_class(self._jvm, "DataFiles").data(spec, path)
+            return str(locations.newDataLocation(spec, partition, name))
+
+    @cached_property
+    def _layout(self) -> tuple[JavaObject, JavaObject]:
+        """Iceberg's partition spec and location provider."""
+        return self._handle.spec(), self._handle.locationProvider()
 
     def commit(
         self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit, partition_values: tuple[str, ...] = ()
