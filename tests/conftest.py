@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 import sys
 from pathlib import Path
 
@@ -19,6 +20,12 @@ _SHARING = {
     "tests/server/test_cluster_": "fluss",
 }
 """Tests that share what is slow to start, of which a run has one each: a Spark session, an Airflow, a Fluss cluster."""
+
+
+def pytest_configure() -> None:
+    # A run in a shell's background ignores Ctrl-C, and so would the commands that tests start and interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -50,12 +57,14 @@ def spark(spark_jars, tmp_path_factory):
     """A session on two cores whose tasks may fail once; each test's catalogs have names of their own."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
+    from fluss_tiering.spark.local_workers import local_workers_conf  # noqa: PLC0415
     from fluss_tiering.spark.session import session_conf  # noqa: PLC0415
     from fluss_tiering.spark.submit import spark_conf  # noqa: PLC0415
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2,2]").appName("tests")
-    for key, value in {**spark_conf(), **session_conf()}.items():
+    master = "local[2,2]"
+    builder = SparkSession.builder.master(master).appName("tests")
+    for key, value in {**spark_conf(), **session_conf(), **local_workers_conf(master, sys.executable)}.items():
         builder = builder.config(key, value)
     session = (
         builder.config("spark.ui.enabled", "false")

@@ -170,6 +170,8 @@ class FlussCluster:
         self._watchdog = Watchdog()
         self.zookeeper = FlussServer(programs.zookeeper, self._watchdog)
         self.coordinator = FlussServer(programs.coordinator, self._watchdog)
+        self.second_coordinator = FlussServer(programs.coordinator_at("coordinator-2", free_ports(2)), self._watchdog)
+        """Not started with the others: it waits for the first one's place."""
         self.tablet_servers = [FlussServer(program, self._watchdog) for program in programs.tablet_servers]
 
     @property
@@ -215,7 +217,7 @@ class FlussCluster:
     def stop(self) -> None:
         """Kills all: nothing of it is wanted any more, and in order it takes 5 s."""
         try:
-            for server in [*self.servers, self.zookeeper]:
+            for server in [*self.servers, self.second_coordinator, self.zookeeper]:
                 if server.running:
                     server.kill()
         finally:

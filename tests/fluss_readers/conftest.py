@@ -64,7 +64,11 @@ class Readers:
         return Read(head.partition(" ")[2], [_row(line) for line in lines])
 
     def lake_rows(self, cluster, path) -> Read:
-        """The lake snapshot of a table by Fluss's `IcebergLakeSource`; a row comes with bucket, offset and time."""
+        """The lake snapshot of a table by Fluss's `IcebergLakeSource`; a row comes with where it lay.
+
+        That is bucket, offset, time and the partition's values; before all rows comes for each bucket its partition's
+        id or None, its number, and the offset at which the log goes on.
+        """
         settings = [f"{key}={value}" for key, value in cluster.lake_catalog.items()]
         return self.read("LakeRows", cluster.bootstrap, path.database, path.table, *settings)
 

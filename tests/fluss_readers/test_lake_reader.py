@@ -8,9 +8,23 @@ import pyarrow as pa
 import pytest
 from written_rows import descriptor, printed, rows
 
+from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath, WriteKind
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+def log_goes_on_at(read) -> dict[tuple[int | None, int], int]:
+    """Where the reader goes on in the log, behind the snapshot: by partition and bucket."""
+    return {(partition, bucket): offset for partition, bucket, offset in json.loads(read.head.partition(" ")[2])}
+
+
+def log_ends(client: TieringClient, path: TablePath) -> dict[tuple[int | None, int], int]:
+    """Where the log ends, by partition and bucket; without empty ones, which the cluster is not told of either."""
+    buckets = client.list_buckets([path])[path]
+    return {
+        (each.bucket.partition_id, each.bucket.bucket): each.log_end_offset for each in buckets if each.log_end_offset
+    }
 
 
 def test_rows_of_a_log_table(client, tier, readers, fluss_cluster):
@@ -23,13 +37,12 @@ def test_rows_of_a_log_table(client, tier, readers, fluss_cluster):
     tier(path)
     read = readers.lake_rows(fluss_cluster, path)
     assert read.values == printed(first) + printed(second)
-    # The reader goes on in the log where the snapshot ends: at these offsets of the buckets.
-    ends = {each.bucket.bucket: each.log_end_offset for each in client.list_buckets([path])[path]}
-    assert json.loads(read.head.partition(" ")[2]) == [ends[number] for number in sorted(ends)]
-    assert sorted(offset for (_, offset, _), _ in read.rows) == sorted(
+    ends = log_ends(client, path)
+    assert log_goes_on_at(read) == ends
+    assert sorted(offset for (_, offset, *_), _ in read.rows) == sorted(
         offset for end in ends.values() for offset in range(end)
     )
-    assert all(timestamp > 0 for (_, _, timestamp), _ in read.rows)
+    assert all(timestamp > 0 for (_, _, timestamp, _), _ in read.rows)
 
 
 def test_rows_of_a_primary_key_table(client, tier, readers, fluss_cluster):
@@ -45,3 +58,44 @@ def test_rows_of_a_primary_key_table(client, tier, readers, fluss_cluster):
     read = readers.lake_rows(fluss_cluster, path)
     live = rows(range(30, 450)), rows(range(450, 550), seed=1), rows(range(10, 30), seed=2)
     assert read.values == printed(pa.concat_tables(live))
+
+
+def test_rows_of_a_partitioned_log_table(client, tier, readers, fluss_cluster):
+    path = TablePath("readers", "partitioned_log_rows")
+    client.create_table(path, descriptor(primary_key=False, partition_keys=("region", "zone")))
+    first = rows(range(100), region="north", zone="1"), rows(range(100, 150), region="north", zone="2")
+    second = rows(range(150, 200), region="north", zone="1"), rows(range(200, 260), region="south", zone="1")
+    for written in (first, second):
+        list(client.write_rows(path, WriteKind.APPEND, written))
+        tier(path)
+    read = readers.lake_rows(fluss_cluster, path)
+    assert read.values == printed(pa.concat_tables([*first, *second]))
+    assert log_goes_on_at(read) == log_ends(client, path)
+    # The reader tells Flink of each file's partition, whose values its rows have too.
+    assert {(*partition, *values[-2:]) for (*_, partition), values in read.rows} == {
+        ("north", "1", "north", "1"),
+        ("north", "2", "north", "2"),
+        ("south", "1", "south", "1"),
+    }
+
+
+def test_rows_of_a_partitioned_primary_key_table(client, tier, readers, fluss_cluster):
+    path = TablePath("readers", "partitioned_keyed_rows")
+    client.create_table(path, descriptor(primary_key=True, partition_keys=("region",)))
+    # The same ids in each partition: what changes one leaves the others alone.
+    list(client.write_rows(path, WriteKind.UPSERT, [rows(range(100), region=region) for region in ("north", "south")]))
+    tier(path)
+    list(client.write_rows(path, WriteKind.UPSERT, [rows(range(50, 120), seed=1, region="north")]))
+    list(client.write_rows(path, WriteKind.UPSERT, [rows(range(30), seed=1, region="west")]))
+    list(client.write_rows(path, WriteKind.DELETE, [rows(range(20), region="south")]))
+    tier(path)
+    read = readers.lake_rows(fluss_cluster, path)
+    live = (
+        *(rows(range(50), region="north"), rows(range(50, 120), seed=1, region="north")),
+        *(rows(range(20, 100), region="south"), rows(range(30), seed=1, region="west")),
+    )
+    assert read.values == printed(pa.concat_tables(live))
+    assert {(*partition, values[-1]) for (*_, partition), values in read.rows} == {
+        (region, region) for region in ("north", "south", "west")
+    }
+    assert log_goes_on_at(read) == log_ends(client, path)

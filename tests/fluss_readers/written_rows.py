@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -38,20 +38,28 @@ COLUMNS = tuple(
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - of a TIMESTAMP without a zone
 
 
-def descriptor(*, primary_key: bool, **properties: str) -> TableDescriptor:
+def descriptor(*, primary_key: bool, partition_keys: Sequence[str] = (), **properties: str) -> TableDescriptor:
+    """A table of these columns, behind them those of the partition keys; a primary key is the id and these."""
     options = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
     return TableDescriptor(
-        columns=COLUMNS,
-        primary_key=("id",) if primary_key else (),
+        columns=(*COLUMNS, *(Column(name, DataType.parse("STRING NOT NULL")) for name in partition_keys)),
+        primary_key=("id", *partition_keys) if primary_key else (),
         bucket_keys=("id",) if primary_key else (),
+        partition_keys=tuple(partition_keys),
         num_buckets=2,
         properties={**options, **properties},
     )
 
 
-def rows(ids: Iterable[int], *, seed: int = 0) -> pa.Table:
-    """A row for each id, the same for the same seed; a tenth of the other values is null."""
-    return pa.Table.from_pylist([_row(each, seed) for each in ids], schema=arrow_schema(COLUMNS))
+def rows(ids: Iterable[int], *, seed: int = 0, **partition: str) -> pa.Table:
+    """A row for each id, the same for the same seed; a tenth of the other values is null.
+
+    `partition` is key=value, for a table with these partition keys.
+    """
+    table = pa.Table.from_pylist([_row(each, seed) for each in ids], schema=arrow_schema(COLUMNS))
+    for key, value in partition.items():
+        table = table.append_column(pa.field(key, pa.string(), nullable=False), pa.array([value] * len(table)))
+    return table
 
 
 def printed(table: pa.Table) -> Counter[str]:

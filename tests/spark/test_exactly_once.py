@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,23 +15,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from driver_support import (
+    COMMITTED,
+    KILLED_AT,
+    PATIENCE_S,
+    commit_count,
+    driver_arguments,
+    end,
+    kill,
+    let_go,
+    log_ends,
+    start,
+    start_faulty,
+    wait_until,
+)
 from pyspark import TaskContext, cloudpickle
-from spark_support import Tiering, driver_environment, named
+from spark_support import Tiering, named
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
-from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.spark.submit import APPLICATION, application_arguments
+from fluss_tiering.spark.submit import APPLICATION
 
 # The drivers are started in a fixture, whose time counts as that of the first test.
 pytestmark = [pytest.mark.spark, pytest.mark.system, pytest.mark.timeout(600)]
 
-_PATIENCE_S = 120
-_FAULTY_DRIVER = Path(__file__).with_name("faulty_driver.py")
-KILLED_AT = [(when, step) for step in ("prepare", "lake", "register") for when in ("before", "after")]
 KINDS = ["log table", "primary-key table"]
 
 KILLED = named(range(10), "first")
@@ -43,36 +52,6 @@ CHANGED = named(range(5, 15), "second")
 def lake(lake_target: str, spark) -> Iterator[Tiering]:
     with TieringClient(lake_target) as client:
         yield Tiering(client, spark, lake_target)
-
-
-def arguments(lake: Tiering, lease: AcquiredLease, *tables: TableInfo) -> list[str]:
-    return application_arguments(
-        server=lake.target,
-        tables=[table.path for table in tables],
-        lease_id=lease.lease_id,
-        attempt_token=lease.attempt_token,
-    )
-
-
-def start(*command: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, *command],
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=driver_environment(),
-    )
-
-
-def end(driver: subprocess.Popen[str]) -> tuple[int, str]:
-    """Exit code and output of a driver that ends by itself."""
-    try:
-        output, _ = driver.communicate(timeout=_PATIENCE_S)
-    finally:
-        if driver.poll() is None:
-            os.killpg(driver.pid, signal.SIGKILL)
-    return driver.returncode, output
 
 
 def two_tables(lake: Tiering) -> dict[str, TableInfo]:
@@ -109,28 +88,17 @@ def killed(lake: Tiering, tmp_path_factory) -> dict[tuple[str, str], Killed]:
     lease = lake.client.lease_latest_snapshots("killed drivers", [table.path for table in every], 600_000)
     for pair in zip(KILLED_AT[::2], KILLED_AT[1::2], strict=True):
         drivers = {
-            at: start(
-                str(_FAULTY_DRIVER),
-                "kill",
-                *at,
-                str(folder / "-".join(at)),
-                *arguments(lake, lease, *tables[at].values()),
-            )
+            at: start_faulty("kill", *at, folder / "-".join(at), *driver_arguments(lake, lease, *tables[at].values()))
             for at in pair
         }
         for at, driver in drivers.items():
             code, output = end(driver)
             assert code == -signal.SIGKILL, output
             assert (folder / "-".join(at)).exists()
-    before = {at: {kind: snapshot_count(lake, table) for kind, table in each.items()} for at, each in tables.items()}
-    code, output = end(start(str(APPLICATION), *arguments(lake, lease, *every)))
+    before = {at: {kind: commit_count(lake, table) for kind, table in each.items()} for at, each in tables.items()}
+    code, output = end(start(str(APPLICATION), *driver_arguments(lake, lease, *every)))
     assert code == 0, output
     return {at: Killed(tables[at], before[at]) for at in KILLED_AT}
-
-
-def snapshot_count(lake: Tiering, table: TableInfo) -> int:
-    commits = {row.summary["fluss-tiering.commit-id"] for row in lake.snapshots(table)}
-    return len(commits)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -142,36 +110,33 @@ def test_a_driver_killed_at_any_step_of_the_commit_leaves_every_row_once(lake: T
     assert lake.lake_rows(table) == expected_rows(kind)
     files = lake.files(table)
     assert len(files) == len(set(files))
-    # The lake's commit is what counts: what was committed is registered, never committed again.
-    committed = (step, when) in {("lake", "after"), ("register", "before"), ("register", "after")}
-    assert left.in_lake_before[kind] == (1 if committed else 0)
-    assert snapshot_count(lake, table) == 1
+    # What was committed is registered, never committed again.
+    assert left.in_lake_before[kind] == (1 if (when, step) in COMMITTED else 0)
+    assert commit_count(lake, table) == 1
     registered = lake.client.lake_snapshot(table.path)
     assert registered.snapshot_id == lake.snapshots(table)[-1].snapshot_id
-    ends = {each.bucket: each.log_end_offset for each in lake.client.list_buckets([table.path])[table.path]}
-    assert registered.log_end_offsets == ends
+    assert registered.log_end_offsets == log_ends(lake, table)
     newest, *older = lake.rounds(table)
     assert newest.state is TieringState.TIERED
     assert [each.state for each in older] == [TieringState.FAILED]
 
 
 # S5, S22, L18, regression: Fluss #2648
-@pytest.mark.parametrize("let_go", ["after the successor's commit", "before the successor's commit"])
-def test_of_a_stopped_driver_and_its_successor_exactly_one_lands(lake: Tiering, tmp_path, monkeypatch, let_go):
+@pytest.mark.parametrize("woken", ["after the successor's commit", "before the successor's commit"])
+def test_of_a_stopped_driver_and_its_successor_exactly_one_lands(lake: Tiering, tmp_path, monkeypatch, woken):
     table = lake.table()
     lake.write(table, KILLED)
-    lease = lake.client.lease_latest_snapshots(f"stopped, let go {let_go}", [table.path], 600_000)
+    lease = lake.client.lease_latest_snapshots(f"stopped, let go {woken}", [table.path], 600_000)
     marker = tmp_path / "stopped"
-    stopped = start(str(_FAULTY_DRIVER), "stop", "after", "prepare", str(marker), *arguments(lake, lease, table))
+    stopped = start_faulty("stop", "after", "prepare", marker, *driver_arguments(lake, lease, table))
     try:
         wait_until(marker.exists, stopped)
         results = {}
 
         def let_it_go() -> None:
-            os.killpg(stopped.pid, signal.SIGCONT)
-            results["stopped"] = end(stopped)
+            results["stopped"] = let_go(stopped)
 
-        if let_go == "before the successor's commit":
+        if woken == "before the successor's commit":
             commit = IcebergTable.commit
 
             def commit_late(*args, **kwargs) -> int:
@@ -184,13 +149,12 @@ def test_of_a_stopped_driver_and_its_successor_exactly_one_lands(lake: Tiering, 
         if "stopped" not in results:
             let_it_go()
     finally:
-        if stopped.poll() is None:
-            os.killpg(stopped.pid, signal.SIGKILL)
+        kill(stopped)
 
     code, output = results["stopped"]
     assert code == 1, output
-    assert snapshot_count(lake, table) == 1
-    if let_go == "before the successor's commit":
+    assert commit_count(lake, table) == 1
+    if woken == "before the successor's commit":
         # It won in the lake, and was fenced when it wanted to register that.
         assert "is not its present one" in output
         assert "changed by somebody else" in successor.error
@@ -252,7 +216,7 @@ class NeverCloses(LakeFileWriter):
 
     def open_piece(self, bucket: int, location: str, attempt: int, *partition: tuple[str, ...]) -> PieceWriter:
         Path(self._started).touch()
-        time.sleep(_PATIENCE_S)
+        time.sleep(PATIENCE_S)
         return self._writer.open_piece(bucket, location, attempt, *partition)
 
 
@@ -276,16 +240,8 @@ def test_sigterm_stops_the_stage_records_the_failure_and_releases(lake: Tiering,
     terminator.join()
 
     assert exited.value.code == 128 + signal.SIGTERM
-    assert time.monotonic() - began < _PATIENCE_S / 2
+    assert time.monotonic() - began < PATIENCE_S / 2
     (newest,) = lake.rounds(table)
     assert newest.state is TieringState.FAILED
     assert newest.error.startswith("cancelled")
     assert lake.client.list_leases(newest.lease_id) == []
-
-
-def wait_until(condition, driver: subprocess.Popen[str] | None = None) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        assert driver is None or driver.poll() is None, driver.communicate()[0]
-        time.sleep(0.05)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from held_writer import HeldStage, wait_until
+from maintenance_support import compact, equal, expire, ids, known, tier_without_registering
 from spark_support import Tiering, command, in_background, named
 
 from engine_support import SCHEMA
@@ -26,15 +27,11 @@ from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
-from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance import compact as compact_module
 from fluss_tiering.spark.maintenance.compact import Compaction, CompactionOptions, compact_table
-from fluss_tiering.spark.maintenance.expire import Expiry, expire_snapshots
-from fluss_tiering.spark.patient_client import PatientClient
+from fluss_tiering.spark.maintenance.expire import expire_snapshots
 
 pytestmark = pytest.mark.spark
-
-NO_AGE = timedelta()
 
 
 def opened(tiering: Tiering, table: TableInfo) -> IcebergTable:
@@ -43,38 +40,11 @@ def opened(tiering: Tiering, table: TableInfo) -> IcebergTable:
     return lake
 
 
-def compact(tiering: Tiering, table: TableInfo, **options: int) -> Compaction:
-    done = compact_table(tiering.spark, table, CompactionOptions(**{"min_input_files": 2, **options}))
-    assert done.error is None
-    return done
-
-
-def expire(tiering: Tiering, table: TableInfo, **options) -> Expiry:
-    done = expire_snapshots(tiering.client, tiering.spark, table, **{"older_than": NO_AGE, **options})
-    assert done.error is None
-    return done
-
-
-def equal(tiering: Tiering, table: TableInfo) -> bool:
-    return verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
-
-
 def rounds(tiering: Tiering, table: TableInfo, count: int) -> None:
     """Rounds that write every key anew."""
     for number in range(count):
         tiering.write(table, named(range(10), f"round {number}"))
         tiering.tier(table)
-
-
-def ids(tiering: Tiering, table: TableInfo) -> list[int]:
-    """Of the lake's snapshots, oldest first."""
-    return [row.snapshot_id for row in tiering.snapshots(table)]
-
-
-def known(tiering: Tiering, table: TableInfo) -> int:
-    snapshot = tiering.client.lake_snapshot(table.path)
-    assert snapshot is not None
-    return snapshot.snapshot_id
 
 
 def commit(lake: IcebergTable, table: TableInfo, rows: dict[int, str]) -> int:
@@ -295,14 +265,7 @@ def test_a_commit_that_was_not_registered_survives_expiry_and_is_registered(
     table = tiering.table()
     rounds(tiering, table, earlier_rounds)
     tiering.write(table, named(range(5), "unregistered"))
-    with monkeypatch.context() as patched:
-
-        def die(*args, **kwargs):
-            raise FlussTieringError(ErrorCode.UNAVAILABLE, "died between the two commits")
-
-        patched.setattr(PatientClient, "commit_lake_snapshot", die)
-        assert tiering.tier_all(table)[0].failed
-    (*_, unregistered) = ids(tiering, table)
+    unregistered = tier_without_registering(tiering, table, monkeypatch)
     rows = tiering.lake_rows(table)
     compact(tiering, table)
 

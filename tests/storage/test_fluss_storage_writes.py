@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from fluss_tables import COLUMNS, descriptor, new_path, rows
 from refusals import refused
+from row_of_all_types import NESTED_COLUMNS, nested_batch
 
 from fluss_support import FlussCluster
 from fluss_tiering.formats.bucketing import assign_buckets
@@ -106,6 +107,19 @@ def test_upserts_and_deletes_make_a_changelog(storage: FlussStorage) -> None:
         ("DELETE", 2, "name-2"),
     ]
     assert list(ends.values()) == [6]
+
+
+def test_fluss_reads_the_nested_values_of_rows(storage: FlussStorage) -> None:
+    """The changelog is what the cluster itself made of the rows it was sent and of those it had stored."""
+    row = nested_batch()
+    nulls = [pa.array([8], pa.int32()), *[pa.nulls(1, field.type) for field in row.schema][1:]]
+    written = pa.Table.from_batches([row, pa.RecordBatch.from_arrays(nulls, schema=row.schema)])
+    table = storage.create_table(new_path(), TableDescriptor(NESTED_COLUMNS, primary_key=("c0",)))
+    storage.write(table.path, WriteKind.UPSERT, written)
+    storage.write(table.path, WriteKind.UPSERT, written.slice(0, 1))
+    (info,) = storage.buckets(table.path)
+    batches = storage.reader().read_log(table, info.bucket, 0, info.log_end_offset)
+    assert pa.Table.from_batches([batch.records for batch in batches]).equals(written.take([0, 1, 0, 0]))
 
 
 def test_nothing_is_written_when_a_row_is_wrong(storage: FlussStorage) -> None:

@@ -24,6 +24,9 @@ final class Json {
             // As the double that it is, which has more digits than are needed to tell it from other floats.
             return String.valueOf(number.doubleValue());
         }
+        if (value instanceof List<?> values) {
+            return array(values);
+        }
         if (value == null || value instanceof Boolean || value instanceof Number && !(value instanceof BigDecimal)) {
             return String.valueOf(value);
         }

@@ -1,8 +1,8 @@
 import java.time.LocalDate;
 import java.time.LocalTime;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import org.apache.fluss.client.Connection;
 import org.apache.fluss.client.ConnectionFactory;
 import org.apache.fluss.client.admin.Admin;
@@ -55,11 +55,12 @@ public final class LakeRows {
         }
     }
 
+    /** Of each bucket: its partition's id or null, its number, and its log's offset. */
     private static String offsets(LakeSnapshot snapshot) {
         return Json.array(
                 snapshot.getTableBucketsOffset().entrySet().stream()
-                        .sorted(Map.Entry.comparingByKey((a, b) -> a.getBucket() - b.getBucket()))
-                        .map(Map.Entry::getValue)
+                        .map(each -> Arrays.asList(
+                                each.getKey().getPartitionId(), each.getKey().getBucket(), each.getValue()))
                         .toList());
     }
 
@@ -73,7 +74,8 @@ public final class LakeRows {
                     values.add(plain(getters[i].getFieldOrNull(record.getRow()), type.getTypeAt(i).getTypeRoot()));
                 }
                 System.out.println(
-                        "row " + Json.array(List.of(split.bucket(), record.logOffset(), record.timestamp()))
+                        "row " + Json.array(List.of(
+                                        split.bucket(), record.logOffset(), record.timestamp(), split.partition()))
                                 + " " + Json.array(values));
             }
         }

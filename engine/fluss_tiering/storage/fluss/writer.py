@@ -56,8 +56,8 @@ class ClusterWriter:
         """
         _check_format(table)
         records = conform_write(table, kind, rows)
-        placed = self._place(table, records) if records.num_rows else {}
         try:
+            placed = self._place(table, records) if records.num_rows else {}
             ends = self._calls.each(lambda item: self._send(table, kind, *item), placed.items())
         except FlussServerError as error:
             if error.fluss_error is FlussError.PARTITION_NOT_EXISTS:

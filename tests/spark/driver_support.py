@@ -1,0 +1,87 @@
+"""Drivers that are processes of their own: the Python driver, Spark's JVM and its workers, in one process group."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from spark_support import Tiering, driver_environment
+
+from fluss_tiering.model.lease import AcquiredLease
+from fluss_tiering.model.table import TableBucket, TableInfo
+from fluss_tiering.spark.submit import application_arguments
+
+PATIENCE_S = 120
+KILLED_AT = [(when, step) for step in ("prepare", "lake", "register") for when in ("before", "after")]
+"""Where a faulty driver may be killed."""
+COMMITTED = [("after", "lake"), ("before", "register"), ("after", "register")]
+"""Where the lake's commit, which is what counts, is behind it."""
+
+_FAULTY_DRIVER = Path(__file__).with_name("faulty_driver.py")
+
+
+def driver_arguments(tiering: Tiering, lease: AcquiredLease, *tables: TableInfo) -> list[str]:
+    """Of the application, as Airflow submits it."""
+    return application_arguments(
+        server=tiering.target,
+        tables=[table.path for table in tables],
+        lease_id=lease.lease_id,
+        attempt_token=lease.attempt_token,
+    )
+
+
+def start(*command: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *command],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=driver_environment(),
+    )
+
+
+def start_faulty(fault: str, when: str, step: str, marker: Path, *arguments: str) -> subprocess.Popen[str]:
+    """A driver to whom `fault` happens at a step of its commit; `marker` is there once it has."""
+    return start(str(_FAULTY_DRIVER), fault, when, step, str(marker), *arguments)
+
+
+def end(driver: subprocess.Popen[str]) -> tuple[int, str]:
+    """Exit code and output of a driver that ends by itself."""
+    try:
+        output, _ = driver.communicate(timeout=PATIENCE_S)
+    finally:
+        kill(driver)
+    return driver.returncode, output
+
+
+def kill(driver: subprocess.Popen[str]) -> None:
+    if driver.poll() is None:
+        os.killpg(driver.pid, signal.SIGKILL)
+
+
+def let_go(driver: subprocess.Popen[str]) -> tuple[int, str]:
+    """As `end`, of one that was stopped."""
+    os.killpg(driver.pid, signal.SIGCONT)
+    return end(driver)
+
+
+def wait_until(condition, driver: subprocess.Popen[str] | None = None) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        assert driver is None or driver.poll() is None, driver.communicate()[0]
+        time.sleep(0.05)
+
+
+def commit_count(tiering: Tiering, table: TableInfo) -> int:
+    """Rounds of ours in the lake, each of which may be several snapshots of it."""
+    return len({row.summary["fluss-tiering.commit-id"] for row in tiering.snapshots(table)})
+
+
+def log_ends(tiering: Tiering, table: TableInfo) -> dict[TableBucket, int]:
+    return {each.bucket: each.log_end_offset for each in tiering.client.list_buckets([table.path])[table.path]}
