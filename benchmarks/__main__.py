@@ -12,7 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster_reading, scan
+from benchmarks import cluster_reading, scaling, scan
+from benchmarks.cluster import JARS
 from benchmarks.control import ControlBenchmark, ControlSizes, Figure
 from benchmarks.tiering import CORES, Measured, Sizes, TieringBenchmark
 
@@ -23,6 +24,7 @@ class Part(StrEnum):
     ROUNDS = "rounds"
     CONTROL = "control"
     CLUSTER_READING = "cluster-reading"
+    SCALING = "scaling"
 
 
 console = Console(width=None if sys.stdout.isatty() else 140)
@@ -34,7 +36,7 @@ def main(
     ] = 1.0,
     only: Annotated[Part | None, typer.Option(help="Only this part.")] = None,
 ) -> None:
-    """Measure rounds of a log table, a first snapshot, changes, few rows and none; the control plane; reading Fluss."""
+    """Measure rounds of each kind on the embedded storage, the control plane, and reading and rounds on Fluss."""
     if only in (None, Part.ROUNDS):
         _rounds(scale)
     if only in (None, Part.CONTROL):
@@ -42,8 +44,10 @@ def main(
         sizes = ControlSizes(*(max(1, int(getattr(full, name) * min(scale, 1))) for name in ControlSizes.__slots__))
         _print_figures(f"One server with {sizes.tables:,} lake tables", ControlBenchmark(sizes).run())
     # Who has no Maven has no jars of a cluster.
-    if only is Part.CLUSTER_READING or (only is None and cluster_reading.JARS.exists()):
+    if only is Part.CLUSTER_READING or (only is None and JARS.exists()):
         _print_figures("Reading a real Fluss cluster", cluster_reading.measure(scale))
+    if only is Part.SCALING or (only is None and JARS.exists()):
+        _print_scaling(scaling.measure(scale))
 
 
 def _rounds(scale: float) -> None:
@@ -91,6 +95,31 @@ def _print_figures(title: str, figures: Iterable[Figure]) -> None:
     for each in figures:
         kept = "" if not each.bound else "[green]kept[/]" if each.kept else "[bold red]missed[/]"
         table.add_row(each.work, each.value, each.bound, kept)
+    console.print(table)
+
+
+def _print_scaling(measured: list[scaling.Scaled]) -> None:
+    table = Table(
+        title="Rounds of more and more rows on a real Fluss cluster, each by an application that runs already",
+        title_justify="left",
+        header_style="bold",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("work")
+    for heading in ("rows", "MB written", "seconds", "CPU s", "rows/s", "s/row, of the smallest", "bound", ""):
+        table.add_column(heading, justify="right")
+    for each in measured:
+        table.add_row(
+            each.work,
+            f"{each.stats.rows:,}",
+            f"{each.stats.bytes / 1e6:,.1f}",
+            f"{each.round.seconds:.2f}",
+            f"{each.round.cpu_seconds:.1f}",
+            f"{each.stats.rows / each.round.seconds:,.0f}",
+            f"{each.times_as_long:.2f}",
+            f"<= {scaling.MOST_TIMES_AS_LONG:g}",
+            "[green]kept[/]" if each.kept else "[bold red]missed[/]",
+        )
     console.print(table)
 
 

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import resource
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from statistics import median
 from typing import Final
 
 from benchmarks import rows
+from benchmarks.cluster import running_cluster
 from benchmarks.control import Figure
-from benchmarks.flink.tables import BUCKETS, BenchmarkTables
-from examples.flights.cluster import start_cluster
-from examples.flights.processes import Processes
+from benchmarks.flink.tables import BUCKETS
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.fluss.calls.kv_snapshots import latest_kv_snapshots
 from fluss_tiering.storage.fluss.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.client import FlussClient
 from fluss_tiering.storage.fluss.reader import FlussSplitReader
 
-JARS: Final = Path(".cache/fluss")
 LOG_ROWS: Final = 4_000_000
 KEYED_ROWS: Final = 2_000_000
 _LOG_GOAL: Final = 5_000_000
@@ -32,7 +27,8 @@ _READS: Final = 3
 
 def measure(scale: float) -> list[Figure]:
     """Loads a log table and a primary-key table, then reads all buckets of each in this process."""
-    with _cluster() as (client, tables):
+    with running_cluster() as cluster:
+        client, tables = cluster.client, cluster.tables
         reader = FlussSplitReader(client)
         log = tables.create("log", primary_key=False)
         tables.append(log, 0, max(1, int(LOG_ROWS * scale)))
@@ -87,15 +83,3 @@ def _cpu_seconds() -> float:
 def _ends(client: FlussClient, info: TableInfo) -> dict[TableBucket, int]:
     buckets = [TableBucket(info.table_id, number) for number in range(BUCKETS)]
     return {bucket: client.call(log_offset(info.path, bucket, OffsetType.LATEST)) for bucket in buckets}
-
-
-@contextmanager
-def _cluster() -> Iterator[tuple[FlussClient, BenchmarkTables]]:
-    with tempfile.TemporaryDirectory(prefix="fluss-tiering-bench-") as folder:
-        processes = Processes(Path(folder) / "cluster")
-        try:
-            bootstrap = start_cluster(processes, Path(folder) / "fluss", JARS)
-            with FlussClient(bootstrap, timeout=60) as client:
-                yield client, BenchmarkTables(client, "bench", Path(folder) / "cluster" / "coordinator.log")
-        finally:
-            processes.stop()

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -34,6 +36,18 @@ appender.out.type = Console
 appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %d{HH:mm:ss.SSS} %-5p %c{1} %m%n
 """
+_CATALOG_TABLES: Final = """\
+CREATE TABLE IF NOT EXISTS iceberg_tables (
+    catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
+    metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000), iceberg_type VARCHAR(5),
+    PRIMARY KEY (catalog_name, table_namespace, table_name)
+);
+CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
+    catalog_name VARCHAR(255) NOT NULL, namespace VARCHAR(255) NOT NULL, property_key VARCHAR(255),
+    property_value VARCHAR(1000), PRIMARY KEY (catalog_name, namespace, property_key)
+);
+"""
+"""As Iceberg's JDBC catalog makes them, in its schema V1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +88,9 @@ class FlussClusterPrograms:
         self.lake_catalog = {
             "type": "jdbc",
             "uri": f"jdbc:sqlite:{folder}/lake.db?busy_timeout=30000",
+            # Made here: a coordinator that looks for the tables keeps its lock on them (Iceberg 1.10.1), and so every
+            # commit away once it was restarted.
+            "jdbc.init-catalog-tables": "false",
             "name": "fluss_lake",
             "jdbc.schema-version": "V1",
             "warehouse": f"file://{folder}/warehouse",
@@ -81,12 +98,15 @@ class FlussClusterPrograms:
         self._jars = jars
         self._jvm = jvm
         self._settings = dict(settings or {})
+        self._zookeeper_port = zookeeper_port
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "log4j2.properties").write_text(_LOG4J)
+        with closing(sqlite3.connect(folder / "lake.db")) as catalog:
+            catalog.executescript(_CATALOG_TABLES)
         self.zookeeper = self._zookeeper(zookeeper_port)
-        self.coordinator = self._server("coordinator", _COORDINATOR, zookeeper_port, (coordinator_port, sasl_port))
+        self.coordinator = self.coordinator_at("coordinator", (coordinator_port, sasl_port))
         self.tablet_servers = [
-            self._server(f"tablet-{n}", _TABLET_SERVER, zookeeper_port, pair, server_id=n)
+            self._server(f"tablet-{n}", _TABLET_SERVER, pair, server_id=n)
             for n, pair in enumerate(zip(tablet_ports[::2], tablet_ports[1::2], strict=True))
         ]
         self.bootstrap = f"localhost:{coordinator_port}"
@@ -102,6 +122,10 @@ class FlussClusterPrograms:
                 return False
         return known.coordinator is not None and len(known.tablet_servers) == expected
 
+    def coordinator_at(self, name: str, ports: Sequence[int]) -> ServerProgram:
+        """A coordinator on two ports of its own: while another one is the cluster's, it waits for its place."""
+        return self._server(name, _COORDINATOR, ports)
+
     def _zookeeper(self, port: int) -> ServerProgram:
         folder = self.folder / "zookeeper"
         folder.mkdir(exist_ok=True)
@@ -112,13 +136,11 @@ class FlussClusterPrograms:
         )
         return self._program("zookeeper", port, _ZOOKEEPER, str(config))
 
-    def _server(
-        self, name: str, main: str, zookeeper_port: int, ports: tuple[int, int], *, server_id: int | None = None
-    ) -> ServerProgram:
+    def _server(self, name: str, main: str, ports: Sequence[int], *, server_id: int | None = None) -> ServerProgram:
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         settings = {
-            "zookeeper.address": f"localhost:{zookeeper_port}",
+            "zookeeper.address": f"localhost:{self._zookeeper_port}",
             # ZooKeeper takes no less than two ticks; a killed server's leaders move after it.
             "zookeeper.client.session-timeout": "6s",
             "bind.listeners": f"FLUSS://localhost:{ports[0]},SECURE://localhost:{ports[1]}",

@@ -88,7 +88,7 @@ def _run(folder: Path, sizes: Sizes, only: Kind | None) -> None:
             with ours:
                 take(turns[1].running_rounds(ours))
         with Lakes(lake_catalog) as lakes:
-            lines = [report.line_of(work, sizes, *both, lakes) for work, both in measured.items()]
+            lines = [report.line_of(work, sizes, flinks, our, lakes) for work, (flinks, our) in measured.items()]
     report.show(console, sizes, bare, lines)
     if not all(line.equal for line in lines):
         sys.exit("error: the two lakes differ: the figures do not count")

@@ -15,8 +15,6 @@ from fluss_tiering.model.table import TableInfo
 PARALLELISM: Final = 2
 
 _SOURCE: Final = Path(__file__).parent / "java" / "FlinkTiering.java"
-_READY_SECONDS: Final = 90.0
-_READY: Final = re.compile(r"^\d+ Register Tiering Service to Fluss Coordinator\(epoch=\d+\) success", re.MULTILINE)
 _CLAIMED: Final = re.compile(r"^(\d+) Tiering table \((\d+),\d+,\S+\) has been requested", re.MULTILINE)
 _FINISHED: Final = re.compile(r"^(\d+) Got FinishedTieringEvent for tiering table (\d+)\.", re.MULTILINE)
 _FAILED: Final = re.compile(r"^\d+ Tiering table (\d+) is failed, fail reason is (.*)$", re.MULTILINE)
@@ -70,12 +68,6 @@ class FlinkTiering:
         class_path = [self._folder / "classes", *fetch_flink_jars.class_path()]
         command = java_programs.java_command("FlinkTiering", self._arguments, class_path, jvm)
         self._started = self._processes.start("flink", command, {})
-
-    def wait_until_ready(self) -> None:
-        """Until it has registered with the coordinator; from then on it polls for tables."""
-        assert self._processes is not None
-        assert self._started is not None
-        self._processes.wait_until(self._started, lambda: _READY.search(self.log()) is not None, _READY_SECONDS)
 
     def stop(self) -> None:
         """Ends it."""

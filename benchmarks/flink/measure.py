@@ -1,4 +1,7 @@
-"""What a tree of processes costs over time: CPU seconds and resident memory, sampled."""
+"""What a tree of processes costs over time: CPU seconds and memory, sampled.
+
+Memory is the proportional set size: a page that forked processes share counts once, as it lies in memory once.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,17 @@ from typing import Final, Self
 import psutil
 
 _INTERVAL_SECONDS: Final = 0.1
+_MEMORY_EVERY: Final = 5
+"""Samples for each of memory, which stops a process for as long as its pages are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """At a time (seconds since the epoch): CPU seconds so far, with those of children that ended; bytes resident."""
+    """At a time (seconds since the epoch): CPU seconds so far, with those of children that ended; bytes of memory."""
 
     time: float
     cpu: float
-    resident: int
+    memory_bytes: int
 
 
 class TreeSampler:
@@ -52,8 +57,8 @@ class TreeSampler:
         return self._cpu_at(end) - self._cpu_at(start)
 
     def peak_bytes(self, start: float, end: float) -> int:
-        """The most bytes that were resident between two times."""
-        return max((each.resident for each in self._samples if start <= each.time <= end), default=0)
+        """The most bytes of memory between two times."""
+        return max((each.memory_bytes for each in self._samples if start <= each.time <= end), default=0)
 
     def _cpu_at(self, when: float) -> float:
         index = bisect.bisect(self._samples, when, key=lambda each: each.time)
@@ -72,16 +77,18 @@ class TreeSampler:
         self._samples.append(self._sample())
 
     def _sample(self) -> Sample:
-        resident = 0
+        count_memory = len(self._samples) % _MEMORY_EVERY == 0
+        memory_bytes = 0
         for process in self._tree():
             try:
                 with process.oneshot():
                     times = process.cpu_times()
-                    resident += process.memory_info().rss
+                    if count_memory:
+                        memory_bytes += process.memory_full_info().pss
                     self._cpu[process.pid, process.create_time()] = times.user + times.system
             except psutil.Error:
                 continue
-        return Sample(time.time(), sum(self._cpu.values()), resident)
+        return Sample(time.time(), sum(self._cpu.values()), memory_bytes)
 
     def _tree(self) -> list[psutil.Process]:
         processes = []

@@ -16,7 +16,7 @@ from examples.flights.processes import Processes, Started
 from examples.flights.server import start_server
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.model.tiering import TieringRound
+from fluss_tiering.model.tiering import TieringRound, TieringStats
 
 CORES: Final = 2
 
@@ -81,6 +81,11 @@ class OurTiering:
         """When a round that was claimed after that time ended, in seconds since the epoch; None without one."""
         ends = (each.end_time / 1000 for each in self._rounds(table, after) if each.end_time is not None)
         return min(ends, default=None)
+
+    def wrote(self, table: TableInfo) -> TieringStats:
+        """What the table's newest round wrote; nothing without one that ended well."""
+        newest, *_ = self._client.list_tiering_rounds(table.path)
+        return newest.stats or TieringStats()
 
     def failure(self) -> str | None:
         """Why a round failed, or the end of what the application wrote when it ended; None when all is well."""

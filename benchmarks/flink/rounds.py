@@ -25,10 +25,6 @@ class Peer(Protocol):
         """Starts it; returns at once."""
         ...
 
-    def wait_until_ready(self) -> None:
-        """Until it looks for tables that are due."""
-        ...
-
     def stop(self) -> None:
         """Ends it."""
         ...
@@ -57,7 +53,7 @@ class Measured:
     Attributes:
         seconds: from the first claim to the last commit that the cluster knows.
         waited: seconds from due to the first claim; for a fresh process from its start to it.
-        peak_bytes: resident, of all its processes together.
+        peak_bytes: of memory, of all its processes together (`TreeSampler`).
         snapshots: by table, what the lake's newest was before, and what it is now.
     """
 
