@@ -60,16 +60,17 @@ def _rounds(scale: float) -> None:
 
 
 def _print_rounds(bare: float, measured: list[Measured]) -> None:
-    table = Table(
-        title=f"Rounds on {CORES} cores, Spark already up",
-        title_justify="left",
-        header_style="bold",
-        box=box.SIMPLE_HEAD,
+    table = _table(
+        f"Rounds on {CORES} cores, Spark already up",
+        "rows",
+        "seconds",
+        "rows/s",
+        "of bare encode",
+        "files",
+        "MB written",
+        "peak worker MB",
+        "load rows/s",
     )
-    table.add_column("work")
-    headings = ("rows", "seconds", "rows/s", "of bare encode", "files", "MB written", "peak worker MB", "load rows/s")
-    for heading in headings:
-        table.add_column(heading, justify="right")
     table.add_row(f"bare encode, {CORES} processes", "", "", f"{bare:,.0f}", "1.00", "", "", "", "")
     for each in measured:
         stats, seconds = each.result.stats, each.result.seconds
@@ -88,26 +89,24 @@ def _print_rounds(bare: float, measured: list[Measured]) -> None:
 
 
 def _print_figures(title: str, figures: Iterable[Figure]) -> None:
-    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD)
-    table.add_column("work")
-    for heading in ("measured", "bound", ""):
-        table.add_column(heading, justify="right")
+    table = _table(title, "measured", "bound", "")
     for each in figures:
-        kept = "" if not each.bound else "[green]kept[/]" if each.kept else "[bold red]missed[/]"
-        table.add_row(each.work, each.value, each.bound, kept)
+        table.add_row(each.work, each.value, each.bound, _mark(each.kept) if each.bound else "")
     console.print(table)
 
 
 def _print_scaling(measured: list[scaling.Scaled]) -> None:
-    table = Table(
-        title="Rounds of more and more rows on a real Fluss cluster, each by an application that runs already",
-        title_justify="left",
-        header_style="bold",
-        box=box.SIMPLE_HEAD,
+    table = _table(
+        "Rounds of more and more rows on a real Fluss cluster, each by an application that runs already",
+        "rows",
+        "MB written",
+        "seconds",
+        "CPU s",
+        "rows/s",
+        "s/row, of the smallest",
+        "bound",
+        "",
     )
-    table.add_column("work")
-    for heading in ("rows", "MB written", "seconds", "CPU s", "rows/s", "s/row, of the smallest", "bound", ""):
-        table.add_column(heading, justify="right")
     for each in measured:
         table.add_row(
             each.work,
@@ -118,22 +117,22 @@ def _print_scaling(measured: list[scaling.Scaled]) -> None:
             f"{each.stats.rows / each.round.seconds:,.0f}",
             f"{each.times_as_long:.2f}",
             f"<= {scaling.MOST_TIMES_AS_LONG:g}",
-            "[green]kept[/]" if each.kept else "[bold red]missed[/]",
+            _mark(each.kept),
         )
     console.print(table)
 
 
 def _print_stages(measured: list[Measured]) -> None:
-    table = Table(
-        title="What the stages cost, in seconds (workers': summed over tasks)",
-        title_justify="left",
-        header_style="bold",
-        box=box.SIMPLE_HEAD,
+    table = _table(
+        "What the stages cost, in seconds (workers': summed over tasks)",
+        "plan",
+        "read and write",
+        "commit",
+        "worker: read",
+        "worker: decode",
+        "worker: reduce",
+        "worker: encode",
     )
-    table.add_column("work")
-    names = ("plan", "read and write", "commit", "worker: read", "worker: decode", "worker: reduce", "worker: encode")
-    for heading in names:
-        table.add_column(heading, justify="right")
     for each in measured:
         cost, workers = each.result.cost, each.result.cost.workers
         seconds = (cost.plan, cost.stage, cost.commit, workers.read, workers.decode, workers.reduce, workers.encode)
@@ -142,15 +141,9 @@ def _print_stages(measured: list[Measured]) -> None:
 
 
 def _print_scan(measured: scan.ScanMeasured) -> None:
-    table = Table(
-        title="A scan of a primary-key table over loopback gRPC",
-        title_justify="left",
-        header_style="bold",
-        box=box.SIMPLE_HEAD,
+    table = _table(
+        "A scan of a primary-key table over loopback gRPC", "rows", "seconds", "rows/s", "of row by row", "goal"
     )
-    table.add_column("work")
-    for heading in ("rows", "seconds", "rows/s", "of row by row", "goal"):
-        table.add_column(heading, justify="right")
     for work, seconds, goal in (
         ("decoded row by row in plain Python", measured.row_by_row_seconds, ""),
         ("client.scan", measured.scan_seconds, "5.0"),
@@ -163,6 +156,19 @@ def _print_scan(measured: scan.ScanMeasured) -> None:
         f"Server memory with {measured.scanners} open scanners: {measured.grown_bytes / 1e6:+,.0f} MB; goal: below 100",
         highlight=False,
     )
+
+
+def _table(title: str, *headings: str) -> Table:
+    """A table of figures, a line for each work."""
+    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD)
+    table.add_column("work")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _mark(kept: bool) -> str:
+    return "[green]kept[/]" if kept else "[bold red]missed[/]"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from statistics import median
 from typing import Final
 
-from benchmarks import rows
 from benchmarks.cluster import running_cluster
 from benchmarks.control import Figure
 from benchmarks.flink.tables import BUCKETS
@@ -30,17 +29,14 @@ def measure(scale: float) -> list[Figure]:
     with running_cluster() as cluster:
         client, tables = cluster.client, cluster.tables
         reader = FlussSplitReader(client)
-        log = tables.create("log", primary_key=False)
-        tables.append(log, 0, max(1, int(LOG_ROWS * scale)))
+        log = tables.load("log", max(1, int(LOG_ROWS * scale)))
         ends = _ends(client, log)
         logs = _rate(
             lambda: sum(
                 batch.records.num_rows for bucket, end in ends.items() for batch in reader.read_log(log, bucket, 0, end)
             )
         )
-        keyed = tables.create("keyed", primary_key=True)
-        tables.upsert(keyed, rows.batches(0, max(1, int(KEYED_ROWS * scale))))
-        tables.wait_for_kv_snapshots(keyed)
+        keyed = tables.load("keyed", max(1, int(KEYED_ROWS * scale)), primary_key=True)
         snapshots = [
             KvSnapshot(bucket, latest.snapshot_id, latest.log_offset, row_count=-1, size_bytes=0, path="")
             for bucket, latest in client.call(latest_kv_snapshots(keyed.path)).items()

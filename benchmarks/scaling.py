@@ -6,12 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import rows
 from benchmarks.cluster import running_cluster
 from benchmarks.flink.our_tiering import OurTiering
 from benchmarks.flink.rounds import Measured, running
 from benchmarks.flink.tables import BenchmarkTables
-from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringStats
 
 LOG_ROWS: Final = (1_000_000, 4_000_000, 16_000_000)
@@ -61,18 +59,8 @@ class _Loaded:
     def __init__(self, tables: BenchmarkTables, row_count: int, *, keyed: bool) -> None:
         name = f"{'keyed' if keyed else 'log'}_{row_count}"
         self.row_count = row_count
-        self.table = _load(tables, name, row_count, keyed=keyed)
-        self.small = _load(tables, f"{name}_warm_up", _WARM_UP_ROWS, keyed=keyed)
-
-
-def _load(tables: BenchmarkTables, name: str, row_count: int, *, keyed: bool) -> TableInfo:
-    table = tables.create(name, primary_key=keyed)
-    if keyed:
-        tables.upsert(table, rows.batches(0, row_count))
-        tables.wait_for_kv_snapshots(table)
-    else:
-        tables.append(table, 0, row_count)
-    return table
+        self.table = tables.load(name, row_count, primary_key=keyed)
+        self.small = tables.load(f"{name}_warm_up", _WARM_UP_ROWS, primary_key=keyed)
 
 
 def _rounds(

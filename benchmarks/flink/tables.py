@@ -63,6 +63,16 @@ class BenchmarkTables:
         self._wait_for(lambda: self._all_led(path), f"leaders of {path}")
         return self._client.call(table(path)).info
 
+    def load(self, name: str, count: int, *, primary_key: bool = False) -> TableInfo:
+        """A table of `create` with rows of the ids from 0 on; all of them in KV snapshots, where it has a key."""
+        info = self.create(name, primary_key=primary_key)
+        if primary_key:
+            self.upsert(info, rows.batches(0, count))
+            self.wait_for_kv_snapshots(info)
+        else:
+            self.append(info, 0, count)
+        return info
+
     def append(self, info: TableInfo, first_id: int, count: int) -> None:
         """Rows into a log table, batch by batch into the next bucket."""
         batches = _split(rows.batches(first_id, count), BUCKETS)

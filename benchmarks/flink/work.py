@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks import rows
 from benchmarks.flink.rounds import Measured, Peer, fresh, running
 from benchmarks.flink.tables import BenchmarkTables, batches_of
 from fluss_tiering.model.table import TableInfo
@@ -60,23 +59,27 @@ class Turn:
 
     def fresh_rounds(self, peer: Peer) -> Iterator[tuple[Work, Measured]]:
         """A process for each piece of work."""
-        log = self._log("log_fresh", self._sizes.log)
-        keyed = self._keyed_changed = self._keyed("keyed_changed", self._sizes.keyed_fresh)
-        few = self._log("few_fresh", NEW_ROWS)
-        many = [self._log(f"many_fresh_{number}", self._sizes.each_of_many) for number in range(TABLES)]
-        yield LOG_FRESH, fresh(peer, self._tables, [log])
-        yield KEYED_FRESH, fresh(peer, self._tables, [keyed])
-        yield FEW_FRESH, fresh(peer, self._tables, [few])
-        yield MANY_FRESH, fresh(peer, self._tables, many)
+        tables, sizes = self._tables, self._sizes
+        log = tables.load("log_fresh", sizes.log)
+        keyed = self._keyed_changed = tables.load("keyed_changed", sizes.keyed_fresh, primary_key=True)
+        few = tables.load("few_fresh", NEW_ROWS)
+        many = [tables.load(f"many_fresh_{number}", sizes.each_of_many) for number in range(TABLES)]
+        yield LOG_FRESH, fresh(peer, tables, [log])
+        yield KEYED_FRESH, fresh(peer, tables, [keyed])
+        yield FEW_FRESH, fresh(peer, tables, [few])
+        yield MANY_FRESH, fresh(peer, tables, many)
 
     def running_rounds(self, peer: Peer) -> Iterator[tuple[Work, Measured]]:
         """One process for all, after rounds that warm it up."""
         tables, sizes = self._tables, self._sizes
-        log = self._log("log_running", sizes.log)
-        keyed = self._keyed("keyed_running", sizes.keyed)
-        many = [self._log(f"many_running_{number}", sizes.each_of_many) for number in range(TABLES)]
-        changed = self._keyed_changed or self._keyed("keyed_changed", sizes.keyed_fresh)
-        first = [self._log("warm_up_log", sizes.each_of_many), self._keyed("warm_up_keyed", sizes.each_of_many)]
+        log = tables.load("log_running", sizes.log)
+        keyed = tables.load("keyed_running", sizes.keyed, primary_key=True)
+        many = [tables.load(f"many_running_{number}", sizes.each_of_many) for number in range(TABLES)]
+        changed = self._keyed_changed or tables.load("keyed_changed", sizes.keyed_fresh, primary_key=True)
+        first = [
+            tables.load("warm_up_log", sizes.each_of_many),
+            tables.load("warm_up_keyed", sizes.each_of_many, primary_key=True),
+        ]
         peer.start()
         try:
             running(peer, tables, first)
@@ -94,17 +97,6 @@ class Turn:
             yield MANY, running(peer, tables, many)
         finally:
             peer.stop()
-
-    def _log(self, name: str, count: int) -> TableInfo:
-        table = self._tables.create(name, primary_key=False)
-        self._tables.append(table, 0, count)
-        return table
-
-    def _keyed(self, name: str, count: int) -> TableInfo:
-        table = self._tables.create(name, primary_key=True)
-        self._tables.upsert(table, rows.batches(0, count))
-        self._tables.wait_for_kv_snapshots(table)
-        return table
 
     def _change(self, table: TableInfo, count: int) -> None:
         """Upserts 3 of 10 of `count` keys, a tenth of these new ones, and deletes 1 of 50."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from spark_support import Tiering, driver_environment
 
 from fluss_tiering.model.lease import AcquiredLease
-from fluss_tiering.model.table import TableBucket, TableInfo
+from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.submit import application_arguments
 
 PATIENCE_S = 120
@@ -81,7 +81,3 @@ def wait_until(condition, driver: subprocess.Popen[str] | None = None) -> None:
 def commit_count(tiering: Tiering, table: TableInfo) -> int:
     """Rounds of ours in the lake, each of which may be several snapshots of it."""
     return len({row.summary["fluss-tiering.commit-id"] for row in tiering.snapshots(table)})
-
-
-def log_ends(tiering: Tiering, table: TableInfo) -> dict[TableBucket, int]:
-    return {each.bucket: each.log_end_offset for each in tiering.client.list_buckets([table.path])[table.path]}

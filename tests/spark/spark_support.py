@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from pyspark.sql import Row, SparkSession
 from engine_support import SCHEMA, ServerProcess, descriptor
 from fluss_tiering.cli.main import app
 from fluss_tiering.client import TieringClient
-from fluss_tiering.model.table import TableInfo, TablePath, WriteKind
+from fluss_tiering.model.table import TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import TieringRound
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
@@ -122,9 +122,21 @@ class Tiering:
         warehouse = urlparse(table.lake_catalog_properties["warehouse"]).path
         return sorted(path.name for path in Path(warehouse, *str(table.path).split(".")).rglob("data/**/*.parquet"))
 
+    def log_ends(self, table: TableInfo) -> dict[TableBucket, int]:
+        return {each.bucket: each.log_end_offset for each in self.client.list_buckets([table.path])[table.path]}
+
     def rounds(self, table: TableInfo) -> list[TieringRound]:
         """Newest first."""
         return self.client.list_tiering_rounds(table.path)
+
+
+@contextmanager
+def served(bootstrap: str, folder: Path, spark: SparkSession, **environment: str) -> Iterator[Tiering]:
+    """A tiering server in front of a Fluss cluster, which has the lake."""
+    server = ServerProcess(folder, FLUSS_TIERING_FLUSS=bootstrap, **environment).start()
+    with TieringClient(server.target) as client:
+        yield Tiering(client, spark, server.target)
+    assert server.stop() == 0
 
 
 def named(keys: Iterable[int], name: str) -> dict[int, str]:

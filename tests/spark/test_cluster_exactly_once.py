@@ -20,15 +20,12 @@ from driver_support import (
     end,
     kill,
     let_go,
-    log_ends,
     start_faulty,
     wait_until,
 )
-from spark_support import Tiering, named
+from spark_support import Tiering, named, served
 
-from engine_support import ServerProcess
 from fluss_support import FlussCluster
-from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.lease import AcquiredLease
@@ -47,17 +44,9 @@ SHARPEST = ("after", "lake")
 """Between the two commits: in the lake, and nobody knows."""
 
 
-@contextmanager
-def served(fluss_cluster: FlussCluster, folder: Path, spark, **environment: str) -> Iterator[Tiering]:
-    server = ServerProcess(folder, FLUSS_TIERING_FLUSS=fluss_cluster.bootstrap, **environment).start()
-    with TieringClient(server.target) as client:
-        yield Tiering(client, spark, server.target)
-    assert server.stop() == 0
-
-
 @pytest.fixture(scope="module")
 def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
-    with served(fluss_cluster, tmp_path_factory.mktemp("cluster-exactly-once"), spark) as tiering:
+    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("cluster-exactly-once"), spark) as tiering:
         yield tiering
 
 
@@ -109,7 +98,7 @@ def assert_every_row_once(cluster: Tiering, fluss: FlussClient, tables: TwoTable
     """With all that was written, `write_later` too, the lake holds each row, and the cluster knows that."""
     assert cluster.lake_rows(tables.logged) == sorted([*FIRST.items(), *SECOND.items(), *LATER.items()])
     places = sorted((row["__bucket"], row["__offset"]) for row in cluster.lake(tables.logged))
-    ends = {bucket.bucket: end for bucket, end in log_ends(cluster, tables.logged).items()}
+    ends = {bucket.bucket: end for bucket, end in cluster.log_ends(tables.logged).items()}
     assert places == [(bucket, offset) for bucket in sorted(ends) for offset in range(ends[bucket])]
     expected = {**FIRST, **SECOND, **LATER}
     assert cluster.lake_rows(tables.keyed) == sorted((key, expected[key]) for key in expected.keys() - {0, 12})
@@ -117,7 +106,7 @@ def assert_every_row_once(cluster: Tiering, fluss: FlussClient, tables: TwoTable
         files = cluster.files(table)
         assert len(files) == len(set(files))
         newest = cluster.snapshots(table)[-1].snapshot_id
-        assert known(fluss, table) == LakeSnapshot(table.table_id, newest, log_ends(cluster, table))
+        assert known(fluss, table) == LakeSnapshot(table.table_id, newest, cluster.log_ends(table))
 
 
 def kill_a_driver(cluster: Tiering, tables: TwoTables, at: tuple[str, str], marker: Path) -> None:
@@ -157,7 +146,7 @@ def test_the_tables_of_a_killed_driver_are_tiered_by_another_one_once_it_was_mis
     # Longer than drivers are silent.
     settings = {"FLUSS_TIERING_HEARTBEAT_TIMEOUT": "45s", "FLUSS_TIERING_HEARTBEAT_CHECK_INTERVAL": "1s"}
     with (
-        served(fluss_cluster, tmp_path / "server", spark, **settings) as cluster,
+        served(fluss_cluster.bootstrap, tmp_path / "server", spark, **settings) as cluster,
         two_tables(cluster, "killed and missed") as tables,
     ):
         kill_a_driver(cluster, tables, SHARPEST, tmp_path / "killed")

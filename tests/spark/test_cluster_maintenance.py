@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from maintenance_support import compact, expire, ids, tier_without_registering
-from spark_support import Tiering, named
+from spark_support import Tiering, named, served
 
-from engine_support import ServerProcess
 from fluss_support import FlussCluster
-from fluss_tiering.client import TieringClient
 from fluss_tiering.storage.fluss.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.client import FlussClient
 
@@ -21,10 +19,8 @@ _WAIT = {"claim_timeout_s": 60}
 
 @pytest.fixture
 def cluster(fluss_cluster: FlussCluster, spark, tmp_path) -> Iterator[Tiering]:
-    server = ServerProcess(tmp_path, FLUSS_TIERING_FLUSS=fluss_cluster.bootstrap).start()
-    with TieringClient(server.target) as client:
-        yield Tiering(client, spark, server.target)
-    assert server.stop() == 0
+    with served(fluss_cluster.bootstrap, tmp_path, spark) as tiering:
+        yield tiering
 
 
 def test_rounds_and_recovery_go_on_after_compaction_and_expiry(
@@ -62,8 +58,7 @@ def test_rounds_and_recovery_go_on_after_compaction_and_expiry(
     # Nothing is new, so that the next round does nothing but register it, with the offsets that are its own.
     assert cluster.tier(table, **_WAIT).stats.rows == 0
     registered = fluss.call(lake_snapshot(table.path))
-    ends = {each.bucket: each.log_end_offset for each in cluster.client.list_buckets([table.path])[table.path]}
-    assert (registered.snapshot_id, registered.log_end_offsets) == (unregistered, ends)
+    assert (registered.snapshot_id, registered.log_end_offsets) == (unregistered, cluster.log_ends(table))
     assert cluster.lake_rows(table) == sorted(rows.items())
 
     cluster.write(table, new := named(range(20, 30), "after"))

@@ -8,14 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from driver_support import log_ends, wait_until
+from driver_support import wait_until
 from held_writer import HeldStage
 from source_support import columns
-from spark_support import Tiering, in_background
+from spark_support import Tiering, in_background, served
 
-from engine_support import ServerProcess, new_path
+from engine_support import new_path
 from fluss_support import FlussCluster
-from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
@@ -37,12 +36,8 @@ Row = tuple[int, str, str]
 
 @pytest.fixture(scope="module")
 def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
-    server = ServerProcess(
-        tmp_path_factory.mktemp("cluster-partitions"), FLUSS_TIERING_FLUSS=fluss_cluster.bootstrap
-    ).start()
-    with TieringClient(server.target) as client:
-        yield Tiering(client, spark, server.target)
-    assert server.stop() == 0
+    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("cluster-partitions"), spark) as tiering:
+        yield tiering
 
 
 @pytest.fixture
@@ -143,7 +138,7 @@ def check(
     expected += merged(table, of_day(DROPPED, lake), again)
     assert in_lake(cluster, table) == sorted(expected)
     known = fluss.call(lake_snapshot(table.path)).log_end_offsets
-    ends = log_ends(cluster, table)
+    ends = cluster.log_ends(table)
     assert {bucket: offset for bucket, offset in known.items() if bucket in ends} == {
         bucket: end for bucket, end in ends.items() if bucket in known or end > 0
     }

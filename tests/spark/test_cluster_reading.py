@@ -6,11 +6,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from spark_support import Tiering
+from spark_support import Tiering, served
 
-from engine_support import ServerProcess
 from fluss_support import USER, FlussCluster
-from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark import plan, waves
 from fluss_tiering.spark import round as rounds
@@ -26,24 +24,22 @@ SMALL = 16 << 10
 """Bytes from which on ranges are cut, so that few rows make several pieces."""
 
 
+_CREDENTIALS = {USERNAME_VARIABLE: USER.username, PASSWORD_VARIABLE: USER.password}
+
+
 @pytest.fixture(scope="module")
-def cluster_target(fluss_cluster: FlussCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = ServerProcess(
-        tmp_path_factory.mktemp("cluster-rounds"),
-        FLUSS_TIERING_FLUSS=fluss_cluster.sasl_bootstrap,
-        **{USERNAME_VARIABLE: USER.username, PASSWORD_VARIABLE: USER.password},
-    ).start()
-    yield server.target
-    assert server.stop() == 0
+def behind_sasl(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
+    folder = tmp_path_factory.mktemp("cluster-rounds")
+    with served(fluss_cluster.sasl_bootstrap, folder, spark, **_CREDENTIALS) as tiering:
+        yield tiering
 
 
 @pytest.fixture
-def cluster(cluster_target: str, spark, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tiering]:
+def cluster(behind_sasl: Tiering, monkeypatch: pytest.MonkeyPatch) -> Tiering:
     """Spark's workers are older than these variables: they have the credentials from the driver alone."""
-    monkeypatch.setenv(USERNAME_VARIABLE, USER.username)
-    monkeypatch.setenv(PASSWORD_VARIABLE, USER.password)
-    with TieringClient(cluster_target) as client:
-        yield Tiering(client, spark, cluster_target)
+    for name, value in _CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    return behind_sasl
 
 
 @pytest.fixture

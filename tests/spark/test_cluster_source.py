@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from source_support import columns, create, load, write
-from spark_support import Tiering
+from spark_support import Tiering, served
 
-from engine_support import ServerProcess, new_path
+from engine_support import new_path
 from fluss_support import FlussCluster
-from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.log_batch import encode_log_batch
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import TableBucket, TableDescriptor, WriteKind
@@ -25,18 +24,9 @@ COLUMNS = columns(id="BIGINT NOT NULL", name="STRING")
 
 
 @pytest.fixture(scope="module")
-def target(fluss_cluster: FlussCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = ServerProcess(
-        tmp_path_factory.mktemp("cluster-source"), FLUSS_TIERING_FLUSS=fluss_cluster.bootstrap
-    ).start()
-    yield server.target
-    assert server.stop() == 0
-
-
-@pytest.fixture
-def cluster(target: str, spark) -> Iterator[Tiering]:
-    with TieringClient(target, timeout=120) as client:
-        yield Tiering(client, spark, target)
+def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
+    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("cluster-source"), spark) as tiering:
+        yield tiering
 
 
 def test_tables_of_a_cluster_are_read_as_of_now(cluster: Tiering) -> None:

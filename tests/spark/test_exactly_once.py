@@ -24,7 +24,6 @@ from driver_support import (
     end,
     kill,
     let_go,
-    log_ends,
     start,
     start_faulty,
     wait_until,
@@ -115,7 +114,7 @@ def test_a_driver_killed_at_any_step_of_the_commit_leaves_every_row_once(lake: T
     assert commit_count(lake, table) == 1
     registered = lake.client.lake_snapshot(table.path)
     assert registered.snapshot_id == lake.snapshots(table)[-1].snapshot_id
-    assert registered.log_end_offsets == log_ends(lake, table)
+    assert registered.log_end_offsets == lake.log_ends(table)
     newest, *older = lake.rounds(table)
     assert newest.state is TieringState.TIERED
     assert [each.state for each in older] == [TieringState.FAILED]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from driver_support import log_ends, wait_until
+from driver_support import wait_until
 from held_writer import HeldStage
-from spark_support import Tiering, in_background, named
+from spark_support import in_background, named, served
 
-from engine_support import ServerProcess
 from fluss_support import FlussCluster
-from fluss_tiering.client import TieringClient
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.storage.fluss.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.client import FlussClient
@@ -25,11 +23,11 @@ def test_a_round_outlives_its_cluster_s_coordinator(spark, tmp_path: Path, monke
     # A name of its own, since the session knows the lake of the shared cluster.
     with FlussCluster(tmp_path / "cluster", settings={"datalake.iceberg.name": "coordinators_lake"}) as cluster:
         second = cluster.second_coordinator
-        server = ServerProcess(
-            tmp_path / "server", FLUSS_TIERING_FLUSS=f"{cluster.bootstrap},localhost:{second.port}"
-        ).start()
-        with TieringClient(server.target) as client, FlussClient(f"localhost:{second.port}") as fluss:
-            tiering = Tiering(client, spark, server.target)
+        either = f"{cluster.bootstrap},localhost:{second.port}"
+        with (
+            served(either, tmp_path / "server", spark) as tiering,
+            FlussClient(f"localhost:{second.port}") as fluss,
+        ):
             logged, keyed = tables = [
                 tiering.table(primary_key=primary_key, num_buckets=2, freshness="1s") for primary_key in (False, True)
             ]
@@ -52,9 +50,7 @@ def test_a_round_outlives_its_cluster_s_coordinator(spark, tmp_path: Path, monke
                 tiering.write(table, SECOND)
                 tiering.tier(table)
                 newest = tiering.snapshots(table)[-1].snapshot_id
-                assert fluss.call(lake_snapshot(table.path)) == LakeSnapshot(
-                    table.table_id, newest, log_ends(tiering, table)
-                )
+                expected = LakeSnapshot(table.table_id, newest, tiering.log_ends(table))
+                assert fluss.call(lake_snapshot(table.path)) == expected
             assert tiering.lake_rows(logged) == sorted([*FIRST.items(), *SECOND.items()])
             assert tiering.lake_rows(keyed) == sorted({**FIRST, **SECOND}.items())
-        assert server.stop() == 0

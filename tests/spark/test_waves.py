@@ -122,7 +122,7 @@ def test_what_is_read_when_the_time_is_over_is_committed_and_the_rest_is_due_at_
     for step in range(4):
         tiering.write(table, named(range(step, step + 10), f"second {step}"))
         expected.update(named(range(step, step + 10), f"second {step}"))
-    ends = {each.bucket: each.log_end_offset for each in tiering.client.list_buckets([table.path])[table.path]}
+    ends = tiering.log_ends(table)
 
     first = tiering.tier(table)
 

@@ -55,7 +55,10 @@ _ELEMENT_SLOTS: Final = {
     VARINT32: (FIXED32, 4),
 }
 _ANY_SLOT: Final = (FIXED64, 8)
-_COUNT_SIZE: Final = 4
+COUNT_SIZE: Final = 4
+"""Bytes of an array's count, and of a group of its null bits."""
+MAX_IN_SLOT: Final = 7
+"""Bytes that stand in an element's own slot."""
 _BITS_IN_GROUP: Final = 32
 
 
@@ -66,7 +69,7 @@ def element_slot(data_type: DataType) -> tuple[int, int]:
 
 def array_heads(counts: Int64s) -> Int64s:
     """The bytes that an array of so many elements has before its slots: their count and null bits."""
-    return _COUNT_SIZE + (counts + _BITS_IN_GROUP - 1) // _BITS_IN_GROUP * _COUNT_SIZE
+    return COUNT_SIZE + (counts + _BITS_IN_GROUP - 1) // _BITS_IN_GROUP * COUNT_SIZE
 
 
 def field_kinds(data_type: DataType) -> tuple[int, ...]:

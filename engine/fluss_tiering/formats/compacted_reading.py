@@ -15,7 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fluss_tiering.formats.buffers import NO_BYTES, NO_INT32S, NO_INT64S
-from fluss_tiering.formats.compacted_fields import array_heads, element_slot, field_kinds, null_bytes
+from fluss_tiering.formats.compacted_fields import (
+    COUNT_SIZE,
+    MAX_IN_SLOT,
+    array_heads,
+    element_slot,
+    field_kinds,
+    null_bytes,
+)
 from fluss_tiering.formats.compacted_kernels import (
     ALL_GOOD,
     BYTES,
@@ -33,9 +40,6 @@ from fluss_tiering.model.table import Column
 Refuse = Callable[[int, str], NoReturn]
 Flags = npt.NDArray[np.bool_]
 _LOW_32_BITS: Final = 0xFFFFFFFF
-_COUNT_SIZE: Final = 4
-_MAX_IN_SLOT: Final = 7
-_WORD: Final = 8
 
 
 class Fields(NamedTuple):
@@ -201,7 +205,7 @@ class Elements(Source):
         within = np.arange(lists.size) - np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
         self._starts, self._ends = starts[lists], ends[lists]
         self._slots = (starts + heads)[lists] + within * width
-        nulls = self.data[self._starts + _COUNT_SIZE + within // 8] >> (within % 8).astype(np.uint8) & np.uint8(1)
+        nulls = self.data[self._starts + COUNT_SIZE + within // 8] >> (within % 8).astype(np.uint8) & np.uint8(1)
         self.valid = nulls ^ np.uint8(1) if nulls.any() else NO_BYTES
 
     def fields(self, column: Column, valid: UInt8s) -> Fields:
@@ -221,7 +225,7 @@ class Elements(Source):
         near = slots < 0
         lengths = np.where(near, slots >> 56 & 0x7F, slots & _LOW_32_BITS)
         positions = np.where(near, self._slots, self._starts + (slots >> 32))
-        bad = (near & (lengths > _MAX_IN_SLOT)) | (positions + lengths > self._ends)
+        bad = (near & (lengths > MAX_IN_SLOT)) | (positions + lengths > self._ends)
         self.refuse_any(where(valid, bad), self._what)
         if lengths.sum() > self.data.size:
             # Parts that overlap could make more of a few bytes than memory holds.

@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from fluss_tiering.formats.buffers import NO_BYTES, NO_INT32S, validity
 from fluss_tiering.formats.compacted_fields import (
+    COUNT_SIZE,
+    MAX_IN_SLOT,
     Field,
     array_heads,
     element_slot,
@@ -39,8 +41,6 @@ from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.table import DataType, DataTypeRoot
 
 _WORD: Final = 8
-_COUNT_SIZE: Final = 4
-_MAX_IN_SLOT: Final = 7
 _IN_SLOT: Final = 0x80
 _DECIMAL_PART_SIZE: Final = 16
 _FLOAT_EXPONENT: Final = 0x7F800000
@@ -120,7 +120,7 @@ def _array(counts: Int64s, elements: pa.Array, element: DataType) -> tuple[Int32
         arrays.write_far(first._replace(kind=FIXED64), _present(first), rest[0].values)
     elif first.kind == BYTES:
         lengths = np.where(_present(first), np.diff(first.offsets).astype(np.int64), 0)
-        near = _present(first) & (lengths <= _MAX_IN_SLOT) & (element.root not in NESTED | {DataTypeRoot.DECIMAL})
+        near = _present(first) & (lengths <= MAX_IN_SLOT) & (element.root not in NESTED | {DataTypeRoot.DECIMAL})
         far = _present(first) & ~near
         size = _DECIMAL_PART_SIZE if element.root is DataTypeRoot.DECIMAL else _whole_words(lengths)
         arrays = _Arrays(counts, elements, _WORD, np.where(far, size, 0))
@@ -160,7 +160,7 @@ class _Arrays:
             nulls = np.flatnonzero(validity(elements) == 0)
             bits = np.left_shift(1, within[nulls] % 8).astype(np.uint8)
             # Each bit is set once: their sum is all of them.
-            np.add.at(self.data, self._starts[nulls] + _COUNT_SIZE + within[nulls] // 8, bits)
+            np.add.at(self.data, self._starts[nulls] + COUNT_SIZE + within[nulls] // 8, bits)
 
     def write_slots(self, field: Field) -> None:
         _write(field, self._slots.copy(), self.data)

@@ -53,8 +53,9 @@ def without_archives(path: Sequence[str], spark_home: str) -> list[str]:
         spark_home: of the Spark that runs: a distribution, or where pip has put pyspark.
     """
     home = Path(spark_home).absolute()
-    folder = next((each for each in (home / "python", home.parent) if (each / "pyspark" / "__init__.py").is_file()), "")
-    if not spark_home or not folder:
+    folders = (home / "python", home.parent) if spark_home else ()
+    folder = next((each for each in folders if (each / "pyspark" / "__init__.py").is_file()), None)
+    if folder is None:
         return list(path)
     rest = [entry for entry in path if not entry.endswith(_ARCHIVES)]
     found = rest if str(folder) in rest else [str(folder), *rest]

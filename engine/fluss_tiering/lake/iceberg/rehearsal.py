@@ -24,7 +24,7 @@ def rehearse_commit(spark: SparkSession) -> None:
     """
     descriptor = TableDescriptor(columns=(Column("id", DataType.parse("BIGINT")),), num_buckets=1)
     with tempfile.TemporaryDirectory(prefix="fluss-tiering-") as folder:
-        properties = {**_IN_MEMORY, "name": str(_PATH.table), "warehouse": f"file://{folder}"}
+        properties = {**_IN_MEMORY, "name": _PATH.table, "warehouse": f"file://{folder}"}
         table = TableInfo(0, _PATH, 0, descriptor, 0, properties)
         lake = IcebergCatalogs(spark.newSession()).open_table(table)
         lake.unregistered_commit(None)
