@@ -51,12 +51,13 @@ def lake_server(folder: Path, **environment: str) -> ServerProcess:
 
 
 def driver_environment() -> dict[str, str]:
-    """For a driver that lives for seconds: no optimising compiler in its JVM, no web page of Spark's."""
-    return {
-        **os.environ,
-        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell",
-    }
+    """For a driver that lives for seconds: no web page of Spark's."""
+    return {**os.environ, "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell"}
+
+
+def submit_environment() -> dict[str, str]:
+    """For a driver of Spark's own scripts that lives for seconds: no optimising compiler in its JVM."""
+    return {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 @dataclass(frozen=True)

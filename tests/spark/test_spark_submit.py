@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from spark_support import Tiering, driver_environment, named
+from spark_support import Tiering, named, submit_environment
 
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.submit import (
@@ -44,7 +44,7 @@ def test_a_submit_tiers_what_it_can_and_leaves_failures_to_the_status(tiering: T
             Path(pyspark.__file__).parent / "bin" / "spark-submit",
             *("--master", "local[2]", *conf, "--conf", "spark.ui.enabled=false", APPLICATION, *arguments),
         ],
-        env=driver_environment(),
+        env=submit_environment(),
         capture_output=True,
         text=True,
         timeout=200,

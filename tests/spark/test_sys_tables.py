@@ -11,7 +11,7 @@ import pyspark
 import pytest
 from pyspark.errors import AnalysisException, UnsupportedOperationException
 from source_support import with_catalog
-from spark_support import Tiering, driver_environment
+from spark_support import Tiering, submit_environment
 
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import HeartbeatEntry
@@ -149,7 +149,7 @@ def test_spark_sql_shows_statuses_and_lists_tables(tiering: Tiering, tmp_path: P
             *("--master", "local[2]", *conf, "--conf", "spark.ui.enabled=false"),
             *("--conf", "spark.sql.catalogImplementation=in-memory", "-e", statements),
         ],
-        env={**driver_environment(), "PYSPARK_PYTHON": sys.executable, "PATH": os.defpath},
+        env={**submit_environment(), "PYSPARK_PYTHON": sys.executable, "PATH": os.defpath},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -24,6 +24,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.drain import Drain, DrainLimits, PendingTables
+from fluss_tiering.spark.driver_jvm import driver_jvm_conf
 from fluss_tiering.spark.keeper import Keeper
 from fluss_tiering.spark.lease import Lease, Releaser, TableLease, open_lease
 from fluss_tiering.spark.options import TierOptions, parse_arguments
@@ -79,7 +80,7 @@ class _Application:
     ) -> None:
         storage = client.describe_storage()
         if spark is None:
-            spark = stack.enter_context(own_session(options.master))
+            spark = stack.enter_context(own_session(options.master, driver_jvm_conf()))
             warm_up(spark)
         context = spark.sparkContext
         stack.enter_context(shipped(context))

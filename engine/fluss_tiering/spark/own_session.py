@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark import SparkConf
@@ -18,11 +18,12 @@ from fluss_tiering.spark.submit import spark_conf
 
 
 @contextmanager
-def own_session(master: str) -> Iterator[SparkSession]:
+def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """A session that is stopped again.
 
     Args:
         master: Spark's, unless this runs under `spark-submit`, which has been given one.
+        jvm: settings of the session's JVM, where that is started from here.
 
     Raises:
         FlussTieringError: UNAVAILABLE when Spark does not start.
@@ -32,7 +33,7 @@ def own_session(master: str) -> Iterator[SparkSession]:
         # Not under spark-submit: the session's JVM is started from here. The workers' Python is then taken from the
         # environment alone.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = builder.master(master).config(map=spark_conf())
+        builder = builder.master(master).config(map={**spark_conf(), **(jvm or {})})
     else:
         master = SparkConf().get("spark.master") or master
     python = os.environ.get("PYSPARK_PYTHON", "python3")
