@@ -17,6 +17,7 @@ from rich.markup import escape
 
 from fluss_tiering import __version__
 from fluss_tiering.cli import (
+    class_archive,
     clean,
     compact,
     expire,
@@ -68,6 +69,7 @@ _add("compact", compact.compact)
 _add("expire", expire.expire)
 _add("clean", clean.clean)
 _add("spark-conf", spark_conf.spark_conf)
+_add("class-archive", class_archive.class_archive)
 
 
 def _print_version(wanted: bool) -> None:

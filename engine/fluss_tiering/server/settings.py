@@ -23,7 +23,7 @@ from fluss_tiering.storage.fluss.address import ServerAddress
 from fluss_tiering.storage.fluss.handshake import Credentials
 
 _PREFIX: Final = "FLUSS_TIERING_"
-_OF_OTHERS: Final = frozenset({"FLUSS_TIERING_SERVER", "FLUSS_TIERING_SPARK_JARS"})
+_OF_OTHERS: Final = frozenset({"FLUSS_TIERING_SERVER", "FLUSS_TIERING_SPARK_JARS", "FLUSS_TIERING_CLASS_ARCHIVE"})
 """What the command and the application read."""
 
 
