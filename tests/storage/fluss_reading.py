@@ -43,9 +43,9 @@ def ids_of(batches: list[LogBatch]) -> list[int]:
     return [each for batch in batches for each in batch.records.column("id").to_pylist()]
 
 
-def moved_log(fluss: FlussClient, batches: int = 5, step: int = 2_000) -> ClusterTable:
+def moved_log(fluss: FlussClient, batches: int = 5, step: int = 2_000, **properties: str) -> ClusterTable:
     """A log whose first segments are in the remote folder alone."""
-    made = new_table(fluss, descriptor(**{"table.log.tiered.local-segments": "1"}))
+    made = new_table(fluss, descriptor(**{"table.log.tiered.local-segments": "1"}, **properties))
     for start in range(0, batches * step, step):
         append(fluss, made, rows(start, start + step), compression="NONE")
     eventually(lambda: fluss.call(fetch_log(made.info.path, bucket_of(made), 0)).remote_segments)

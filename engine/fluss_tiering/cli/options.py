@@ -28,3 +28,8 @@ OptionalTable = Annotated[
     TablePath | None,
     typer.Argument(parser=TablePath.parse, metavar="[DATABASE.TABLE]", help="Only this table.", show_default=False),
 ]
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The names of columns in `A,B`."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())

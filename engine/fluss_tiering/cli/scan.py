@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -42,10 +42,14 @@ def scan(
             show_default="table on a terminal, else csv",
         ),
     ] = None,
+    columns: Annotated[
+        str, typer.Option("--columns", metavar="A,B", help="These columns alone, in this order.", show_default="all")
+    ] = "",
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
     """Show the rows of a table as of now: a primary-key table's by key, a log table's in log order by bucket."""
     from fluss_tiering.cli import rows  # noqa: PLC0415 - pyarrow, for this command only
+    from fluss_tiering.formats.projection import named_columns  # noqa: PLC0415
     from fluss_tiering.formats.schema import arrow_schema  # noqa: PLC0415
 
     on_terminal = sys.stdout.isatty()
@@ -58,17 +62,21 @@ def scan(
     shown = limit if limit or row_format is not RowFormat.TABLE else rows.SHOWN_ROWS + 1
     with rows.standard_output() as out, TieringClient(server) as client, ExitStack() as stack:
         info = client.get_tables([table])[0]
-        columns, schema = info.descriptor.columns, arrow_schema(info.descriptor.columns)
-        batches = stack.enter_context(closing(rows.at_most(_batches(client, info, shown, server), shown)))
+        chosen = info.descriptor.columns
+        if columns:
+            chosen = named_columns(str(table), chosen, options.names(columns))
+        schema = arrow_schema(chosen)
+        names = [column.name for column in chosen]
+        batches = stack.enter_context(closing(rows.at_most(_batches(client, info, names, shown, server), shown)))
         match row_format:
             case RowFormat.ARROW:
                 rows.write_arrow(out, schema, batches)
             case RowFormat.CSV:
-                rows.write_csv(out, columns, schema, batches)
+                rows.write_csv(out, chosen, schema, batches)
             case RowFormat.JSON:
-                rows.write_json(out, columns, batches)
+                rows.write_json(out, chosen, batches)
             case RowFormat.TABLE:
-                all_shown = rows.print_rows(columns, batches, limit or rows.SHOWN_ROWS, f"{table} has no rows.")
+                all_shown = rows.print_rows(chosen, batches, limit or rows.SHOWN_ROWS, f"{table} has no rows.")
                 if not all_shown:
                     output.error_console.print(
                         f"These are {rows.SHOWN_ROWS} rows of more: --limit for another number, --format csv for all.",
@@ -76,14 +84,16 @@ def scan(
                     )
 
 
-def _batches(client: TieringClient, info: TableInfo, limit: int | None, server: str) -> Iterator[pa.RecordBatch]:
+def _batches(
+    client: TieringClient, info: TableInfo, columns: Sequence[str], limit: int | None, server: str
+) -> Iterator[pa.RecordBatch]:
     if info.has_primary_key:
-        with client.scan(info, limit=limit) as scanned:
+        with client.scan(info, limit=limit, columns=columns) as scanned:
             yield from scanned
         return
     from fluss_tiering.storage.open import open_split_reader  # noqa: PLC0415
 
     reader = open_split_reader(client.describe_storage(), server)
     for bucket in client.list_buckets([info.path])[info.path]:
-        for batch in reader.read_log(info, bucket.bucket, bucket.log_start_offset, bucket.log_end_offset):
+        for batch in reader.read_log(info, bucket.bucket, bucket.log_start_offset, bucket.log_end_offset, columns):
             yield batch.records

@@ -72,13 +72,13 @@ def create_table(
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
     """Create a table that is tiered into the lake, from a file's schema or from columns."""
-    key = _names(primary_key)
+    key = options.names(primary_key)
     descriptor = TableDescriptor(
         columns=_columns(like, column or [], key, ["", *(null_value or [])]),
         primary_key=key,
-        bucket_keys=_names(bucket_key),
+        bucket_keys=options.names(bucket_key),
         num_buckets=buckets,
-        partition_keys=_names(partition_key),
+        partition_keys=options.names(partition_key),
         properties={
             "table.datalake.enabled": "true",
             "table.datalake.freshness": freshness,
@@ -222,10 +222,6 @@ def _key_parts(info: TableInfo, name: str) -> str:
     """Which of the table's keys the column is in."""
     keys = {"primary": info.descriptor.primary_key, "partition": info.descriptor.partition_keys}
     return ", ".join(kind for kind, names in keys.items() if name in names) or output.NOTHING
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _options(info: TableInfo) -> list[list[str]]:

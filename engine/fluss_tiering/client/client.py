@@ -177,6 +177,7 @@ class TieringClient:
         limit: int | None = None,
         batch_size_bytes: int = _SCAN_BATCH_BYTES,
         buckets: Sequence[TableBucket] | None = None,
+        columns: Sequence[str] | None = None,
     ) -> TableScan:
         """The rows of a primary-key table, each bucket as of one moment: see `scan.TableScan`.
 
@@ -190,9 +191,11 @@ class TieringClient:
             limit: rows in all, 1 or more; the scan then ends early. None for all rows.
             batch_size_bytes: of stored rows in an answer, at most; the server may send less (K7).
             buckets: of the table; None for all.
+            columns: names of those that are decoded, in this order; None for all. The server sends all of them.
 
         Raises:
-            FlussTieringError: TABLE_NOT_EXIST; INVALID_REQUEST for a limit or size below 1. While iterating also
+            FlussTieringError: TABLE_NOT_EXIST; INVALID_REQUEST for a limit or size below 1, and for a column that the
+                table has not, or that is named twice. While iterating also
                 TABLE_WITHOUT_PRIMARY_KEY; TOO_MANY_SCANNERS; SCANNER_EXPIRED when the caller was idle for longer than
                 `kv.scanner.ttl` or the bucket was closed, UNKNOWN_SCANNER_ID when the server was restarted: the scan
                 is to be started again.
@@ -216,6 +219,7 @@ class TieringClient:
             buckets,
             limit=limit,
             batch_size_bytes=batch_size_bytes,
+            columns=columns,
             timeout=self._timeout,
         )
 

@@ -1,7 +1,7 @@
 """A scan of a primary-key table through the client: several buckets at once, each as of one moment.
 
     with client.scan(table) as scan:
-        for batch in scan:          # pyarrow.RecordBatch in the table's Arrow schema
+        for batch in scan:          # pyarrow.RecordBatch in the table's Arrow schema, or of the columns asked for
             ...
         scan.log_offsets            # TableBucket -> offset from which the log goes on, without a gap or a double
 
@@ -25,7 +25,7 @@ from fluss_tiering.api.v1 import kv_scan_pb2 as pb
 from fluss_tiering.client.calls.kv_scan import BucketScanCalls
 from fluss_tiering.client.channel import FailedCall
 from fluss_tiering.formats.compacted_row import decode_values
-from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.formats.projection import Projection
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.wire.kv_scan import ScannedRows, call_to_pb, rows_from_pb
@@ -62,18 +62,20 @@ class TableScan:
         *,
         limit: int | None,
         batch_size_bytes: int,
+        columns: Sequence[str] | None,
         timeout: float,
     ) -> None:
         """See `TieringClient.scan`; `error_of` tells what a failed call means."""
         self.table = table
-        self.schema: pa.Schema = arrow_schema(table.descriptor.columns)
+        wanted = Projection.of(table, columns)
+        self.schema: pa.Schema = wanted.schema
         answers: SimpleQueue[_BucketScan] = SimpleQueue()
         self._buckets = [
             _BucketScan(scan_kv, error_of, BucketScanCalls(each, limit, batch_size_bytes), answers, timeout)
             for each in buckets
         ]
         # Nothing in it refers to this object, so that it is closed as soon as nobody holds that.
-        self._batches = _batches(table, self._buckets, answers, limit)
+        self._batches = _batches(table, wanted, self._buckets, answers, limit)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self
@@ -172,7 +174,11 @@ class _BucketScan:
 
 
 def _batches(
-    table: TableInfo, scans: Sequence[_BucketScan], answers: SimpleQueue[_BucketScan], limit: int | None
+    table: TableInfo,
+    wanted: Projection,
+    scans: Sequence[_BucketScan],
+    answers: SimpleQueue[_BucketScan],
+    limit: int | None,
 ) -> Generator[pa.RecordBatch, None, None]:
     waiting = deque(scans)
     active: set[_BucketScan] = set()
@@ -190,7 +196,7 @@ def _batches(
                 active.remove(scan)
             else:
                 scan.ask()
-            for batch in _decoded(table, rows):
+            for batch in _decoded(table, wanted, rows):
                 if rows_left is not None and batch.num_rows >= rows_left:
                     yield batch.slice(0, rows_left)
                     return
@@ -212,8 +218,9 @@ def _close(scans: Iterable[_BucketScan]) -> None:
                 close_call.result()
 
 
-def _decoded(table: TableInfo, rows: ScannedRows) -> Iterator[pa.RecordBatch]:
+def _decoded(table: TableInfo, wanted: Projection, rows: ScannedRows) -> Iterator[pa.RecordBatch]:
     if rows.arrow_ipc:
         with pa.ipc.open_stream(rows.arrow_ipc) as stored:
             for batch in stored:
-                yield decode_values(batch.column(0), table.descriptor.columns, table.schema_id)
+                values = batch.column(0)
+                yield wanted.arrange(decode_values(values, table.descriptor.columns, table.schema_id, wanted.included))

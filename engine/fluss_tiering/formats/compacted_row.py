@@ -17,6 +17,7 @@ from fluss_tiering.formats.compacted_columns import column_of
 from fluss_tiering.formats.compacted_fields import as_binary_array
 from fluss_tiering.formats.compacted_reading import Rows
 from fluss_tiering.formats.nested_fields import write_nullable_rows
+from fluss_tiering.formats.projection import no_columns
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column
@@ -46,13 +47,17 @@ def encode_values(records: pa.RecordBatch, columns: Sequence[Column], schema_id:
     return as_binary_array(*write_nullable_rows(records.columns, data_types, records.num_rows, prefix))
 
 
-def decode_values(values: pa.BinaryArray, columns: Sequence[Column], schema_id: int) -> pa.RecordBatch:
+def decode_values(
+    values: pa.BinaryArray, columns: Sequence[Column], schema_id: int, included: Sequence[int] | None = None
+) -> pa.RecordBatch:
     """The rows that values stand for, in the Arrow schema of the table.
 
     Args:
         values: may be a slice.
         columns: of the table.
         schema_id: that every value must have.
+        included: indexes of the columns that are decoded, ascending; None for all. Others are stepped over, and those
+            behind the last one are not looked at.
 
     Raises:
         FlussTieringError: CORRUPT_DATA naming the first value, counted from 0, that is no row of such a table.
@@ -68,6 +73,16 @@ def decode_values(values: pa.BinaryArray, columns: Sequence[Column], schema_id: 
     ids = data[starts] | data[starts + 1].astype(np.uint16) << 8
     rows.refuse_any(ids != schema_id, f"has another schema id than {schema_id}")
     validities = rows.validities(columns, strict=True)
-    arrays = [column_of(rows, column, valid) for column, valid in zip(columns, validities, strict=True)]
-    rows.check_ends()
-    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+    if included is None:
+        arrays = [column_of(rows, column, valid) for column, valid in zip(columns, validities, strict=True)]
+        rows.check_ends()
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+    if not included:
+        return no_columns(len(values))
+    arrays = []
+    for index, (column, valid) in enumerate(zip(columns[: included[-1] + 1], validities, strict=False)):
+        if index in included:
+            arrays.append(column_of(rows, column, valid))
+        else:
+            rows.fields(column, valid)
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema([columns[index] for index in included]))

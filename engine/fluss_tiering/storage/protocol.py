@@ -193,10 +193,26 @@ class SplitReader(Protocol):
         """Spent so far on turning stored bytes into rows, apart from getting at them."""
         ...
 
-    def read_log(self, table: TableInfo, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[LogBatch]:
+    def read_log(
+        self,
+        table: TableInfo,
+        bucket: TableBucket,
+        start_offset: int,
+        end_offset: int,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[LogBatch]:
         """The rows of [start_offset, end_offset) in log order, cut to that range.
 
-        Raises LOG_OFFSET_OUT_OF_RANGE, CORRUPT_DATA naming the file and position.
+        Args:
+            table: whose log it is, as it was planned with.
+            bucket: of the table.
+            start_offset: of the first row.
+            end_offset: behind the last row.
+            columns: names of those that are wanted, which the batches then have in this order, and no others; with none
+                they have rows and change types all the same. None for all, in the table's order.
+
+        Raises INVALID_REQUEST for a column that is not there, or named twice; LOG_OFFSET_OUT_OF_RANGE, CORRUPT_DATA
+        naming the file and position.
         """
         ...
 

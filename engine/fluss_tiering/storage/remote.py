@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
 
 from fluss_tiering.formats.compacted_row import decode_values
 from fluss_tiering.formats.log_batch import LogBatch, decode_log_batch, read_header
+from fluss_tiering.formats.projection import Projection
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
@@ -43,12 +45,20 @@ class RemoteSplitReader:
         """Spent so far on turning what was sent into rows."""
         return self._decoding.seconds
 
-    def read_log(self, table: TableInfo, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[LogBatch]:
-        """The rows of [start_offset, end_offset) in log order, cut to that range.
+    def read_log(
+        self,
+        table: TableInfo,
+        bucket: TableBucket,
+        start_offset: int,
+        end_offset: int,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[LogBatch]:
+        """The rows of [start_offset, end_offset) in log order, cut to that range; see `SplitReader`.
 
         Raises:
-            FlussTieringError: TABLE_NOT_EXIST, LOG_OFFSET_OUT_OF_RANGE, UNAVAILABLE, CORRUPT_DATA.
+            FlussTieringError: INVALID_REQUEST, TABLE_NOT_EXIST, LOG_OFFSET_OUT_OF_RANGE, UNAVAILABLE, CORRUPT_DATA.
         """
+        wanted = Projection.of(table, columns)
         if start_offset == end_offset:
             return
         schema = arrow_schema(table.descriptor.columns)
@@ -58,8 +68,10 @@ class RemoteSplitReader:
             try:
                 for raw in _whole_batches(bucket, self._streams.fetch_log(bucket, expected, end_offset)):
                     with _naming_bucket(bucket), self._decoding():
-                        batch = decode_log_batch(memoryview(raw), 0, schema)
+                        batch = decode_log_batch(memoryview(raw), 0, schema, included=wanted.included)
                     rows = batch.slice(expected, end_offset)
+                    if columns is not None:
+                        rows = replace(rows, records=wanted.arrange(rows.records))
                     if rows.base_offset != expected:
                         raise _damaged(bucket, f"holds offset {rows.base_offset}, expected {expected}")
                     expected += rows.records.num_rows

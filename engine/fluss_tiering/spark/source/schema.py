@@ -7,6 +7,7 @@ from typing import Final
 
 from pyspark.sql import types
 
+from fluss_tiering.formats.projection import named_columns
 from fluss_tiering.model.data_type import Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TablePath
@@ -81,14 +82,8 @@ def chosen_columns(table: str, columns: Sequence[Column], schema: types.StructTy
     Raises:
         FlussTieringError: INVALID_REQUEST for one that the table does not have, or has with another type.
     """
-    by_name = {column.name: column for column in columns}
-    for field in schema.fields:
-        column = by_name.get(field.name)
-        if column is None:
-            raise FlussTieringError(
-                ErrorCode.INVALID_REQUEST,
-                f"table {table} has no column {field.name!r}: expected some of {', '.join(by_name)}",
-            )
+    chosen = named_columns(table, columns, schema.names)
+    for field, column in zip(schema.fields, chosen, strict=True):
         wanted = spark_type(column.data_type)
         if field.dataType != wanted:
             raise FlussTieringError(
@@ -96,7 +91,7 @@ def chosen_columns(table: str, columns: Sequence[Column], schema: types.StructTy
                 f"column {field.name!r} of table {table} cannot be read as {field.dataType.simpleString()}: "
                 f"expected {wanted.simpleString()}; cast it in the query",
             )
-    return tuple(by_name[field.name] for field in schema.fields)
+    return chosen
 
 
 def table_list(tables: Iterable[TablePath]) -> types.StructType:

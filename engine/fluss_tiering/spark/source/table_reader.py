@@ -64,13 +64,18 @@ class TableReader(ds.DataSourceReader):
                     yield matched
 
     def _rows(self, partition: ds.InputPartition | None) -> Iterator[pa.RecordBatch]:
+        # Filters that are pushed are on these columns alone.
+        names = [column.name for column in self._columns]
         match partition:
             case LogPartition(bucket=bucket, start_offset=start, end_offset=end):
                 reader = open_split_reader(self._storage, self._options.server, self._access)
-                for batch in reader.read_log(self._table, bucket, start, end):
+                for batch in reader.read_log(self._table, bucket, start, end, names):
                     yield batch.records
             case KvPartition(bucket=bucket):
-                with TieringClient(self._options.server) as client, client.scan(self._table, buckets=[bucket]) as scan:
+                with (
+                    TieringClient(self._options.server) as client,
+                    client.scan(self._table, buckets=[bucket], columns=names) as scan,
+                ):
                     yield from scan
 
 

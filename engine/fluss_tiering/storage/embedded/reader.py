@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
 from fluss_tiering.formats.log_batch import LogBatch
+from fluss_tiering.formats.projection import Projection
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
@@ -33,19 +35,30 @@ class EmbeddedSplitReader:
         """Spent so far on turning stored bytes into rows."""
         return self._decoding.seconds
 
-    def read_log(self, table: TableInfo, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[LogBatch]:
-        """The rows of [start_offset, end_offset) in log order, cut to that range.
+    def read_log(
+        self,
+        table: TableInfo,
+        bucket: TableBucket,
+        start_offset: int,
+        end_offset: int,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[LogBatch]:
+        """The rows of [start_offset, end_offset) in log order, cut to that range; see `SplitReader`.
 
         Raises:
-            FlussTieringError: TABLE_NOT_EXIST, LOG_OFFSET_OUT_OF_RANGE, CORRUPT_DATA naming file and position.
+            FlussTieringError: INVALID_REQUEST, TABLE_NOT_EXIST, LOG_OFFSET_OUT_OF_RANGE; CORRUPT_DATA naming file and
+                position.
         """
         schema = arrow_schema(table.descriptor.columns)
+        wanted = Projection.of(table, columns)
         folder = table_folder(self._data_dir, table.path, table.table_id)
         logs = log_folder(partition_folder(folder, bucket.partition_id), bucket.bucket)
         with telling_dropped(table, folder, bucket):
             for stored in stored_batches(logs, start_offset, end_offset):
                 with self._decoding():
-                    batch = stored.decode(schema).slice(start_offset, end_offset)
+                    batch = stored.decode(schema, wanted.included).slice(start_offset, end_offset)
+                    if columns is not None:
+                        batch = replace(batch, records=wanted.arrange(batch.records))
                 yield batch
 
     def read_kv_snapshot(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,14 +39,14 @@ class StoredBatch:
         """Its bytes."""
         return self.segment[self.position : self.position + self.header.size]
 
-    def decode(self, schema: pa.Schema) -> LogBatch:
-        """Its records, checked against its checksum.
+    def decode(self, schema: pa.Schema, included: Sequence[int] | None = None) -> LogBatch:
+        """Its records, checked against its checksum; of these columns as `decode_log_batch` has it.
 
         Raises:
             FlussTieringError: CORRUPT_DATA naming file and position.
         """
         with naming_segment(self.path):
-            return decode_log_batch(self.segment, self.position, schema)
+            return decode_log_batch(self.segment, self.position, schema, included=included)
 
 
 def list_segments(folder: Path) -> list[int]:

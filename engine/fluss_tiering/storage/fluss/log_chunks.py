@@ -14,6 +14,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.storage.fluss.calls.log import FetchedLog, RemoteSegment, fetch_log
 from fluss_tiering.storage.fluss.client import FlussClient
+from fluss_tiering.storage.fluss.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.remote_files import RemoteFiles, telling_storage_errors
 from fluss_tiering.storage.patience import PATIENCE_S, Patience
 
@@ -27,12 +28,19 @@ ItemT = TypeVar("ItemT")
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """The offsets [start_offset, end_offset) of a bucket of a table."""
+    """The offsets [start_offset, end_offset) of a bucket of a table.
+
+    Attributes:
+        projection: indexes of the columns to which its leader shall cut batches, ascending; None for all.
+        schema_id: under which a table has all of these.
+    """
 
     path: TablePath
     bucket: TableBucket
     start_offset: int
     end_offset: int
+    projection: tuple[int, ...] | None = None
+    schema_id: int = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,11 +51,14 @@ class LogChunk:
         data: from the first batch's first byte to the last one's last.
         start: position of `data` in the file; 0 in an answer.
         source: for errors.
+        projection: the columns that they were cut to, by their leader, which left them the checksums of what they were;
+            None for all.
     """
 
     data: memoryview
     start: int
     source: str
+    projection: tuple[int, ...] | None = None
 
     def batches(self) -> Iterator[tuple[int, LogBatchHeader]]:
         """Position within `data` and header of each batch."""
@@ -115,6 +126,9 @@ class _Fetching:
         self._bucket = wanted.bucket
         self._start = wanted.start_offset
         self._end = wanted.end_offset
+        self._projection = wanted.projection
+        self._schema_id = wanted.schema_id
+        self._before_columns = False
         self._patience = patience
         self._missing: str | None = None
 
@@ -122,7 +136,7 @@ class _Fetching:
         offset = self._start
         while offset < self._end:
             try:
-                fetched = self._client.call(fetch_log(self._path, self._bucket, offset, max_bytes=FETCH_BYTES))
+                fetched, projection = self._fetch(offset)
                 self._check_there(fetched, offset)
             except FlussTieringError as error:
                 self._patience.wait_after(error)
@@ -133,8 +147,26 @@ class _Fetching:
                     yield chunk
                     offset = next_offset
             else:
-                chunk, offset = self._whole(memoryview(fetched.records), offset)
+                chunk, offset = self._whole(memoryview(fetched.records), offset, projection)
                 yield chunk
+
+    def _fetch(self, offset: int) -> tuple[FetchedLog, tuple[int, ...] | None]:
+        """What the leader has from an offset on, and the columns that it cut that to."""
+        projection = None if self._before_columns else self._projection
+        if projection is not None:
+            asking = fetch_log(self._path, self._bucket, offset, max_bytes=FETCH_BYTES, projection=projection)
+            try:
+                fetched = self._client.call(asking)
+            except FlussServerError as error:
+                if error.fluss_error is not FlussError.INVALID_COLUMN_PROJECTION:
+                    raise
+                # A batch from before a column was added cannot be cut to it.
+                self._before_columns = True
+            else:
+                # A batch that the cut made larger than what was asked for does not come.
+                if fetched.records or fetched.remote_segments or fetched.high_watermark <= offset:
+                    return fetched, projection
+        return self._client.call(fetch_log(self._path, self._bucket, offset, max_bytes=FETCH_BYTES)), None
 
     def _check_there(self, fetched: FetchedLog, offset: int) -> None:
         if fetched.records or fetched.remote_segments:
@@ -154,13 +186,14 @@ class _Fetching:
             "replicas may have been lost",
         )
 
-    def _whole(self, records: memoryview, offset: int) -> tuple[LogChunk, int]:
+    def _whole(self, records: memoryview, offset: int, projection: tuple[int, ...] | None) -> tuple[LogChunk, int]:
         """An answer's whole batches, and the offset behind them."""
         source = f"the log of {self._bucket} ({self._path}) as its leader sent it from offset {offset} on"
-        end, next_offset = _last_whole(records, source, 0)
-        if next_offset is None or next_offset <= offset:
+        end, last = _last_whole(records, source, 0)
+        if last is None or last.next_offset <= offset:
             _damaged(f"{source} holds no batch of {len(records)} bytes with that offset")
-        return LogChunk(records[:end], 0, source), next_offset
+        self._before_columns = self._before_columns and last.schema_id != self._schema_id
+        return LogChunk(records[:end], 0, source, projection), last.next_offset
 
     def _remote(self, fetched: FetchedLog, offset: int) -> Iterator[tuple[LogChunk, int]]:
         """Chunks of the segments in the remote folder, each with the offset behind it.
@@ -197,12 +230,12 @@ class _Fetching:
                 with telling_storage_errors(segment.path):
                     file.seek(position)
                     data = memoryview(file.read_buffer(wanted))
-                end, next_offset = _last_whole(data, source, position)
-                if next_offset is not None:
-                    yield LogChunk(data[:end], position, source), next_offset
+                end, last = _last_whole(data, source, position)
+                if last is not None:
+                    yield LogChunk(data[:end], position, source), last.next_offset
                     position += end
                     wanted = FETCH_BYTES
-                    if next_offset >= segment.end_offset:
+                    if last.next_offset >= segment.end_offset:
                         return
                 elif len(data) < wanted:
                     _damaged(f"{source} ends at byte {position + len(data)}, before offset {segment.end_offset}")
@@ -210,12 +243,12 @@ class _Fetching:
                     wanted = max(2 * wanted, _size_of_first(data))
 
 
-def _last_whole(data: memoryview, source: str, start: int) -> tuple[int, int | None]:
-    """Where the last whole batch ends, and the offset behind it; None when there is none."""
-    end, next_offset = 0, None
+def _last_whole(data: memoryview, source: str, start: int) -> tuple[int, LogBatchHeader | None]:
+    """Where the last whole batch ends, and its header; None when there is none."""
+    end, last = 0, None
     for position, header in LogChunk(data, start, source).batches():
-        end, next_offset = position + header.size, header.next_offset
-    return end, next_offset
+        end, last = position + header.size, header
+    return end, last
 
 
 def _size_of_first(data: memoryview) -> int:

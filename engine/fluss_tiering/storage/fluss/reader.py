@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -42,29 +43,52 @@ class FlussSplitReader:
         """Spent so far on turning what was fetched into rows."""
         return self._decoding.seconds
 
-    def read_log(self, table: TableInfo, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[LogBatch]:
-        """The rows of [start_offset, end_offset) in log order, cut to that range.
+    def read_log(
+        self,
+        table: TableInfo,
+        bucket: TableBucket,
+        start_offset: int,
+        end_offset: int,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[LogBatch]:
+        """The rows of [start_offset, end_offset) in log order, cut to that range; see `SplitReader`.
+
+        Leaders send no columns but those that are wanted. What they cut has no checksum: where it cannot be read, it is
+        read whole. Remote segments hold all columns.
 
         Raises:
-            FlussTieringError: what `log_chunks` raises; INVALID_TABLE when the table's columns were altered meanwhile.
+            FlussTieringError: what `log_chunks` raises; INVALID_TABLE when the table's columns were altered meanwhile;
+                INVALID_REQUEST.
         """
-        schemas = SchemaHistory(self._client, table)
+        schemas = SchemaHistory(self._client, table, columns)
+        wanted = LogRange(table.path, bucket, start_offset, end_offset, schemas.pushed_down, schema_id=table.schema_id)
         expected = start_offset
-        wanted = LogRange(table.path, bucket, start_offset, end_offset)
+        try:
+            for batch, next_offset in self._batches(schemas, wanted):
+                expected = next_offset
+                yield batch
+        except FlussTieringError as error:
+            if error.code is not ErrorCode.CORRUPT_DATA or wanted.projection is None:
+                raise
+        else:
+            return
+        whole = replace(wanted, start_offset=expected, projection=None)
+        yield from (batch for batch, _ in self._batches(schemas, whole))
+
+    def _batches(self, schemas: SchemaHistory, wanted: LogRange) -> Iterator[tuple[LogBatch, int]]:
+        """The batches of a range, each with the offset behind it."""
+        expected = wanted.start_offset
         for chunk in log_chunks(self._client, self._files, wanted, patience_s=self._patience_s):
-            found = _following(chunk, expected, start_offset, end_offset)
+            found = _following(chunk, expected, wanted)
             for schema_id, run in itertools.groupby(found, key=lambda batch: batch[1].schema_id):
-                batches = decode_log_batches(chunk.data, list(run), schemas.arrow(schema_id))
-                while True:
+                headers = list(run)
+                batches = _decode(chunk, headers, schemas, schema_id)
+                for _, header in headers:
                     with naming_source(chunk.source, chunk.start), self._decoding():
-                        batch = next(batches, None)
-                    if batch is None:
-                        break
-                    rows = batch.slice(start_offset, end_offset)
+                        rows = next(batches).slice(wanted.start_offset, wanted.end_offset)
                     records = schemas.to_present(rows.records, schema_id)
-                    yield LogBatch(rows.base_offset, rows.commit_timestamp, rows.change_types, records)
-            if found:
-                expected = found[-1][1].next_offset
+                    expected = header.next_offset
+                    yield LogBatch(rows.base_offset, rows.commit_timestamp, rows.change_types, records), expected
 
     def read_kv_snapshot(
         self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
@@ -100,15 +124,26 @@ class FlussSplitReader:
         return SnapshotFiles(self._client, self._files, table.path, snapshot).measured()
 
 
-def _following(chunk: LogChunk, expected: int, start_offset: int, end_offset: int) -> list[tuple[int, LogBatchHeader]]:
+def _decode(
+    chunk: LogChunk, batches: Sequence[tuple[int, LogBatchHeader]], schemas: SchemaHistory, schema_id: int
+) -> Iterator[LogBatch]:
+    """Batches under one schema, with those of the wanted columns that it has at least."""
+    schema = schemas.arrow(schema_id)
+    if chunk.projection is None:
+        return decode_log_batches(chunk.data, batches, schema, included=schemas.included(schema_id))
+    held = pa.schema([schema.field(index) for index in chunk.projection])
+    return decode_log_batches(chunk.data, batches, held, verify_crc=False)
+
+
+def _following(chunk: LogChunk, expected: int, wanted: LogRange) -> list[tuple[int, LogBatchHeader]]:
     """The batches of a chunk that hold the offsets from the one that is expected on. Raises CORRUPT_DATA for a gap."""
     found: list[tuple[int, LogBatchHeader]] = []
     for position, header in chunk.batches():
         if header.next_offset <= expected:
             continue
-        if expected >= end_offset:
+        if expected >= wanted.end_offset:
             break
-        if header.base_offset > expected or (header.base_offset < expected != start_offset):
+        if header.base_offset > expected or (header.base_offset < expected != wanted.start_offset):
             raise FlussTieringError(
                 ErrorCode.CORRUPT_DATA,
                 f"{chunk.source} goes on at offset {header.base_offset}: expected {expected}; restore it from a "

@@ -10,6 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from fluss_tiering.formats.projection import Projection
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, TableInfo
@@ -18,16 +19,26 @@ from fluss_tiering.storage.fluss.client import FlussClient
 
 _FORMATS: Final = {"table.log.format": "ARROW", "table.kv.format": "COMPACTED"}
 """Fluss's defaults; the others are older ones, which it keeps for a few uses."""
+_NO_WIDTH: Final = 1 << 31
 
 
 class SchemaHistory:
     """The schemas of one table.
 
+    Args:
+        client: of the cluster.
+        table: as it is now.
+        columns: names of those that are wanted, in this order; None for all.
+
+    Attributes:
+        wanted: these columns.
+
     Raises:
-        FlussTieringError: INVALID_TABLE for a table that is stored in formats that are not read here.
+        FlussTieringError: INVALID_TABLE for a table that is stored in formats that are not read here; INVALID_REQUEST
+            for columns that it has not.
     """
 
-    def __init__(self, client: FlussClient, table: TableInfo) -> None:
+    def __init__(self, client: FlussClient, table: TableInfo, columns: Sequence[str] | None = None) -> None:
         for option, known in _FORMATS.items():
             if (given := table.descriptor.properties.get(option, known)).upper() != known:
                 raise FlussTieringError(
@@ -36,6 +47,7 @@ class SchemaHistory:
                 )
         self._client = client
         self._table = table
+        self.wanted = Projection.of(table, columns)
         self._present = arrow_schema(table.descriptor.columns)
         self._columns: dict[int, Sequence[Column]] = {table.schema_id: table.descriptor.columns}
         self._arrow = {table.schema_id: self._present}
@@ -57,13 +69,32 @@ class SchemaHistory:
             self._arrow[schema_id] = arrow_schema(self.columns(schema_id))
         return self._arrow[schema_id]
 
+    def included(self, schema_id: int) -> tuple[int, ...] | None:
+        """Indexes of the wanted columns that rows under a schema have; None for all of them. Raises as `columns`."""
+        if self.wanted.included is None:
+            return None
+        there = len(self.columns(schema_id))
+        return tuple(index for index in self.wanted.included if index < there)
+
+    @property
+    def pushed_down(self) -> tuple[int, ...] | None:
+        """Indexes of the columns that leaders are asked for, ascending; None for all.
+
+        Where none is wanted that is the narrowest: Fluss fails to cut a batch down to nothing (`FileLogProjection`).
+        """
+        if self.wanted.included != ():
+            return self.wanted.included
+        fields = list(self._present)
+        return None if len(fields) == 1 else (min(range(len(fields)), key=lambda index: _width(fields[index].type)),)
+
     def to_present(self, records: pa.RecordBatch, schema_id: int) -> pa.RecordBatch:
-        """Rows under a schema with the columns of now."""
-        if schema_id == self._table.schema_id:
-            return records
-        count = records.num_rows
-        added = [pa.nulls(count, field.type) for field in list(self._present)[records.num_columns :]]
-        return pa.RecordBatch.from_arrays([*records.columns, *added], schema=self._present)
+        """Rows under a schema, with those of the wanted columns that it has at least, in the wanted columns of now."""
+        if schema_id != self._table.schema_id:
+            there = set(records.schema.names)
+            for field in self.wanted.schema:
+                if field.name not in there:
+                    records = records.append_column(field, pa.nulls(records.num_rows, field.type))
+        return self.wanted.arrange(records)
 
     def _older(self, schema_id: int) -> Sequence[Column]:
         table = self._table
@@ -83,3 +114,11 @@ class SchemaHistory:
                 "to be those with others added behind them; re-create the table",
             )
         return columns
+
+
+def _width(kind: pa.DataType) -> int:
+    """Bits of a value in a batch; more than any where that depends on the value."""
+    try:
+        return int(kind.bit_width)
+    except ValueError:
+        return _NO_WIDTH

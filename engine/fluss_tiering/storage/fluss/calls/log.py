@@ -88,7 +88,7 @@ def fetch_log(
     offset: int,
     *,
     max_bytes: int = 8 << 20,
-    projection: Sequence[int] = (),
+    projection: Sequence[int] | None = None,
 ) -> Call[log_pb2.FetchLogResponse, FetchedLog]:
     """The log of a bucket from an offset on.
 
@@ -97,10 +97,12 @@ def fetch_log(
         bucket: of the table.
         offset: that the first batch holds.
         max_bytes: of batches; a first one that is larger comes whole all the same.
-        projection: indexes of columns, ascending; none for all. Batches then hold these columns alone, under the
-            checksum of the whole ones. Fluss can cut only batches that are compressed as the table's option says.
+        projection: indexes of columns, ascending; None for all. Batches then hold these columns alone, under the
+            checksum of the whole ones. Fluss cuts rightly only batches that are compressed as the table's option says
+            (`FileLogProjection`), as all of its own clients do.
 
-    Raises LOG_OFFSET_OUT_OF_RANGE beyond the end, or before what is kept.
+    Raises LOG_OFFSET_OUT_OF_RANGE beyond the end, or before what is kept; INVALID_COLUMN_PROJECTION for a column that
+    one of the batches has not, being from before it was added.
     """
     request = log_pb2.FetchLogRequest(
         follower_server_id=_FROM_CLIENT,
@@ -108,7 +110,7 @@ def fetch_log(
         tables_req=[
             log_pb2.PbFetchLogReqForTable(
                 table_id=bucket.table_id,
-                projection_pushdown_enabled=bool(projection),
+                projection_pushdown_enabled=projection is not None,
                 projected_fields=projection,
                 buckets_req=[
                     log_pb2.PbFetchLogReqForBucket(
