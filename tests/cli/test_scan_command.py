@@ -147,6 +147,17 @@ def test_csv_is_read_back_as_it_was(command, filled):
     assert read["seen"].cast(pa.int64()).to_pylist() == ROWS["seen"].cast(pa.int64()).to_pylist()
 
 
+def test_chosen_columns_come_in_their_order(command, filled):
+    out = command("scan", filled, "--columns", "open, id", "--format", "json").out
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [list(line) for line in lines] == [["open", "id"]] * 3
+    assert sorted((line["id"], line["open"]) for line in lines) == [(1, True), (2, None), (3, False)]
+    assert command("scan", filled, "--columns", "id").out.splitlines()[0] == '"id"'
+    assert command("scan", filled, "--columns", "id,nope").refuses(2, filled, "no column 'nope'")
+    assert command("scan", filled, "--columns", "id,id").refuses(2, "'id'", "twice")
+    assert command("scan", filled, "--columns", ",").refuses(2, "no column ','")
+
+
 def test_arrow_has_the_tables_schema(server, client, filled):
     done = program(server, filled, "--format", "arrow")
     assert (done.returncode, done.stderr) == (0, b"")

@@ -115,6 +115,26 @@ def test_chosen_buckets_only(client: TieringClient) -> None:
     assert sorted(found + ids(other)) == list(range(300))
 
 
+@pytest.mark.parametrize("columns", [["name"], ["name", "id"], []])
+def test_chosen_columns_only(client: TieringClient, columns: list[str]) -> None:
+    table = new_table(client, range(300), num_buckets=3)
+    with client.scan(table, columns=columns, batch_size_bytes=1000) as scan:
+        found = pa.Table.from_batches(scan, scan.schema)
+    assert found.schema.names == columns
+    assert found.num_rows == 300
+    if columns:
+        assert sorted(found["name"].to_pylist()) == sorted(f"name {number}" for number in range(300))
+    assert sum(batch.num_rows for batch in client.scan(table, columns=columns, limit=10)) == 10
+
+
+@pytest.mark.parametrize(("columns", "words"), [(["nmae"], "no column 'nmae'"), (["id", "id"], "twice")])
+def test_columns_that_are_not_there_are_refused(client: TieringClient, columns: list[str], words: str) -> None:
+    table = new_table(client)
+    error = refusal(lambda: client.scan(table, columns=columns))
+    assert error.code is ErrorCode.INVALID_REQUEST
+    assert words in error.message
+
+
 def test_a_table_without_rows(client: TieringClient) -> None:  # K4
     table = new_table(client, num_buckets=2)
     with client.scan(table) as scan:

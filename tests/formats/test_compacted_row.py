@@ -79,6 +79,30 @@ def test_a_slice_of_values_is_a_slice_of_rows(data: st.DataObject) -> None:
     assert same(decode_values(stored, of, 1), batch.slice(start, length))
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_some_columns_of_any_rows_are_those_of_all(data: st.DataObject) -> None:
+    of = data.draw(columns(10, nesting=2))
+    batch = data.draw(record_batches(of))
+    included = sorted(data.draw(st.sets(st.integers(0, len(of) - 1))))
+    found = decode_values(encode_values(batch, of, 1), of, 1, included)
+    assert found.num_rows == batch.num_rows
+    assert same(found, batch.select(included))
+
+
+def test_columns_behind_the_last_one_wanted_are_not_looked_at() -> None:
+    of = table_columns("INT", "STRING", "BIGINT")
+    values = pa.array([b"\x01\x00\x00\x05\x01a"], pa.binary())
+    assert decode_values(values, of, 1, [0, 1]).to_pydict() == {"c0": [5], "c1": ["a"]}
+    assert decode_values(values, of, 1, [1]).to_pydict() == {"c1": ["a"]}
+    with pytest.raises(FlussTieringError, match="'c2'"):
+        decode_values(values, of, 1)
+    # A column before it has to be stepped over.
+    with pytest.raises(FlussTieringError, match="'c1'") as caught:
+        decode_values(pa.array([b"\x01\x00\x00\x05\x09a"], pa.binary()), of, 1, [2])
+    assert caught.value.code is ErrorCode.CORRUPT_DATA
+
+
 def test_many_rows_of_many_blocks_come_back() -> None:
     of = table_columns("BIGINT", "STRING", "DECIMAL(38, 4)", "TIMESTAMP(6)")
     count = 100_000

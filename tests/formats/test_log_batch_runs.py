@@ -1,10 +1,12 @@
 """Log batches decoded one behind the other are what each is by itself."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from broken_columns import with_broken_last_column
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -100,3 +102,62 @@ def test_bytes_behind_a_message_are_not_read_as_the_next(extra: int) -> None:
     log = b"before" + bytes(longer) + second
     found = list(decode_log_batches(memoryview(log), headers(log), SCHEMA))
     assert [batch.records.column("id").to_pylist() for batch in found] == [list(range(5)), list(range(5, 10))]
+
+
+SUBSETS = [[], [0], [1], [2], [0, 2], [0, 1, 2]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(logs(), st.sampled_from(SUBSETS))
+def test_some_columns_of_a_run_are_those_of_its_batches(log: bytes, included: list[int]) -> None:
+    buffer = memoryview(log)
+    each = [decode_log_batch(buffer, position, SCHEMA) for position, _ in headers(log)]
+    chosen = [replace(batch, records=batch.records.select(included)) for batch in each]
+    assert same(list(decode_log_batches(buffer, headers(log), SCHEMA, included=included)), chosen)
+    alone = [decode_log_batch(buffer, position, SCHEMA, included=included) for position, _ in headers(log)]
+    assert same(alone, chosen)
+    assert [batch.records.num_rows for batch in alone] == [batch.records.num_rows for batch in each]
+
+
+@pytest.mark.parametrize("included", SUBSETS)
+def test_only_the_columns_that_are_wanted_are_decoded(included: list[int]) -> None:
+    of = pa.schema([SCHEMA.field("id"), SCHEMA.field("flag"), SCHEMA.field("name")])
+    content = rows(0, 300).select(of.names)
+    encoded = encode_log_batch(0, 7, content, schema_id=1, change_types=None, compression="ZSTD")
+    log = b"before" + with_broken_last_column(encoded)
+    if 2 in included:
+        for decode in (decode_log_batch, lambda *batch, **wanted: list(decode_log_batches(*batch, **wanted))):
+            at = len(b"before") if decode is decode_log_batch else headers(log)
+            with pytest.raises(FlussTieringError, match="no records of the table's schema") as caught:
+                decode(memoryview(log), at, of, included=included)
+            assert caught.value.code is ErrorCode.CORRUPT_DATA
+    else:
+        (batch,) = decode_log_batches(memoryview(log), headers(log), of, included=included)
+        assert batch.records.equals(content.select(included))
+
+
+@pytest.mark.parametrize("included", SUBSETS)
+def test_some_columns_stand_under_the_checksum_of_all(included: list[int]) -> None:
+    encoded = bytearray(encode_log_batch(0, 7, rows(0, 300), schema_id=1, change_types=None, compression="NONE"))
+    encoded[-20] ^= 1
+    log = b"before" + bytes(encoded)
+    with pytest.raises(FlussTieringError, match="checksum"):
+        list(decode_log_batches(memoryview(log), headers(log), SCHEMA, included=included))
+
+
+def test_without_a_checksum_what_a_batch_says_of_itself_fits_together() -> None:
+    encoded = bytearray(encode_log_batch(0, 7, rows(0, 5), schema_id=1, change_types=None, compression="ZSTD"))
+    encoded[28] = 7  # the last offset
+    log = b"before" + bytes(encoded)
+    with pytest.raises(FlussTieringError, match="claims the offsets 0 to 7 for 5 records") as caught:
+        list(decode_log_batches(memoryview(log), headers(log), SCHEMA, verify_crc=False))
+    assert caught.value.code is ErrorCode.CORRUPT_DATA
+
+
+def test_without_a_checksum_every_value_is_checked() -> None:
+    content = pa.record_batch([["abc", "déf"]], names=["name"])
+    encoded = encode_log_batch(0, 7, content, schema_id=1, change_types=None, compression="NONE")
+    log = b"before" + encoded.replace("é".encode(), b"\xc3\xc3")
+    with pytest.raises(FlussTieringError, match="UTF") as caught:
+        list(decode_log_batches(memoryview(log), headers(log), content.schema, verify_crc=False))
+    assert caught.value.code is ErrorCode.CORRUPT_DATA

@@ -9,7 +9,8 @@ from fluss_tables import append, descriptor, eventually, new_table, rows, snapsh
 
 from fluss_tiering.formats.log_batch import LogBatch
 from fluss_tiering.model.table import KvSnapshot, TableBucket
-from fluss_tiering.storage.fluss.calls.log import fetch_log
+from fluss_tiering.storage.fluss.api_keys import ApiKey
+from fluss_tiering.storage.fluss.calls.log import FetchedLog, fetch_log
 from fluss_tiering.storage.fluss.client import FlussClient
 from fluss_tiering.storage.fluss.table_json import ClusterTable
 from fluss_tiering.storage.protocol import SplitReader
@@ -24,6 +25,26 @@ class AlteringClient:
 
     def call(self, call):
         return self._alter(self._client.call(call))
+
+
+class ObservedClient:
+    """Keeps what is asked of logs and how much comes for it; an answer may be altered."""
+
+    def __init__(self, client: FlussClient, alter: Callable[[Any], Any] = lambda answer: answer) -> None:
+        self._client = client
+        self._alter = alter
+        self.projections: list[list[int] | None] = []
+        self.records_bytes = 0
+
+    def call(self, call: Any) -> Any:
+        if call.api is ApiKey.FETCH_LOG:
+            (asked,) = call.request.tables_req
+            self.projections.append(list(asked.projected_fields) if asked.projection_pushdown_enabled else None)
+        answer = self._client.call(call)
+        if isinstance(answer, FetchedLog):
+            self.records_bytes += len(answer.records)
+            answer = self._alter(answer)
+        return answer
 
 
 def bucket_of(made: ClusterTable, bucket: int = 0) -> TableBucket:

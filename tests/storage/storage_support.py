@@ -76,8 +76,15 @@ def end_offsets(storage: EmbeddedStorage, path: TablePath = PATH) -> list[int]:
     return [bucket.log_end_offset for bucket in storage.buckets(path)]
 
 
-def read_log(reader: SplitReader, table: TableInfo, bucket: int, start_offset: int, end_offset: int) -> list[LogBatch]:
-    return list(reader.read_log(table, TableBucket(table.table_id, bucket), start_offset, end_offset))
+def read_log(
+    reader: SplitReader,
+    table: TableInfo,
+    bucket: int,
+    start_offset: int,
+    end_offset: int,
+    columns: Sequence[str] | None = None,
+) -> list[LogBatch]:
+    return list(reader.read_log(table, TableBucket(table.table_id, bucket), start_offset, end_offset, columns))
 
 
 def read_rows(storage: EmbeddedStorage, path: TablePath = PATH) -> list[dict[str, Any]]:

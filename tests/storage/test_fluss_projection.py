@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from broken_columns import ZSTD_FRAME, with_broken_last_column
-from fluss_reading import bucket_of, moved_log
+from fluss_reading import ObservedClient, bucket_of, moved_log
 from fluss_tables import COLUMNS, add_column, append, descriptor, new_table, rows, upsert
 from refusals import refused
 
@@ -59,26 +59,6 @@ def wide_rows(first: int, end: int) -> pa.RecordBatch:
     schema = arrow_schema(WIDE)
     arrays = [pa.array(column, field.type) for column, field in zip(zip(*values, strict=True), schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-class ObservedClient:
-    """Keeps what is asked of logs and how much comes for it; an answer may be altered."""
-
-    def __init__(self, client: FlussClient, alter=lambda answer: answer) -> None:
-        self._client = client
-        self._alter = alter
-        self.projections: list[list[int] | None] = []
-        self.records_bytes = 0
-
-    def call(self, call: Any) -> Any:
-        if call.api is ApiKey.FETCH_LOG:
-            (asked,) = call.request.tables_req
-            self.projections.append(list(asked.projected_fields) if asked.projection_pushdown_enabled else None)
-        answer = self._client.call(call)
-        if isinstance(answer, FetchedLog):
-            self.records_bytes += len(answer.records)
-            answer = self._alter(answer)
-        return answer
 
 
 def read(client, made: ClusterTable, start: int, end: int, columns: list[str] | None) -> list[LogBatch]:

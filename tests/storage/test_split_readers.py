@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from broken_columns import with_broken_last_column
 from refusals import refused
 from storage_support import (
     PATH,
@@ -17,6 +18,7 @@ from storage_support import (
     log_table,
     opened,
     read_log,
+    segments,
 )
 
 from engine_support import ServerThread
@@ -71,6 +73,37 @@ def test_a_log_reads_the_same_through_the_server(tmp_path: Path, chunk: int) -> 
             for ours, theirs in zip(fetched, direct, strict=True):
                 assert ours.records.equals(theirs.records)
                 assert ours.change_types.tolist() == theirs.change_types.tolist()
+
+
+@pytest.mark.parametrize("columns", [["name"], ["amount", "id"], ["amount", "name", "region", "id"], []])
+def test_some_columns_are_read_alike_everywhere(tmp_path: Path, columns: list[str]) -> None:
+    with opened(tmp_path) as storage:
+        table = storage.create_table(PATH, kv_table())
+        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": key, "name": f"name {key}"} for key in range(20)]))
+        storage.write(PATH, WriteKind.DELETE, kv_keys(3, 5))
+        whole = read_log(storage.reader(), table, 0, 2, 22)
+        for reader in (storage.reader(), RemoteSplitReader(Streams(storage, 1000))):
+            found = read_log(reader, table, 0, 2, 22, columns)
+            assert [(batch.base_offset, batch.change_types.tolist(), batch.records.num_rows) for batch in found] == [
+                (batch.base_offset, batch.change_types.tolist(), batch.records.num_rows) for batch in whole
+            ]
+            for some, all_columns in zip(found, whole, strict=True):
+                assert some.records.equals(all_columns.records.select(columns))
+            with refused(ErrorCode.INVALID_REQUEST, "no column 'nmae'", str(PATH)):
+                read_log(reader, table, 0, 2, 22, ["nmae"])
+
+
+def test_only_the_columns_that_are_wanted_are_decoded(tmp_path: Path) -> None:
+    with opened(tmp_path) as storage:
+        table = storage.create_table(PATH, log_table(properties={"table.log.arrow.compression.type": "ZSTD"}))
+        storage.write(PATH, WriteKind.APPEND, log_rows(0, 100))
+        (segment,) = segments(tmp_path)
+        segment.write_bytes(with_broken_last_column(segment.read_bytes()))
+        for reader in (storage.reader(), RemoteSplitReader(Streams(storage, 1000))):
+            (batch,) = read_log(reader, table, 0, 0, 100, ["id"])
+            assert batch.records.equals(log_rows(0, 100).select(["id"]).to_batches()[0])
+            with refused(ErrorCode.CORRUPT_DATA, "no records of the table's schema"):
+                read_log(reader, table, 0, 0, 100, ["name"])
 
 
 def test_a_log_comes_in_chunks_of_bounded_size(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def scan(
         info = client.get_tables([table])[0]
         chosen = info.descriptor.columns
         if columns:
-            chosen = named_columns(str(table), chosen, options.names(columns))
+            chosen = named_columns(str(table), chosen, options.names(columns) or [columns])
         schema = arrow_schema(chosen)
         names = [column.name for column in chosen]
         batches = stack.enter_context(closing(rows.at_most(_batches(client, info, names, shown, server), shown)))
