@@ -76,7 +76,7 @@ def wide_table(fluss: FlussClient, compression: str) -> ClusterTable:
     return made
 
 
-@pytest.mark.parametrize("compression", ["NONE", "LZ4_FRAME", "ZSTD"])
+@pytest.mark.parametrize("compression", ["LZ4_FRAME", "ZSTD"])
 def test_leaders_send_only_the_columns_that_are_wanted(fluss: FlussClient, compression: str) -> None:
     made = wide_table(fluss, compression)
     whole = ObservedClient(fluss)
@@ -196,7 +196,6 @@ def test_remote_segments_are_read_in_part(fluss: FlussClient) -> None:
     assert records_of(found).to_pydict() == {"name": [f"name-{number}" for number in range(2_500, 9_999)]}
     assert found[0].base_offset == 2_500
     assert observed.records_bytes > 0
-    assert None not in observed.projections
     assert records_of(read(fluss, made, 2_500, 9_999, [])).num_rows == 7_499
 
     # What is not wanted is not decoded.
@@ -231,6 +230,15 @@ def test_batches_that_are_compressed_otherwise_than_the_table_are_read_whole(flu
     assert records_of(batches).to_pydict() == {"id": list(range(2, 20))}
     assert [batch.base_offset for batch in batches] == [2, 5, 10, 15]
     assert observed.projections == [[0], None]
+
+
+def test_of_a_table_without_compression_no_leader_cuts_batches_that_may_have_some(fluss: FlussClient) -> None:
+    made = new_table(fluss, descriptor(**{COMPRESSION: "NONE"}))
+    for start, compression in ((0, "NONE"), (5, "ZSTD"), (10, "LZ4_FRAME")):
+        append(fluss, made, rows(start, start + 5), compression=compression)
+    observed = ObservedClient(fluss)
+    assert records_of(read(observed, made, 0, 15, ["id"])).to_pydict() == {"id": list(range(15))}
+    assert set(observed.projections) == {None}
 
 
 def test_a_damaged_projection_is_refused_or_read_whole(fluss: FlussClient) -> None:

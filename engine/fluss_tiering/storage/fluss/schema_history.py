@@ -14,6 +14,7 @@ from fluss_tiering.formats.projection import Projection
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, TableInfo
+from fluss_tiering.model.table_options import LOG_COMPRESSION
 from fluss_tiering.storage.fluss.calls.schemas import table_columns
 from fluss_tiering.storage.fluss.client import FlussClient
 
@@ -81,7 +82,11 @@ class SchemaHistory:
         """Indexes of the columns that leaders are asked for, ascending; None for all.
 
         Where none is wanted that is the narrowest: Fluss fails to cut a batch down to nothing (`FileLogProjection`).
+        And it tells a batch that it cut to be compressed as the table's option says, whatever it is: where that says
+        NONE, compressed values would be taken for plain ones, so such a table's leaders are asked for all.
         """
+        if self._table.descriptor.properties.get(LOG_COMPRESSION.key, LOG_COMPRESSION.default).upper() == "NONE":
+            return None
         if self.wanted.included != ():
             return self.wanted.included
         fields = list(self._present)

@@ -99,7 +99,7 @@ def fetch_log(
         max_bytes: of batches; a first one that is larger comes whole all the same.
         projection: indexes of columns, ascending; None for all. Batches then hold these columns alone, under the
             checksum of the whole ones. Fluss cuts rightly only batches that are compressed as the table's option says
-            (`FileLogProjection`), as all of its own clients do.
+            (`FileLogProjection`).
 
     Raises LOG_OFFSET_OUT_OF_RANGE beyond the end, or before what is kept; INVALID_COLUMN_PROJECTION for a column that
     one of the batches has not, being from before it was added.
