@@ -13,11 +13,10 @@ from fluss_tiering.formats.log_batch import (
     LogBatch,
     LogCompression,
     check_crc,
-    decode_log_batch,
     encode_log_batch,
-    iter_log_batches,
     read_header,
 )
+from fluss_tiering.formats.log_batch_decoding import decode_log_batch, iter_log_batches
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType

@@ -11,15 +11,8 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluss_tiering.formats.log_batch import (
-    ChangeType,
-    LogBatch,
-    LogBatchHeader,
-    decode_log_batch,
-    decode_log_batches,
-    encode_log_batch,
-    read_header,
-)
+from fluss_tiering.formats.log_batch import ChangeType, LogBatch, LogBatchHeader, encode_log_batch, read_header
+from fluss_tiering.formats.log_batch_decoding import decode_log_batch, decode_log_batches
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("name", pa.string()), pa.field("flag", pa.bool_())])

@@ -5,7 +5,8 @@ import pytest
 from fluss_tables import COLUMNS, append, descriptor, eventually, new_table, rows, upsert
 from refusals import refused
 
-from fluss_tiering.formats.log_batch import ChangeType, iter_log_batches
+from fluss_tiering.formats.log_batch import ChangeType
+from fluss_tiering.formats.log_batch_decoding import iter_log_batches
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableBucket

@@ -10,7 +10,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from fluss_tiering.formats.compacted_row import decode_values
-from fluss_tiering.formats.log_batch import LogBatch, decode_log_batch, read_header
+from fluss_tiering.formats.log_batch import LogBatch, read_header
+from fluss_tiering.formats.log_batch_decoding import decode_log_batch
 from fluss_tiering.formats.projection import Projection
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

@@ -16,7 +16,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_tiering.formats.log_batch import LogBatch, LogBatchHeader, decode_log_batch, read_header
+from fluss_tiering.formats.log_batch import LogBatch, LogBatchHeader, read_header
+from fluss_tiering.formats.log_batch_decoding import decode_log_batch
 from fluss_tiering.formats.log_scan import seek_batch
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.storage.embedded.files import corrupt, reporting_os_errors

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from fluss_tiering.formats.log_batch import LogBatch, LogBatchHeader, decode_log_batches
+from fluss_tiering.formats.log_batch import LogBatch, LogBatchHeader
+from fluss_tiering.formats.log_batch_decoding import decode_log_batches
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.fluss.client import FlussClient
