@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import subprocess
 import sys
 from pathlib import Path
 
@@ -40,11 +41,21 @@ def test_workers_that_may_not_have_this_package_are_spark_s_own(
 
 
 def test_a_worker_begins_with_what_it_needs_and_without_archives(spark) -> None:
-    def loaded(_: object) -> list[tuple[bool, bool, list[str]]]:
+    def loaded(_: object) -> list[tuple[bool, list[str]]]:
         importers = [path for path in sys.path_importer_cache if path.endswith((".zip", ".jar"))]
-        return [("fluss_tiering.spark.read_write" in sys.modules, "grpc" in sys.modules, importers)]
+        return [("fluss_tiering.spark.read_write" in sys.modules, importers)]
 
-    assert spark.sparkContext.parallelize([0], 1).mapPartitions(loaded).collect() == [(True, False, [])]
+    assert spark.sparkContext.parallelize([0], 1).mapPartitions(loaded).collect() == [(True, [])]
+
+
+def test_what_workers_are_forked_with_is_not_what_calls_the_server() -> None:
+    script = (
+        "import importlib, sys\n"
+        "from fluss_tiering.spark.worker_daemon import NEEDED\n"
+        "for name in NEEDED: importlib.import_module(name)\n"
+        "print('grpc' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout == b"False\n"
 
 
 def test_a_distribution_s_pyspark_is_used_as_a_folder_and_its_py4j_as_it_is(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -50,11 +51,22 @@ def settings(s3: S3Server, secret_key: str = SECRET_KEY) -> dict[str, str]:
 
 
 def copied(s3: S3Server, cluster: Any, made: ClusterTable) -> None:
-    """The table's part of the remote folder, in the bucket under the same names."""
+    """The table's part of the remote folder, in the bucket under the same names.
+
+    Snapshots that a newer one replaces may go away meanwhile; it is the newest that is read.
+    """
     folders = list(cluster.remote_dir.glob(f"*/{made.info.path.database}/{made.info.path.table}-{made.info.table_id}"))
     assert folders
+
+    def upload(folder: Path) -> bool:
+        try:
+            s3.upload(folder, BUCKET, str(folder.relative_to(cluster.remote_dir)))
+        except FileNotFoundError:
+            return False
+        return True
+
     for folder in folders:
-        s3.upload(folder, BUCKET, str(folder.relative_to(cluster.remote_dir)))
+        eventually(lambda folder=folder: upload(folder))
 
 
 def remote_end(fluss: FlussClient, made: ClusterTable) -> int:

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Final
 
 _ARCHIVES: Final = (".zip", ".jar")
-_NEEDED: Final = (
+NEEDED: Final = (
     "fluss_tiering.lake.iceberg.parquet",
     "fluss_tiering.spark.read_write",
     "fluss_tiering.storage.fluss.reader",
 )
+"""Modules with all that a piece of a log needs."""
 
 
 def main() -> None:
@@ -35,7 +36,7 @@ def main() -> None:
     sys.path[:] = without_archives(before, os.environ.get("SPARK_HOME", ""))
     for entry in set(before).difference(sys.path):
         sys.path_importer_cache.pop(entry, None)
-    for name in _NEEDED:
+    for name in NEEDED:
         importlib.import_module(name)
     from pyspark.daemon import manager  # noqa: PLC0415 - from the path as it is now
 
