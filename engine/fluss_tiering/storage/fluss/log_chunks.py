@@ -18,8 +18,10 @@ from fluss_tiering.storage.fluss.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.remote_files import RemoteFiles, telling_storage_errors
 from fluss_tiering.storage.patience import PATIENCE_S, Patience
 
-FETCH_BYTES: Final = 8 << 20
-"""Of one answer of a leader, and of one read of a file."""
+FETCH_BYTES: Final = 4 << 20
+"""Of one answer of a leader; with twice as much a core reads 5 % fewer rows."""
+READ_BYTES: Final = 8 << 20
+"""Of one read of a file, each of which an object store answers late."""
 _PREFIX_BYTES: Final = 12
 """Of a batch, up to the end of its length."""
 
@@ -224,7 +226,7 @@ class _Fetching:
 
     def _segment(self, segment: RemoteSegment, position: int) -> Iterator[tuple[LogChunk, int]]:
         source = f"{segment.path} with the log of {self._bucket} ({self._path})"
-        wanted = FETCH_BYTES
+        wanted = READ_BYTES
         with self._files.open(segment.path) as file:
             while True:
                 with telling_storage_errors(segment.path):
@@ -234,7 +236,7 @@ class _Fetching:
                 if last is not None:
                     yield LogChunk(data[:end], position, source), last.next_offset
                     position += end
-                    wanted = FETCH_BYTES
+                    wanted = READ_BYTES
                     if last.next_offset >= segment.end_offset:
                         return
                 elif len(data) < wanted:
