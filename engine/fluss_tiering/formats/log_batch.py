@@ -82,6 +82,11 @@ class LogBatchHeader:
         """Bytes up to the change types, or the records where there are none."""
         return _LAYOUTS[self.magic].size
 
+    @property
+    def records_start(self) -> int:
+        """Bytes up to the records: the header and the change types."""
+        return self.header_size + (0 if self.append_only else self.record_count)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogBatch:

@@ -55,8 +55,8 @@ def decode_log_batch(
     elif header.record_count == 0:
         records = _no_records(schema, included)
     else:
-        message_start = position + header.header_size + (0 if header.append_only else header.record_count)
-        message = pa.py_buffer(buffer).slice(message_start, position + header.size - message_start)
+        start = position + header.records_start
+        message = pa.py_buffer(buffer).slice(start, position + header.size - start)
         records = _read_records(message, schema, included, position, full=not verify_crc)
         if records.num_rows != header.record_count:
             corrupt_batch(position, f"holds {records.num_rows} records, expected {header.record_count}")
@@ -86,9 +86,8 @@ def decode_log_batches(
     view = memoryview(buffer)
     messages = []
     for position, header in batches:
-        kinds = 0 if header.append_only else header.record_count
         if header.record_count:
-            messages.append(view[position + header.header_size + kinds : position + header.size])
+            messages.append(view[position + header.records_start : position + header.size])
     reader = _stream(schema, messages, included)
     for number, (position, header) in enumerate(batches):
         _check(buffer, position, header, verify_crc=verify_crc)

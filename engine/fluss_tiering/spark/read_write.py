@@ -53,7 +53,7 @@ class StageJob:
     Attributes:
         target: address of the server, for a reader that cannot open the storage's files.
         access: to a storage that is a cluster, as the driver has it; shown nowhere.
-        work: by the number that arrives as the row's id.
+        work: by the number that arrives.
         tasks: of Spark, over which it is spread.
     """
 

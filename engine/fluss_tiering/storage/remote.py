@@ -71,8 +71,7 @@ class RemoteSplitReader:
                     with _naming_bucket(bucket), self._decoding():
                         batch = decode_log_batch(memoryview(raw), 0, schema, included=wanted.included)
                     rows = batch.slice(expected, end_offset)
-                    if columns is not None:
-                        rows = replace(rows, records=wanted.arrange(rows.records))
+                    rows = replace(rows, records=wanted.arrange(rows.records))
                     if rows.base_offset != expected:
                         raise _damaged(bucket, f"holds offset {rows.base_offset}, expected {expected}")
                     expected += rows.records.num_rows

@@ -57,9 +57,8 @@ class EmbeddedSplitReader:
             for stored in stored_batches(logs, start_offset, end_offset):
                 with self._decoding():
                     batch = stored.decode(schema, wanted.included).slice(start_offset, end_offset)
-                    if columns is not None:
-                        batch = replace(batch, records=wanted.arrange(batch.records))
-                yield batch
+                    arranged = replace(batch, records=wanted.arrange(batch.records))
+                yield arranged
 
     def read_kv_snapshot(
         self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None

@@ -87,9 +87,8 @@ class FlussSplitReader:
                 for _, header in headers:
                     with naming_source(chunk.source, chunk.start), self._decoding():
                         rows = next(batches).slice(wanted.start_offset, wanted.end_offset)
-                    records = schemas.to_present(rows.records, schema_id)
                     expected = header.next_offset
-                    yield LogBatch(rows.base_offset, rows.commit_timestamp, rows.change_types, records), expected
+                    yield replace(rows, records=schemas.to_present(rows.records, schema_id)), expected
 
     def read_kv_snapshot(
         self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
