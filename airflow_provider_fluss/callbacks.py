@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CALL_TIMEOUT_SECONDS: Final = 5.0
 TOTAL_TIMEOUT_SECONDS: Final = 10.0
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def release_lease_on_failure(context: Context) -> None:
@@ -39,12 +39,12 @@ def release_lease_on_failure(context: Context) -> None:
     try:
         leases = list(_leases(context))
     except Exception:
-        log.exception("The leases of the failed run could not be read; they end when they expire")
+        logger.exception("The leases of the failed run could not be read; they end when they expire")
         return
     give_up_at = time.monotonic() + TOTAL_TIMEOUT_SECONDS
     for lease in leases:
         if time.monotonic() > give_up_at:
-            log.warning("No time is left to release lease %s; it ends when it expires", lease.lease_id)
+            logger.warning("No time is left to release lease %s; it ends when it expires", lease.lease_id)
         else:
             _release(lease, _reason(context))
 
@@ -52,9 +52,9 @@ def release_lease_on_failure(context: Context) -> None:
 def _release(lease: LeaseHandle, reason: str) -> None:
     try:
         with FlussHook(lease.fluss_conn_id, timeout=CALL_TIMEOUT_SECONDS).get_client() as client:
-            release_lease(client, lease, reason, log)
+            release_lease(client, lease, reason, logger)
     except Exception:
-        log.exception("Lease %s could not be released; it ends when it expires", lease.lease_id)
+        logger.exception("Lease %s could not be released; it ends when it expires", lease.lease_id)
 
 
 def _leases(context: Context) -> Iterator[LeaseHandle]:
@@ -66,7 +66,7 @@ def _leases(context: Context) -> Iterator[LeaseHandle]:
         try:
             yield LeaseHandle.from_xcom(value, dag_id, run_id)
         except ValueError as error:
-            log.warning("Nothing to release. %s", error)
+            logger.warning("Nothing to release. %s", error)
 
 
 def _is_of_dag(context: Context) -> bool:
@@ -112,7 +112,7 @@ def _of_task(context: Context) -> Iterator[Any]:
             yield ti.xcom_pull(task_ids=task_id, map_indexes=None)
         else:
             # The other instances' leases may be in use; the teardown, or the DAG's callback, releases them.
-            log.info("Task %s does not say which instance of %s it follows", ti.task_id, task_id)
+            logger.info("Task %s does not say which instance of %s it follows", ti.task_id, task_id)
 
 
 def _is_acquire(task: object) -> bool:

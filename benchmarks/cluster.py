@@ -12,7 +12,7 @@ from typing import Final
 from benchmarks.flink.tables import BenchmarkTables
 from examples.flights.cluster import start_cluster
 from examples.flights.processes import Processes
-from fluss_tiering.storage.fluss.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
 JARS: Final = Path(".cache/fluss")
 

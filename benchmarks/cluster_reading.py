@@ -11,10 +11,10 @@ from benchmarks.cluster import running_cluster
 from benchmarks.control import Figure
 from benchmarks.flink.tables import BUCKETS
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
-from fluss_tiering.storage.fluss.calls.kv_snapshots import latest_kv_snapshots
-from fluss_tiering.storage.fluss.calls.log import OffsetType, log_offset
-from fluss_tiering.storage.fluss.client import FlussClient
-from fluss_tiering.storage.fluss.reader import FlussSplitReader
+from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
+from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import latest_kv_snapshots
+from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
 LOG_ROWS: Final = 4_000_000
 KEYED_ROWS: Final = 2_000_000

@@ -25,8 +25,8 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
-from fluss_tiering.spark.progress import LogProgress
-from fluss_tiering.spark.result import TableResult
+from fluss_tiering.spark.round.progress import LogProgress
+from fluss_tiering.spark.round.result import TableResult
 from fluss_tiering.spark.submit import spark_conf
 
 CORES: Final = 2

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.storage.fluss.calls.metadata import metadata
-from fluss_tiering.storage.fluss.client import FlussClient
-from fluss_tiering.storage.fluss.handshake import Credentials
+from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
 USER: Final = Credentials("admin", "admin-secret")
 """Whom the secure listener lets in."""

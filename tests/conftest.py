@@ -16,8 +16,8 @@ _SHARING = {
     "tests/spark/": "spark",
     "tests/lake/": "spark",
     "tests/system/": "airflow",
-    "tests/storage/test_fluss": "fluss",
-    "tests/server/test_cluster_": "fluss",
+    "tests/storage/fluss/": "fluss",
+    "tests/server/cluster/": "fluss",
 }
 """Tests that share what is slow to start, of which a run has one each: a Spark session, an Airflow, a Fluss cluster."""
 
@@ -57,8 +57,8 @@ def spark(spark_jars, tmp_path_factory):
     """A session on two cores whose tasks may fail once; each test's catalogs have names of their own."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    from fluss_tiering.spark.local_workers import local_workers_conf  # noqa: PLC0415
-    from fluss_tiering.spark.session import session_conf  # noqa: PLC0415
+    from fluss_tiering.spark.startup.catalog_conf import session_conf  # noqa: PLC0415
+    from fluss_tiering.spark.startup.local_workers import local_workers_conf  # noqa: PLC0415
     from fluss_tiering.spark.submit import spark_conf  # noqa: PLC0415
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -119,7 +119,7 @@ def pytest_runtest_protocol(item, nextitem):
 @pytest.fixture
 def fluss(fluss_cluster):
     """A client of the shared cluster."""
-    from fluss_tiering.storage.fluss.client import FlussClient  # noqa: PLC0415
+    from fluss_tiering.storage.fluss.rpc.client import FlussClient  # noqa: PLC0415
 
     with FlussClient(fluss_cluster.bootstrap, timeout=20) as client:
         yield client

@@ -31,3 +31,8 @@ def value(samples: Samples, name: str, **labels: str) -> float:
         value for of_series, value in samples.get(name, []) if all(of_series.get(k) == v for k, v in labels.items())
     ]
     return found
+
+
+def watchers_of(port: int) -> int:
+    """The number of clients that watch statuses."""
+    return round(value(scrape(port), "fluss_tiering_status_watchers"))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 
-from fluss_tiering.spark.session import CATALOG_JAR
+from fluss_tiering.spark.startup.catalog_conf import CATALOG_JAR
 
 SOURCES = Path(__file__).resolve().parent.parent / "engine" / "java"
 RELEASE = "17"

@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
+from airflow_provider_fluss.outage_timer import OutageTimer
 from airflow_provider_fluss.outcome import Verdict, judge
-from airflow_provider_fluss.patience import Patience
 from airflow_provider_fluss.submit_task import SubmitTask
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
 from fluss_tiering.model.errors import FlussTieringError
@@ -64,7 +64,7 @@ class FlussTieringStatusSensor(BaseSensorOperator):
         self.deferrable = deferrable
         self.claim_timeout = _seconds(claim_timeout)
         self.unavailable_timeout = _seconds(unavailable_timeout)
-        self._patience = Patience(self.unavailable_timeout)
+        self._outage = OutageTimer(self.unavailable_timeout)
         self._submit: SubmitTask | None = None
         self._unclaimed = False
 
@@ -104,11 +104,11 @@ class FlussTieringStatusSensor(BaseSensorOperator):
             with FlussHook(lease.fluss_conn_id).get_client() as client:
                 outcome = client.lease_outcome(lease.lease_id, lease.attempt_token)
         except FlussTieringError as error:
-            if given_up := self._patience.lost(error):
+            if given_up := self._outage.lost(error):
                 raise AirflowException(given_up.message) from error
             self.log.warning("The tiering server is unavailable, trying again: %s", error.message)
             return PokeReturnValue(is_done=False)
-        self._patience.restore()
+        self._outage.restore()
         judgement = judge(outcome, lease.tables, lease.attempt_token, submit_ended)
         if judgement.verdict is not Verdict.WAITING:
             return PokeReturnValue(is_done=True, xcom_value=self.execute_complete(context, judgement.to_event()))

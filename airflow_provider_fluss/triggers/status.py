@@ -11,8 +11,8 @@ from asgiref.sync import sync_to_async
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
+from airflow_provider_fluss.outage_timer import OutageTimer
 from airflow_provider_fluss.outcome import Judgement, Verdict, judge
-from airflow_provider_fluss.patience import Patience
 from airflow_provider_fluss.submit_task import SubmitTask
 from fluss_tiering.model.errors import FlussTieringError
 
@@ -80,17 +80,17 @@ class FlussTieringStatusTrigger(BaseTrigger):
     async def _wait(self, client: AsyncTieringClient, lease: LeaseHandle) -> Judgement:
         submit = SubmitTask(**self.submit_task) if self.submit_task else None
         submit_ended: str | None = None
-        patience = Patience(self.unavailable_timeout)
+        outage = OutageTimer(self.unavailable_timeout)
         said = ""
         while True:
             try:
                 outcome = await client.lease_outcome(lease.lease_id, lease.attempt_token)
             except FlussTieringError as error:
-                if given_up := patience.lost(error):
+                if given_up := outage.lost(error):
                     return given_up
                 self.log.warning("The tiering server is unavailable, trying again: %s", error.message)
             else:
-                patience.restore()
+                outage.restore()
                 judgement = judge(outcome, lease.tables, lease.attempt_token, submit_ended)
                 if judgement.verdict is not Verdict.WAITING:
                     return judgement

@@ -26,7 +26,7 @@ from benchmarks.flink.tables import BenchmarkTables
 from benchmarks.flink.work import Sizes, Turn, Work
 from examples.flights.cluster import start_cluster
 from examples.flights.processes import Processes
-from fluss_tiering.storage.fluss.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _FLUSS_JARS: Final = _ROOT / ".cache" / "fluss"

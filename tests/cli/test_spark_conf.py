@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from fluss_tiering.spark.session import session_conf
+from fluss_tiering.spark.startup.catalog_conf import session_conf
 
 
 def test_the_arguments_set_the_catalog_of_this_server(command, server):

@@ -11,7 +11,7 @@ import pytest
 
 from engine_support import SCHEMA, ServerProcess, new_table, put
 from fluss_tiering.client import TieringClient
-from fluss_tiering.formats.log_batch import ChangeType
+from fluss_tiering.formats.log.batch import ChangeType
 from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind
 from fluss_tiering.storage.remote import RemoteSplitReader
 

@@ -14,7 +14,7 @@ from benchmarks.flink.our_tiering import OurTiering
 from benchmarks.flink.rounds import fresh
 from benchmarks.flink.tables import BenchmarkTables
 from fluss_support import FlussCluster
-from fluss_tiering.storage.fluss.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
 pytestmark = [pytest.mark.long, pytest.mark.system, pytest.mark.timeout(1800)]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fluss_tiering.formats.changelog import last_per_key
 from fluss_tiering.formats.key import encode_keys
-from fluss_tiering.formats.log_batch import ChangeType
+from fluss_tiering.formats.log.batch import ChangeType
 
 INSERT, BEFORE, AFTER, DELETE = ChangeType.INSERT, ChangeType.UPDATE_BEFORE, ChangeType.UPDATE_AFTER, ChangeType.DELETE
 

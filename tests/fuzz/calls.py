@@ -13,7 +13,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from fluss_tiering.model.errors import GRPC_STATUS_NAMES, ErrorCode
-from fluss_tiering.server.services import SERVICES
+from fluss_tiering.server.rpc.services import SERVICES
 from fuzz.messages import Generator, Memory, parts_of, strings_of
 
 _DEADLINE_S: Final = 20.0

@@ -22,7 +22,7 @@ from fluss_tiering.client.calls import lake
 from fluss_tiering.client.channel import CHANNEL_OPTIONS
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim
-from fluss_tiering.server.services import SERVICES
+from fluss_tiering.server.rpc.services import SERVICES
 from fluss_tiering.wire.leases import snapshots_to_pb
 from fluss_tiering.wire.tables import path_to_pb, table_to_pb
 from fuzz.calls import Fuzzer

@@ -19,9 +19,9 @@ from fluss_tiering.model.tiering import (
     TieringStats,
     TieringStatus,
 )
-from fluss_tiering.server.attempts import LeaseAttempts
-from fluss_tiering.server.lake_manager import LakeSnapshotManager
-from fluss_tiering.server.lease_manager import KvSnapshotLeaseManager
+from fluss_tiering.server.lake.manager import LakeSnapshotManager
+from fluss_tiering.server.leases.attempts import LeaseAttempts
+from fluss_tiering.server.leases.manager import KvSnapshotLeaseManager
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.tiering.heartbeat import Heartbeat
 from fluss_tiering.server.tiering.manager import LakeTieringManager, TieringPolicy

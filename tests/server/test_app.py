@@ -6,7 +6,6 @@ import gc
 import socket
 import sqlite3
 import threading
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.server.tiering.manager import LakeTieringManager
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 from fluss_tiering.wire.errors import ERROR_CODE_METADATA_KEY
+from waiting import wait_until
 
 
 def test_health_and_reflection(server: ServerProcess) -> None:
@@ -293,10 +293,3 @@ def exists(client: TieringClient, snapshot: tuple) -> bool:
             raise
         return False
     return True
-
-
-def wait_until(condition, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from test_watching import wait_until, watchers_of
 
 from engine_support import SCHEMA, ServerThread, descriptor, new_path
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import WriteKind
-from fluss_tiering.server import frontend
+from fluss_tiering.server.rpc import listener
+from metrics_support import watchers_of
+from waiting import wait_until
 
 SHORT = {"grpc.keepalive_time_ms": 300, "grpc.http2.ping_timeout_ms": 700}
 
@@ -56,10 +57,10 @@ class Line:
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerThread]:
     """A server that soon asks whether a connection is alive."""
-    options = dict(frontend.KEEPALIVE_OPTIONS)
+    options = dict(listener.KEEPALIVE_OPTIONS)
     assert SHORT.keys() <= options.keys()
     options |= SHORT
-    monkeypatch.setattr(frontend, "KEEPALIVE_OPTIONS", tuple(options.items()))
+    monkeypatch.setattr(listener, "KEEPALIVE_OPTIONS", tuple(options.items()))
     with ServerThread(tmp_path / "data") as running:
         yield running
 
@@ -75,9 +76,9 @@ def test_a_watcher_whose_host_vanished_is_let_go(server: ServerThread, line: Lin
     with TieringClient(line.target) as client:
         changes = client.watch_tiering_statuses()
         next(changes)
-        assert watchers_of(server) == 1
+        assert watchers_of(server.server.metrics_port) == 1
         line.is_cut.set()
-        wait_until(lambda: watchers_of(server) == 0, 6)
+        wait_until(lambda: watchers_of(server.server.metrics_port) == 0, 6)
 
 
 def test_who_reads_slowly_stays(server: ServerThread, line: Line) -> None:
@@ -93,7 +94,7 @@ def test_who_reads_slowly_stays(server: ServerThread, line: Line) -> None:
         read = len(next(chunks))
         # Three times as long as a connection that does not answer is kept.
         time.sleep(3)
-        assert watchers_of(server) == 1
+        assert watchers_of(server.server.metrics_port) == 1
         assert read + sum(map(len, chunks)) > 10_000_000
         client.drop_table(table.path)
         assert next(changes).removed == (table.path,)

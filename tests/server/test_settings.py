@@ -10,7 +10,7 @@ import pytest
 from engine_support import table_info
 from fluss_tiering.client import DEFAULT_PORT
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.lake_catalog import LakeCatalog
+from fluss_tiering.server.lake.catalog import LakeCatalog
 from fluss_tiering.server.settings import load_settings, settings_from_keys, unknown_variables
 from fluss_tiering.server.tiering.options import LakeOptions
 

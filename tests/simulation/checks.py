@@ -6,8 +6,8 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.server.coordinator import Coordinator
-from fluss_tiering.spark.plan import SnapshotPiece
+from fluss_tiering.server.managers import Managers
+from fluss_tiering.spark.round.plan import SnapshotPiece
 from fluss_tiering.wire.buckets import bucket_from_pb
 from simulation import lease_checks
 from simulation.lake_checks import LakeChecks
@@ -66,7 +66,7 @@ class Checks:
             if method == "CommitLakeTableSnapshot":
                 self._registered(request, response)
         if method in lease_checks.METHODS:
-            self.leases.check_held(self._world.server.coordinator)
+            self.leases.check_held(self._world.server.managers)
 
     def died(self) -> None:
         self._world.note("server", "is killed")
@@ -74,31 +74,31 @@ class Checks:
             self.leases.never_acknowledged(method, request)
         self._pending.clear()
 
-    def started(self, coordinator: Coordinator) -> None:
+    def started(self, managers: Managers) -> None:
         self._world.note("server", "starts")
-        self.tiering.started(coordinator)
-        self.leases.check_held(coordinator)
+        self.tiering.started(managers)
+        self.leases.check_held(managers)
 
     def job_done(self, job: str) -> None:
-        coordinator = self._world.server.coordinator
+        managers = self._world.server.managers
         match job:
             case "drop expired leases":
-                self.leases.check_held(coordinator)
-                self.leases.check_expired(coordinator)
+                self.leases.check_held(managers)
+                self.leases.check_expired(managers)
             case "fail silent rounds":
                 self.tiering.check_silent()
 
     def at_rest(self) -> None:
         """Nothing is under way any more."""
         self.tiering.check_ended()
-        coordinator = self._world.server.coordinator
+        managers = self._world.server.managers
         for table in self._world.storage.tables():
-            self.lake.check_table(table, coordinator)
+            self.lake.check_table(table, managers)
 
     def _registered(self, request: Any, response: Any) -> None:
         for entry, answer in zip(request.tables_req, response.tables_resp, strict=True):
             if not answer.HasField("error"):
-                self.lake.registered(self._world.server.coordinator, entry.table_id, entry.snapshot_id)
+                self.lake.registered(self._world.server.managers, entry.table_id, entry.snapshot_id)
                 self.recovered += self.lake.is_of_another_round(entry.table_id, entry.snapshot_id, entry.tiering_epoch)
 
     def _reads(self, process: Process, piece: SnapshotPiece) -> None:

@@ -13,12 +13,12 @@ from unittest import mock
 from fluss_tiering.lake.iceberg import commit as iceberg_commit
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
-from fluss_tiering.server.attempts import LeaseAttempts
-from fluss_tiering.server.coordinator import Coordinator
-from fluss_tiering.server.lease_manager import KvSnapshotLeaseManager
+from fluss_tiering.server.leases.attempts import LeaseAttempts
+from fluss_tiering.server.leases.manager import KvSnapshotLeaseManager
+from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.tiering.heartbeat import HeartbeatReports
 from fluss_tiering.server.tiering.manager import LakeTieringManager
-from fluss_tiering.spark import round as spark_round
+from fluss_tiering.spark.round import round as spark_round
 from fluss_tiering.spark.table_run import TableRun
 from simulation.lake import Delta, Transaction
 from simulation.store import MemoryStore
@@ -168,7 +168,7 @@ DEFECTS: Final[dict[str, Planted]] = {
     "epochs go back at a restart": Planted(_wrapped(MemoryStore, "statuses", _lower_epochs), "S3"),
     "a change is acknowledged before it is durable": Planted(_acknowledged_first, "S3|S24|L3|L22"),
     "snapshots are collected before leases are loaded": Planted(
-        _wrapped(Coordinator, "__init__", _collected_first), "L11"
+        _wrapped(Managers, "__init__", _collected_first), "L11"
     ),
     "an expired lease is renewed": Planted(_wrapped(KvSnapshotLeaseManager, "renew", _expired_renewed), "L5"),
     "a lease is dropped before it expires": Planted(

@@ -12,15 +12,15 @@ from fluss_tiering.lake.protocol import FileContent, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import StorageDescription, TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim
-from fluss_tiering.spark.keeper import Guard, Keeper
-from fluss_tiering.spark.lease import Releaser, TableLease, open_lease
-from fluss_tiering.spark.plan import PlanLimits, SnapshotPiece
-from fluss_tiering.spark.read_write import StageJob
-from fluss_tiering.spark.result import PieceResult, StageSeconds, TableResult
-from fluss_tiering.spark.round import RoundServices
+from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
+from fluss_tiering.spark.round.lease import Releaser, TableLease, open_lease
+from fluss_tiering.spark.round.pieces import StageJob
+from fluss_tiering.spark.round.plan import PlanLimits, SnapshotPiece
+from fluss_tiering.spark.round.result import PieceResult, StageSeconds, TableResult
+from fluss_tiering.spark.round.round import RoundServices
 from fluss_tiering.spark.table_run import TableRun
 from simulation.lake import FileRows, ModelLake, SimCatalog
-from simulation.network import Endpoint, SimClient, SimPatientClient
+from simulation.network import Endpoint, SimClient, SimRetryingClient
 from simulation.scheduler import Process, Scheduler, SimEvent, current_process
 from simulation.storage import ROW_BYTES, Change, ModelStorage
 
@@ -40,7 +40,7 @@ class ModelSpark:
         self.counters = {"tasks failed": 0, "snapshots gone under a reader": 0}
         self.sparkContext = SimpleNamespace(cancelJobGroup=lambda group: None)
 
-    def run_stage(self, spark: object, job: StageJob, group: str, guard: Guard) -> list[PieceResult]:
+    def run_stage(self, spark: object, job: StageJob, group: str, guard: RoundGuard) -> list[PieceResult]:
         """Takes the place of `stage.run_stage`."""
         self._scheduler.sleep(self._chance.choice((20, 500, 3_000, 9_000)))
         if self._chance.random() < 0.02 * self.faults:
@@ -181,10 +181,10 @@ class Driver:
         )
         stopped: Any = SimEvent(self._scheduler)
         target: Any = self._endpoint
-        patient = SimPatientClient(target, stopped=stopped)
+        client = SimRetryingClient(target, stopped=stopped)
         spark: Any = self._spark
         services = RoundServices(
-            client=patient,
+            client=client,
             spark=spark,
             catalog=SimCatalog(self._lake),
             storage=StorageDescription("model", "", "", ""),
@@ -203,11 +203,11 @@ class Driver:
             if claim is None:
                 return
             tables = client.get_tables([claim.path])
-        with Releaser(client) as releaser, Keeper(client, duration_ms) as keeper:
+        with Releaser(client) as releaser, KeepAlive(client, duration_ms) as keepalive:
             run = (HandedOut if claim else TableRun)(
                 services,
                 lease,
-                keeper=keeper,
+                keepalive=keepalive,
                 releaser=releaser,
                 claim_timeout_s=180,
                 driver=self._process.name,
@@ -215,7 +215,7 @@ class Driver:
             )
             if isinstance(run, HandedOut) and claim is not None:
                 run.claim = claim
-            leases = {table.path: TableLease(patient, keeper, lease, table) for table in tables}
+            leases = {table.path: TableLease(client, keepalive, lease, table) for table in tables}
             for table in tables:
                 leases[table.path].hold(set(lease.pinned.get(table.table_id, ())))
             ends = [self._tier(run, table, leases[table.path]) for table in tables]

@@ -7,7 +7,7 @@ from typing import Any
 
 from fluss_tiering.lake.iceberg.summary import from_summary
 from fluss_tiering.model.table import TableBucket, TableInfo
-from fluss_tiering.server.coordinator import Coordinator
+from fluss_tiering.server.managers import Managers
 from simulation.lake import Delta, LakeContent, ModelLake, ancestors
 from simulation.references import LakeReference
 from simulation.storage import Change, ModelStorage
@@ -66,10 +66,10 @@ class LakeChecks:
         if location in self._lake.referenced:
             self._violated(f"a file that the lake refers to was deleted: {location}")
 
-    def registered(self, coordinator: Coordinator, table_id: int, snapshot_id: int) -> None:
+    def registered(self, managers: Managers, table_id: int, snapshot_id: int) -> None:
         """The server took a lake snapshot: under the snapshot's own offsets, and one that exists."""
         table = next(each for each in self._tables.values() if each.table_id == table_id)
-        known = coordinator.lake.snapshot(table_id, snapshot_id)
+        known = managers.lake.snapshot(table_id, snapshot_id)
         offsets = {bucket.bucket: offset for bucket, offset in known.log_end_offsets.items()} if known else None
         if offsets != table.by_snapshot.get(snapshot_id):
             self._violated(
@@ -87,12 +87,12 @@ class LakeChecks:
         reference = self._tables[str(table.path)]
         return all(reference.offsets.get(bucket, 0) >= len(log) for bucket, log in reference.logs.items())
 
-    def is_registered(self, table: TableInfo, coordinator: Coordinator) -> bool:
+    def is_registered(self, table: TableInfo, managers: Managers) -> bool:
         """Whether the server knows the lake's newest snapshot of ours."""
-        newest = coordinator.lake.newest(table.table_id)
+        newest = managers.lake.newest(table.table_id)
         return (newest and newest.snapshot_id) == self._newest_of_ours(table)
 
-    def check_table(self, table: TableInfo, coordinator: Coordinator) -> None:
+    def check_table(self, table: TableInfo, managers: Managers) -> None:
         """At rest: the lake holds the whole log, each row once, and the server knows the lake's newest offsets."""
         reference = self._tables[str(table.path)]
         content = self._lake.content(str(table.path))
@@ -100,8 +100,8 @@ class LakeChecks:
         tiered = {bucket: offset for bucket, offset in reference.offsets.items() if offset > 0}
         if tiered != ends:
             self._violated(f"table {table.path}: the lake ends at {tiered}, the log at {ends}")
-        if not self.is_registered(table, coordinator):
-            newest, ours = coordinator.lake.newest(table.table_id), self._newest_of_ours(table)
+        if not self.is_registered(table, managers):
+            newest, ours = managers.lake.newest(table.table_id), self._newest_of_ours(table)
             self._violated(f"table {table.path}: the server knows {newest}, the lake's newest is {ours}")
         for bucket, log in reference.logs.items():
             expected: dict[int, int] = {}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.server.coordinator import Coordinator
+from fluss_tiering.server.managers import Managers
 from fluss_tiering.wire.buckets import bucket_from_pb
 from fluss_tiering.wire.leases import snapshots_from_pb
 from simulation.references import LeaseReference
@@ -89,18 +89,18 @@ class LeaseChecks:
             if lease.pins.get(bucket) == snapshot_id:
                 self._violated(f"L3, L11: snapshot {snapshot_id} of {bucket} is collected under lease {lease_id}")
 
-    def check_held(self, coordinator: Coordinator) -> None:
+    def check_held(self, managers: Managers) -> None:
         """Everything that was acknowledged and has not expired is in the manager."""
         for lease_id, lease in self._alive():
-            (held,) = coordinator.leases.leases(lease_id) or (None,)
+            (held,) = managers.leases.leases(lease_id) or (None,)
             lost = {b: s for b, s in lease.pins.items() if held is None or held.snapshots.get(b) != s}
             if lost:
                 self._violated(f"L3, L9, L22: lease {lease_id} no longer pins {lost}, until {lease.expiration}")
 
-    def check_expired(self, coordinator: Coordinator) -> None:
+    def check_expired(self, managers: Managers) -> None:
         """After the checker ran, no lease is older than its expiration."""
         now = self._scheduler.now
-        for lease in coordinator.leases.leases():
+        for lease in managers.leases.leases():
             if lease.expiration_time < now:
                 self._violated(f"L9: lease {lease.lease_id} expired at {lease.expiration_time} and is still held")
         self._pinning = dict(self._alive())

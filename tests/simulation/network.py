@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.calls.call import UnaryCall
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.spark.patient_client import PatientClient
+from fluss_tiering.spark.retrying_client import RetryingClient
 from fluss_tiering.wire.errors import error_from_pb, error_to_pb
 from simulation.scheduler import Process, Scheduler, SimEvent
 from simulation.server import SimServer
@@ -126,7 +126,7 @@ class SimClient(TieringClient):
         return call.read(self._endpoint.network.call(self._endpoint.process, method, request))
 
 
-class SimPatientClient(PatientClient, SimClient):
+class SimRetryingClient(RetryingClient, SimClient):
     """The real client of rounds, over the simulated network."""
 
 

@@ -14,13 +14,13 @@ from google.protobuf.message import Message
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath
-from fluss_tiering.server import coordinator as coordinator_module
-from fluss_tiering.server.coordinator import Coordinator
-from fluss_tiering.server.lake_catalog import LakeCatalog
-from fluss_tiering.server.servicers.leases import LeasesServicer
-from fluss_tiering.server.servicers.parts import ServerParts
-from fluss_tiering.server.servicers.tables import TablesServicer
-from fluss_tiering.server.servicers.tiering import LakeTieringServicer
+from fluss_tiering.server import managers as managers_module
+from fluss_tiering.server.components import ServerComponents
+from fluss_tiering.server.lake.catalog import LakeCatalog
+from fluss_tiering.server.managers import Managers
+from fluss_tiering.server.rpc.kv_snapshot_leases import LeasesServicer
+from fluss_tiering.server.rpc.lake_tiering import LakeTieringServicer
+from fluss_tiering.server.rpc.tables import TablesServicer
 from fluss_tiering.server.settings import load_settings
 from simulation.scheduler import Process, Scheduler
 from simulation.storage import ModelStorage
@@ -52,7 +52,7 @@ class Observer(Protocol):
         """The server is gone, with all that it had begun."""
         ...
 
-    def started(self, coordinator: Coordinator) -> None:
+    def started(self, managers: Managers) -> None:
         """The server loaded its state."""
         ...
 
@@ -96,7 +96,7 @@ class SimServer:
         self._servicers: list[Any] = []
         self._unanswered: dict[object, Callable[[], None]] = {}
         self.observer = observer
-        self.coordinator: Coordinator
+        self.managers: Managers
         self.process: Process | None = None
         self.counters = {"server crashes": 0, "tables resumed": 0}
 
@@ -107,25 +107,25 @@ class SimServer:
         process = Process("server")
         jitter = SimpleNamespace(Random=lambda: random.Random(self._chance.getrandbits(32)))
         try:
-            with mock.patch.object(coordinator_module, "random", jitter):
-                coordinator: Any = Coordinator(self._settings, self._storage, self._store, self._scheduler)  # type: ignore[arg-type]
+            with mock.patch.object(managers_module, "random", jitter):
+                managers: Any = Managers(self._settings, self._storage, self._store, self._scheduler)  # type: ignore[arg-type]
         except (ServerCrash, FlussTieringError):
             self._scheduler.after(1000, self.start)
             return
-        self.coordinator = coordinator
+        self.managers = managers
         threads: Any = SimThreads(self)
         present = {
             "threads": threads,
             "storage": self._storage,
-            "coordinator": coordinator,
+            "managers": managers,
             "catalog": LakeCatalog(self._settings),
         }
         # Other parts belong to services that tiering does not call.
-        parts: Any = ServerParts(**{each.name: present.get(each.name) for each in fields(ServerParts)})
-        self._servicers = [TablesServicer(parts), LeasesServicer(parts), LakeTieringServicer(parts)]
+        components: Any = ServerComponents(**{each.name: present.get(each.name) for each in fields(ServerComponents)})
+        self._servicers = [TablesServicer(components), LeasesServicer(components), LakeTieringServicer(components)]
         self.process = process
-        self.observer.started(coordinator)
-        leases, tiering = coordinator.leases, coordinator.tiering
+        self.observer.started(managers)
+        leases, tiering = managers.leases, managers.tiering
         self._repeat("drop expired leases", LEASE_CHECK_MS, leases.drop_expired)
         self._repeat("fail silent rounds", HEARTBEAT_CHECK_MS, tiering.fail_silent_rounds)
         self._repeat("move due tables", 5_000, tiering.move_due_tables)
@@ -168,7 +168,7 @@ class SimServer:
     def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo | None:
         """As the servicer does it, without asyncio's lock; None when the disk was full."""
         table = self._storage.create_table(path, descriptor)
-        if not self._control(lambda: self.coordinator.tiering.register(table)):
+        if not self._control(lambda: self.managers.tiering.register(table)):
             self._storage.drop_table(path)
             return None
         return table
@@ -176,12 +176,12 @@ class SimServer:
     def drop_table(self, path: TablePath) -> None:
         """As the servicer does it, without asyncio's lock."""
         table = self._storage.drop_table(path)
-        self._control(lambda: self.coordinator.forget_table(table.table_id))
+        self._control(lambda: self.managers.forget_table(table.table_id))
 
     def resume_parked(self) -> None:
         """As an operator does once the cause of failures is gone (S19)."""
         if self.process is not None:
-            tiering = self.coordinator.tiering
+            tiering = self.managers.tiering
             parked = [status.path for status in tiering.statuses() if status.parked]
             self.counters["tables resumed"] += len(parked)
             self._control(lambda: tiering.resume(parked))
@@ -221,7 +221,7 @@ class SimServer:
         for table in self._storage.tables():
             if table.has_primary_key:
                 self._storage.take_kv_snapshots(table.path)
-        self.coordinator.collect_kv_snapshots()
+        self.managers.collect_kv_snapshots()
 
 
 def _run(steps: Any) -> Any:

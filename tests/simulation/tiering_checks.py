@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
-from fluss_tiering.server.coordinator import Coordinator
+from fluss_tiering.server.managers import Managers
 from simulation.lease_checks import LeaseChecks
 from simulation.references import RoundReference
 from simulation.scheduler import Scheduler
@@ -108,10 +108,10 @@ class TieringChecks:
                 if epoch is not None and (value, epoch) not in rounds:
                     self._violated(f"S12, S25: table {value} was dropped and round {epoch} has no outcome")
 
-    def started(self, coordinator: Coordinator) -> None:
+    def started(self, managers: Managers) -> None:
         """The server has loaded what was durable (S3, S24)."""
         self._server_started = self._scheduler.now
-        loaded = {status.table_id: status for status in coordinator.tiering.statuses()}
+        loaded = {status.table_id: status for status in managers.tiering.statuses()}
         if loaded != self._statuses:
             differing = {
                 key: (self._statuses.get(key), loaded.get(key))

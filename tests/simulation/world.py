@@ -23,9 +23,10 @@ from fluss_tiering.lake.iceberg import content_file
 from fluss_tiering.lake.iceberg import table as iceberg_table
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.server.store.store import SqlTieringStore
-from fluss_tiering.spark import keeper, table_run
-from fluss_tiering.spark import lease as spark_lease
-from fluss_tiering.spark import round as spark_round
+from fluss_tiering.spark import table_run
+from fluss_tiering.spark.round import keepalive
+from fluss_tiering.spark.round import lease as spark_lease
+from fluss_tiering.spark.round import round as spark_round
 from simulation.actors import DagRun, Operator, Writer
 from simulation.checks import Checks
 from simulation.driver import Driver, ModelSpark
@@ -196,7 +197,7 @@ class World:
                 table
                 for table in self.storage.tables()
                 if not self.checks.lake.is_complete(table)
-                or not self.checks.lake.is_registered(table, self.server.coordinator)
+                or not self.checks.lake.is_registered(table, self.server.managers)
             ]
             if not behind:
                 break
@@ -215,7 +216,7 @@ class World:
         return random.Random(f"{self.seed}/{name}")
 
     def _counters(self) -> dict[str, int]:
-        parts: tuple[Any, ...] = (
+        components: tuple[Any, ...] = (
             self.checks.tiering,
             self.lake,
             self,
@@ -225,7 +226,7 @@ class World:
             self.spark,
             self.checks.lake,
         )
-        return {name: count for part in parts for name, count in part.counters.items()} | {
+        return {name: count for part in components for name, count in part.counters.items()} | {
             "recovered snapshots": self.checks.recovered,
             "steps": self.scheduler.steps,
         }
@@ -242,9 +243,9 @@ def _simulated(world: World) -> Iterator[None]:
     with ExitStack() as stack:
         patch = mock.patch.object
         threads, clock = threading_of(scheduler), time_of(scheduler)
-        for module in (keeper, spark_lease):
+        for module in (keepalive, spark_lease):
             stack.enter_context(patch(module, "threading", threads))
-        for module in (keeper, table_run, spark_round):
+        for module in (keepalive, table_run, spark_round):
             stack.enter_context(patch(module, "time", clock))
         stack.enter_context(patch(tenacity, "time", clock))
         stack.enter_context(patch(spark_lease, "queue", queue_of(scheduler)))

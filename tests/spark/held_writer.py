@@ -15,8 +15,8 @@ from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
 PATIENCE_S = 120
 
 
-def wait_until(condition, patience_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + patience_s
+def wait_until(condition, unavailable_timeout_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + unavailable_timeout_s
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

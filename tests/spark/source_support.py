@@ -12,7 +12,7 @@ from spark_support import Tiering
 from engine_support import new_path
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, WriteKind
-from fluss_tiering.spark.session import CATALOG_CLASS
+from fluss_tiering.spark.startup.catalog_conf import CATALOG_CLASS
 
 CATALOG = "fluss_catalog"
 

@@ -24,8 +24,8 @@ from fluss_tiering.model.table import TableBucket, TableInfo, TablePath, WriteKi
 from fluss_tiering.model.tiering import TieringRound
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
-from fluss_tiering.spark.progress import LogProgress
-from fluss_tiering.spark.result import TableResult
+from fluss_tiering.spark.round.progress import LogProgress
+from fluss_tiering.spark.round.result import TableResult
 
 _NUMBERS = itertools.count(1)
 
@@ -156,7 +156,7 @@ def in_background(tiering: Tiering, *tables: TableInfo, **options: Any) -> Futur
 
 def command(tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Runs a command in the test's Spark session; its exit code."""
-    monkeypatch.setattr("fluss_tiering.spark.own_session.own_session", lambda _master: nullcontext(tiering.spark))
+    monkeypatch.setattr("fluss_tiering.spark.startup.session.own_session", lambda _master: nullcontext(tiering.spark))
 
     def run(*arguments: str) -> int:
         with pytest.raises(SystemExit) as exited:

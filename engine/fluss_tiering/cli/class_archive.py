@@ -19,8 +19,8 @@ def class_archive(
     Applications use it where FLUSS_TIERING_CLASS_ARCHIVE names it. Make it anew after an update of Spark or Java: a JVM
     that it does not fit ignores it.
     """
-    from fluss_tiering.spark.class_archive import make_class_archive  # noqa: PLC0415 - Spark, for this command only
-    from fluss_tiering.spark.driver_jvm import ARCHIVE_VARIABLE  # noqa: PLC0415
+    from fluss_tiering.spark.startup.class_archive import make_class_archive  # noqa: PLC0415 - Spark, for this command only
+    from fluss_tiering.spark.startup.driver_jvm import ARCHIVE_VARIABLE  # noqa: PLC0415
 
     size = make_class_archive(file)
     output.console.print(

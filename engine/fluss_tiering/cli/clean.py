@@ -37,7 +37,7 @@ def clean(
     grace = timedelta(milliseconds=parse_duration_ms(older_than))
     from fluss_tiering.lake.iceberg.orphans import check_grace  # noqa: PLC0415 - Spark, for this command only
     from fluss_tiering.spark.audit.clean import clean_table  # noqa: PLC0415
-    from fluss_tiering.spark.own_session import own_session  # noqa: PLC0415
+    from fluss_tiering.spark.startup.session import own_session  # noqa: PLC0415
 
     check_grace(grace)
     tables = _chosen(server, table)

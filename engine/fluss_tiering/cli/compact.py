@@ -36,7 +36,7 @@ def compact(
         CompactionOptions,
         compact_table,
     )
-    from fluss_tiering.spark.own_session import own_session  # noqa: PLC0415
+    from fluss_tiering.spark.startup.session import own_session  # noqa: PLC0415
 
     with TieringClient(server) as client:
         infos = client.get_tables(list(dict.fromkeys(tables)))

@@ -37,7 +37,7 @@ def expire(
     """
     age = None if older_than is None else timedelta(milliseconds=parse_duration_ms(older_than))
     from fluss_tiering.spark.maintenance.expire import expire_snapshots  # noqa: PLC0415 - Spark, for this command only
-    from fluss_tiering.spark.own_session import own_session  # noqa: PLC0415
+    from fluss_tiering.spark.startup.session import own_session  # noqa: PLC0415
 
     with TieringClient(server) as client:
         infos = client.get_tables(list(dict.fromkeys(tables)))

@@ -9,7 +9,7 @@ import typer
 
 from fluss_tiering.cli import options, output
 from fluss_tiering.client import DEFAULT_TARGET
-from fluss_tiering.spark.session import DEFAULT_CATALOG, session_conf
+from fluss_tiering.spark.startup.catalog_conf import DEFAULT_CATALOG, session_conf
 from fluss_tiering.spark.submit import conf_arguments
 
 

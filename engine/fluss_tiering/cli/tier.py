@@ -15,10 +15,10 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import submit
-from fluss_tiering.spark.waves import time_limit_s
+from fluss_tiering.spark.round.waves import time_limit_s
 
 if TYPE_CHECKING:
-    from fluss_tiering.spark.result import TableResult
+    from fluss_tiering.spark.round.result import TableResult
 
 
 def tier(

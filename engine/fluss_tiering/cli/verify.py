@@ -27,7 +27,7 @@ def verify(
     table: its offsets). Nothing is locked, and writes may go on.
     """
     from fluss_tiering.spark.audit.verify import verify_table  # noqa: PLC0415 - Spark and pyarrow, for this command only
-    from fluss_tiering.spark.own_session import own_session  # noqa: PLC0415
+    from fluss_tiering.spark.startup.session import own_session  # noqa: PLC0415
 
     with TieringClient(server) as client:
         (info,) = client.get_tables([table])

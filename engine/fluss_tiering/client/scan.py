@@ -24,7 +24,7 @@ import pyarrow as pa
 from fluss_tiering.api.v1 import kv_scan_pb2 as pb
 from fluss_tiering.client.calls.kv_scan import BucketScanCalls
 from fluss_tiering.client.channel import FailedCall
-from fluss_tiering.formats.compacted_row import decode_values
+from fluss_tiering.formats.compacted.row import decode_values
 from fluss_tiering.formats.projection import Projection
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_tiering.formats.log_batch import ChangeType, ChangeTypes
+from fluss_tiering.formats.log.batch import ChangeType, ChangeTypes
 
 
 def last_per_key(

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fluss_tiering.formats.bucketing import check_bucket_key_type
 from fluss_tiering.formats.buffers import decimal_bytes, numbers
-from fluss_tiering.formats.compacted_fields import as_binary_array
+from fluss_tiering.formats.compacted.fields import as_binary_array
 from fluss_tiering.formats.schema import UNIT_PRECISION
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column

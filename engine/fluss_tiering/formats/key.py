@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from fluss_tiering.formats.compacted_fields import Field, as_binary_array, fields_of, write_rows
+from fluss_tiering.formats.compacted.fields import Field, as_binary_array, fields_of, write_rows
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column
 

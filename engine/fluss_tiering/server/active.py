@@ -10,15 +10,15 @@ from typing import Final
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.background import BackgroundJobs, jobs_of
-from fluss_tiering.server.cluster.role import ClusterRole
-from fluss_tiering.server.coordinator import Coordinator
-from fluss_tiering.server.fluss_storage import open_fluss
-from fluss_tiering.server.lake_catalog import LakeCatalog
-from fluss_tiering.server.roles import ActiveRole
+from fluss_tiering.server.cluster.backend import ClusterRole
+from fluss_tiering.server.cluster.connect import open_fluss
+from fluss_tiering.server.components import ServerComponents
+from fluss_tiering.server.lake.catalog import LakeCatalog
+from fluss_tiering.server.managers import Managers
+from fluss_tiering.server.rpc.roles import ActiveRole
+from fluss_tiering.server.rpc.services import handlers_of
 from fluss_tiering.server.scans.limits import ScannerLimits
 from fluss_tiering.server.scans.manager import KvScannerManager
-from fluss_tiering.server.servicers.parts import ServerParts
-from fluss_tiering.server.services import handlers_of
 from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.server.store.store import Fence, SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
@@ -36,13 +36,13 @@ def store_location(settings: ServerSettings) -> Path | str:
     return settings.data_dir / _DATABASE_FILE if url is None else url.get_secret_value()
 
 
-async def open_parts(
+async def open_components(
     settings: ServerSettings,
     clock: Clock,
     stack: AsyncExitStack,
     check: Callable[[], None],
     fence: Fence | None = None,
-) -> ServerParts:
+) -> ServerComponents:
     """Opens storage and store and loads the managers; `stack` closes all of it.
 
     Args:
@@ -66,12 +66,12 @@ async def open_parts(
     catalog = LakeCatalog(settings)
     await threads.storage(catalog.make_folders)
     due_by_freshness = not isinstance(storage, FlussStorage)
-    coordinator = await threads.control(Coordinator, settings, storage, store, clock, due_by_freshness=due_by_freshness)
+    managers = await threads.control(Managers, settings, storage, store, clock, due_by_freshness=due_by_freshness)
     cluster = None
     if isinstance(storage, FlussStorage):
-        cluster = await ClusterRole.open(stack, threads=threads, storage=storage, coordinator=coordinator, check=check)
+        cluster = await ClusterRole.open(stack, threads=threads, storage=storage, managers=managers, check=check)
     scanners = KvScannerManager(clock, ScannerLimits.of(settings))
-    return ServerParts(threads, storage, coordinator, catalog, scanners, check, cluster)
+    return ServerComponents(threads, storage, managers, catalog, scanners, check, cluster)
 
 
 async def _open_storage(
@@ -88,13 +88,15 @@ async def _open_storage(
     )
 
 
-def start_jobs(parts: ServerParts, settings: ServerSettings, stack: AsyncExitStack, check: Callable[[], None]) -> None:
+def start_jobs(
+    components: ServerComponents, settings: ServerSettings, stack: AsyncExitStack, check: Callable[[], None]
+) -> None:
     """Starts what the server does by itself, as long as `check` does not raise; `stack` stops it."""
-    jobs = BackgroundJobs(jobs_of(parts, settings), check)
+    jobs = BackgroundJobs(jobs_of(components, settings), check)
     jobs.start()
     stack.push_async_callback(jobs.stop)
 
 
-def active_role(parts: ServerParts, check: Callable[[], None]) -> ActiveRole:
+def active_role(components: ServerComponents, check: Callable[[], None]) -> ActiveRole:
     """The role that answers with these parts, as long as `check` does not raise."""
-    return ActiveRole(handlers_of(parts), check, lambda: parts.coordinator.tiering.feed.end(_STOPPING))
+    return ActiveRole(handlers_of(components), check, lambda: components.managers.tiering.broadcaster.end(_STOPPING))

@@ -14,17 +14,17 @@ import structlog
 
 from fluss_tiering.model.clock import Clock, SystemClock
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.server import long_lived
-from fluss_tiering.server.active import active_role, open_parts, start_jobs
-from fluss_tiering.server.frontend import Frontend
+from fluss_tiering.server import gc_tuning
+from fluss_tiering.server.active import active_role, open_components, start_jobs
+from fluss_tiering.server.failover.replica import FailoverReplica
 from fluss_tiering.server.logs import configure_logs
-from fluss_tiering.server.member import Member
 from fluss_tiering.server.metrics.exporter import ServerMetrics
-from fluss_tiering.server.roles import Role
+from fluss_tiering.server.rpc.listener import RpcListener
+from fluss_tiering.server.rpc.roles import Role
 from fluss_tiering.server.settings import SAFE_HEARTBEAT_TIMEOUT_MS, ServerSettings, unknown_variables
 from fluss_tiering.server.store.store import Fence
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 
 class TieringServer:
@@ -46,8 +46,8 @@ class TieringServer:
         self._clock = clock or SystemClock()
         self._monotonic = monotonic
         self._metrics = ServerMetrics(self._clock)
-        self._frontend: Frontend | None = None
-        self._member: Member | None = None
+        self._listener: RpcListener | None = None
+        self._replica: FailoverReplica | None = None
         self._exported = AsyncExitStack()
         self._active = AsyncExitStack()
         self.port = settings.port
@@ -56,7 +56,7 @@ class TieringServer:
     @property
     def is_active(self) -> bool:
         """Whether it is the active server; a single one is."""
-        return self._member is None or self._member.is_active
+        return self._replica is None or self._replica.is_active
 
     async def start(self) -> None:
         """Listens, opens the data folder, loads the state and serves; or waits while another server is active.
@@ -72,7 +72,7 @@ class TieringServer:
         except BaseException:
             await self._close(grace_s=0)
             raise
-        log.info(
+        logger.info(
             "tiering server ready" if self.is_active else "tiering server waiting",
             host=self._settings.host,
             port=self.port,
@@ -81,7 +81,7 @@ class TieringServer:
             fluss=self._settings.fluss or None,
         )
         if self._settings.heartbeat_timeout < SAFE_HEARTBEAT_TIMEOUT_MS:
-            log.warning(
+            logger.warning(
                 "heartbeat timeout is short for drivers, which send a heartbeat every 30 s: healthy rounds may fail",
                 heartbeat_timeout_ms=self._settings.heartbeat_timeout,
                 expected_at_least_ms=SAFE_HEARTBEAT_TIMEOUT_MS,
@@ -99,8 +99,8 @@ class TieringServer:
                 nothing but end; CORRUPT_DATA, STORAGE and others when a take-over fails.
         """
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stopped.wait())]
-        if self._member is not None:
-            waits.append(asyncio.ensure_future(self._member.ended()))
+        if self._replica is not None:
+            waits.append(asyncio.ensure_future(self._replica.ended()))
         done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for each in pending:
             each.cancel()
@@ -110,40 +110,40 @@ class TieringServer:
     async def _start(self) -> None:
         settings = self._settings
         # Before anything is opened: a server that finds its port taken leaves no files behind.
-        self._frontend = Frontend(settings, [self._metrics.rpc])
-        self.port = self._frontend.port
+        self._listener = RpcListener(settings, [self._metrics.rpc])
+        self.port = self._listener.port
         if settings.metrics_enabled:
             self.metrics_port = self._exported.enter_context(
                 self._metrics.exported(settings.host, _metrics_port(settings))
             )
-        await self._frontend.start()
+        await self._listener.start()
         if settings.store_url is None:
-            self._frontend.become(await self._open(self._active, None, lambda: None))
-            await self._frontend.set_serving(True)
+            self._listener.become(await self._open(self._active, None, lambda: None))
+            await self._listener.set_serving(True)
         else:
             url = settings.store_url.get_secret_value()
-            self._member = Member(settings, url, self._frontend, self._open, self._monotonic)
-            await self._member.start(self._active)
+            self._replica = FailoverReplica(settings, url, self._listener, self._open, self._monotonic)
+            await self._replica.start(self._active)
 
     async def _open(self, stack: AsyncExitStack, fence: Fence | None, check: Callable[[], None]) -> Role:
         """Opens what the active server works with; `check` raises once it is not the active one any more."""
         # First, so that it is called last: when all is closed, what it left behind can be collected.
-        stack.callback(long_lived.release_all)
-        with long_lived.loading():
-            parts = await open_parts(self._settings, self._clock, stack, check, fence)
-        self._metrics.collector.activate(parts)
+        stack.callback(gc_tuning.release_all)
+        with gc_tuning.loading():
+            components = await open_components(self._settings, self._clock, stack, check, fence)
+        self._metrics.collector.activate(components)
         stack.callback(self._metrics.collector.deactivate)
-        start_jobs(parts, self._settings, stack, check)
-        return active_role(parts, check)
+        start_jobs(components, self._settings, stack, check)
+        return active_role(components, check)
 
     async def _close(self, grace_s: float) -> None:
-        if self._frontend is not None:
-            await self._frontend.stop(grace_s)
-        if self._member is not None:
-            await self._member.halt()
+        if self._listener is not None:
+            await self._listener.stop(grace_s)
+        if self._replica is not None:
+            await self._replica.halt()
         await self._active.aclose()
-        if self._member is not None:
-            await self._member.stop()
+        if self._replica is not None:
+            await self._replica.stop()
         await self._exported.aclose()
 
 
@@ -151,7 +151,7 @@ def run(settings: ServerSettings) -> None:
     """Serves until SIGTERM or SIGINT. Raises what `TieringServer.start` and `run_until` do."""
     configure_logs(settings.log_format, settings.log_level)
     for name, meant in unknown_variables(os.environ).items():
-        log.warning("environment variable is no setting and changes nothing", variable=name, perhaps_meant=meant)
+        logger.warning("environment variable is no setting and changes nothing", variable=name, perhaps_meant=meant)
     asyncio.run(_run(settings))
 
 
@@ -163,13 +163,13 @@ async def _run(settings: ServerSettings) -> None:
     await server.start()
     try:
         await server.run_until(stopped)
-        log.info("tiering server stopping")
+        logger.info("tiering server stopping")
     except FlussTieringError as error:
-        log.critical("tiering server ends", code=error.code.value, error=error.message)
+        logger.critical("tiering server ends", code=error.code.value, error=error.message)
         raise
     finally:
         await server.stop()
-    log.info("tiering server stopped")
+    logger.info("tiering server stopped")
 
 
 def _metrics_port(settings: ServerSettings) -> int:

@@ -12,8 +12,8 @@ import structlog
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.server import long_lived
-from fluss_tiering.server.servicers.parts import ServerParts
+from fluss_tiering.server import gc_tuning
+from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.storage.protocol import TableStorage
 
@@ -27,7 +27,7 @@ _LOG_ENDS_INTERVAL_MS: Final = 10_000
 _OPENED_AT_ONCE: Final = 10
 """Tables that one call to the storage opens: a call for each would keep the event loop busy for seconds."""
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,40 +45,45 @@ class Job:
     after_interval: bool = False
 
 
-def jobs_of(parts: ServerParts, settings: ServerSettings) -> list[Job]:
+def jobs_of(components: ServerComponents, settings: ServerSettings) -> list[Job]:
     """All jobs; the first look at expired leases and due tables is at the start (L9)."""
-    control, coordinator = parts.threads.control, parts.coordinator
+    control, managers = components.threads.control, components.managers
     jobs = [
         Job(
             "drop expired leases",
             settings.kv_snapshot_lease_expiration_check_interval,
-            lambda: control(coordinator.leases.drop_expired),
+            lambda: control(managers.leases.drop_expired),
         ),
         Job(
             "fail silent rounds",
             settings.heartbeat_check_interval,
-            lambda: control(coordinator.tiering.fail_silent_rounds),
+            lambda: control(managers.tiering.fail_silent_rounds),
         ),
-        Job("move due tables", _DUE_TABLES_INTERVAL_MS, lambda: control(coordinator.tiering.move_due_tables)),
+        Job("move due tables", _DUE_TABLES_INTERVAL_MS, lambda: control(managers.tiering.move_due_tables)),
         Job(
             "close idle scanners",
             settings.kv_scanner_expiration_interval,
-            lambda: parts.threads.storage(parts.scanners.drop_expired),
+            lambda: components.threads.storage(components.scanners.drop_expired),
         ),
     ]
-    if parts.cluster is not None:
-        cluster = parts.cluster
+    if components.cluster is not None:
+        cluster = components.cluster
         return [
             *jobs,
-            Job("follow the cluster's tables", _DISCOVERY_INTERVAL_MS, cluster.discovery.turn),
-            Job("take due tables from the cluster", _CLAIMS_INTERVAL_MS, cluster.claims.turn),
+            Job("follow the cluster's tables", _DISCOVERY_INTERVAL_MS, cluster.discovery.run_once),
+            Job("take due tables from the cluster", _CLAIMS_INTERVAL_MS, cluster.claims.run_once),
             Job("release snapshots at the cluster", _TIDY_INTERVAL_MS, cluster.leases.tidy),
-            Job("look how far logs reach", _LOG_ENDS_INTERVAL_MS, cluster.log_ends.turn),
+            Job("look how far logs reach", _LOG_ENDS_INTERVAL_MS, cluster.log_ends.run_once),
         ]
     return [
         *jobs,
-        Job("open tables", settings.kv_snapshot_interval, lambda: _open_tables(parts)),
-        Job("take KV snapshots", settings.kv_snapshot_interval, lambda: _take_kv_snapshots(parts), after_interval=True),
+        Job("open tables", settings.kv_snapshot_interval, lambda: _open_tables(components)),
+        Job(
+            "take KV snapshots",
+            settings.kv_snapshot_interval,
+            lambda: _take_kv_snapshots(components),
+            after_interval=True,
+        ),
     ]
 
 
@@ -113,7 +118,7 @@ async def _repeat(job: Job, check: Callable[[], None]) -> None:
         except FlussTieringError as error:
             failures += 1
             if _is_told(failures):
-                log.error(
+                logger.error(
                     "background job failed",
                     job=job.name,
                     code=error.code.value,
@@ -123,7 +128,7 @@ async def _repeat(job: Job, check: Callable[[], None]) -> None:
         except Exception:
             failures += 1
             if _is_told(failures):
-                log.exception("background job failed", job=job.name, failures_in_a_row=failures)
+                logger.exception("background job failed", job=job.name, failures_in_a_row=failures)
         else:
             failures = 0
         await asyncio.sleep(job.interval_ms / 1000)
@@ -134,13 +139,13 @@ def _is_told(failures: int) -> bool:
     return failures & (failures - 1) == 0
 
 
-async def _open_tables(parts: ServerParts) -> None:
+async def _open_tables(components: ServerComponents) -> None:
     """Finds damaged tables before somebody needs them; those that are open stay so."""
-    tables = await parts.threads.storage(parts.storage.tables)
+    tables = await components.threads.storage(components.storage.tables)
     for at in range(0, len(tables), _OPENED_AT_ONCE):
         started = time.perf_counter()
-        await parts.threads.storage(_open, parts.storage, tables[at : at + _OPENED_AT_ONCE])
-        long_lived.keep_all()
+        await components.threads.storage(_open, components.storage, tables[at : at + _OPENED_AT_ONCE])
+        gc_tuning.keep_all()
         # Calls come first: no more than half of the time.
         await asyncio.sleep(time.perf_counter() - started)
 
@@ -151,11 +156,11 @@ def _open(storage: TableStorage, tables: Iterable[TableInfo]) -> None:
             storage.buckets(table.path)
         except FlussTieringError as error:
             if error.code is not ErrorCode.TABLE_NOT_EXIST:
-                log.error("table cannot be used", table=str(table.path), code=error.code.value, error=error.message)
+                logger.error("table cannot be used", table=str(table.path), code=error.code.value, error=error.message)
 
 
-async def _take_kv_snapshots(parts: ServerParts) -> None:
-    threads, storage = parts.threads, parts.storage
+async def _take_kv_snapshots(components: ServerComponents) -> None:
+    threads, storage = components.threads, components.storage
     for table in await threads.storage(storage.tables):
         if not table.has_primary_key:
             continue
@@ -163,5 +168,5 @@ async def _take_kv_snapshots(parts: ServerParts) -> None:
             await threads.storage(storage.take_kv_snapshots, table.path)
         except FlussTieringError as error:
             if error.code is not ErrorCode.TABLE_NOT_EXIST:
-                log.error("KV snapshot failed", table=str(table.path), code=error.code.value, error=error.message)
-    await threads.control(parts.coordinator.collect_kv_snapshots)
+                logger.error("KV snapshot failed", table=str(table.path), code=error.code.value, error=error.message)
+    await threads.control(components.managers.collect_kv_snapshots)

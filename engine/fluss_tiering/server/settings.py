@@ -19,8 +19,8 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.server.store.database import checked_store_url
 from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES
-from fluss_tiering.storage.fluss.address import ServerAddress
-from fluss_tiering.storage.fluss.handshake import Credentials
+from fluss_tiering.storage.fluss.rpc.address import ServerAddress
+from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
 _PREFIX: Final = "FLUSS_TIERING_"
 _OF_OTHERS: Final = frozenset({"FLUSS_TIERING_SERVER", "FLUSS_TIERING_SPARK_JARS", "FLUSS_TIERING_CLASS_ARCHIVE"})

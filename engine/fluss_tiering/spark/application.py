@@ -24,24 +24,24 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.drain import Drain, DrainLimits, PendingTables
-from fluss_tiering.spark.driver_jvm import driver_jvm_conf
-from fluss_tiering.spark.keeper import Keeper
-from fluss_tiering.spark.lease import Lease, Releaser, TableLease, open_lease
 from fluss_tiering.spark.options import TierOptions, parse_arguments
-from fluss_tiering.spark.own_session import own_session
-from fluss_tiering.spark.patient_client import PatientClient
-from fluss_tiering.spark.plan import PlanLimits
-from fluss_tiering.spark.progress import LogProgress, Progress, TerminalProgress
-from fluss_tiering.spark.result import TableResult
-from fluss_tiering.spark.round import RoundServices
-from fluss_tiering.spark.shipping import shipped
+from fluss_tiering.spark.retrying_client import RetryingClient
+from fluss_tiering.spark.round.keepalive import KeepAlive
+from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease, open_lease
+from fluss_tiering.spark.round.plan import PlanLimits
+from fluss_tiering.spark.round.progress import LogProgress, Progress, TerminalProgress
+from fluss_tiering.spark.round.result import TableResult
+from fluss_tiering.spark.round.round import RoundServices
+from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf
+from fluss_tiering.spark.startup.session import own_session
+from fluss_tiering.spark.startup.shipping import shipped
+from fluss_tiering.spark.startup.warm_up import warm_up
 from fluss_tiering.spark.table_run import TableRun, cancelled_error
-from fluss_tiering.spark.warm_up import warm_up
 
 EXIT_TABLE_FAILED: Final = 1
 EXIT_CANNOT_START: Final = 2
 
-_LOG = logging.getLogger("fluss_tiering")
+logger = logging.getLogger("fluss_tiering")
 
 
 def run(options: TierOptions, spark: SparkSession | None = None, progress: Progress | None = None) -> list[TableResult]:
@@ -88,13 +88,13 @@ class _Application:
         self._client = client
         self._stack = stack
         self._releaser = stack.enter_context(Releaser(client))
-        self._keeper = stack.enter_context(Keeper(client, options.lease_duration_ms))
+        self._keepalive = stack.enter_context(KeepAlive(client, options.lease_duration_ms))
         if progress is None:
             progress = TerminalProgress(context) if sys.stderr.isatty() else LogProgress()
         self._stopped = threading.Event()
-        self._patient = stack.enter_context(PatientClient(options.server, stopped=self._stopped))
+        self._client = stack.enter_context(RetryingClient(options.server, stopped=self._stopped))
         self._services = RoundServices(
-            client=self._patient,
+            client=self._client,
             spark=spark,
             catalog=IcebergCatalogs(spark),
             storage=storage,
@@ -116,7 +116,7 @@ class _Application:
             duration_ms=options.lease_duration_ms,
         )
         tier, threads = self._table_run(lease).tier, self._threads()
-        leases = {table.path: TableLease(self._patient, self._keeper, lease, table) for table in tables}
+        leases = {table.path: TableLease(self._client, self._keepalive, lease, table) for table in tables}
         for table in tables:
             # Also of tables that wait for their turn: the lease must outlive the wait.
             leases[table.path].hold(set(lease.pinned.get(table.table_id, ())))
@@ -133,11 +133,11 @@ class _Application:
 
         def tier(path: TablePath) -> TableResult | None:
             try:
-                (table,) = self._patient.get_tables([path])
+                (table,) = self._client.get_tables([path])
             except FlussTieringError as error:
-                _LOG.warning("a pending table is passed over: %s", error.message)
+                logger.warning("a pending table is passed over: %s", error.message)
                 return None
-            result = run.tier(table, TableLease(self._patient, self._keeper, lease, table))
+            result = run.tier(table, TableLease(self._client, self._keepalive, lease, table))
             return None if result.held_by_another else result
 
         budget_s = None if options.time_budget is None else parse_duration_ms(options.time_budget) / 1000
@@ -151,7 +151,7 @@ class _Application:
         return TableRun(
             self._services,
             lease,
-            keeper=self._keeper,
+            keepalive=self._keepalive,
             releaser=self._releaser,
             claim_timeout_s=self._options.claim_timeout_s,
             driver=self._driver,
@@ -170,7 +170,7 @@ class _Application:
         except (KeyboardInterrupt, SystemExit):
             # Leaving the stack waits for the rounds: each stops, records that it failed, and lets go of its buckets.
             self._stopped.set()
-            self._keeper.stop_rounds(cancelled_error())
+            self._keepalive.stop_rounds(cancelled_error())
             raise
 
 
@@ -190,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         results = run(options)
     except FlussTieringError as error:
-        _LOG.error("%s", error.message)
+        logger.error("%s", error.message)
         return EXIT_CANNOT_START
     return exit_code(results, outcome_in_status=options.outcome_in_status)
 
@@ -209,7 +209,7 @@ def _tables(client: TieringClient, paths: Sequence[TablePath]) -> tuple[list[Tab
         except FlussTieringError as error:
             if error.code is not ErrorCode.TABLE_NOT_EXIST:
                 raise
-            _LOG.error("%s", error.message)
+            logger.error("%s", error.message)
             missing[path] = TableResult(path, TieringState.FAILED, 0.0, error=error.message)
     return tables, missing
 

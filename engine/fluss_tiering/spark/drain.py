@@ -19,12 +19,12 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import StatusChanges, TieringState
-from fluss_tiering.spark.result import TableResult
+from fluss_tiering.spark.round.result import TableResult
 
 _LOOK_S: Final = 1.0
 """Between two looks at the clock while nothing happens."""
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class PendingTables:
             wait=wait_random_exponential(multiplier=0.2, max=5),
             stop=stop_when_event_set(self._closed),
             sleep=sleep_using_event(self._closed),
-            before_sleep=before_sleep_log(_LOG, logging.WARNING),
+            before_sleep=before_sleep_log(logger, logging.WARNING),
             reraise=True,
         )
         with contextlib.suppress(FlussTieringError):

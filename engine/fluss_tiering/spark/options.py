@@ -11,7 +11,7 @@ from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.spark.waves import FRESHNESS_IS_LIMIT, time_limit_s
+from fluss_tiering.spark.round.waves import FRESHNESS_IS_LIMIT, time_limit_s
 
 DEFAULT_CLAIM_TIMEOUT_S: Final = 180.0
 """Longer than the server takes to fail a round whose driver is silent (S4), so that a restarted one gets its table."""

@@ -23,14 +23,14 @@ from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS, Claim, HeartbeatEntry, TieringState
-from fluss_tiering.spark.keeper import Guard, Keeper
-from fluss_tiering.spark.lease import Lease, Releaser, TableLease
-from fluss_tiering.spark.result import RoundOutcome, TableResult
-from fluss_tiering.spark.round import RoundServices, job_group, run_round
+from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
+from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease
+from fluss_tiering.spark.round.result import RoundOutcome, TableResult
+from fluss_tiering.spark.round.round import RoundServices, job_group, run_round
 
 _CANCELLED: Final = "cancelled: the application was told to stop before the round ended"
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def cancelled_error() -> FlussTieringError:
@@ -51,7 +51,7 @@ class TableRun:
         services: RoundServices,
         lease: Lease,
         *,
-        keeper: Keeper,
+        keepalive: KeepAlive,
         releaser: Releaser,
         claim_timeout_s: float,
         driver: str,
@@ -59,7 +59,7 @@ class TableRun:
     ) -> None:
         self._services = services
         self._lease = lease
-        self._keeper = keeper
+        self._keepalive = keepalive
         self._releaser = releaser
         self._claim_timeout_s = claim_timeout_s
         self._driver = driver
@@ -120,8 +120,8 @@ class TableRun:
         return claim
 
     def _round(self, table: TableInfo, claim: Claim, lease: TableLease, began: float) -> TableResult:
-        guard = Guard(claim, lambda: self._services.spark.sparkContext.cancelJobGroup(job_group(guard)))
-        self._keeper.watch(guard)
+        guard = RoundGuard(claim, lambda: self._services.spark.sparkContext.cancelJobGroup(job_group(guard)))
+        self._keepalive.watch(guard)
         try:
             if self._stopped.is_set():
                 raise cancelled_error()
@@ -138,7 +138,7 @@ class TableRun:
                 recorded=self._fail(claim, error),
             )
         finally:
-            self._keeper.unwatch(guard)
+            self._keepalive.unwatch(guard)
         return TableResult(
             table.path,
             TieringState.TIERED,
@@ -163,10 +163,10 @@ class TableRun:
         try:
             answer = self._services.client.heartbeat(failed=[entry])
         except FlussTieringError as unreachable:
-            _LOG.warning("the failure of %s could not be recorded: %s", claim.path, unreachable)
+            logger.warning("the failure of %s could not be recorded: %s", claim.path, unreachable)
             return False
         if refusal := answer.failed_errors.get(claim.table_id):
-            _LOG.warning("the failure of %s was refused: %s", claim.path, refusal)
+            logger.warning("the failure of %s was refused: %s", claim.path, refusal)
         return True
 
 
@@ -181,6 +181,6 @@ def _text(failure: Exception) -> str:
     elif isinstance(failure, Py4JError):
         text = java_error_text(failure)
     else:
-        _LOG.error("a round failed unexpectedly", exc_info=failure)
+        logger.error("a round failed unexpectedly", exc_info=failure)
         text = f"{type(failure).__name__}: {failure}"
     return clean_error(text, MAX_SENT_ERROR_CHARS)

@@ -24,8 +24,8 @@ from typing import Final
 _ARCHIVES: Final = (".zip", ".jar")
 NEEDED: Final = (
     "fluss_tiering.lake.iceberg.parquet",
-    "fluss_tiering.spark.read_write",
-    "fluss_tiering.storage.fluss.reader",
+    "fluss_tiering.spark.round.pieces",
+    "fluss_tiering.storage.fluss.reading.reader",
 )
 """Modules with all that a piece of a log needs."""
 

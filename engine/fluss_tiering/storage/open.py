@@ -14,8 +14,8 @@ from fluss_tiering.storage.protocol import SplitReader
 
 if TYPE_CHECKING:
     from fluss_tiering.storage.fluss.access import ClusterAccess
-    from fluss_tiering.storage.fluss.client import FlussClient
-    from fluss_tiering.storage.fluss.remote_files import RemoteFiles
+    from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
+    from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
 _FLUSS_KIND: Final = "fluss"
 
@@ -59,7 +59,7 @@ def open_split_reader(description: StorageDescription, target: str, access: Clus
 
 
 def _cluster_reader(description: StorageDescription, access: ClusterAccess | None) -> SplitReader:
-    from fluss_tiering.storage.fluss.reader import FlussSplitReader  # noqa: PLC0415 - see above
+    from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader  # noqa: PLC0415 - see above
 
     return FlussSplitReader(*_connected(description.bootstrap_servers, access))
 
@@ -67,8 +67,8 @@ def _cluster_reader(description: StorageDescription, access: ClusterAccess | Non
 @cache
 def _connected(bootstrap_servers: str, access: ClusterAccess | None) -> tuple[FlussClient, RemoteFiles]:
     """One client for all tasks that run in this process, one after another or at once: connections are kept."""
-    from fluss_tiering.storage.fluss.client import FlussClient  # noqa: PLC0415 - see above
-    from fluss_tiering.storage.fluss.remote_files import RemoteFiles  # noqa: PLC0415 - see above
+    from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles  # noqa: PLC0415 - see above
+    from fluss_tiering.storage.fluss.rpc.client import FlussClient  # noqa: PLC0415 - see above
 
     if access is None:
         return FlussClient(bootstrap_servers), RemoteFiles()

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from fluss_tiering.formats.log_batch import LogBatch
+from fluss_tiering.formats.log.batch import LogBatch
 from fluss_tiering.model.table import (
     BucketInfo,
     KvSnapshot,

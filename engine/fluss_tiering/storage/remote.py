@@ -9,14 +9,14 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from fluss_tiering.formats.compacted_row import decode_values
-from fluss_tiering.formats.log_batch import LogBatch, read_header
-from fluss_tiering.formats.log_batch_decoding import decode_log_batch
+from fluss_tiering.formats.compacted.row import decode_values
+from fluss_tiering.formats.log.batch import LogBatch, read_header
+from fluss_tiering.formats.log.decoding import decode_log_batch
 from fluss_tiering.formats.projection import Projection
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
-from fluss_tiering.storage.patience import Patience
+from fluss_tiering.storage.retry_backoff import RetryBackoff
 from fluss_tiering.storage.timing import DecodeTimer
 
 
@@ -64,7 +64,7 @@ class RemoteSplitReader:
             return
         schema = arrow_schema(table.descriptor.columns)
         expected = start_offset
-        patience = Patience()
+        backoff = RetryBackoff()
         while expected < end_offset:
             try:
                 for raw in _whole_batches(bucket, self._streams.fetch_log(bucket, expected, end_offset)):
@@ -75,10 +75,10 @@ class RemoteSplitReader:
                     if rows.base_offset != expected:
                         raise _damaged(bucket, f"holds offset {rows.base_offset}, expected {expected}")
                     expected += rows.records.num_rows
-                    patience.restore()
+                    backoff.restore()
                     yield rows
             except FlussTieringError as error:
-                patience.wait_after(error)
+                backoff.wait_after(error)
             else:
                 if expected != end_offset:
                     raise _damaged(bucket, f"ended before offset {expected}, expected {end_offset}")
@@ -92,7 +92,7 @@ class RemoteSplitReader:
             FlussTieringError: KV_SNAPSHOT_NOT_EXIST, UNAVAILABLE, CORRUPT_DATA.
         """
         bucket = snapshot.bucket
-        patience = Patience()
+        backoff = RetryBackoff()
         while True:
             try:
                 for message in self._streams.fetch_kv_snapshot(bucket, snapshot.snapshot_id, from_key, to_key):
@@ -103,10 +103,10 @@ class RemoteSplitReader:
                             if batch.num_rows:
                                 # The first key behind this one.
                                 from_key = batch.column("key")[-1].as_py() + b"\0"
-                            patience.restore()
+                            backoff.restore()
                             yield rows
             except FlussTieringError as error:
-                patience.wait_after(error)
+                backoff.wait_after(error)
             else:
                 return
 

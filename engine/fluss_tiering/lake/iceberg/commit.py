@@ -29,7 +29,7 @@ _REPLACE: Final = "replace"
 _ADDED_FILES: Final = ("added-data-files", "added-delete-files")
 """What the fence looks for, in a snapshot's summary (`SnapshotSummary`)."""
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class IcebergCommitter:
@@ -174,6 +174,6 @@ def delete_locations(table: JavaObject, locations: Iterable[str]) -> list[str]:
         try:
             table.io().deleteFile(location)
         except Py4JError as error:
-            _LOG.warning("could not delete %s: %s", location, java_error_text(error))
+            logger.warning("could not delete %s: %s", location, java_error_text(error))
             kept.append(location)
     return kept

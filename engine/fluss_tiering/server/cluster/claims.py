@@ -17,10 +17,10 @@ import structlog
 
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry, TieringState
-from fluss_tiering.server.coordinator import Coordinator
+from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.storage.fluss.async_client import AsyncFlussClient
-from fluss_tiering.storage.fluss.calls.lake import heartbeat
+from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
+from fluss_tiering.storage.fluss.rpc.calls.lake import heartbeat
 
 _HEARTBEAT_S: Final = 25.0
 _GIVEN_UP_S: Final = 120.0
@@ -32,7 +32,7 @@ _WITHIN_S: Final = 10.0
 _OVER: Final = frozenset({TieringState.NEW, TieringState.INITIALIZED, TieringState.SCHEDULED})
 """States in which nothing is left of what a table was held for."""
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class _Held:
 
 
 class ClusterClaims:
-    """The tables held at the cluster's coordinator; belongs to the event loop. `turn` is to be called again and again.
+    """The tables held at the cluster's coordinator; used on the event loop only. Call `run_once` again and again.
 
     A table that cannot be tiered here is not kept alive: another tiering service may have it then.
     """
@@ -63,7 +63,7 @@ class ClusterClaims:
         self,
         client: AsyncFlussClient,
         threads: ServerThreads,
-        coordinator: Coordinator,
+        managers: Managers,
         discover: Callable[[], Awaitable[object]],
         *,
         heartbeat_s: float = _HEARTBEAT_S,
@@ -71,7 +71,7 @@ class ClusterClaims:
         """`discover` registers the cluster's new tables; what is held is kept alive every `heartbeat_s`."""
         self._client = client
         self._threads = threads
-        self._tiering = coordinator.tiering
+        self._tiering = managers.tiering
         self._discover = discover
         self._heartbeat_s = heartbeat_s
         self._held: dict[int, _Held] = {}
@@ -81,7 +81,7 @@ class ClusterClaims:
         """Ids of the tables that are held."""
         return frozenset(self._held)
 
-    async def turn(self) -> None:
+    async def run_once(self) -> None:
         """Reports what is over, keeps the rest alive, and takes all that is due.
 
         Raises:
@@ -130,7 +130,7 @@ class ClusterClaims:
     async def _hold(self, claim: Claim, coordinator_epoch: int) -> None:
         entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, coordinator_epoch=coordinator_epoch)
         held = self._held[claim.table_id] = _Held(claim.path, entry, time.monotonic())
-        log.info(
+        logger.info(
             "table handed out by the cluster",
             table=str(claim.path),
             table_id=claim.table_id,
@@ -159,4 +159,4 @@ class ClusterClaims:
     def _let_go(self, table_id: int, why: str) -> None:
         held = self._held.pop(table_id, None)
         if held is not None:
-            log.info("table no longer held", table=str(held.path), table_id=table_id, why=why)
+            logger.info("table no longer held", table=str(held.path), table_id=table_id, why=why)

@@ -15,14 +15,14 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.server.cluster.locks import Locks
-from fluss_tiering.server.coordinator import Coordinator, no_offsets_file
-from fluss_tiering.server.lake_manager import LakeCommit, require_same_offsets
+from fluss_tiering.server.lake.manager import CommitRegistration, require_same_offsets
+from fluss_tiering.server.managers import Managers, no_offsets_file
 from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.storage.fluss.async_client import AsyncFlussClient
-from fluss_tiering.storage.fluss.call import Call, Role
-from fluss_tiering.storage.fluss.calls.lake import commit_lake_snapshot, lake_snapshot, prepare_lake_snapshot
-from fluss_tiering.storage.fluss.calls.tables import table as table_call
-from fluss_tiering.storage.fluss.errors import FlussError, FlussServerError
+from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
+from fluss_tiering.storage.fluss.rpc.call import Call, Role
+from fluss_tiering.storage.fluss.rpc.calls.lake import commit_lake_snapshot, lake_snapshot, prepare_lake_snapshot
+from fluss_tiering.storage.fluss.rpc.calls.tables import table as table_call
+from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.protocol import TableStorage
 
 _WITHIN_S: Final = 20.0
@@ -31,7 +31,7 @@ _WITHIN_S: Final = 20.0
 _UNREADABLE: Final = "lake table snapshot"
 """In the text of UNKNOWN_SERVER_ERROR where the offsets file of a table's newest lake snapshot cannot be read."""
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ClusterLakeSnapshots:
         client: AsyncFlussClient,
         threads: ServerThreads,
         storage: TableStorage,
-        coordinator: Coordinator,
+        managers: Managers,
         check: Callable[[], None],
     ) -> None:
         """`check` raises unless this server leads for sure."""
@@ -67,8 +67,8 @@ class ClusterLakeSnapshots:
         self._client = client
         self._threads = threads
         self._storage = storage
-        self._coordinator = coordinator
-        self._lake = coordinator.lake
+        self._managers = managers
+        self._lake = managers.lake
         self._locks = Locks()
 
     async def newest(self, table: TableInfo) -> LakeSnapshot | None:
@@ -97,7 +97,7 @@ class ClusterLakeSnapshots:
             newest = await self._newest(table)
             buckets = await self._threads.storage(self._storage.buckets, table.path)
             offsets = await self._threads.control(
-                self._coordinator.prepare_lake_snapshot,
+                self._managers.prepare_lake_snapshot,
                 table,
                 tiering_epoch,
                 buckets,
@@ -106,19 +106,19 @@ class ClusterLakeSnapshots:
             )
             return await self._prepare(table, offsets, ignore_previous=ignore_previous or newest.unreadable)
 
-    async def commit(self, commit: LakeCommit) -> None:
+    async def commit(self, commit: CommitRegistration) -> None:
         """See `LakeService`; the cluster learns of it first, then the store, so that a crash between is repeated."""
         table = commit.table
         try:
             async with self._locks.of(table.table_id):
                 await self._commit(commit)
         except FlussTieringError as error:
-            await self._threads.control(self._coordinator.note_refused_commit, commit, error)
+            await self._threads.control(self._managers.note_refused_commit, commit, error)
             raise
 
-    async def _commit(self, commit: LakeCommit) -> None:
+    async def _commit(self, commit: CommitRegistration) -> None:
         table = commit.table
-        await self._threads.control(self._coordinator.tiering.require_round, table.table_id, commit.tiering_epoch)
+        await self._threads.control(self._managers.tiering.require_round, table.table_id, commit.tiering_epoch)
         await self._require_present(table)
         newest = await self._newest(table)
         if not newest.unreadable and await self._is_known(commit, newest):
@@ -130,11 +130,11 @@ class ClusterLakeSnapshots:
         if newest.unreadable:
             # It would be merged with what cannot be read, and the file that the commit names may be what is missing.
             path = await self._prepare(table, merged.log_end_offsets, ignore_previous=True)
-            log.warning("offsets that the cluster could not read are replaced", table=str(table.path), path=path)
+            logger.warning("offsets that the cluster could not read are replaced", table=str(table.path), path=path)
         elif not await self._threads.storage(self._storage.has_lake_offsets, table.table_id, path):
             raise no_offsets_file(commit)
         # Once more: all of that took its time.
-        await self._threads.control(self._coordinator.tiering.require_round, table.table_id, commit.tiering_epoch)
+        await self._threads.control(self._managers.tiering.require_round, table.table_id, commit.tiering_epoch)
         self._check()
         present = {info.bucket for info in buckets}
         offsets = {bucket: offset for bucket, offset in merged.log_end_offsets.items() if bucket in present}
@@ -143,7 +143,7 @@ class ClusterLakeSnapshots:
         )
         await self._threads.control(self._record, commit, merged)
 
-    async def _is_known(self, commit: LakeCommit, newest: _Newest) -> bool:
+    async def _is_known(self, commit: CommitRegistration, newest: _Newest) -> bool:
         """Whether the cluster has the commit, so that it is a repetition.
 
         Raises:
@@ -164,7 +164,7 @@ class ClusterLakeSnapshots:
         require_same_offsets(commit, present)
         return True
 
-    def _record(self, commit: LakeCommit, merged: LakeSnapshot | None) -> None:
+    def _record(self, commit: CommitRegistration, merged: LakeSnapshot | None) -> None:
         """In the thread of control: takes a commit into the store, once; None where the cluster knew it before."""
         table_id = commit.table.table_id
         newest = self._lake.newest(table_id)
@@ -184,7 +184,7 @@ class ClusterLakeSnapshots:
             if error.fluss_error is not FlussError.UNKNOWN_SERVER_ERROR or _UNREADABLE not in error.server_message:
                 raise
             own = await self._threads.control(self._lake.newest, table.table_id)
-            log.error(
+            logger.error(
                 "the cluster cannot read the offsets of a lake snapshot that was committed",
                 table=str(table.path),
                 error=error.message,

@@ -20,10 +20,15 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.cluster.locks import Locks
-from fluss_tiering.server.coordinator import Coordinator, require_leasable
+from fluss_tiering.server.managers import Managers, require_leasable
 from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.storage.fluss.async_client import AsyncFlussClient
-from fluss_tiering.storage.fluss.calls.kv_snapshots import acquire_lease, drop_lease, kv_snapshot_files, release_lease
+from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
+from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import (
+    acquire_lease,
+    drop_lease,
+    kv_snapshot_files,
+    release_lease,
+)
 from fluss_tiering.storage.protocol import TableStorage
 
 _LONGER_MS: Final = 60_000
@@ -33,7 +38,7 @@ _WITHIN_S: Final = 10.0
 _PROVEN_AT_ONCE: Final = 16
 _NAME_CHARS: Final = 80
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -64,12 +69,12 @@ class ClusterLeases:
     """A `LeaseService` whose leases pin snapshots of a cluster; belongs to the event loop."""
 
     def __init__(
-        self, client: AsyncFlussClient, threads: ServerThreads, storage: TableStorage, coordinator: Coordinator
+        self, client: AsyncFlussClient, threads: ServerThreads, storage: TableStorage, managers: Managers
     ) -> None:
         self._client = client
         self._threads = threads
         self._storage = storage
-        self._leases = coordinator.leases
+        self._leases = managers.leases
         self._locks = Locks()
         self._pinned: dict[str, _Pinned] = {}
         self._proving = asyncio.Semaphore(_PROVEN_AT_ONCE)
@@ -86,7 +91,7 @@ class ClusterLeases:
         """Pins snapshots at the cluster, then proves that they exist, since it pins without a look (L6).
 
         Raises:
-            FlussTieringError: as `Coordinator.acquire_lease`; UNAVAILABLE, UNSUPPORTED_VERSION for a cluster without
+            FlussTieringError: as `Managers.acquire_lease`; UNAVAILABLE, UNSUPPORTED_VERSION for a cluster without
                 leases (L15). The books stand as they were then, and what was pinned is released by `tidy`.
         """
         await self._threads.storage(require_leasable, self._storage, lease_id, snapshots, allow_empty=allow_empty)
@@ -156,7 +161,7 @@ class ClusterLeases:
         released = pinned.buckets - kept
         if released:
             await self._unpin(name, kept, released)
-            log.info("snapshots released at the cluster", lease_id=pinned.lease_id, snapshots=len(released))
+            logger.info("snapshots released at the cluster", lease_id=pinned.lease_id, snapshots=len(released))
 
     async def _renew(self, lease_id: str, duration_ms: int) -> int | FlussTieringError:
         async with self._locks.of(lease_id):

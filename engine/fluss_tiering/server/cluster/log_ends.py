@@ -9,7 +9,7 @@ from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo
-from fluss_tiering.server.coordinator import Coordinator
+from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.protocol import TableStorage
 
@@ -17,19 +17,19 @@ _UNUSABLE: Final = frozenset({ErrorCode.TABLE_NOT_EXIST, ErrorCode.INVALID_TABLE
 
 
 class ClusterLogEnds:
-    """The buckets of tables that are tiered, as `turn`, a background job, last saw them; `of` from any thread."""
+    """The buckets of tables that are tiered, as `run_once`, a background job, last saw them; `of` from any thread."""
 
-    def __init__(self, threads: ServerThreads, storage: TableStorage, coordinator: Coordinator) -> None:
+    def __init__(self, threads: ServerThreads, storage: TableStorage, managers: Managers) -> None:
         self._threads = threads
         self._storage = storage
-        self._tables = coordinator.tiering.tables
+        self._tables = managers.tiering.tables
         self._seen: dict[int, Sequence[BucketInfo]] = {}
 
     def of(self, table_id: int) -> Sequence[BucketInfo] | None:
         """The buckets of a table; None while nobody has looked."""
         return self._seen.get(table_id)
 
-    async def turn(self) -> None:
+    async def run_once(self) -> None:
         """Looks at the tables one after the other, and rests as long as it looked.
 
         Raises:

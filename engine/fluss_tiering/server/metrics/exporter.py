@@ -18,7 +18,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.metrics.rpc import RpcMetrics
 from fluss_tiering.server.metrics.server import ServerCollector
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 _POLL_S: Final = 0.05
 """How soon the port notices that it is to be closed."""
@@ -90,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             body = self.server.text()
         except Exception:
-            log.exception("scrape failed")
+            logger.exception("scrape failed")
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, "the scrape failed: see the server's log")
             return
         self.send_response(HTTPStatus.OK)

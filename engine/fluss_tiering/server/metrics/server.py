@@ -12,8 +12,8 @@ from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import BucketInfo
 from fluss_tiering.model.tiering import TieringState, TieringStatus
+from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.metrics.tables import TableReader, tables_text
-from fluss_tiering.server.servicers.parts import ServerParts
 
 
 class ServerCollector(Collector):
@@ -24,11 +24,11 @@ class ServerCollector(Collector):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._active: tuple[ServerParts, TableReader] | None = None
+        self._active: tuple[ServerComponents, TableReader] | None = None
 
-    def activate(self, parts: ServerParts) -> None:
+    def activate(self, components: ServerComponents) -> None:
         """Begins to export the parts of a server that became the active one."""
-        self._active = (parts, TableReader(_buckets(parts), parts.coordinator.lake, self._clock))
+        self._active = (components, TableReader(_buckets(components), components.managers.lake, self._clock))
 
     def deactivate(self) -> None:
         """Exports them no more."""
@@ -50,7 +50,7 @@ class ServerCollector(Collector):
         active = self._active
         if active is None:
             return ""
-        tiering = active[0].coordinator.tiering
+        tiering = active[0].managers.tiering
         return tables_text(active[1].read(tiering.tables.all(), tiering.totals))
 
     def describe(self) -> Iterator[Metric]:
@@ -58,26 +58,28 @@ class ServerCollector(Collector):
         return iter(())
 
 
-def _buckets(parts: ServerParts) -> Callable[[TieringStatus], Sequence[BucketInfo] | None]:
+def _buckets(components: ServerComponents) -> Callable[[TieringStatus], Sequence[BucketInfo] | None]:
     """How a scrape learns of a table's buckets: without asking anybody over the network."""
-    cluster = parts.cluster
+    cluster = components.cluster
     if cluster is not None:
         return lambda status: cluster.log_ends.of(status.table_id)
 
     def of_own(status: TieringStatus) -> Sequence[BucketInfo] | None:
         try:
-            return parts.storage.buckets(status.path)
+            return components.storage.buckets(status.path)
         except FlussTieringError:
             return None  # dropped since
 
     return of_own
 
 
-def _of_parts(parts: ServerParts) -> Iterator[Metric]:
-    tiering, leases = parts.coordinator.tiering, parts.coordinator.leases
+def _of_parts(components: ServerComponents) -> Iterator[Metric]:
+    tiering, leases = components.managers.tiering, components.managers.leases
     tables = tiering.tables.all()
     states = Counter(table.status.state for table in tables)
-    table_count = len(parts.storage.tables()) if parts.cluster is None else parts.cluster.discovery.table_count
+    table_count = (
+        len(components.storage.tables()) if components.cluster is None else components.cluster.discovery.table_count
+    )
     yield _gauge("fluss_coordinator_tableCount", "Tables of the storage.", table_count)
     yield _gauge("fluss_coordinator_lakeTableCount", "Tables that are tiered.", len(tables))
     yield _gauge(
@@ -107,8 +109,8 @@ def _of_parts(parts: ServerParts) -> Iterator[Metric]:
         "1 while no KV snapshot is collected, since a lease cannot be loaded.",
         int(leases.collection_stopped_reason is not None),
     )
-    yield _gauge("fluss_tiering_kv_scanners", "KV scanners that are open.", parts.scanners.open_count)
-    yield _gauge("fluss_tiering_status_watchers", "Clients that watch statuses.", len(tiering.feed))
+    yield _gauge("fluss_tiering_kv_scanners", "KV scanners that are open.", components.scanners.open_count)
+    yield _gauge("fluss_tiering_status_watchers", "Clients that watch statuses.", len(tiering.broadcaster))
 
 
 def _gauge(name: str, meaning: str, value: float) -> Metric:

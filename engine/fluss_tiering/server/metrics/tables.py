@@ -15,7 +15,7 @@ from typing import Final
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.table import BucketInfo, TableBucket
 from fluss_tiering.model.tiering import TieringState, TieringStatus
-from fluss_tiering.server.lake_manager import LakeSnapshotManager
+from fluss_tiering.server.lake.manager import LakeSnapshotManager
 from fluss_tiering.server.tiering.states import TieredTable
 from fluss_tiering.server.tiering.totals import RoundTotals, TableTotals
 

@@ -10,12 +10,12 @@ import structlog
 
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.store.protocol import StoreTransaction, TieringStore
-from fluss_tiering.server.tiering.feed import StatusFeed
+from fluss_tiering.server.tiering.broadcaster import StatusBroadcaster
 from fluss_tiering.server.tiering.states import TieredTable, withdrawn
 from fluss_tiering.server.tiering.tables import TieredTables
 from fluss_tiering.server.tiering.totals import RoundTotals
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 
 class TieringChanges:
@@ -78,7 +78,7 @@ class TieringLedger:
         self._store = store
         self._kept_rounds = kept_rounds
         self.tables = TieredTables()
-        self.feed = StatusFeed()
+        self.broadcaster = StatusBroadcaster()
         self.totals = RoundTotals()
 
     @contextmanager
@@ -89,7 +89,7 @@ class TieringLedger:
         if changes.statuses():
             with self._store.transaction() as transaction:
                 self.write(changes, transaction)
-        self.take_over(changes)
+        self.apply(changes)
 
     def write(self, changes: TieringChanges, transaction: StoreTransaction) -> None:
         """Writes changes."""
@@ -97,12 +97,12 @@ class TieringLedger:
         transaction.put_rounds(list(changes.rounds.values()))
         transaction.prune_rounds({table_id for table_id, _ in changes.rounds}, self._kept_rounds)
 
-    def take_over(self, changes: TieringChanges) -> None:
+    def apply(self, changes: TieringChanges) -> None:
         """Changes the tables, once all of it is durable, tells the watchers and logs what happened."""
         changed = changes.statuses()
         for table in changes.changed.values():
             self.tables.put(table)
-        self.feed.publish([(status.path, status) for status in changed])
+        self.broadcaster.publish([(status.path, status) for status in changed])
         for name, tiering_round in changes.rounds.items():
             if name not in changes.interrupted:
                 self.totals.count(tiering_round)
@@ -131,7 +131,7 @@ class TieringLedger:
         self.tables.remove(status.table_id)
         self.totals.forget(status.table_id)
         if watched:
-            self.feed.publish([(status.path, None)])
+            self.broadcaster.publish([(status.path, None)])
 
 
 def _ended(running: TieringRound, reason: str, now: int) -> TieringRound:
@@ -139,7 +139,9 @@ def _ended(running: TieringRound, reason: str, now: int) -> TieringRound:
 
 
 def _log_round(tiering_round: TieringRound) -> None:
-    bound = log.bind(table=str(tiering_round.path), epoch=tiering_round.tiering_epoch, lease_id=tiering_round.lease_id)
+    bound = logger.bind(
+        table=str(tiering_round.path), epoch=tiering_round.tiering_epoch, lease_id=tiering_round.lease_id
+    )
     if tiering_round.state is TieringState.FAILED:
         bound.warning("round failed", error=tiering_round.error)
     elif tiering_round.state is TieringState.TIERED:

@@ -14,7 +14,7 @@ from fluss_tiering.server.tiering.changes import TieringChanges
 from fluss_tiering.server.tiering.fence import require_coordinator, require_running
 from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner, fail, finish
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class HeartbeatReports:
                 require_coordinator(entry.coordinator_epoch)
                 apply(entry)
             except FlussTieringError as error:
-                log.warning(
+                logger.warning(
                     "heartbeat refused", table_id=entry.table_id, epoch=entry.tiering_epoch, error=error.message
                 )
                 refused[entry.table_id] = error

@@ -21,11 +21,11 @@ from fluss_tiering.model.tiering import (
     TieringState,
     TieringStatus,
 )
-from fluss_tiering.server.attempts import LeaseAttempts, outcome_of
+from fluss_tiering.server.leases.attempts import LeaseAttempts, outcome_of
 from fluss_tiering.server.store.protocol import TieringStore
+from fluss_tiering.server.tiering.broadcaster import StatusBroadcaster, StatusWatcher
 from fluss_tiering.server.tiering.changes import TieringChanges, TieringLedger
 from fluss_tiering.server.tiering.claims import claim_table
-from fluss_tiering.server.tiering.feed import StatusFeed, StatusWatcher
 from fluss_tiering.server.tiering.fence import COORDINATOR_EPOCH, require_running
 from fluss_tiering.server.tiering.heartbeat import Heartbeat, HeartbeatReports
 from fluss_tiering.server.tiering.options import ENABLED
@@ -39,7 +39,7 @@ _OUTCOME_OF_DROPPED_TABLE_KEPT_MS: Final = 7 * 24 * 60 * 60 * 1000
 _MOVED_AT_ONCE: Final = 500
 """Due tables that one turn makes Pending: many thousands, due together after a restart, must not hold up heartbeats."""
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,9 @@ class LakeTieringManager:
         return self._ledger.totals
 
     @property
-    def feed(self) -> StatusFeed:
+    def broadcaster(self) -> StatusBroadcaster:
         """Of those who watch statuses."""
-        return self._ledger.feed
+        return self._ledger.broadcaster
 
     # Tables
 
@@ -176,7 +176,7 @@ class LakeTieringManager:
                         raise not_tiered(path)
                     claims.append(claim_table(changes, table, owner, self._policy.backoff, now))
                 except FlussTieringError as error:
-                    log.warning("claim refused", table=str(path), lease_id=owner.lease_id, error=error.message)
+                    logger.warning("claim refused", table=str(path), lease_id=owner.lease_id, error=error.message)
                     claims.append(error)
         return claims
 
@@ -187,7 +187,7 @@ class LakeTieringManager:
             The rounds that were ended; None for a stale attempt: nothing was done (L22).
         """
         if self._attempts.is_stale(lease_id, attempt_token):
-            log.warning("cancel by a stale attempt ignored", lease_id=lease_id, attempt_token=attempt_token)
+            logger.warning("cancel by a stale attempt ignored", lease_id=lease_id, attempt_token=attempt_token)
             return None
         now = self._clock.now_ms()
         kept_reason = clean_error(reason, MAX_KEPT_ERROR_CHARS)
@@ -203,10 +203,10 @@ class LakeTieringManager:
             self._ledger.write(changes, transaction)
             if cancelled is not None:
                 self._attempts.write(transaction, cancelled)
-        self._ledger.take_over(changes)
+        self._ledger.apply(changes)
         if cancelled is not None:
             self._attempts.remember(cancelled)
-        log.warning("tiering cancelled", lease_id=lease_id, rounds=len(changes.rounds), reason=kept_reason)
+        logger.warning("tiering cancelled", lease_id=lease_id, rounds=len(changes.rounds), reason=kept_reason)
         return list(changes.rounds.values())
 
     def require_round(self, table_id: int, tiering_epoch: int) -> None:
@@ -269,7 +269,7 @@ class LakeTieringManager:
             FlussTieringError: INVALID_TIERING_STATE for a table that is not tiered, UNAVAILABLE for a watcher too many.
         """
         statuses = [status for path in paths for status in self.statuses(path)] or self.statuses()
-        self._ledger.feed.add(watcher, statuses)
+        self._ledger.broadcaster.add(watcher, statuses)
 
     def rounds(self, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
         """The newest `limit` rounds of each table that fits, newest first (S23)."""

@@ -16,7 +16,7 @@ from fluss_tiering.server.tiering.states import TieredTable, is_due, pend, regis
 
 _SWITCHED_OFF = f"the table's tiering was switched off ({ENABLED}=false)"
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 
 class TableRegistration:
@@ -84,7 +84,7 @@ class TableRegistration:
             return
         if not options.enabled:
             self._ledger.withdraw(tiered.status, tiered.round, _SWITCHED_OFF, now)
-            log.info("table withdrawn from tiering", table=str(table.path), table_id=table.table_id)
+            logger.info("table withdrawn from tiering", table=str(table.path), table_id=table.table_id)
             return
         redefined = replace(tiered, freshness_ms=options.freshness_ms)
         if redefined.status.parked:
@@ -102,13 +102,13 @@ class TableRegistration:
         if status is None:
             return
         self._ledger.delete(status, table.round if table is not None else None, now)
-        log.info("table removed from tiering", table=str(status.path), table_id=table_id)
+        logger.info("table removed from tiering", table=str(status.path), table_id=table_id)
 
     def _register(self, table: TableInfo, options: LakeOptions, state: TieringState, now: int) -> None:
         before = self._ledger.tables.withdrawn.get(table.table_id)
         with self._ledger.changes() as changes:
             changes.put(self._registered(table, options, state, now, before))
-        log.info("table registered for tiering", table=str(table.path), table_id=table.table_id)
+        logger.info("table registered for tiering", table=str(table.path), table_id=table.table_id)
 
     def _registered(
         self, table: TableInfo, options: LakeOptions, state: TieringState, now: int, before: TieringStatus | None

@@ -23,7 +23,7 @@ from fluss_tiering.model.tiering import (
 MAX_CONSECUTIVE_FAILURES: Final = 10
 """After so many a table is parked, unless the server is told another number (S19)."""
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def move(table: TieredTable, to: TieringState, now: int) -> TieredTable:
     """
     status = table.status
     if to not in TRANSITIONS[status.state]:
-        log.error(
+        logger.error(
             "tiering transition refused",
             table=str(status.path),
             epoch=status.tiering_epoch,

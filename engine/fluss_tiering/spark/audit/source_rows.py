@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_tiering.formats.changelog import last_per_key
-from fluss_tiering.formats.log_batch import ChangeType
+from fluss_tiering.formats.log.batch import ChangeType
 from fluss_tiering.formats.micros import as_type, column_of, lake_type
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, StorageDescription, TableInfo
-from fluss_tiering.spark.plan import LogPiece, Piece, SnapshotPiece
-from fluss_tiering.spark.read_write import change_types_of
+from fluss_tiering.spark.round.pieces import change_types_of
+from fluss_tiering.spark.round.plan import LogPiece, Piece, SnapshotPiece
 from fluss_tiering.storage.open import open_split_reader
 from fluss_tiering.storage.protocol import SplitReader
 

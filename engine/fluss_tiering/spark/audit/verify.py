@@ -39,10 +39,10 @@ from fluss_tiering.model.table import (
 from fluss_tiering.model.table import Column as TableColumn
 from fluss_tiering.spark.audit.report import BucketAudit, Content, Difference, KeyDifference, TableAudit
 from fluss_tiering.spark.audit.source_rows import DELETED_COLUMN, SourceRows, schema_of
-from fluss_tiering.spark.measure import measured
-from fluss_tiering.spark.plan import PlanLimits, RoundPlan, plan_round
-from fluss_tiering.spark.stage import failure_of
-from fluss_tiering.spark.waves import tasks_of
+from fluss_tiering.spark.round.measure import measured
+from fluss_tiering.spark.round.plan import PlanLimits, RoundPlan, plan_round
+from fluss_tiering.spark.round.stage import failure_of
+from fluss_tiering.spark.round.waves import tasks_of
 from fluss_tiering.storage.open import cluster_access, open_split_reader
 
 _SEEDS: Final = (1, 2)

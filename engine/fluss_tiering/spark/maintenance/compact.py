@@ -33,7 +33,7 @@ _MANY_MANIFESTS: Final = 10
 _SMALL_MANIFEST_BYTES: Final = 4 * 1024 * 1024
 """Half of what Iceberg aims at (the default of `commit.manifest.target-size-bytes`)."""
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,4 +154,4 @@ class _Compactor:
         self._conflicts += 1
         failure = None if attempt.outcome is None else attempt.outcome.exception()
         reason = java_error_text(failure) if isinstance(failure, Py4JError) else failure
-        _LOG.warning("others changed %s while it was compacted, which begins anew: %s", self._table.path, reason)
+        logger.warning("others changed %s while it was compacted, which begins anew: %s", self._table.path, reason)

@@ -19,11 +19,11 @@ from fluss_tiering.storage.embedded.files import (
     rename_durably,
     reporting_os_errors,
 )
+from fluss_tiering.storage.embedded.kv.rocksdb import RocksDbMemory
 from fluss_tiering.storage.embedded.layout import TABLES_FOLDER, table_folder, table_folder_name
-from fluss_tiering.storage.embedded.rocksdb import RocksDbMemory
-from fluss_tiering.storage.embedded.table import EmbeddedTable
-from fluss_tiering.storage.embedded.table_file import read_table_file, write_table_file
-from fluss_tiering.storage.embedded.table_folder import make_table_folder, open_table
+from fluss_tiering.storage.embedded.table.definition_file import read_table_file, write_table_file
+from fluss_tiering.storage.embedded.table.folder import make_table_folder, open_table
+from fluss_tiering.storage.embedded.table.table import EmbeddedTable
 from fluss_tiering.storage.embedded.validation import altered, validate
 
 _SCHEMA_ID = 1

@@ -10,14 +10,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_tiering.formats.log_batch import LogBatch
+from fluss_tiering.formats.log.batch import LogBatch
 from fluss_tiering.formats.projection import Projection
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.embedded.files import corrupt
 from fluss_tiering.storage.embedded.layout import log_folder, partition_folder, table_folder
-from fluss_tiering.storage.embedded.segment_reader import stored_batches
+from fluss_tiering.storage.embedded.log.segment_reader import stored_batches
 from fluss_tiering.storage.timing import DecodeTimer
 
 _CHUNK_BYTES: Final = 8 << 20
@@ -69,8 +69,8 @@ class EmbeddedSplitReader:
             FlussTieringError: KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA.
         """
         # Compiled decoders and RocksDB take a worker longer to load than a small piece of a log takes to read.
-        from fluss_tiering.formats.compacted_row import decode_values  # noqa: PLC0415
-        from fluss_tiering.storage.embedded.kv_checkpoint import read_checkpoint  # noqa: PLC0415
+        from fluss_tiering.formats.compacted.row import decode_values  # noqa: PLC0415
+        from fluss_tiering.storage.embedded.kv.checkpoint import read_checkpoint  # noqa: PLC0415
 
         folder = self._data_dir / snapshot.path
         for entries in read_checkpoint(folder, from_key, to_key, _CHUNK_BYTES):

@@ -25,14 +25,14 @@ from fluss_tiering.model.table import (
 )
 from fluss_tiering.storage.embedded.catalog import Catalog
 from fluss_tiering.storage.embedded.data_dir import DataDir
-from fluss_tiering.storage.embedded.kv_checkpoint import read_checkpoint
-from fluss_tiering.storage.embedded.kv_scan import EmbeddedKvScan
+from fluss_tiering.storage.embedded.kv.checkpoint import read_checkpoint
+from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
 from fluss_tiering.storage.embedded.lake_offsets import is_offsets_file, write_offsets_file
+from fluss_tiering.storage.embedded.log.segment_reader import stored_batches
+from fluss_tiering.storage.embedded.log.segments import DEFAULT_SEGMENT_BYTES
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader, telling_dropped
-from fluss_tiering.storage.embedded.segment_reader import stored_batches
-from fluss_tiering.storage.embedded.segments import DEFAULT_SEGMENT_BYTES
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _KIND: Final = "embedded"
 
@@ -164,7 +164,7 @@ class EmbeddedStorage:
             except FlussTieringError as error:
                 if error.code is ErrorCode.CORRUPT_DATA:
                     # One damaged table must not fill the disk with the others' snapshots.
-                    _LOG.error("KV snapshots of %s are not collected: %s", table.info.path, error.message)
+                    logger.error("KV snapshots of %s are not collected: %s", table.info.path, error.message)
                 elif error.code is not ErrorCode.TABLE_NOT_EXIST:
                     raise
         return deleted

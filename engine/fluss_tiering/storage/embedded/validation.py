@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Final, NoReturn
 
 from fluss_tiering.formats.bucketing import check_bucket_key_type
-from fluss_tiering.formats.log_batch import LogCompression
+from fluss_tiering.formats.log.batch import LogCompression
 from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataType, DataTypeRoot, TableDescriptor, TableInfo
 from fluss_tiering.model.table_options import FIXED, LOG_COMPRESSION
-from fluss_tiering.storage.embedded.lake_rules import check_lake_rules
+from fluss_tiering.storage.lake_rules import check_lake_rules
 
 _COMPRESSIONS: Final[Mapping[str, LogCompression]] = {"NONE": "NONE", "LZ4_FRAME": "LZ4_FRAME", "ZSTD": "ZSTD"}
 _MAX_BUCKETS: Final = 1024

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.storage.fluss.handshake import Credentials
+from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
 USERNAME_VARIABLE: Final = "FLUSS_TIERING_FLUSS_USERNAME"
 PASSWORD_VARIABLE: Final = "FLUSS_TIERING_FLUSS_PASSWORD"  # noqa: S105 - its name

@@ -6,16 +6,16 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from fluss_tiering.formats.log_batch import read_header
+from fluss_tiering.formats.log.batch import read_header
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo
-from fluss_tiering.storage.fluss.calls.kv_snapshots import kv_snapshot_files, latest_kv_snapshots
-from fluss_tiering.storage.fluss.calls.log import FetchedLog, fetch_log
-from fluss_tiering.storage.fluss.calls.tables import Partition, list_partitions
-from fluss_tiering.storage.fluss.client import FlussClient
-from fluss_tiering.storage.fluss.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.log_offsets import log_offsets
-from fluss_tiering.storage.fluss.parallel import ParallelCalls
+from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import kv_snapshot_files, latest_kv_snapshots
+from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, fetch_log
+from fluss_tiering.storage.fluss.rpc.calls.tables import Partition, list_partitions
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
+from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 
 UNKNOWN_ROW_COUNT: Final = -1
 """Of a cluster's KV snapshots: only who reads them learns it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from fluss_tiering.storage.fluss.remote_files import RemoteFiles
+from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 
 _NAME: Final = re.compile(r".*/lake/[^/]+/[^/]+-(\d+)/metadata/[^/]+\.offsets")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fluss_tiering.storage.fluss.client import FlussClient
-from fluss_tiering.storage.fluss.handshake import Credentials
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from fluss_tiering.model.table import TableBucket, TablePath
-from fluss_tiering.storage.fluss.calls.log import OffsetType, log_offset, log_offsets_of
-from fluss_tiering.storage.fluss.calls.metadata import metadata
-from fluss_tiering.storage.fluss.client import FlussClient
-from fluss_tiering.storage.fluss.errors import FlussError, FlussServerError
-from fluss_tiering.storage.fluss.parallel import ParallelCalls
+from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset, log_offsets_of
+from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
+from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 
 _PARTITIONS_AT_ONCE: Final = 500
 _GONE: Final = frozenset({FlussError.PARTITION_NOT_EXISTS, FlussError.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION})

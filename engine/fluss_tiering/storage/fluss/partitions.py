@@ -8,8 +8,8 @@ from typing import Final
 
 from fluss_tiering.formats.partitioning import PartitionValues
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.storage.fluss.calls.tables import Partition, create_partition, list_partitions
-from fluss_tiering.storage.fluss.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.calls.tables import Partition, create_partition, list_partitions
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
 _MAX_TABLES: Final = 1000
 

@@ -9,21 +9,21 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_tiering.formats.compacted_row import encode_values
+from fluss_tiering.formats.compacted.row import encode_values
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
-from fluss_tiering.storage.fluss.calls.kv_snapshots import acquire_lease, drop_lease
-from fluss_tiering.storage.fluss.calls.log import OffsetType, log_offset
-from fluss_tiering.storage.fluss.client import FlussClient
-from fluss_tiering.storage.fluss.kv_changes import KvChanges
 from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
-from fluss_tiering.storage.fluss.kv_snapshot_files import SnapshotFiles
-from fluss_tiering.storage.fluss.parallel import ParallelCalls
-from fluss_tiering.storage.fluss.reader import FlussSplitReader
-from fluss_tiering.storage.fluss.remote_files import RemoteFiles
-from fluss_tiering.storage.fluss.schema_history import SchemaHistory
-from fluss_tiering.storage.fluss.stored_values import decode_stored
+from fluss_tiering.storage.fluss.reading.kv_changes import KvChanges
+from fluss_tiering.storage.fluss.reading.kv_snapshot_files import SnapshotFiles
+from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
+from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
+from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
+from fluss_tiering.storage.fluss.reading.stored_values import decode_stored
+from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import acquire_lease, drop_lease
+from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 from fluss_tiering.storage.rocksdb_files import ENTRY_SCHEMA
 
 _LEASE_MS: Final = 60 * 60 * 1000

@@ -21,13 +21,17 @@ from fluss_tiering.model.table import (
     TablePath,
     WriteKind,
 )
-from fluss_tiering.storage.embedded.lake_rules import check_lake_rules
 from fluss_tiering.storage.fluss.access import s3_from_environment
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
-from fluss_tiering.storage.fluss.call import Role
-from fluss_tiering.storage.fluss.calls.lake import prepare_lake_snapshot
-from fluss_tiering.storage.fluss.calls.metadata import metadata
-from fluss_tiering.storage.fluss.calls.tables import (
+from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
+from fluss_tiering.storage.fluss.lake_offsets_files import is_offsets_file
+from fluss_tiering.storage.fluss.link import ClusterLink
+from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
+from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
+from fluss_tiering.storage.fluss.rpc.call import Role
+from fluss_tiering.storage.fluss.rpc.calls.lake import prepare_lake_snapshot
+from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
+from fluss_tiering.storage.fluss.rpc.calls.tables import (
     alter_table,
     create_database,
     create_table,
@@ -37,15 +41,11 @@ from fluss_tiering.storage.fluss.calls.tables import (
     list_databases,
     list_tables,
 )
-from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
-from fluss_tiering.storage.fluss.lake_offsets_files import is_offsets_file
-from fluss_tiering.storage.fluss.link import ClusterLink
-from fluss_tiering.storage.fluss.parallel import ParallelCalls
-from fluss_tiering.storage.fluss.reader import FlussSplitReader
-from fluss_tiering.storage.fluss.remote_files import RemoteFiles
+from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.scans import ClusterScans
 from fluss_tiering.storage.fluss.table_list import ClusterTables
 from fluss_tiering.storage.fluss.writer import ClusterWriter
+from fluss_tiering.storage.lake_rules import check_lake_rules
 
 _KIND: Final = "fluss"
 _DEFAULT_DATABASE: Final = "fluss"

@@ -10,9 +10,9 @@ from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
-from fluss_tiering.storage.fluss.calls.tables import list_databases, list_tables, table
-from fluss_tiering.storage.fluss.client import FlussClient
-from fluss_tiering.storage.fluss.parallel import ParallelCalls
+from fluss_tiering.storage.fluss.rpc.calls.tables import list_databases, list_tables, table
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.supported import check_tierable
 
 _FRESH_S: Final = 1.0

@@ -9,24 +9,24 @@ from typing import Any, Final
 import pyarrow as pa
 from tenacity import Retrying, retry_if_exception, stop_after_delay
 
-from fluss_tiering.formats.compacted_row import encode_values
-from fluss_tiering.formats.log_batch import encode_log_batch
+from fluss_tiering.formats.compacted.row import encode_values
+from fluss_tiering.formats.log.batch import encode_log_batch
 from fluss_tiering.formats.partitioning import rows_by_partition
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind
-from fluss_tiering.storage.embedded.placement import place_by_key, place_evenly
 from fluss_tiering.storage.embedded.validation import compression_of
-from fluss_tiering.storage.fluss.call import Call
-from fluss_tiering.storage.fluss.calls.log import OffsetType, log_offset
-from fluss_tiering.storage.fluss.calls.writes import produce_log, put_kv
-from fluss_tiering.storage.fluss.client import BACK_OFF, FlussClient
-from fluss_tiering.storage.fluss.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.keys import encode_primary_keys
 from fluss_tiering.storage.fluss.kv_batch import encode_kv_batch
-from fluss_tiering.storage.fluss.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.partitions import PartitionIds
+from fluss_tiering.storage.fluss.rpc.call import Call
+from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
+from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log, put_kv
+from fluss_tiering.storage.fluss.rpc.client import BACK_OFF, FlussClient
+from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
+from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.supported import ICEBERG, LAKE_FORMAT, check_stored
 from fluss_tiering.storage.offered_rows import conform_write
+from fluss_tiering.storage.placement import place_by_key, place_evenly
 
 _BATCH_BYTES: Final = 2 << 20
 """Of one batch, in Arrow; Fluss's clients send as much (`client.writer.batch-size`)."""

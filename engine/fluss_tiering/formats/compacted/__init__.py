@@ -1,0 +1,1 @@
+"""Fluss's compacted rows and their fields, to and from Arrow columns."""

@@ -1,0 +1,171 @@
+"""A column's values as the fields that a compacted row or key has for them (Fluss's `CompactedRowWriter`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from fluss_tiering.formats.buffers import NO_BYTES, NO_INT32S, NO_INT64S, byte_strings, decimal_bytes, numbers, validity
+from fluss_tiering.formats.compacted.kernels import (
+    BYTE,
+    BYTES,
+    FIXED16,
+    FIXED32,
+    FIXED64,
+    VARINT32,
+    VARINT64,
+    Int32s,
+    Int64s,
+    UInt8s,
+    add_sizes,
+    write_field,
+)
+from fluss_tiering.formats.schema import UNIT_PRECISION
+from fluss_tiering.model.data_type import NESTED
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import DataType, DataTypeRoot
+
+_COMPACT_DECIMAL_DIGITS: Final = 18
+_COMPACT_TIMESTAMP_DIGITS: Final = 3
+_MAX_BYTES: Final = 2**31 - 1
+_KINDS: Final = {
+    DataTypeRoot.BOOLEAN: BYTE,
+    DataTypeRoot.TINYINT: BYTE,
+    DataTypeRoot.SMALLINT: FIXED16,
+    DataTypeRoot.INT: VARINT32,
+    DataTypeRoot.BIGINT: VARINT64,
+    DataTypeRoot.FLOAT: FIXED32,
+    DataTypeRoot.DOUBLE: FIXED64,
+    DataTypeRoot.CHAR: BYTES,
+    DataTypeRoot.STRING: BYTES,
+    DataTypeRoot.BINARY: BYTES,
+    DataTypeRoot.BYTES: BYTES,
+    DataTypeRoot.DATE: VARINT32,
+    DataTypeRoot.TIME: VARINT32,
+}
+
+
+_ELEMENT_SLOTS: Final = {
+    BYTE: (BYTE, 1),
+    FIXED16: (FIXED16, 2),
+    FIXED32: (FIXED32, 4),
+    VARINT32: (FIXED32, 4),
+}
+_ANY_SLOT: Final = (FIXED64, 8)
+COUNT_SIZE: Final = 4
+"""Bytes of an array's count, and of a group of its null bits."""
+MAX_IN_SLOT: Final = 7
+"""Bytes that stand in an element's own slot."""
+_BITS_IN_GROUP: Final = 32
+
+
+def element_slot(data_type: DataType) -> tuple[int, int]:
+    """The kind and the bytes of an array's slots for such elements (`BinaryArray.calculateFixLengthPartSize`)."""
+    return _ELEMENT_SLOTS.get(field_kinds(data_type)[0], _ANY_SLOT)
+
+
+def array_heads(counts: Int64s) -> Int64s:
+    """The bytes that an array of so many elements has before its slots: their count and null bits."""
+    return COUNT_SIZE + (counts + _BITS_IN_GROUP - 1) // _BITS_IN_GROUP * COUNT_SIZE
+
+
+def field_kinds(data_type: DataType) -> tuple[int, ...]:
+    """The kinds of the fields that stand for a value: one, or two for milliseconds and the nanoseconds in them.
+
+    Decimals of up to 18 digits are their unscaled number, others its bytes (`Decimal.isCompact`); timestamps of up to 3
+    digits are their milliseconds alone (`TimestampNtz.isCompact`).
+    """
+    match data_type.root:
+        case DataTypeRoot.DECIMAL:
+            return (VARINT64,) if data_type.precision <= _COMPACT_DECIMAL_DIGITS else (BYTES,)
+        case DataTypeRoot.TIMESTAMP | DataTypeRoot.TIMESTAMP_LTZ:
+            return (VARINT64,) if data_type.precision <= _COMPACT_TIMESTAMP_DIGITS else (VARINT64, VARINT32)
+        case root:
+            return (BYTES,) if root in NESTED else (_KINDS[root],)
+
+
+class Field(NamedTuple):
+    """One field of all rows, in the arrays that `add_sizes` and `write_field` take."""
+
+    kind: int
+    valid: UInt8s
+    values: Int64s = NO_INT64S
+    offsets: Int32s = NO_INT32S
+    data: UInt8s = NO_BYTES
+
+
+def fields_of(array: pa.Array, data_type: DataType) -> tuple[Field, ...]:
+    """The fields for the values of a column of a type without parts, in the order of `field_kinds`.
+
+    Raises:
+        FlussTieringError: INVALID_ROWS for a nested type, which a row may have (`nested_fields`), and no key.
+    """
+    if data_type.root in NESTED:
+        raise FlussTieringError(
+            ErrorCode.INVALID_ROWS, f"a key of type {data_type}: expected types without parts, which make a key"
+        )
+    valid = validity(array)
+    kinds = field_kinds(data_type)
+    if kinds == (BYTES,):
+        offsets, data = decimal_bytes(array) if data_type.root is DataTypeRoot.DECIMAL else byte_strings(array)
+        return (Field(BYTES, valid, offsets=offsets, data=data),)
+    values = numbers(array, data_type)
+    if not pa.types.is_timestamp(array.type):
+        return (Field(kinds[0], valid, values),)
+    per_second = 10 ** UNIT_PRECISION[array.type.unit]
+    if len(kinds) == 1:
+        return (Field(VARINT64, valid, values * (1000 // per_second)),)
+    milliseconds = values // (per_second // 1000)
+    nanoseconds = (values - milliseconds * (per_second // 1000)) * (10**9 // per_second)
+    return Field(VARINT64, valid, milliseconds), Field(VARINT32, valid, nanoseconds)
+
+
+def write_rows(fields: Sequence[Field], count: int, header_size: int) -> tuple[UInt8s, Int32s]:
+    """Rows of a header, left as zeros, and these fields.
+
+    Returns:
+        The rows one behind the other, and the count + 1 positions between them.
+
+    Raises:
+        FlussTieringError: INVALID_ROWS when the rows together take more bytes than an Arrow array holds.
+    """
+    sizes = np.full(count, header_size, np.int64)
+    for field in fields:
+        add_sizes(field.kind, field.valid, field.values, field.offsets, sizes)
+    offsets = positions_between(sizes, "rows")
+    cursor = offsets[:-1].astype(np.int64) + header_size
+    out = np.zeros(offsets[-1], np.uint8)
+    for field in fields:
+        write_field(field.kind, field.valid, field.values, field.offsets, field.data, cursor, out)
+    return out, offsets
+
+
+def null_bytes(columns: int) -> int:
+    """How many bytes the null bits of so many columns take."""
+    return (columns + 7) // 8
+
+
+def positions_between(sizes: Int64s, what: str) -> Int32s:
+    """The n + 1 positions between byte strings of these sizes, one behind the other.
+
+    Raises:
+        FlussTieringError: INVALID_ROWS, saying `what` they are, when they take more bytes than an Arrow array holds.
+    """
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if ends.size else 0
+    if total > _MAX_BYTES:
+        raise FlussTieringError(
+            ErrorCode.INVALID_ROWS,
+            f"{ends.size} {what} take {total} bytes: expected at most {_MAX_BYTES}; write fewer rows at once",
+        )
+    offsets = np.zeros(ends.size + 1, np.int32)
+    offsets[1:] = ends
+    return offsets
+
+
+def as_binary_array(data: UInt8s, offsets: Int32s) -> pa.BinaryArray:
+    """What `write_rows` returns as an Arrow array, without a copy."""
+    return pa.BinaryArray.from_buffers(pa.binary(), offsets.size - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])

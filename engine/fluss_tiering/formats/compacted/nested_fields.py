@@ -1,0 +1,202 @@
+"""Values of any type as the fields of compacted rows, and rows with null bits, on whole columns.
+
+Nested values are laid out as `compacted_reading` and `compacted_columns` say, and to the byte as Fluss writes them
+(`BinaryArrayWriter`, `BinaryMap`, `CompactedRowWriter`): level by level, all elements of all rows at once. Where an
+element is null its slot is zeros, as in an array that Fluss writes afresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fluss_tiering.formats.buffers import NO_BYTES, NO_INT32S, validity
+from fluss_tiering.formats.compacted.fields import (
+    COUNT_SIZE,
+    MAX_IN_SLOT,
+    Field,
+    array_heads,
+    element_slot,
+    fields_of,
+    null_bytes,
+    positions_between,
+    write_rows,
+)
+from fluss_tiering.formats.compacted.kernels import (
+    BYTES,
+    FIXED32,
+    FIXED64,
+    RAW,
+    Int32s,
+    Int64s,
+    UInt8s,
+    write_field,
+)
+from fluss_tiering.formats.nested_arrays import list_parts, map_parts
+from fluss_tiering.model.data_type import NESTED
+from fluss_tiering.model.table import DataType, DataTypeRoot
+
+_WORD: Final = 8
+_IN_SLOT: Final = 0x80
+_DECIMAL_PART_SIZE: Final = 16
+_FLOAT_EXPONENT: Final = 0x7F800000
+_DOUBLE_EXPONENT: Final = 0x7FF0000000000000
+_FLOAT_NAN: Final = 0x7FC00000
+_DOUBLE_NAN: Final = 0x7FF8000000000000
+
+
+def write_nullable_rows(
+    arrays: Sequence[pa.Array], data_types: Sequence[DataType], count: int, prefix: bytes = b""
+) -> tuple[UInt8s, Int32s]:
+    """Compacted rows: a prefix, null bits, and the fields of the columns that are not null.
+
+    Args:
+        arrays: the columns, each of length `count`, in their Arrow types; what is null in them is not checked.
+        data_types: one for each column.
+        count: of the rows.
+        prefix: that each row has.
+
+    Returns:
+        As `write_rows`.
+
+    Raises:
+        FlussTieringError: INVALID_ROWS when the rows together take more bytes than an Arrow array holds.
+    """
+    fields: list[Field] = []
+    for array, data_type in zip(arrays, data_types, strict=True):
+        fields.extend(_fields(array, data_type))
+    rows, offsets = write_rows(fields, count, len(prefix) + null_bytes(len(arrays)))
+    starts = offsets[:-1]
+    for position, byte in enumerate(prefix):
+        rows[starts + position] = byte
+    for index, array in enumerate(arrays):
+        if array.null_count:
+            nulls = np.flatnonzero(validity(array) == 0)
+            rows[starts[nulls] + len(prefix) + index // 8] |= 1 << index % 8
+    return rows, offsets
+
+
+def _fields(array: pa.Array, data_type: DataType) -> tuple[Field, ...]:
+    if data_type.root not in NESTED:
+        return fields_of(array, data_type)
+    offsets, data = _nested(array, data_type)
+    return (Field(BYTES, validity(array), offsets=offsets, data=data),)
+
+
+def _nested(array: pa.Array, data_type: DataType) -> tuple[Int32s, UInt8s]:
+    """Values of a nested type as n + 1 positions and the bytes between them; under a null these mean nothing."""
+    parts = [field.data_type for field in data_type.fields]
+    if data_type.root is DataTypeRoot.ROW:
+        rows, offsets = write_nullable_rows([array.field(index) for index in range(len(parts))], parts, len(array))
+        return offsets, rows
+    if data_type.root is DataTypeRoot.ARRAY:
+        return _array(*list_parts(array), parts[0])
+    counts, *elements = map_parts(array)
+    keys, values = (_array(counts, each, part) for each, part in zip(elements, parts, strict=True))
+    fields = [
+        Field(FIXED32, NO_BYTES, np.diff(keys[0]).astype(np.int64)),
+        Field(RAW, NO_BYTES, offsets=keys[0], data=keys[1]),
+        Field(RAW, NO_BYTES, offsets=values[0], data=values[1]),
+    ]
+    maps, offsets = write_rows(fields, len(array), header_size=0)
+    return offsets, maps
+
+
+def _array(counts: Int64s, elements: pa.Array, element: DataType) -> tuple[Int32s, UInt8s]:
+    """Arrays of so many elements each, as `_nested` returns them.
+
+    Args:
+        counts: of the elements of each array.
+        elements: of all arrays, one behind the other.
+        element: their type.
+    """
+    first, *rest = _fields(elements, element)
+    if rest:
+        arrays = _Arrays(counts, elements, _WORD, np.where(_present(first), _WORD, 0))
+        arrays.write_far(first._replace(kind=FIXED64), _present(first), rest[0].values)
+    elif first.kind == BYTES:
+        lengths = np.where(_present(first), np.diff(first.offsets).astype(np.int64), 0)
+        near = _present(first) & (lengths <= MAX_IN_SLOT) & (element.root not in NESTED | {DataTypeRoot.DECIMAL})
+        far = _present(first) & ~near
+        size = _DECIMAL_PART_SIZE if element.root is DataTypeRoot.DECIMAL else _whole_words(lengths)
+        arrays = _Arrays(counts, elements, _WORD, np.where(far, size, 0))
+        arrays.write_near(first._replace(kind=RAW), near, lengths)
+        arrays.write_far(first._replace(kind=RAW), far, lengths)
+    else:
+        kind, width = element_slot(element)
+        arrays = _Arrays(counts, elements, width, np.zeros(len(elements), np.int64))
+        arrays.write_slots(Field(kind, first.valid, _with_one_nan(first.values, element)))
+    return arrays.offsets, arrays.data
+
+
+class _Arrays:
+    """Arrays with their counts and null bits, to be filled: slots of one width, then parts for what does not fit there.
+
+    Attributes:
+        offsets: n + 1 positions between the arrays.
+        data: their bytes.
+    """
+
+    def __init__(self, counts: Int64s, elements: pa.Array, width: int, part_sizes: Int64s) -> None:
+        heads = array_heads(counts)
+        fixed = _whole_words(heads + counts * width)
+        ends = np.cumsum(counts)
+        firsts = ends - counts
+        parts = np.zeros(len(elements) + 1, np.int64)
+        np.cumsum(part_sizes, out=parts[1:])
+        self.offsets = positions_between(fixed + parts[ends] - parts[firsts], "arrays")
+        self.data = np.zeros(self.offsets[-1], np.uint8)
+        starts = self.offsets[:-1].astype(np.int64)
+        _write(Field(FIXED32, NO_BYTES, counts), starts.copy(), self.data)
+        self._starts = np.repeat(starts, counts)
+        within = np.arange(len(elements)) - np.repeat(firsts, counts)
+        self._slots = self._starts + np.repeat(heads, counts) + within * width
+        self._parts = parts[:-1] + np.repeat(fixed - parts[firsts], counts)
+        if elements.null_count:
+            nulls = np.flatnonzero(validity(elements) == 0)
+            bits = np.left_shift(1, within[nulls] % 8).astype(np.uint8)
+            # Each bit is set once: their sum is all of them.
+            np.add.at(self.data, self._starts[nulls] + COUNT_SIZE + within[nulls] // 8, bits)
+
+    def write_slots(self, field: Field) -> None:
+        _write(field, self._slots.copy(), self.data)
+
+    def write_near(self, field: Field, which: npt.NDArray[np.bool_], lengths: Int64s) -> None:
+        """Up to seven bytes, in the slots themselves, and their number behind them."""
+        self.write_slots(field._replace(valid=which.view(np.uint8)))
+        self.data[self._slots[which] + _WORD - 1] = _IN_SLOT | lengths[which]
+
+    def write_far(self, field: Field, which: npt.NDArray[np.bool_], low_words: Int64s) -> None:
+        """What has a part, and in the slots where in the array that is, above a number of 32 bits."""
+        valid = which.view(np.uint8)
+        self.write_slots(Field(FIXED64, valid, self._parts << 32 | low_words))
+        _write(field._replace(valid=valid), self._starts + self._parts, self.data)
+
+
+def _write(field: Field, cursor: Int64s, out: UInt8s) -> None:
+    write_field(field.kind, field.valid, field.values, field.offsets, field.data, cursor, out)
+
+
+def _present(field: Field) -> npt.NDArray[np.bool_]:
+    """Where a field, which is not of kind BYTE, has a value."""
+    if field.valid.size:
+        return field.valid.view(np.bool_)
+    count = field.values.size if field.offsets is NO_INT32S else field.offsets.size - 1
+    return np.ones(count, np.bool_)
+
+
+def _whole_words(sizes: Int64s) -> Int64s:
+    return (sizes + _WORD - 1) // _WORD * _WORD
+
+
+def _with_one_nan(bits: Int64s, element: DataType) -> Int64s:
+    """The bits of floating-point numbers with Java's NaN for every NaN, as Fluss has it in arrays, not in rows."""
+    if element.root is DataTypeRoot.FLOAT:
+        return np.where((bits & ~(-1 << 31)) > _FLOAT_EXPONENT, _FLOAT_NAN, bits)
+    if element.root is DataTypeRoot.DOUBLE:
+        return np.where((bits & ~(-1 << 63)) > _DOUBLE_EXPONENT, _DOUBLE_NAN, bits)
+    return bits

@@ -1,0 +1,88 @@
+"""Rows of a primary-key table as the values that they are stored as, and back.
+
+A value is the schema's id as a little-endian i16, then Fluss's compacted row (`ValueEncoder`, `CompactedRowWriter`): a
+bit for each column, set where it is null, in whole bytes from the lowest bit on, then the fields of the other columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from fluss_tiering.formats.buffers import byte_strings
+from fluss_tiering.formats.compacted.columns import column_of
+from fluss_tiering.formats.compacted.fields import as_binary_array
+from fluss_tiering.formats.compacted.nested_fields import write_nullable_rows
+from fluss_tiering.formats.compacted.reading import Rows
+from fluss_tiering.formats.projection import no_columns
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column
+
+_SCHEMA_ID_SIZE: Final = 2
+
+
+def encode_values(records: pa.RecordBatch, columns: Sequence[Column], schema_id: int) -> pa.BinaryArray:
+    """The value of each row.
+
+    Args:
+        records: in the Arrow schema of the table.
+        columns: of the table.
+        schema_id: of the table's schema.
+
+    Raises:
+        FlussTieringError: INVALID_ROWS when a NOT NULL column has a null, or all values take more bytes than an array
+            holds.
+    """
+    for column, array in zip(columns, records.columns, strict=True):
+        if array.null_count and not column.data_type.nullable:
+            raise FlussTieringError(
+                ErrorCode.INVALID_ROWS, f"column {column.name!r} is null in a row: expected {column.data_type}"
+            )
+    data_types = [column.data_type for column in columns]
+    prefix = schema_id.to_bytes(_SCHEMA_ID_SIZE, "little")
+    return as_binary_array(*write_nullable_rows(records.columns, data_types, records.num_rows, prefix))
+
+
+def decode_values(
+    values: pa.BinaryArray, columns: Sequence[Column], schema_id: int, included: Sequence[int] | None = None
+) -> pa.RecordBatch:
+    """The rows that values stand for, in the Arrow schema of the table.
+
+    Args:
+        values: may be a slice.
+        columns: of the table.
+        schema_id: that every value must have.
+        included: indexes of the columns that are decoded, ascending; None for all. Others are stepped over, and those
+            behind the last one are not looked at.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA naming the first value, counted from 0, that is no row of such a table.
+    """
+
+    def refuse(row: int, what: str) -> NoReturn:
+        raise FlussTieringError(ErrorCode.CORRUPT_DATA, f"the stored value {row} of {len(values)} {what}")
+
+    values.validate(full=True)
+    offsets, data = byte_strings(values)
+    starts, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
+    rows = Rows(data, starts + _SCHEMA_ID_SIZE, ends, columns=len(columns), refuse=refuse)
+    ids = data[starts] | data[starts + 1].astype(np.uint16) << 8
+    rows.refuse_any(ids != schema_id, f"has another schema id than {schema_id}")
+    validities = rows.validities(columns, strict=True)
+    if included is None:
+        arrays = [column_of(rows, column, valid) for column, valid in zip(columns, validities, strict=True)]
+        rows.check_ends()
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+    if not included:
+        return no_columns(len(values))
+    arrays = []
+    for index, (column, valid) in enumerate(zip(columns[: included[-1] + 1], validities, strict=False)):
+        if index in included:
+            arrays.append(column_of(rows, column, valid))
+        else:
+            rows.fields(column, valid)
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema([columns[index] for index in included]))

@@ -1,0 +1,1 @@
+"""Fluss's log batches: layout, writing, decoding, and finding them in bytes."""

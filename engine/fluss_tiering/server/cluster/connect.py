@@ -1,0 +1,90 @@
+"""Opens the Fluss cluster that a server tiers, and waits for one that is away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from typing import Final
+
+import structlog
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.settings import ServerSettings
+from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.storage.embedded.data_dir import DataDir
+from fluss_tiering.storage.fluss.link import ClusterLink
+from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
+from fluss_tiering.storage.fluss.rpc.call import Role
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussServerError
+from fluss_tiering.storage.fluss.rpc.handshake import api_versions
+from fluss_tiering.storage.fluss.storage import FlussStorage
+
+_FIRST_TRY_S: Final = 1.0
+_TRY_S: Final = 5.0
+_PAUSE_S: Final = 1.0
+_LEASES: Final = frozenset(
+    {ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, ApiKey.RELEASE_KV_SNAPSHOT_LEASE, ApiKey.DROP_KV_SNAPSHOT_LEASE}
+)
+
+logger = structlog.get_logger(__name__)
+
+
+async def open_fluss(settings: ServerSettings, threads: ServerThreads, stack: AsyncExitStack) -> FlussStorage:
+    """The cluster of the settings as a storage, and the data folder held for the server's own state.
+
+    A cluster that is away is waited for, up to the settings' bound.
+
+    Raises:
+        FlussTieringError: UNAVAILABLE when it did not come, CORRUPT_DATA for a server of another kind,
+            `FlussServerError` for refused credentials; DATA_DIR_IN_USE, STORAGE.
+    """
+    data_dir = await threads.storage(DataDir.open, settings.data_dir)
+    stack.callback(data_dir.close)
+    client = FlussClient(settings.fluss, credentials=settings.fluss_credentials)
+    stack.callback(client.close)
+    link = ClusterLink(settings.fluss, settings.fluss_credentials, client)
+    storage = await _once_it_is_there(link, settings.fluss_start_timeout / 1000, threads)
+    await _warn_of_an_old_one(link, threads)
+    return storage
+
+
+async def _once_it_is_there(link: ClusterLink, seconds: float, threads: ServerThreads) -> FlussStorage:
+    deadline = time.monotonic() + seconds
+    tries = 0
+    while True:
+        try:
+            # The first look is a short one: that the cluster is away is said soon.
+            return await threads.storage(FlussStorage.open, link, within=_TRY_S if tries else _FIRST_TRY_S)
+        except FlussTieringError as error:
+            if not _may_come(error):
+                raise
+            if time.monotonic() + _PAUSE_S > deadline:
+                raise FlussTieringError(
+                    ErrorCode.UNAVAILABLE,
+                    f"the Fluss cluster at {link.bootstrap_servers} did not come within {seconds:g} s: {error.message}",
+                ) from error
+            tries += 1
+            if tries & (tries - 1) == 0:
+                logger.warning(
+                    "waiting for the Fluss cluster", bootstrap_servers=link.bootstrap_servers, why=error.message
+                )
+        await asyncio.sleep(_PAUSE_S)
+
+
+def _may_come(error: FlussTieringError) -> bool:
+    return isinstance(error, FlussConnectionError) or (isinstance(error, FlussServerError) and error.passing)
+
+
+async def _warn_of_an_old_one(link: ClusterLink, threads: ServerThreads) -> None:
+    """Once: tiering goes on without leases (L15)."""
+    served = await threads.storage(link.client.call, api_versions(Role.COORDINATOR))
+    missing = sorted(api.name for api in _LEASES if not served.serves(api))
+    if missing:
+        logger.warning(
+            "the Fluss cluster has no KV snapshot leases: a slow round may find its KV snapshot gone and begin again; "
+            "keep more of them (kv.snapshot.num-retained) or upgrade the cluster",
+            bootstrap_servers=link.bootstrap_servers,
+            missing=missing,
+        )

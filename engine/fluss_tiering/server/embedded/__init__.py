@@ -1,0 +1,1 @@
+"""The server with its own embedded storage."""

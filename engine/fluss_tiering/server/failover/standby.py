@@ -1,0 +1,106 @@
+"""The waiting server: forwards to the active one; while there is none, answers the store's reads, refuses the rest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.failover.forwarding import FORWARDED_KEY, ActiveServer
+from fluss_tiering.server.rpc.roles import Context, Handler, bytes_handler
+
+_READ_TIMEOUT_S: Final = 3.0
+"""How long an active server may take to answer a read that the store answers too."""
+
+_NO_ANSWER: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+
+
+class StandbyRole:
+    """A server that waits until it may take over (S28).
+
+    Args:
+        reads: handlers that answer from the store, by the path of the method.
+    """
+
+    def __init__(self, reads: Mapping[str, Handler]) -> None:
+        self._reads = reads
+        self._active: ActiveServer | None = None
+        self._reason = "this server is starting"
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def follow(self, address: str | None, reason: str) -> None:
+        """Who is active from now on; without one, why this server does not serve."""
+        self._reason = reason
+        if self._active is not None and self._active.address != address:
+            self._close(self._active)
+            self._active = None
+        if address is not None and self._active is None:
+            self._active = ActiveServer(address)
+
+    def handler(self, method: str) -> Handler:
+        """Forwards, reads or refuses."""
+        return bytes_handler(partial(self._read if method in self._reads else self._forward, method))
+
+    def check(self) -> None:
+        """A waiting server touches nothing."""
+
+    def end_streams(self) -> None:
+        """They end with the active server's connection."""
+        self.follow(None, "this server is stopping")
+
+    async def _forward(self, method: str, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+        active = self._active
+        if active is None or _was_forwarded(context):
+            raise FlussTieringError(
+                ErrorCode.UNAVAILABLE, f"no server is active: {self._reason}; try again in a moment"
+            )
+        call = active.call(method, requests, context, context.time_remaining())
+        async for response in active.answers(call, context):
+            yield response
+
+    async def _read(self, method: str, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+        request = b"".join([each async for each in requests])
+        if self._active is not None and not _was_forwarded(context):
+            try:
+                yield await self._ask(self._active, method, request, context)
+            except _NoAnswerError:
+                pass
+            else:
+                return
+        handler: Any = self._reads[method]
+        response = await handler.unary_unary(handler.request_deserializer(request), context)
+        yield response if isinstance(response, bytes) else handler.response_serializer(response)
+
+    async def _ask(self, active: ActiveServer, method: str, request: bytes, context: Context) -> bytes:
+        left = context.time_remaining()
+        timeout = _READ_TIMEOUT_S if left is None else min(_READ_TIMEOUT_S, left)
+        call = active.call(method, iter([request]), context, timeout)
+        try:
+            responses = [response async for response in call]
+        except grpc.aio.AioRpcError as error:
+            if error.code() in _NO_ANSWER:
+                raise _NoAnswerError from error
+            await active.fail(error, context)
+        except asyncio.CancelledError:
+            if self._active is active:
+                raise
+            raise _NoAnswerError from None
+        return b"".join(responses)
+
+    def _close(self, active: ActiveServer) -> None:
+        task = asyncio.ensure_future(active.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+class _NoAnswerError(Exception):
+    """The active server did not answer in time."""
+
+
+def _was_forwarded(context: Context) -> bool:
+    return any(key == FORWARDED_KEY for key, _ in context.invocation_metadata() or ())

@@ -1,0 +1,98 @@
+"""Lake snapshots as the services see them: known to this server alone, or to a Fluss cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from fluss_tiering.model.lake import LakeSnapshot
+from fluss_tiering.model.table import TableBucket, TableInfo
+from fluss_tiering.server.lake.manager import CommitRegistration
+from fluss_tiering.server.managers import Managers
+from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.storage.protocol import TableStorage
+
+
+class LakeService(Protocol):
+    """What can be asked of lake snapshots, and how one becomes known."""
+
+    async def newest(self, table: TableInfo) -> LakeSnapshot | None:
+        """The newest lake snapshot of a table, or None."""
+        ...
+
+    async def snapshot(self, table: TableInfo, snapshot_id: int) -> LakeSnapshot | None:
+        """A lake snapshot by its id, or None."""
+        ...
+
+    async def prepare(
+        self,
+        table: TableInfo,
+        tiering_epoch: int,
+        log_end_offsets: Mapping[TableBucket, int],
+        *,
+        ignore_previous: bool,
+    ) -> str:
+        """Has the offsets file of the running round's lake snapshot written (S5), and returns its path.
+
+        Raises:
+            FlussTieringError: as `LakeTieringManager.require_round` and `LakeSnapshotManager.prepare`.
+        """
+        ...
+
+    async def commit(self, commit: CommitRegistration) -> None:
+        """Makes the running round's lake snapshot known (S5); again changes nothing.
+
+        Raises:
+            FlussTieringError: as `LakeTieringManager.require_round` and `LakeSnapshotManager.commit`; INVALID_REQUEST
+                when its offsets file does not exist.
+        """
+        ...
+
+
+class OwnLakeSnapshots:
+    """Lake snapshots that this server's store alone knows."""
+
+    def __init__(self, threads: ServerThreads, storage: TableStorage, managers: Managers) -> None:
+        self._threads = threads
+        self._storage = storage
+        self._managers = managers
+        self._lake = managers.lake
+
+    async def newest(self, table: TableInfo) -> LakeSnapshot | None:
+        """See `LakeService`."""
+        return await self._threads.control(self._lake.newest, table.table_id)
+
+    async def snapshot(self, table: TableInfo, snapshot_id: int) -> LakeSnapshot | None:
+        """See `LakeService`."""
+        return await self._threads.control(self._lake.snapshot, table.table_id, snapshot_id)
+
+    async def prepare(
+        self,
+        table: TableInfo,
+        tiering_epoch: int,
+        log_end_offsets: Mapping[TableBucket, int],
+        *,
+        ignore_previous: bool,
+    ) -> str:
+        """See `LakeService`."""
+        buckets = await self._threads.storage(self._storage.buckets, table.path)
+        merged = await self._threads.control(
+            self._managers.prepare_lake_snapshot,
+            table,
+            tiering_epoch,
+            buckets,
+            log_end_offsets,
+            ignore_previous=ignore_previous,
+        )
+        return await self._threads.storage(self._storage.write_lake_offsets, table.table_id, merged)
+
+    async def commit(self, commit: CommitRegistration) -> None:
+        """See `LakeService`."""
+        table = commit.table
+        has_offsets_file = await self._threads.storage(
+            self._storage.has_lake_offsets, table.table_id, commit.offsets_path
+        )
+        buckets = await self._threads.storage(self._storage.buckets, table.path)
+        await self._threads.control(
+            self._managers.commit_lake_snapshot, commit, buckets, has_offsets_file=has_offsets_file
+        )

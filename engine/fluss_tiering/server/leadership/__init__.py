@@ -1,1 +1,0 @@
-"""Which of several servers on one PostgreSQL is the active one, and what keeps the others from writing."""

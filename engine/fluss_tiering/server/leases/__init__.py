@@ -1,0 +1,1 @@
+"""KV snapshot leases: who pins which snapshot until when."""

@@ -1,0 +1,289 @@
+"""KV snapshot leases: who pins which snapshot until when (seeds L1-L24).
+
+A lease only keeps snapshots from being collected; it locks nothing (L18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import structlog
+
+from fluss_tiering.model.clock import Clock
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
+from fluss_tiering.model.table import TableBucket
+from fluss_tiering.server.leases.attempts import LeaseAttempts
+from fluss_tiering.server.store.protocol import TieringStore
+from fluss_tiering.server.store.records import LeaseAttempt
+
+logger = structlog.get_logger(__name__)
+
+
+class KvSnapshotLeaseManager:
+    """The leases. Used in one thread of control (L21); every change is durable before memory follows (L10)."""
+
+    def __init__(self, clock: Clock, store: TieringStore, attempts: LeaseAttempts) -> None:
+        self._clock = clock
+        self._store = store
+        self._attempts = attempts
+        self._leases = {lease.lease_id: lease for lease in store.leases()}
+        self._damaged = dict(store.damaged_leases())
+        if self._damaged:
+            logger.error("leases cannot be loaded", reason=self.collection_stopped_reason)
+
+    @property
+    def collection_stopped_reason(self) -> str | None:
+        """Why no KV snapshot may be collected, and how to go on; None while they may be (L11)."""
+        if not self._damaged:
+            return None
+        which = "; ".join(f"{lease_id}: {damage}" for lease_id, damage in sorted(self._damaged.items()))
+        return (
+            f"{len(self._damaged)} leases in the server's database cannot be loaded ({which}), so that nobody knows "
+            "what they pin: no KV snapshot is collected until each is dropped (fluss-tiering leases drop LEASE) or the "
+            "database is restored from a backup"
+        )
+
+    @property
+    def lease_count(self) -> int:
+        """How many leases there are."""
+        return len(self._leases)
+
+    @property
+    def leased_snapshot_count(self) -> int:
+        """How many snapshots are pinned, counted once for each lease that pins them, as Fluss counts."""
+        return sum(len(lease.snapshots) for lease in list(self._leases.values()))
+
+    def leases(self, lease_id: str | None = None) -> Sequence[KvSnapshotLease]:
+        """The lease of that id, where there is one, or all by id."""
+        if lease_id is not None:
+            return [self._leases[lease_id]] if lease_id in self._leases else []
+        return sorted(self._leases.values(), key=lambda lease: lease.lease_id)
+
+    def protected(self) -> frozenset[tuple[TableBucket, int]]:
+        """The snapshots that must not be collected: (bucket, snapshot id)."""
+        return frozenset(pinned for lease in self._leases.values() for pinned in lease.snapshots.items())
+
+    def begin(
+        self, lease_id: str, snapshots: Mapping[TableBucket, int]
+    ) -> tuple[LeaseAttempt, Mapping[TableBucket, int]]:
+        """An attempt that `acquire` is to begin, once elsewhere everything is pinned that it then pins; and that.
+
+        Raises:
+            FlussTieringError: as `acquire`.
+        """
+        self._refuse_damaged(lease_id)
+        pinned = self._with(lease_id, snapshots)
+        return self._attempts.reserve(lease_id, self._clock.now_ms()), pinned
+
+    def present(self, lease_id: str, attempt_token: int | None = None) -> KvSnapshotLease | None:
+        """A lease that has not expired; None where there is none, or for a stale attempt."""
+        lease = self._leases.get(lease_id)
+        if lease is None or lease.expiration_time < self._clock.now_ms():
+            return None
+        return None if self._attempts.is_stale(lease_id, attempt_token) else lease
+
+    def acquire(
+        self,
+        lease_id: str,
+        duration_ms: int,
+        available: Mapping[TableBucket, int],
+        unavailable: Mapping[TableBucket, int],
+        attempt: LeaseAttempt | None = None,
+    ) -> AcquiredLease:
+        """Pins the available snapshots, renews the whole lease and begins an attempt (L1, L2, L4, L6).
+
+        A bucket that the lease pins already is pinned at the new snapshot instead. A lease is not made for nothing.
+
+        Args:
+            lease_id: the lease.
+            duration_ms: from now on.
+            available: that exist.
+            unavailable: that do not, to be told.
+            attempt: that `begin` gave out; None to begin one.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST when partitioned and unpartitioned buckets of a table would mix (L20);
+                CORRUPT_DATA for a lease that could not be loaded (L11).
+        """
+        self._refuse_damaged(lease_id)
+        now = self._clock.now_ms()
+        present = self._leases.get(lease_id)
+        snapshots = self._with(lease_id, available)
+        attempt = attempt or self._attempts.next(lease_id, now)
+        lease = KvSnapshotLease(
+            lease_id=lease_id,
+            acquired_time=present.acquired_time if present else now,
+            expiration_time=now + duration_ms,
+            attempt_token=attempt.attempt_token,
+            snapshots=snapshots,
+        )
+        with self._store.transaction() as transaction:
+            self._attempts.write(transaction, attempt)
+            if snapshots:
+                transaction.put_lease(lease)
+        self._attempts.remember(attempt)
+        if snapshots:
+            self._leases[lease_id] = lease
+        if unavailable:
+            logger.warning(
+                "snapshots to lease do not exist",
+                lease_id=lease_id,
+                unavailable=[_named(each) for each in unavailable.items()],
+            )
+        logger.info(
+            "lease acquired",
+            lease_id=lease_id,
+            attempt_token=attempt.attempt_token,
+            snapshots=len(snapshots),
+            expiration_time=lease.expiration_time if snapshots else None,
+        )
+        return AcquiredLease(
+            lease_id, attempt.attempt_token, lease.expiration_time if snapshots else 0, dict(unavailable)
+        )
+
+    def renew(self, durations_ms: Iterable[tuple[str, int]]) -> list[int | FlussTieringError]:
+        """The new expiration time of each lease, or KV_SNAPSHOT_LEASE_NOT_EXIST for one unknown or expired (L4, L5)."""
+        now = self._clock.now_ms()
+        answers: list[int | FlussTieringError] = []
+        renewed: dict[str, KvSnapshotLease] = {}
+        for lease_id, duration_ms in durations_ms:
+            lease = self._leases.get(lease_id)
+            if lease_id in self._damaged:
+                answers.append(self._is_damaged(lease_id))
+                continue
+            if lease is None or lease.expiration_time < now:
+                answers.append(_not_exist(lease_id, lease))
+                continue
+            renewed[lease_id] = replace(lease, expiration_time=now + duration_ms)
+            answers.append(now + duration_ms)
+        if renewed:
+            with self._store.transaction() as transaction:
+                transaction.put_lease_expirations({each.lease_id: each.expiration_time for each in renewed.values()})
+            self._leases.update(renewed)
+        return answers
+
+    def release(self, lease_id: str, buckets: Iterable[TableBucket], attempt_token: int | None) -> bool:
+        """Releases buckets; with the last goes the lease (L8). False for a stale attempt: nothing is done (L22)."""
+        if self._is_stale("release", lease_id, attempt_token):
+            return False
+        self._refuse_damaged(lease_id)
+        self._release({lease_id: frozenset(buckets)})
+        return True
+
+    def drop(self, lease_id: str, attempt_token: int | None) -> LeaseDrop:
+        """Drops a lease with all it pins (L8, L22)."""
+        if self._is_stale("drop", lease_id, attempt_token):
+            return LeaseDrop.STALE
+        if lease_id not in self._leases and lease_id not in self._damaged:
+            return LeaseDrop.UNKNOWN
+        self._release({lease_id: None})
+        return LeaseDrop.DROPPED
+
+    def release_tables(self, table_ids: frozenset[int]) -> None:
+        """Releases every bucket of tables that were dropped (S12)."""
+        self._release(
+            {
+                lease.lease_id: frozenset(bucket for bucket in lease.snapshots if bucket.table_id in table_ids)
+                for lease in self._leases.values()
+            }
+        )
+
+    def drop_expired(self) -> Sequence[str]:
+        """Drops the leases that expired before now (L9) and returns their ids."""
+        now = self._clock.now_ms()
+        expired = [lease.lease_id for lease in self._leases.values() if lease.expiration_time < now]
+        for lease_id in expired:
+            logger.warning("lease expired", lease_id=lease_id, expiration_time=self._leases[lease_id].expiration_time)
+        self._release(dict.fromkeys(expired))
+        self._attempts.prune(self._store, now, self._leases.keys())
+        return expired
+
+    def _with(self, lease_id: str, snapshots: Mapping[TableBucket, int]) -> dict[TableBucket, int]:
+        """What a lease pins with these snapshots."""
+        present = self._leases.get(lease_id)
+        pinned = {**(present.snapshots if present else {}), **snapshots}
+        _check_partitions(lease_id, pinned)
+        return pinned
+
+    def _release(self, released: Mapping[str, frozenset[TableBucket] | None]) -> None:
+        """The one way in which anything stops being pinned (L14): buckets of leases, or with None all of one.
+
+        With its last bucket goes a lease (L8); a bucket that is not held changes nothing.
+        """
+        changed: dict[str, KvSnapshotLease | None] = {}
+        for lease_id, buckets in released.items():
+            lease = self._leases.get(lease_id)
+            if buckets is None:
+                changed[lease_id] = None
+            elif lease is not None and not buckets.isdisjoint(lease.snapshots):
+                kept = {bucket: id_ for bucket, id_ in lease.snapshots.items() if bucket not in buckets}
+                changed[lease_id] = replace(lease, snapshots=kept) if kept else None
+        self._write(changed)
+
+    def _write(self, changed: Mapping[str, KvSnapshotLease | None]) -> None:
+        """Makes changed leases durable, then takes them over; None drops one."""
+        if not changed:
+            return
+        with self._store.transaction() as transaction:
+            for lease_id, lease in changed.items():
+                if lease is None:
+                    transaction.delete_lease(lease_id)
+                else:
+                    transaction.put_lease(lease)
+        for lease_id, lease in changed.items():
+            if lease is None:
+                self._leases.pop(lease_id, None)
+                self._damaged.pop(lease_id, None)
+                logger.info("lease dropped", lease_id=lease_id)
+            else:
+                self._leases[lease_id] = lease
+
+    def _refuse_damaged(self, lease_id: str) -> None:
+        if lease_id in self._damaged:
+            raise self._is_damaged(lease_id)
+
+    def _is_damaged(self, lease_id: str) -> FlussTieringError:
+        return FlussTieringError(
+            ErrorCode.CORRUPT_DATA,
+            f"lease {lease_id} cannot be loaded from the server's database ({self._damaged[lease_id]}): what it pins "
+            f"is not known, and nothing is collected meanwhile; drop it (fluss-tiering leases drop {lease_id}) and "
+            "acquire again, or restore the database from a backup",
+        )
+
+    def _is_stale(self, verb: str, lease_id: str, attempt_token: int | None) -> bool:
+        stale = self._attempts.is_stale(lease_id, attempt_token)
+        if stale:
+            newest = self._attempts.newest(lease_id)
+            logger.warning(
+                "release by a stale attempt ignored",
+                verb=verb,
+                lease_id=lease_id,
+                attempt_token=attempt_token,
+                newest_attempt_token=newest and newest.attempt_token,
+            )
+        return stale
+
+
+def _check_partitions(lease_id: str, snapshots: Mapping[TableBucket, int]) -> None:
+    kinds: dict[int, bool] = {}
+    for bucket in snapshots:
+        if kinds.setdefault(bucket.table_id, bucket.partition_id is None) is not (bucket.partition_id is None):
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"lease {lease_id} mixes buckets with and without a partition of table {bucket.table_id}: "
+                "a table is either partitioned or not",
+            )
+
+
+def _not_exist(lease_id: str, lease: KvSnapshotLease | None) -> FlussTieringError:
+    what = "does not exist" if lease is None else f"expired at {lease.expiration_time} ms"
+    return FlussTieringError(
+        ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST,
+        f"lease {lease_id} {what}: its snapshots are no longer safe to read; stop the round and acquire again",
+    )
+
+
+def _named(snapshot: tuple[TableBucket, int]) -> str:
+    return f"snapshot {snapshot[1]} of {snapshot[0]}"

@@ -1,0 +1,160 @@
+"""The managers and the storage together: what one call does to several of them, in the thread of control."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from fluss_tiering.model.clock import Clock
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lease import AcquiredLease
+from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo
+from fluss_tiering.server.lake.manager import CommitRegistration, LakeSnapshotManager
+from fluss_tiering.server.leases.attempts import LeaseAttempts
+from fluss_tiering.server.leases.manager import KvSnapshotLeaseManager
+from fluss_tiering.server.settings import ServerSettings
+from fluss_tiering.server.store.protocol import TieringStore
+from fluss_tiering.server.tiering.manager import LakeTieringManager, TieringPolicy
+from fluss_tiering.server.tiering.states import FailureBackoff
+from fluss_tiering.storage.protocol import TableStorage
+
+_NOT_A_REFUSAL: Final = frozenset({ErrorCode.STORAGE, ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+"""The commit may be tried again: the store did not take it."""
+
+logger = structlog.get_logger(__name__)
+
+
+class Managers:
+    """The managers, loaded from the store before anything else runs, so that every lease protects again (L11)."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        storage: TableStorage,
+        store: TieringStore,
+        clock: Clock,
+        *,
+        due_by_freshness: bool = True,
+    ) -> None:
+        """With `due_by_freshness` tables become Pending by themselves; on a Fluss cluster its coordinator decides."""
+        attempts = LeaseAttempts(store)
+        backoff = FailureBackoff(
+            settings.failure_backoff_base,
+            settings.failure_backoff_cap,
+            random.Random(),  # noqa: S311 - jitter
+            settings.max_consecutive_failures,
+        )
+        self._storage = storage
+        self.leases = KvSnapshotLeaseManager(clock, store, attempts)
+        policy = TieringPolicy(settings.heartbeat_timeout, backoff, settings.kept_rounds, due_by_freshness)
+        self.tiering = LakeTieringManager(clock, store, attempts, policy)
+        tables = storage.tables()
+        self.tiering.load(tables)
+        self.lake = LakeSnapshotManager(clock, store)
+        present = {table.table_id for table in tables}
+        leased = {bucket.table_id for bucket, _ in self.leases.protected()}
+        self.leases.release_tables(frozenset(leased - present))
+
+    def acquire_lease(
+        self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], *, allow_empty: bool
+    ) -> AcquiredLease:
+        """Pins those of the snapshots that exist (L6).
+
+        The collector runs in this thread too, so what exists here cannot be collected before it is pinned.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST for nothing to pin unless it is allowed, TABLE_NOT_EXIST,
+                TABLE_WITHOUT_PRIMARY_KEY (L19).
+        """
+        require_leasable(self._storage, lease_id, snapshots, allow_empty=allow_empty)
+        available = {
+            bucket: snapshot_id
+            for bucket, snapshot_id in snapshots.items()
+            if self._storage.kv_snapshot(bucket, snapshot_id) is not None
+        }
+        unavailable = {bucket: id_ for bucket, id_ in snapshots.items() if bucket not in available}
+        return self.leases.acquire(lease_id, duration_ms, available, unavailable)
+
+    def collect_kv_snapshots(self) -> int:
+        """Deletes old snapshots that no lease pins and returns how many.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA while a lease could not be loaded, since it may pin any of them (L11).
+        """
+        stopped = self.leases.collection_stopped_reason
+        if stopped is not None:
+            raise FlussTieringError(ErrorCode.CORRUPT_DATA, stopped)
+        collected = self._storage.collect_kv_snapshots(self.leases.protected())
+        if collected:
+            logger.info("KV snapshots collected", snapshots=collected)
+        return collected
+
+    def forget_table(self, table_id: int) -> None:
+        """Clears all that a dropped table had, and releases its buckets (S12, S20)."""
+        self.tiering.remove(table_id)
+        self.lake.forget(table_id)
+        self.leases.release_tables(frozenset({table_id}))
+
+    def prepare_lake_snapshot(
+        self,
+        table: TableInfo,
+        tiering_epoch: int,
+        buckets: Sequence[BucketInfo],
+        log_end_offsets: Mapping[TableBucket, int],
+        *,
+        ignore_previous: bool,
+    ) -> dict[TableBucket, int]:
+        """What the offsets file of the running round's lake snapshot holds (S5): see `LakeSnapshotManager.prepare`."""
+        self.tiering.require_round(table.table_id, tiering_epoch)
+        return self.lake.prepare(table, buckets, log_end_offsets, ignore_previous=ignore_previous)
+
+    def commit_lake_snapshot(
+        self, commit: CommitRegistration, buckets: Iterable[BucketInfo], *, has_offsets_file: bool
+    ) -> None:
+        """Makes the running round's lake snapshot known (S5); why it is refused stays with the table (S10)."""
+        table_id = commit.table.table_id
+        self.tiering.require_round(table_id, commit.tiering_epoch)
+        try:
+            if not has_offsets_file:
+                raise no_offsets_file(commit)
+            self.lake.commit(commit, buckets)
+        except FlussTieringError as error:
+            self.note_refused_commit(commit, error)
+            raise
+
+    def note_refused_commit(self, commit: CommitRegistration, error: FlussTieringError) -> None:
+        """Keeps with the table why a commit of its running round was refused (S10), where it was."""
+        if error.code not in _NOT_A_REFUSAL:
+            self.tiering.note_refused_commit(
+                commit.table.table_id, commit.tiering_epoch, f"commit of lake snapshot refused: {error.message}"
+            )
+
+
+def require_leasable(
+    storage: TableStorage, lease_id: str, snapshots: Mapping[TableBucket, int], *, allow_empty: bool
+) -> None:
+    """Raises INVALID_REQUEST for nothing to pin, TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY (L19)."""
+    if not snapshots and not allow_empty:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"lease {lease_id} names no snapshot: name at least one, or set allow_empty to only begin an attempt",
+        )
+    for table_id in {bucket.table_id for bucket in snapshots}:
+        table = storage.table_by_id(table_id)
+        if not table.has_primary_key:
+            raise FlussTieringError(
+                ErrorCode.TABLE_WITHOUT_PRIMARY_KEY,
+                f"table {table.path} has no primary key, and so no KV snapshots to lease",
+            )
+
+
+def no_offsets_file(commit: CommitRegistration) -> FlussTieringError:
+    """That the offsets file of a lake snapshot is not there."""
+    return FlussTieringError(
+        ErrorCode.INVALID_REQUEST,
+        f"lake snapshot {commit.snapshot_id} of table {commit.table.path}: its offsets file "
+        f"{commit.offsets_path!r} does not exist; commit it with the path that its summary names",
+    )

@@ -1,0 +1,196 @@
+"""Errors of handlers become gRPC statuses; what nobody expected becomes INTERNAL, told in full in the log alone."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+
+import grpc
+import grpc.aio
+import structlog
+from google.protobuf.message import DecodeError
+
+from fluss_tiering.model.error_text import clean_error
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS
+from fluss_tiering.wire.errors import status_of, trailing_metadata_of
+
+_OURS: Final = "/fluss_tiering."
+"""What the methods of our own services begin with."""
+
+_CHECKS_ITSELF: Final = frozenset({"/fluss_tiering.v1.KvScan/ScanKv"})
+"""Methods some of whose calls are answered by a server that leads no longer too (K13)."""
+
+logger = structlog.get_logger(__name__)
+
+if TYPE_CHECKING:
+    # These are generic in their type stubs alone.
+    Context = grpc.aio.ServicerContext[Any, Any]
+    Handler = grpc.RpcMethodHandler[Any, Any]
+    # What it returns depends on the kind of method: an awaitable or an async iterator.
+    Behaviour = Callable[[Any, Context], Any]
+
+
+class OwnServicesInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps the handlers of our own services, and leaves health and reflection as they are."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """The handler, wrapped."""
+        handler = await continuation(handler_call_details)
+        method = str(handler_call_details.method)
+        return handler if handler is None or not method.startswith(_OURS) else self.wrap(handler, method)
+
+    @abstractmethod
+    def wrap(self, handler: Handler, method: str) -> Handler:
+        """The handler of a method, wrapped."""
+
+
+class ErrorInterceptor(OwnServicesInterceptor):
+    """Turns errors into statuses.
+
+    Args:
+        check: asked before each call and each message of a stream; it raises what the call is refused with.
+    """
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+
+    def wrap(self, handler: Handler, method: str) -> Handler:
+        """The handler, whose requests are decoded and errors told."""
+        handler = _decoding(handler, method)
+        check = _unchecked if method in _CHECKS_ITSELF else self._check
+        if handler.request_streaming:
+            handler = wrapped(handler, lambda unary: unary, lambda stream: _checked(stream, check))
+        return wrapped(
+            handler,
+            lambda unary: _unary(unary, method, check),
+            lambda stream: _streaming(stream, method, check),
+        )
+
+
+def _unchecked() -> None:
+    """The method asks by itself."""
+
+
+def wrapped(
+    handler: Handler,
+    unary: Callable[[Behaviour], Behaviour],
+    streaming: Callable[[Behaviour], Behaviour],
+    *,
+    takes_bytes: bool = False,
+) -> Handler:
+    """The handler with its behaviour wrapped, by what fits its kind of method.
+
+    Args:
+        handler: the handler.
+        unary: wraps it where it answers once.
+        streaming: wraps it where it takes or answers a stream.
+        takes_bytes: whether the wrapper is given requests as bytes; answers may be bytes then too.
+    """
+    # Which of the four is set follows from what streams.
+    coders = handler.request_deserializer, handler.response_serializer
+    if takes_bytes:
+        coders = None, _passing_bytes(handler.response_serializer)
+    if handler.request_streaming:
+        behaviour = streaming(cast("Behaviour", handler.stream_stream))
+        return grpc.stream_stream_rpc_method_handler(behaviour, *coders)
+    if handler.response_streaming:
+        behaviour = streaming(cast("Behaviour", handler.unary_stream))
+        return grpc.unary_stream_rpc_method_handler(behaviour, *coders)
+    return grpc.unary_unary_rpc_method_handler(unary(cast("Behaviour", handler.unary_unary)), *coders)
+
+
+def _passing_bytes(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes] | None:
+    if serialize is None:
+        return None
+    return lambda response: response if isinstance(response, bytes) else serialize(response)
+
+
+def _decoding(handler: Handler, method: str) -> Handler:
+    """The handler, given bytes that it decodes itself: gRPC would answer INTERNAL or UNKNOWN to what is no message.
+
+    It may answer bytes likewise, where making them is quicker than making a message.
+    """
+    decode = handler.request_deserializer
+    if decode is None:
+        return handler
+
+    def request_of(message: bytes) -> object:
+        try:
+            return decode(message)
+        except DecodeError as error:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"the request of {method.rpartition('/')[2]} cannot be decoded ({error}): expected a message as the "
+                "server's protos define it",
+            ) from error
+
+    async def requests_of(messages: AsyncIterator[bytes]) -> AsyncIterator[object]:
+        async for message in messages:
+            yield request_of(message)
+
+    def streaming(stream: Behaviour) -> Behaviour:
+        if handler.request_streaming:
+            return lambda messages, context: stream(requests_of(messages), context)
+        return lambda message, context: stream(request_of(message), context)
+
+    return wrapped(
+        handler,
+        lambda unary: lambda message, context: unary(request_of(message), context),
+        streaming,
+        takes_bytes=True,
+    )
+
+
+def _unary(behaviour: Behaviour, method: str, check: Callable[[], None]) -> Behaviour:
+    async def handle(request: object, context: Context) -> object:
+        try:
+            check()
+            return await behaviour(request, context)
+        except grpc.aio.AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the answer must not show it
+            await _abort(context, method, error)
+
+    return handle
+
+
+def _streaming(behaviour: Behaviour, method: str, check: Callable[[], None]) -> Behaviour:
+    async def handle(request: object, context: Context) -> AsyncIterator[object]:
+        try:
+            check()
+            async for response in behaviour(request, context):
+                yield response
+        except grpc.aio.AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the answer must not show it
+            await _abort(context, method, error)
+
+    return handle
+
+
+def _checked(behaviour: Behaviour, check: Callable[[], None]) -> Behaviour:
+    async def requests_of(requests: AsyncIterator[object]) -> AsyncIterator[object]:
+        async for request in requests:
+            check()
+            yield request
+
+    return lambda requests, context: behaviour(requests_of(requests), context)
+
+
+async def _abort(context: Context, method: str, error: Exception) -> NoReturn:
+    if isinstance(error, FlussTieringError):
+        code, message = error.code, error.message
+        # Asking for what is not there is how clients look whether it is.
+        level = logging.DEBUG if status_of(code) is grpc.StatusCode.NOT_FOUND else logging.INFO
+        logger.log(level, "call refused", method=method, code=code.value, error=message)
+    else:
+        code, message = ErrorCode.UNKNOWN, f"the server failed in {method.rpartition('/')[2]}: see its log"
+        logger.error("call failed", method=method, exc_info=error)
+    await context.abort(status_of(code), clean_error(message, MAX_SENT_ERROR_CHARS), trailing_metadata_of(code))

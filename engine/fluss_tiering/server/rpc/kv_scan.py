@@ -1,0 +1,72 @@
+"""The KvScan service."""
+
+# ruff: noqa: N802 - the methods are named by the API
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from fluss_tiering.api.v1 import kv_scan_pb2 as pb
+from fluss_tiering.api.v1.kv_scan_pb2_grpc import KvScanServicer as GeneratedKvScanServicer
+from fluss_tiering.server.components import ServerComponents
+from fluss_tiering.server.scans.reading import open_scanner, read_rows
+from fluss_tiering.server.scans.session import ScanStep
+from fluss_tiering.wire import kv_scan as wire
+
+_READS_AT_ONCE: Final = 4
+"""Reading holds the interpreter's lock, so more at once would only hold more memory, and threads that writes need."""
+
+
+class KvScanServicer(GeneratedKvScanServicer):
+    """Scans of primary-key tables over gRPC; rows are read in the storage's threads."""
+
+    def __init__(self, components: ServerComponents) -> None:
+        self._threads = components.threads
+        self._storage = components.storage
+        self._scanners = components.scanners
+        self._check = components.check
+        self._reading = asyncio.Semaphore(_READS_AT_ONCE)
+
+    async def ScanKv(self, request: pb.ScanKvRequest, context: object) -> pb.ScanKvResponse:
+        """Opens a scanner, goes on with it, or closes it, which needs no leader (K12, K13)."""
+        call = wire.call_from_pb(request)
+        if isinstance(call, wire.CloseScan):
+            await self._threads.storage(self._scanners.close, call.scanner_id)
+            return pb.ScanKvResponse()
+        self._check()
+        # A call that was begun ends, whether or not its client waits for it: a scanner is never left in the middle.
+        steps = asyncio.ensure_future(self._open(call) if isinstance(call, wire.OpenScan) else self._continue(call))
+        try:
+            return wire.rows_to_pb(await asyncio.shield(steps))
+        except asyncio.CancelledError:
+            steps.add_done_callback(lambda done: self._unheard(call, done))
+            raise
+
+    async def _open(self, call: wire.OpenScan) -> wire.ScannedRows:
+        log_offset, step = await self._threads.storage(
+            open_scanner, self._scanners, self._storage, call.bucket, call.limit
+        )
+        if step is None:
+            return wire.ScannedRows(None, has_more=False, arrow_ipc=b"", log_offset=log_offset)
+        try:
+            return await self._read(step, call.batch_size_bytes)
+        except BaseException:
+            # Nobody knows its id.
+            await self._threads.storage(self._scanners.close, step.session.scanner_id)
+            raise
+
+    async def _continue(self, call: wire.ContinueScan) -> wire.ScannedRows:
+        return await self._read(self._scanners.begin(call.scanner_id, call.call_seq_id), call.batch_size_bytes)
+
+    async def _read(self, step: ScanStep, batch_size_bytes: int) -> wire.ScannedRows:
+        async with self._reading:
+            return await self._threads.storage(read_rows, self._scanners, step, batch_size_bytes)
+
+    def _unheard(self, call: wire.ScanCall, steps: asyncio.Future[wire.ScannedRows]) -> None:
+        """Closes a scanner whose client went away before it could learn the id; others expire, or are gone on with."""
+        if steps.cancelled() or steps.exception() is not None or not isinstance(call, wire.OpenScan):
+            return
+        scanner_id = steps.result().scanner_id
+        if scanner_id is not None:
+            self._scanners.close(scanner_id)

@@ -1,0 +1,123 @@
+"""The gRPC server: it listens from the start, and hands each call to what this server is at the moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.rpc.interceptor import ErrorInterceptor
+from fluss_tiering.server.rpc.roles import Handler, Role, StartingRole
+from fluss_tiering.server.rpc.services import METHODS, SERVICES
+from fluss_tiering.server.settings import ServerSettings
+
+_NAMES: Final = tuple(service.name for service in SERVICES)
+
+KEEPALIVE_OPTIONS: Final = (
+    # A call whose client's host vanished ends within a minute, not after two hours.
+    # Only while a call is under way: an idle client need not look at its connection, and so may not answer.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # What clients may ask in their turn.
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+)
+
+
+class RpcListener:
+    """Listens on the server's address.
+
+    Attributes:
+        port: that it listens on.
+    """
+
+    def __init__(self, settings: ServerSettings, interceptors: Sequence[grpc.aio.ServerInterceptor] = ()) -> None:
+        """Takes the address.
+
+        Args:
+            settings: address and limits.
+            interceptors: around every call, before errors become statuses.
+
+        Raises:
+            FlussTieringError: UNAVAILABLE when it cannot.
+        """
+        self._switch = _Switch()
+        self._server = grpc.aio.server(
+            interceptors=[*interceptors, ErrorInterceptor(self._switch.check)],
+            options=(
+                # Otherwise a second server could share the port and get half of the calls.
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", settings.max_message_bytes),
+                ("grpc.max_send_message_length", settings.max_message_bytes),
+                *KEEPALIVE_OPTIONS,
+            ),
+        )
+        self._server.add_generic_rpc_handlers((self._switch,))
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection((*_NAMES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        self.port = _listen(self._server, settings.host, settings.port)
+
+    async def start(self) -> None:
+        """Answers from now on, though only that it is starting."""
+        await self.set_serving(False, server_serves=False)
+        await self._server.start()
+
+    def become(self, role: Role) -> None:
+        """Calls that come from now on go to this role."""
+        self._switch.role = role
+
+    async def set_serving(self, services_serve: bool, *, server_serves: bool = True) -> None:
+        """What the health service says: of the services whether they serve here, of the server whether it answers."""
+        await self._health.set("", _status(server_serves))
+        for name in _NAMES:
+            await self._health.set(name, _status(services_serve))
+
+    async def stop(self, grace_s: float) -> None:
+        """Takes no more calls and lets those in flight end."""
+        await self._health.enter_graceful_shutdown()
+        # Before the grace, which is for calls that end by themselves.
+        self._switch.role.end_streams()
+        await self._server.stop(grace_s)
+
+
+class _Switch(grpc.GenericRpcHandler):
+    def __init__(self) -> None:
+        self.role: Role = StartingRole()
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
+        method = str(handler_call_details.method)
+        return self.role.handler(method) if method in METHODS else None
+
+    def check(self) -> None:
+        self.role.check()
+
+
+def _status(serves: bool) -> health_pb2.HealthCheckResponse.ServingStatus.ValueType:
+    return health_pb2.HealthCheckResponse.SERVING if serves else health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+def _listen(server: grpc.aio.Server, host: str, port: int) -> int:
+    address = address_of(host, port)
+    try:
+        bound = server.add_insecure_port(address)
+    except RuntimeError as error:
+        bound, reason = 0, str(error)
+    else:
+        reason = "no address could be bound"
+    if bound == 0:
+        raise FlussTieringError(
+            ErrorCode.UNAVAILABLE,
+            f"cannot listen on {address}: {reason}; another program may have the port, choose a free one with --port",
+        )
+    return bound
+
+
+def address_of(host: str, port: int) -> str:
+    """ "host:port", with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,220 @@
+"""The Tables service."""
+
+# ruff: noqa: N802 - the methods are named by the API
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from fluss_tiering.api.v1 import common_pb2
+from fluss_tiering.api.v1 import tables_pb2 as pb
+from fluss_tiering.api.v1.tables_pb2_grpc import TablesServicer as GeneratedTablesServicer
+from fluss_tiering.formats.ipc import rows_from_ipc
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.server.components import ServerComponents
+from fluss_tiering.server.tiering.options import LakeOptions
+from fluss_tiering.wire import tables as wire
+from fluss_tiering.wire.buckets import bucket_from_pb
+from fluss_tiering.wire.checks import bounded, not_negative, required
+
+T = TypeVar("T")
+
+
+class TablesServicer(GeneratedTablesServicer):
+    """Tables, rows and KV snapshots over gRPC; all but tiering's bookkeeping in the storage's threads."""
+
+    def __init__(self, components: ServerComponents) -> None:
+        self._threads = components.threads
+        self._storage = components.storage
+        self._managers = components.managers
+        self._catalog = components.catalog
+        # Creating and dropping change the storage first and then tiering: not two at once, or a table that is gone
+        # could be registered last.
+        self._definitions = asyncio.Lock()
+
+    async def DescribeStorage(self, request: pb.DescribeStorageRequest, context: object) -> pb.DescribeStorageResponse:
+        """Which storage this is."""
+        return wire.description_to_pb(await self._threads.storage(self._storage.describe))
+
+    async def CreateTable(self, request: pb.CreateTableRequest, context: object) -> pb.CreateTableResponse:
+        """Creates a table, and registers it for tiering where its options ask for it."""
+        path = wire.path_from_pb(required(request, "table_path", request.table_path))
+        descriptor = wire.descriptor_from_pb(required(request, "descriptor", request.descriptor))
+        LakeOptions.of(descriptor.properties)
+        table = await _to_its_end(self._create(path, descriptor, ignore_if_exists=request.ignore_if_exists))
+        return pb.CreateTableResponse(table=wire.table_to_pb(self._catalog.complete(table)))
+
+    async def AlterTable(self, request: pb.AlterTableRequest, context: object) -> pb.AlterTableResponse:
+        """Sets and resets options of a table; its tiering follows (S20)."""
+        path = wire.path_from_pb(required(request, "table_path", request.table_path))
+        alteration = wire.alteration_from_pb(request)
+        table = await _to_its_end(self._alter(path, alteration))
+        return pb.AlterTableResponse(table=wire.table_to_pb(self._catalog.complete(table)))
+
+    async def DropTable(self, request: pb.DropTableRequest, context: object) -> pb.DropTableResponse:
+        """Drops a table, and then all that leases and tiering knew of it."""
+        path = wire.path_from_pb(required(request, "table_path", request.table_path))
+        await _to_its_end(self._drop(path, ignore_if_not_exists=request.ignore_if_not_exists))
+        return pb.DropTableResponse()
+
+    async def DropPartition(self, request: pb.DropPartitionRequest, context: object) -> pb.DropPartitionResponse:
+        """Drops a partition; what of it is in the lake stays there."""
+        path = wire.path_from_pb(required(request, "table_path", request.table_path))
+        values = tuple(bounded(request, "partition_values", request.partition_values))
+        try:
+            await _to_its_end(self._drop_partition(path, values))
+        except FlussTieringError as error:
+            if error.code is not ErrorCode.PARTITION_NOT_EXIST or not request.ignore_if_not_exists:
+                raise
+        return pb.DropPartitionResponse()
+
+    async def ListTables(self, request: pb.ListTablesRequest, context: object) -> pb.ListTablesResponse:
+        """The tables of a database, or all."""
+        tables = await self._threads.storage(self._storage.tables)
+        return pb.ListTablesResponse(
+            tables=[
+                wire.table_to_pb(self._catalog.complete(table))
+                for table in tables
+                if request.database_name in ("", table.path.database)
+            ]
+        )
+
+    async def GetTables(self, request: pb.GetTablesRequest, context: object) -> pb.GetTablesResponse:
+        """Tables by name."""
+        tables = await self._each(request.table_paths, self._storage.table)
+        return pb.GetTablesResponse(tables=[wire.table_to_pb(self._catalog.complete(table)) for table in tables])
+
+    async def WriteRows(
+        self, request_iterator: AsyncIterator[pb.WriteRowsRequest], context: object
+    ) -> AsyncIterator[pb.WriteRowsResponse]:
+        """Writes rows; each request is acknowledged once it is durable."""
+        async for request in request_iterator:
+            path = wire.path_from_pb(required(request, "table_path", request.table_path))
+            kind = wire.kind_from_pb(request.kind)
+            row_count, offsets = await self._threads.storage(self._write, path, kind, request.arrow_ipc)
+            yield pb.WriteRowsResponse(row_count=row_count, log_end_offsets=wire.offsets_to_pb(offsets))
+
+    async def ListBuckets(self, request: pb.ListBucketsRequest, context: object) -> pb.ListBucketsResponse:
+        """The buckets of tables."""
+        return pb.ListBucketsResponse(tables=await self._each(request.table_paths, self._buckets))
+
+    async def TakeKvSnapshots(self, request: pb.TakeKvSnapshotsRequest, context: object) -> pb.TakeKvSnapshotsResponse:
+        """Takes KV snapshots of tables now."""
+        return pb.TakeKvSnapshotsResponse(tables=await self._each(request.table_paths, self._take_kv_snapshots))
+
+    async def GetKvSnapshotMetadata(
+        self, request: pb.GetKvSnapshotMetadataRequest, context: object
+    ) -> pb.GetKvSnapshotMetadataResponse:
+        """KV snapshots by bucket and id."""
+        references = [wire.snapshot_ref_from_pb(each) for each in bounded(request, "snapshots", request.snapshots)]
+        snapshots = await self._threads.storage(
+            lambda: [self._kv_snapshot(bucket, snapshot_id) for bucket, snapshot_id in references]
+        )
+        return pb.GetKvSnapshotMetadataResponse(snapshots=[wire.kv_snapshot_to_pb(each) for each in snapshots])
+
+    async def FetchLog(self, request: pb.FetchLogRequest, context: object) -> AsyncIterator[pb.FetchLogResponse]:
+        """The log batches of a range."""
+        bucket = bucket_from_pb(required(request, "bucket", request.bucket))
+        start = not_negative(request, "start_offset", request.start_offset)
+        end = not_negative(request, "end_offset", request.end_offset)
+        async for chunk in self._threads.iterate(partial(self._storage.fetch_log, bucket, start, end)):
+            yield pb.FetchLogResponse(log_batches=chunk)
+
+    async def FetchKvSnapshot(
+        self, request: pb.FetchKvSnapshotRequest, context: object
+    ) -> AsyncIterator[pb.FetchKvSnapshotResponse]:
+        """The entries of a key range of a KV snapshot."""
+        bucket = bucket_from_pb(required(request, "bucket", request.bucket))
+        snapshot_id = not_negative(request, "snapshot_id", request.snapshot_id)
+        from_key = request.from_key if request.HasField("from_key") else None
+        to_key = request.to_key if request.HasField("to_key") else None
+        fetch = partial(self._storage.fetch_kv_snapshot, bucket, snapshot_id, from_key, to_key)
+        async for entries in self._threads.iterate(fetch):
+            yield pb.FetchKvSnapshotResponse(arrow_ipc=_to_ipc(entries))
+
+    async def _create(self, path: TablePath, descriptor: TableDescriptor, *, ignore_if_exists: bool) -> TableInfo:
+        async with self._definitions:
+            try:
+                table = await self._threads.storage(self._storage.create_table, path, descriptor)
+            except FlussTieringError as error:
+                if error.code is ErrorCode.TABLE_ALREADY_EXIST and ignore_if_exists:
+                    return await self._threads.storage(self._storage.table, path)
+                raise
+            try:
+                await self._threads.control(self._managers.tiering.register, table)
+            except FlussTieringError:
+                # Not half a table: one that exists and is never tiered.
+                await self._threads.storage(self._storage.drop_table, path)
+                raise
+            return table
+
+    async def _alter(self, path: TablePath, alteration: wire.Alteration) -> TableInfo:
+        async with self._definitions:
+            before = await self._threads.storage(self._storage.table, path)
+            properties = alteration.apply(before.descriptor.properties)
+            LakeOptions.of(properties)
+            if properties == before.descriptor.properties:
+                return before
+            table = await self._threads.storage(self._storage.alter_table, path, properties)
+            try:
+                await self._threads.control(self._managers.tiering.redefine, table)
+            except FlussTieringError:
+                # Not half a change: options that tiering does not follow.
+                await self._threads.storage(self._storage.alter_table, path, before.descriptor.properties)
+                raise
+            return table
+
+    async def _drop(self, path: TablePath, *, ignore_if_not_exists: bool) -> None:
+        async with self._definitions:
+            try:
+                table = await self._threads.storage(self._storage.drop_table, path)
+            except FlussTieringError as error:
+                if error.code is ErrorCode.TABLE_NOT_EXIST and ignore_if_not_exists:
+                    return
+                raise
+            await self._threads.control(self._managers.forget_table, table.table_id)
+
+    async def _drop_partition(self, path: TablePath, values: tuple[str, ...]) -> None:
+        async with self._definitions:
+            await self._threads.storage(self._storage.drop_partition, path, values)
+
+    def _write(self, path: TablePath, kind: WriteKind, arrow_ipc: bytes) -> tuple[int, Mapping[TableBucket, int]]:
+        rows = rows_from_ipc(arrow_ipc)
+        return rows.num_rows, self._storage.write(path, kind, rows)
+
+    def _buckets(self, path: TablePath) -> pb.PbTableBuckets:
+        return wire.buckets_to_pb(self._storage.table(path), self._storage.buckets(path))
+
+    def _take_kv_snapshots(self, path: TablePath) -> pb.PbTableKvSnapshots:
+        return wire.taken_snapshots_to_pb(self._storage.table(path).table_id, self._storage.take_kv_snapshots(path))
+
+    def _kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot:
+        snapshot = self._storage.kv_snapshot(bucket, snapshot_id)
+        if snapshot is None:
+            raise FlussTieringError(
+                ErrorCode.KV_SNAPSHOT_NOT_EXIST,
+                f"snapshot {snapshot_id} of {bucket} does not exist (any more): plan again from the latest",
+            )
+        return snapshot
+
+    async def _each(self, messages: Iterable[common_pb2.PbTablePath], function: Callable[[TablePath], T]) -> list[T]:
+        paths = [wire.path_from_pb(message) for message in messages]
+        return await self._threads.storage(lambda: [function(path) for path in paths])
+
+
+async def _to_its_end(steps: Coroutine[Any, Any, T]) -> T:
+    """Runs steps that must not stop half-way, also when the client goes away meanwhile."""
+    return await asyncio.shield(asyncio.ensure_future(steps))
+
+
+def _to_ipc(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())

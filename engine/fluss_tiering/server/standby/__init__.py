@@ -1,1 +1,0 @@
-"""What a server answers while another one is the active one."""

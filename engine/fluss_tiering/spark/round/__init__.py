@@ -1,0 +1,1 @@
+"""One round of one table: plan, read, write, commit, and the lease that protects it."""

@@ -1,0 +1,91 @@
+"""The three steps of a commit, each of which may be the last that the driver lives to do.
+
+a) The server checks the epoch and writes the offsets file. b) The lake's own compare-and-swap makes the files visible,
+if nobody else changed the table since the round's base: the fence. c) The server checks the epoch again and learns of
+the lake snapshot. A driver that dies between b and c leaves a snapshot that the next round registers (`recover`).
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.lake.protocol import LakeCommit, LakeFile, LakeTable
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.lake import LakeSnapshot
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.tiering import Claim
+from fluss_tiering.spark.round.keepalive import RoundGuard
+from fluss_tiering.spark.round.plan import RoundPlan
+from fluss_tiering.spark.round.result import PieceResult
+
+logger = logging.getLogger(__name__)
+
+
+def recover(client: TieringClient, lake: LakeTable, table: TableInfo, claim: Claim) -> LakeSnapshot | None:
+    """Registers a lake snapshot of ours that the server was not told of, with that snapshot's own offsets.
+
+    Returns the newest lake snapshot that the server then knows.
+
+    Raises:
+        FlussTieringError: LAKE_TABLE_MISMATCH, FENCED_TIERING_EPOCH.
+    """
+    known = client.lake_snapshot(table.path)
+    found = lake.unregistered_commit(None if known is None else known.snapshot_id)
+    if found is None:
+        return known
+    commit = found.commit
+    logger.info(
+        "registering the lake snapshot %d of %s, which the round of epoch %d committed and did not live to register",
+        found.snapshot_id,
+        table.path,
+        commit.tiering_epoch,
+    )
+    client.commit_lake_snapshot(
+        table, claim.tiering_epoch, found.snapshot_id, commit.log_end_offsets, commit.offsets_path, commit.commit_id
+    )
+    return LakeSnapshot(table.table_id, found.snapshot_id, commit.log_end_offsets)
+
+
+def commit_round(
+    client: TieringClient,
+    lake: LakeTable,
+    plan: RoundPlan,
+    pieces: Sequence[PieceResult],
+    *,
+    table: TableInfo,
+    guard: RoundGuard,
+) -> int:
+    """Commits a round, unless it was lost, and returns the id of its lake snapshot.
+
+    Raises:
+        FlussTieringError: FENCED_TIERING_EPOCH, LAKE_CONFLICT, STORAGE, UNAVAILABLE. Files are deleted only where it
+            is certain that no lake snapshot refers to them.
+    """
+    epoch = guard.claim.tiering_epoch
+    try:
+        guard.check()
+        offsets_path = client.prepare_lake_snapshot(table, epoch, plan.log_end_offsets)
+    except FlussTieringError:
+        lake.delete_files([file for piece in pieces for file in piece.files])
+        raise
+    commit = LakeCommit(
+        table_id=table.table_id,
+        tiering_epoch=epoch,
+        commit_id=str(uuid.uuid4()),
+        offsets_path=offsets_path,
+        log_end_offsets=plan.log_end_offsets,
+    )
+    snapshot_id = lake.commit(_by_ordinal(plan, pieces), commit, plan.partition_values)
+    client.commit_lake_snapshot(table, epoch, snapshot_id, plan.log_end_offsets, offsets_path, commit.commit_id)
+    return snapshot_id
+
+
+def _by_ordinal(plan: RoundPlan, pieces: Sequence[PieceResult]) -> list[list[LakeFile]]:
+    ordinals = 1 + max((piece.ordinal for piece in plan.pieces), default=0)
+    files: list[list[LakeFile]] = [[] for _ in range(ordinals)]
+    for piece, result in zip(plan.pieces, pieces, strict=True):
+        files[piece.ordinal] += result.files
+    return files

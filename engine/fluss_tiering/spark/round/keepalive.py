@@ -1,0 +1,165 @@
+"""Keeps an application's leases and rounds alive from a thread of its own, and says when one is lost.
+
+Renewals and heartbeats never wait for a round, and a round never waits for them (L14). A round that lost its lease or
+its epoch is stopped early; what keeps it from doing harm until then is the fence at the commit, not this (L18).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry
+
+HEARTBEAT_INTERVAL_S: Final = 30.0
+"""A quarter of the time after which the server fails a silent round (S4)."""
+_RETRY_S: Final = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class RoundGuard:
+    """Watches over one round.
+
+    Args:
+        claim: the round.
+        stop: ends the round's work, from any thread; called once, when the round is lost.
+
+    Attributes:
+        began: when it was claimed, on the monotonic clock.
+    """
+
+    def __init__(self, claim: Claim, stop: Callable[[], None]) -> None:
+        self.claim = claim
+        self.began = time.monotonic()
+        self._stop = stop
+        self._lost: FlussTieringError | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def lost(self) -> FlussTieringError | None:
+        """Why the round has to stop; None while it may go on."""
+        return self._lost
+
+    def lose(self, reason: FlussTieringError) -> None:
+        """Ends the round for a reason; the first one counts."""
+        with self._lock:
+            if self._lost is not None:
+                return
+            self._lost = reason
+        logger.warning("stopping the round of %s, epoch %d: %s", self.claim.path, self.claim.tiering_epoch, reason)
+        self._stop()
+
+    def check(self) -> None:
+        """Raises why the round has to stop, if it has to."""
+        if self._lost is not None:
+            raise self._lost
+
+
+class KeepAlive:
+    """Renews leases every third of their duration (L16), sends one heartbeat for all rounds (S4); a context manager."""
+
+    def __init__(
+        self, client: TieringClient, lease_duration_ms: int, heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S
+    ) -> None:
+        self._client = client
+        self._duration_ms = lease_duration_ms
+        self._renew_interval_s = lease_duration_ms / 3000
+        self._heartbeat_interval_s = heartbeat_interval_s
+        self._lock = threading.Lock()
+        self._holders: dict[str, set[int]] = {}
+        self._guards: dict[int, RoundGuard] = {}
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fluss-tiering-keepalive", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def hold(self, lease_id: str, table_id: int) -> None:
+        """Renews the lease as long as a table holds it."""
+        with self._lock:
+            self._holders.setdefault(lease_id, set()).add(table_id)
+
+    def let_go(self, lease_id: str, table_id: int) -> None:
+        """The table no longer needs the lease."""
+        with self._lock:
+            holders = self._holders.get(lease_id, set())
+            holders.discard(table_id)
+            if not holders:
+                self._holders.pop(lease_id, None)
+
+    def watch(self, guard: RoundGuard) -> None:
+        """Sends heartbeats for the round."""
+        with self._lock:
+            self._guards[guard.claim.table_id] = guard
+
+    def unwatch(self, guard: RoundGuard) -> None:
+        """The round ended."""
+        with self._lock:
+            self._guards.pop(guard.claim.table_id, None)
+
+    def stop_rounds(self, reason: FlussTieringError) -> None:
+        """Stops every round that runs."""
+        with self._lock:
+            guards = list(self._guards.values())
+        for guard in guards:
+            guard.lose(reason)
+
+    def _run(self) -> None:
+        now = time.monotonic()
+        next_renewal, next_heartbeat = now + self._renew_interval_s, now + self._heartbeat_interval_s
+        while not self._closed.wait(max(0.0, min(next_renewal, next_heartbeat) - time.monotonic())):
+            now = time.monotonic()
+            if now >= next_heartbeat:
+                next_heartbeat = now + (self._heartbeat_interval_s if self._try(self._heartbeat) else _RETRY_S)
+            if now >= next_renewal:
+                next_renewal = now + (self._renew_interval_s if self._try(self._renew) else _RETRY_S)
+
+    def _try(self, call: Callable[[], None]) -> bool:
+        try:
+            call()
+        except FlussTieringError as error:
+            logger.warning(
+                "the server cannot be told that the rounds still run, trying again in %g s: %s", _RETRY_S, error
+            )
+            return False
+        return True
+
+    def _heartbeat(self) -> None:
+        with self._lock:
+            guards = dict(self._guards)
+        if not guards:
+            return
+        entries = [HeartbeatEntry(table_id, guard.claim.tiering_epoch) for table_id, guard in guards.items()]
+        for table_id, error in self._client.heartbeat(tiering=entries).tiering_errors.items():
+            # A round that ended while the heartbeat was under way is no longer watched: it has nothing to lose.
+            with self._lock:
+                watched = self._guards.get(table_id) is guards[table_id]
+            if watched:
+                guards[table_id].lose(error)
+
+    def _renew(self) -> None:
+        with self._lock:
+            durations = dict.fromkeys(self._holders, self._duration_ms)
+        if not durations:
+            return
+        for lease_id, answer in self._client.renew_leases(durations).items():
+            if isinstance(answer, FlussTieringError):
+                with self._lock:
+                    holders = self._holders.pop(lease_id, set())
+                    guards = [self._guards[table_id] for table_id in holders if table_id in self._guards]
+                for guard in guards:
+                    guard.lose(answer)

@@ -1,0 +1,199 @@
+"""What an application pins of KV snapshots, and that it lets go of it again."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
+
+from tenacity import Retrying, retry_if_exception_type, stop_when_event_set, wait_random_exponential
+from tenacity.nap import sleep_using_event
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, TablePath
+from fluss_tiering.model.tiering import Claim
+from fluss_tiering.spark.round.keepalive import KeepAlive
+
+_CLOSE_TIMEOUT_S: Final = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The lease that an application works under.
+
+    Attributes:
+        attempt_token: of the acquire that began the attempt; a release with an older one does nothing (L22).
+        served: False where the server knows no leases: rounds then read snapshots that nothing pins (L15).
+        pinned: table id -> bucket -> snapshot id of what the lease pins as the application begins.
+    """
+
+    lease_id: str
+    attempt_token: int | None
+    duration_ms: int
+    served: bool = True
+    pinned: Mapping[int, Mapping[TableBucket, int]] = field(default_factory=dict)
+
+
+def open_lease(
+    client: TieringClient,
+    paths: Sequence[TablePath],
+    *,
+    lease_id: str | None,
+    attempt_token: int | None,
+    duration_ms: int,
+) -> Lease:
+    """The lease that an application was given, or one of its own over all its tables, before any is read (L12, L24).
+
+    What the server refuses to lease now is leased by the round of its table, whose failure touches no other table.
+
+    Raises:
+        FlussTieringError: UNAVAILABLE.
+    """
+    try:
+        if lease_id is None:
+            lease_id = f"fluss-tiering-{uuid.uuid4()}"
+            attempt_token = _acquired_token(client, lease_id, paths, duration_ms)
+        return Lease(lease_id, attempt_token, duration_ms, pinned=pinned_by_table(client, lease_id))
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.UNSUPPORTED_VERSION or lease_id is None:
+            raise
+        logger.warning("the server knows no KV snapshot leases, tables are tiered without: %s", error)
+        return Lease(lease_id, attempt_token, duration_ms, served=False)
+
+
+def _acquired_token(client: TieringClient, lease_id: str, paths: Sequence[TablePath], duration_ms: int) -> int | None:
+    try:
+        return client.lease_latest_snapshots(lease_id, paths, duration_ms).attempt_token
+    except FlussTieringError as error:
+        if error.code in {ErrorCode.UNAVAILABLE, ErrorCode.UNSUPPORTED_VERSION}:
+            raise
+        logger.warning(
+            "not all KV snapshots could be leased, each round leases its own: lease_id=%s: %s", lease_id, error
+        )
+        return None
+
+
+def pinned_by_table(client: TieringClient, lease_id: str) -> dict[int, dict[TableBucket, int]]:
+    """Table id -> bucket -> snapshot id of what a lease pins; nothing for a lease that is not there (any more)."""
+    pinned: dict[int, dict[TableBucket, int]] = {}
+    for lease in client.list_leases(lease_id):
+        for bucket, snapshot_id in lease.snapshots.items():
+            pinned.setdefault(bucket.table_id, {})[bucket] = snapshot_id
+    return pinned
+
+
+class TableLease:
+    """The part of one table in the application's lease, and what its round pins beside it."""
+
+    def __init__(self, client: TieringClient, keepalive: KeepAlive, lease: Lease, table: TableInfo) -> None:
+        self._client = client
+        self._keepalive = keepalive
+        self._lease = lease
+        self._table = table
+        self._held: dict[str, tuple[set[TableBucket], int | None]] = {}
+
+    def hold(self, buckets: set[TableBucket]) -> None:
+        """These buckets are pinned in the application's lease: it is renewed until `release`."""
+        self._hold(self._lease.lease_id, buckets, self._lease.attempt_token)
+
+    def snapshots(self, claim: Claim, buckets: Sequence[BucketInfo]) -> Mapping[TableBucket, KvSnapshot]:
+        """The pinned snapshots of never-tiered buckets, proven to exist.
+
+        Where the server knows no leases they are the latest ones. What the application's lease does not pin (the table
+        was empty then, or the lease has expired) is leased now, under an id of the round's own: another acquire under
+        the given id would make its owner's token an old one.
+
+        Raises:
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST when snapshots kept vanishing; UNAVAILABLE.
+        """
+        wanted = {info.bucket for info in buckets if info.log_end_offset > 0}
+        if not wanted:
+            return {}
+        if not self._lease.served:
+            return {each.bucket: each for info in buckets if (each := info.latest_kv_snapshot) is not None}
+        found = self._metadata(self._lease.lease_id, wanted)
+        if found.keys() == wanted:
+            return found
+        lease_id = f"{self._lease.lease_id}/{claim.table_id}.{claim.tiering_epoch}"
+        logger.info("leasing KV snapshots of %s that the round's lease does not pin: lease_id=%s", claim.path, lease_id)
+        acquired = self._client.lease_latest_snapshots(lease_id, [self._table.path], self._lease.duration_ms)
+        self._hold(lease_id, wanted, acquired.attempt_token)
+        return self._metadata(lease_id, wanted)
+
+    def release(self, releaser: Releaser) -> None:
+        """Lets go of everything that is pinned for the table."""
+        for lease_id, (buckets, token) in self._held.items():
+            self._keepalive.let_go(lease_id, self._table.table_id)
+            releaser.release(lease_id, buckets, token)
+
+    def _hold(self, lease_id: str, buckets: set[TableBucket], token: int | None) -> None:
+        if buckets:
+            self._held[lease_id] = (buckets, token)
+            self._keepalive.hold(lease_id, self._table.table_id)
+
+    def _metadata(self, lease_id: str, wanted: set[TableBucket]) -> dict[TableBucket, KvSnapshot]:
+        """The snapshots of a lease, or none when one of them is gone: the latest are then leased instead (L7)."""
+        pinned = pinned_by_table(self._client, lease_id).get(self._table.table_id, {})
+        chosen = [(bucket, snapshot_id) for bucket, snapshot_id in pinned.items() if bucket in wanted]
+        if not chosen:
+            return {}
+        try:
+            return {snapshot.bucket: snapshot for snapshot in self._client.kv_snapshot_metadata(chosen)}
+        except FlussTieringError as error:
+            if error.code is not ErrorCode.KV_SNAPSHOT_NOT_EXIST:
+                raise
+            logger.warning("a leased KV snapshot of %s is gone: lease_id=%s: %s", self._table.path, lease_id, error)
+            return {}
+
+
+class Releaser:
+    """Releases buckets in a thread of its own, again with back-off until the server confirms (L13); a context manager.
+
+    What could not be released when the application ends is left to the lease's expiry.
+    """
+
+    def __init__(self, client: TieringClient, close_timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
+        self._client = client
+        self._close_timeout_s = close_timeout_s
+        self._requests: queue.SimpleQueue[tuple[str, set[TableBucket], int | None] | None] = queue.SimpleQueue()
+        self._given_up = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fluss-tiering-releaser", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._requests.put(None)
+        self._thread.join(self._close_timeout_s)
+        self._given_up.set()
+        self._thread.join()
+
+    def release(self, lease_id: str, buckets: set[TableBucket], attempt_token: int | None) -> None:
+        """Releases soon; returns at once."""
+        self._requests.put((lease_id, buckets, attempt_token))
+
+    def _run(self) -> None:
+        while (request := self._requests.get()) is not None:
+            lease_id, buckets, attempt_token = request
+            retrying = Retrying(
+                retry=retry_if_exception_type(FlussTieringError),
+                wait=wait_random_exponential(multiplier=0.5, max=30),
+                stop=stop_when_event_set(self._given_up),
+                sleep=sleep_using_event(self._given_up),
+                reraise=True,
+            )
+            try:
+                retrying(self._client.release_lease, lease_id, buckets, attempt_token=attempt_token)
+            except FlussTieringError as error:
+                logger.warning("lease %s keeps %d buckets until it expires: %s", lease_id, len(buckets), error)

@@ -1,0 +1,161 @@
+"""How far the rounds of an application are: bars in a terminal, plain lines in a log."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from pyspark import SparkContext
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.spark.round.result import TableResult
+
+_POLL_S: Final = 0.5
+
+logger = logging.getLogger("fluss_tiering")
+
+
+class Progress(Protocol):
+    """Is told of each table's steps, from several threads; a context manager around the application's work."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+    def step(self, path: TablePath, what: str) -> None:
+        """The table's round now does something else."""
+        ...
+
+    def stage(self, path: TablePath, group: str, tasks: int) -> None:
+        """The round's Spark stage begins."""
+        ...
+
+    def done(self, result: TableResult) -> None:
+        """The table's outcome."""
+        ...
+
+
+class LogProgress:
+    """A line for each step."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return
+
+    def step(self, path: TablePath, what: str) -> None:
+        """Logs the step."""
+        logger.info("%s: %s", path, what)
+
+    def stage(self, path: TablePath, group: str, tasks: int) -> None:
+        """Logs the stage."""
+        logger.info("%s: reading and writing in %d tasks (Spark job group %s)", path, tasks, group)
+
+    def done(self, result: TableResult) -> None:
+        """Logs the outcome."""
+        if result.failed:
+            logger.error("%s: %s", result.path, outcome_text(result))
+        else:
+            logger.info("%s: %s", result.path, outcome_text(result))
+
+
+class TerminalProgress:
+    """A bar for each table, moved on as Spark's tasks end."""
+
+    def __init__(self, context: SparkContext, console: Console | None = None) -> None:
+        self._tracker = context.statusTracker()
+        self._bars = RichProgress(
+            SpinnerColumn(),
+            TextColumn("[bold]{task.fields[table]}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=console,
+        )
+        self._tasks: dict[TablePath, TaskID] = {}
+        self._groups: dict[TablePath, str] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="fluss-tiering-progress", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closed.set()
+        self._thread.join()
+        self._bars.stop()
+
+    def step(self, path: TablePath, what: str) -> None:
+        """Shows the step beside the table's bar."""
+        with self._lock:
+            self._groups.pop(path, None)
+        self._bars.update(self._task(path), description=what)
+
+    def stage(self, path: TablePath, group: str, tasks: int) -> None:
+        """Gives the table's bar its length."""
+        self._bars.update(self._task(path), description="reading and writing", total=tasks)
+        with self._lock:
+            self._groups[path] = group
+
+    def done(self, result: TableResult) -> None:
+        """Fills the bar, or says what went wrong."""
+        with self._lock:
+            self._groups.pop(result.path, None)
+        task = self._task(result.path)
+        total = self._bars.tasks[self._bars.task_ids.index(task)].total or 1
+        colour = "red" if result.failed else "green"
+        self._bars.update(task, total=total, description=f"[{colour}]{outcome_text(result)}")
+        if not result.failed:
+            self._bars.update(task, completed=total)
+        self._bars.stop_task(task)
+
+    def _task(self, path: TablePath) -> TaskID:
+        with self._lock:
+            if path not in self._tasks:
+                self._tasks[path] = self._bars.add_task("", total=None, table=str(path))
+            return self._tasks[path]
+
+    def _poll(self) -> None:
+        while not self._closed.wait(_POLL_S):
+            with self._lock:
+                groups = dict(self._groups)
+            for path, completed in self._completed(groups).items():
+                self._bars.update(self._task(path), completed=completed)
+
+    def _completed(self, groups: Mapping[TablePath, str]) -> dict[TablePath, int]:
+        completed = {}
+        for path, group in groups.items():
+            jobs = [self._tracker.getJobInfo(job) for job in self._tracker.getJobIdsForGroup(group)]
+            stages = [self._tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+            completed[path] = sum(stage.numCompletedTasks for stage in stages if stage)
+        return completed
+
+
+def outcome_text(result: TableResult) -> str:
+    """A table's outcome in one line."""
+    if result.failed:
+        return f"{result.state}: {result.error}"
+    if result.stats.lake_snapshot_id is None:
+        return f"{result.state}, nothing new ({result.seconds:.1f} s)"
+    rest = "" if result.complete else ", more is due"
+    return (
+        f"{result.state}: {result.stats.rows:,} rows in {result.stats.files} files, lake snapshot "
+        f"{result.stats.lake_snapshot_id} ({result.seconds:.1f} s){rest}"
+    )

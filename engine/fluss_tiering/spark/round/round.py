@@ -1,0 +1,146 @@
+"""One table's round, from a claim to the outcome: recover, plan, read and write, commit."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.lake.names import round_file_name
+from fluss_tiering.lake.protocol import LakeCatalog, LakeTable
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.lake import LakeSnapshot
+from fluss_tiering.model.table import KvSnapshot, StorageDescription, TableBucket, TableInfo
+from fluss_tiering.model.tiering import TieringStats
+from fluss_tiering.spark.round.commit import commit_round, recover
+from fluss_tiering.spark.round.keepalive import RoundGuard
+from fluss_tiering.spark.round.lease import TableLease
+from fluss_tiering.spark.round.measure import measured
+from fluss_tiering.spark.round.pieces import PieceWork, StageJob
+from fluss_tiering.spark.round.plan import Piece, PlanLimits, RoundPlan, plan_round
+from fluss_tiering.spark.round.progress import Progress
+from fluss_tiering.spark.round.result import PieceResult, RoundCost, RoundOutcome, StageSeconds, total_stats
+from fluss_tiering.spark.round.stage import run_stage
+from fluss_tiering.spark.round.waves import after, tasks_of, time_limit_s, waves
+from fluss_tiering.storage.open import cluster_access, open_split_reader
+
+
+@dataclass(frozen=True, slots=True)
+class RoundServices:
+    """What the rounds of an application share.
+
+    Attributes:
+        target: address of the server.
+        storage: what executors read from.
+        max_round_duration: what the application was given for it (`waves.time_limit_s`).
+    """
+
+    client: TieringClient
+    spark: SparkSession
+    catalog: LakeCatalog
+    storage: StorageDescription
+    target: str
+    limits: PlanLimits
+    progress: Progress
+    max_round_duration: str | None = None
+
+
+def job_group(guard: RoundGuard) -> str:
+    """The Spark job group of a round."""
+    return f"fluss-tiering-{guard.claim.table_id}-{guard.claim.tiering_epoch}"
+
+
+def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guard: RoundGuard) -> RoundOutcome:
+    """Tiers what a table has now.
+
+    Raises:
+        FlussTieringError: why the round failed; nothing of it is in the lake unless the lake's commit was the last
+            step that worked, and then the next round registers that.
+    """
+    began = time.perf_counter()
+    services.progress.step(table.path, "planning")
+    # The base before everything else: whatever another driver commits after this makes our commit fail.
+    lake = services.catalog.open_table(table)
+    known = recover(services.client, lake, table, guard.claim)
+    plan = _plan(services, table, known, lease, guard)
+    planned = time.perf_counter()
+    if not plan.advances:
+        return RoundOutcome(TieringStats(), cost=RoundCost(plan=planned - began))
+    plan, pieces = _read_and_write(services, table, lake, plan, guard)
+    written = time.perf_counter()
+    services.progress.step(table.path, "committing")
+    snapshot_id = commit_round(services.client, lake, plan, pieces, table=table, guard=guard)
+    cost = RoundCost(
+        plan=planned - began,
+        stage=written - planned,
+        commit=time.perf_counter() - written,
+        workers=sum((piece.seconds for piece in pieces), StageSeconds()),
+        peak_worker_bytes=max((piece.peak_bytes for piece in pieces), default=0),
+    )
+    return RoundOutcome(total_stats(pieces, snapshot_id, lake.size(snapshot_id)), plan.complete, cost)
+
+
+def _plan(
+    services: RoundServices, table: TableInfo, known: LakeSnapshot | None, lease: TableLease, guard: RoundGuard
+) -> RoundPlan:
+    tiered = {} if known is None else known.log_end_offsets
+    buckets = services.client.list_buckets([table.path])[table.path]
+    never_tiered = [info for info in buckets if tiered.get(info.bucket, -1) < 0]
+    snapshots: Mapping[TableBucket, KvSnapshot] = {}
+    if table.has_primary_key and never_tiered:
+        leased = lease.snapshots(guard.claim, never_tiered)
+        snapshots = measured(lambda: open_split_reader(services.storage, services.target), table, leased)
+        # Captured again: a snapshot that was only leased now may end behind what was the log's end before.
+        buckets = services.client.list_buckets([table.path])[table.path]
+    return plan_round(
+        has_primary_key=table.has_primary_key,
+        tiered=tiered,
+        buckets=buckets,
+        snapshots=snapshots,
+        limits=services.limits,
+    )
+
+
+def _read_and_write(
+    services: RoundServices, table: TableInfo, lake: LakeTable, plan: RoundPlan, guard: RoundGuard
+) -> tuple[RoundPlan, list[PieceResult]]:
+    """What the round has read when its time is over or nothing is left, and what each piece of that wrote."""
+    if not plan.pieces:
+        return plan, []
+    limit_s = time_limit_s(table.descriptor.properties, services.max_round_duration)
+    parts = [plan.pieces] if limit_s is None else list(waves(plan, services.limits))
+    parallelism = services.limits.parallelism
+    access = cluster_access(services.storage)
+    services.progress.stage(table.path, job_group(guard), sum(tasks_of(pieces, parallelism) for pieces in parts))
+    done: list[Piece] = []
+    results: list[PieceResult] = []
+    # Unique to this attempt: files of another one are never overwritten, whoever still writes them.
+    attempt = uuid.uuid4()
+    for pieces in parts:
+        if done and limit_s is not None and time.monotonic() - guard.began >= limit_s:
+            break
+        try:
+            guard.check()
+            work = tuple(
+                PieceWork(
+                    piece,
+                    lake.piece_location(
+                        piece.bucket.bucket,
+                        round_file_name(number, guard.claim.tiering_epoch, attempt),
+                        piece.partition_values,
+                    ),
+                )
+                for number, piece in enumerate(pieces, start=len(done))
+            )
+            tasks = tasks_of(pieces, parallelism)
+            job = StageJob(table, services.storage, services.target, lake.file_writer(), work, tasks, access)
+            results += run_stage(services.spark, job, job_group(guard), guard)
+        except FlussTieringError:
+            lake.delete_files([file for result in results for file in result.files])
+            raise
+        done += pieces
+    return after(plan, done), results

@@ -1,0 +1,73 @@
+"""Runs the one Spark stage of a round: pieces spread over tasks, one result back from each piece."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.spark.round.keepalive import RoundGuard
+from fluss_tiering.spark.round.pieces import StageJob
+from fluss_tiering.spark.round.result import PieceResult
+
+_POOL_PROPERTY: Final = "spark.scheduler.pool"
+_OWN_ERROR: Final = re.compile(r"^(?:\w+\.)*FlussTieringError: (.+)$", re.MULTILINE)
+_EXECUTOR_LOST: Final = re.compile(r"ExecutorLostFailure \((executor .+)\) Reason: (.+)$", re.MULTILINE)
+_WORKER_DIED: Final = "Python worker exited unexpectedly"
+_PYTHON_ERROR: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", re.MULTILINE)
+
+
+def run_stage(spark: SparkSession, job: StageJob, group: str, guard: RoundGuard) -> list[PieceResult]:
+    """What the winning attempts of all tasks wrote, in the order of the pieces.
+
+    Args:
+        spark: the session.
+        job: what the tasks do.
+        group: job group, by which the stage is watched and cancelled.
+        guard: of the round; one that is lost cancels the stage.
+
+    Raises:
+        FlussTieringError: why the round was lost, or why a task failed for good.
+    """
+    context = spark.sparkContext
+    context.setJobGroup(group, f"tier {job.table.path}")
+    # A pool for each table: under the FAIR mode they share the cores.
+    context.setLocalProperty(_POOL_PROPERTY, f"table-{job.table.table_id}")
+
+    pieces = len(job.work)
+    try:
+        # Not a data frame: no row passes through Spark, and planning a query costs a new application seconds.
+        results: list[PieceResult] = context.parallelize(range(pieces), job.tasks).mapPartitions(job).collect()
+    except (Py4JError, PySparkException) as error:
+        guard.check()
+        raise failure_of(error) from None
+    results.sort(key=lambda result: result.piece)
+    if [result.piece for result in results] != list(range(pieces)):
+        raise FlussTieringError(
+            ErrorCode.UNKNOWN,
+            f"Spark returned the results of pieces {[result.piece for result in results]}, expected {pieces} of them",
+        )
+    return results
+
+
+def failure_of(error: Py4JError | PySparkException) -> FlussTieringError:
+    """A failed Spark job in one line."""
+    return FlussTieringError(ErrorCode.UNKNOWN, _cause(error))
+
+
+def _cause(error: Py4JError | PySparkException) -> str:
+    """The innermost reason: a worker's own error, what ended it, its Python error, else the JVM's class and message."""
+    text = str(error)
+    if own := _OWN_ERROR.findall(text):
+        return f"a Spark task failed: {own[-1]}"
+    if lost := _EXECUTOR_LOST.findall(text):
+        return f"a Spark executor was lost: {': '.join(lost[-1])}"
+    if _WORKER_DIED in text:
+        return "a Spark executor's Python worker died, killed or out of memory: see the executor's log"
+    if raised := _PYTHON_ERROR.findall(text):
+        return f"a Spark task failed: {raised[-1]}"
+    return f"a Spark task failed: {text.splitlines()[0] if text else type(error).__name__}"

@@ -1,0 +1,51 @@
+"""The Spark session that an application or a command starts for itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark import SparkConf
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from fluss_tiering.lake.iceberg.catalog import preload
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.spark.startup.local_workers import local_workers_conf
+from fluss_tiering.spark.submit import spark_conf
+
+
+@contextmanager
+def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A session that is stopped again.
+
+    Args:
+        master: Spark's, unless this runs under `spark-submit`, which has been given one.
+        jvm: settings of the session's JVM, where that is started from here.
+
+    Raises:
+        FlussTieringError: UNAVAILABLE when Spark does not start.
+    """
+    builder = SparkSession.builder.appName("fluss-tiering")
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        # Not under spark-submit: the session's JVM is started from here. The workers' Python is then taken from the
+        # environment alone.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder = builder.master(master).config(map={**spark_conf(), **(jvm or {})})
+    else:
+        master = SparkConf().get("spark.master") or master
+    python = os.environ.get("PYSPARK_PYTHON", "python3")
+    builder = builder.config(map=local_workers_conf(master, python))
+    preload()
+    try:
+        spark = builder.getOrCreate()
+    except PySparkException as error:
+        raise FlussTieringError(
+            ErrorCode.UNAVAILABLE, f"Spark does not start: {error}; it needs Java 17 or later, see its own lines above"
+        ) from None
+    try:
+        yield spark
+    finally:
+        spark.stop()

@@ -1,0 +1,157 @@
+"""The KV snapshots of one bucket: folders with a checkpoint of its RocksDB and what the checkpoint is of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fluss_tiering.model.table import KvSnapshot, TableBucket
+from fluss_tiering.storage.embedded.files import (
+    DELETED_SUFFIX,
+    TEMPORARY_SUFFIX,
+    corrupt,
+    delete_folder,
+    read_json,
+    rename_durably,
+    reporting_os_errors,
+    write_json,
+)
+from fluss_tiering.storage.embedded.kv.rocksdb import TableFile
+from fluss_tiering.storage.embedded.layout import ROCKSDB_FOLDER, SNAPSHOT_FILE, snapshot_folder, snapshot_id_of
+
+_FIRST_SNAPSHOT_ID: Final = 0
+_PIECE_BYTES: Final = 64 << 20
+_REMEDY: Final = "stop the server and move the snapshot's folder away; the table's next round takes a new snapshot"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointContent:
+    """What a checkpoint is of."""
+
+    log_offset: int
+    row_count: int
+    table_files: Sequence[TableFile]
+
+
+class KvSnapshots:
+    """The snapshots in a bucket's folder; its caller holds the bucket's lock to change them."""
+
+    def __init__(self, data_dir: Path, folder: Path, bucket: TableBucket) -> None:
+        """Loads the snapshots that are there and deletes what a crash left half made or half deleted.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA naming a torn or foreign file.
+        """
+        self._data_dir = data_dir
+        self._folder = folder
+        self._bucket = bucket
+        # Replaced as a whole, so that it may be read without the lock.
+        self._snapshots: tuple[KvSnapshot, ...] = ()
+        found = []
+        for name in os.listdir(folder):  # noqa: PTH208 - names alone, as in `open_table`
+            snapshot_id = snapshot_id_of(name)
+            if name.endswith((TEMPORARY_SUFFIX, DELETED_SUFFIX)):
+                delete_folder(folder / name)
+            elif snapshot_id is not None:
+                found.append(self._load(snapshot_id))
+            elif name != ROCKSDB_FOLDER:
+                raise corrupt(folder / name, "is foreign", "only a RocksDB and its snapshots here", "move it away")
+        self._snapshots = tuple(sorted(found, key=lambda snapshot: snapshot.snapshot_id))
+
+    @property
+    def latest(self) -> KvSnapshot | None:
+        """The newest snapshot."""
+        snapshots = self._snapshots
+        return snapshots[-1] if snapshots else None
+
+    def get(self, snapshot_id: int) -> KvSnapshot | None:
+        """The snapshot of that id, if it exists."""
+        return next((snapshot for snapshot in self._snapshots if snapshot.snapshot_id == snapshot_id), None)
+
+    def add(self, write_checkpoint: Callable[[Path], CheckpointContent]) -> KvSnapshot:
+        """A new snapshot, which exists once its checkpoint is whole and durable.
+
+        Args:
+            write_checkpoint: makes the checkpoint in the folder given, which does not exist yet.
+        """
+        snapshot_id = self.latest.snapshot_id + 1 if self.latest else _FIRST_SNAPSHOT_ID
+        folder = snapshot_folder(self._folder, snapshot_id)
+        temporary = folder.with_name(folder.name + TEMPORARY_SUFFIX)
+        with reporting_os_errors("make the KV snapshot", folder):
+            try:
+                content = write_checkpoint(temporary)
+                write_json(
+                    temporary / SNAPSHOT_FILE,
+                    {
+                        "snapshot_id": snapshot_id,
+                        "log_offset": content.log_offset,
+                        "row_count": content.row_count,
+                        "size_bytes": sum(file.size_bytes for file in content.table_files),
+                        "split_keys": [key.hex() for key in split_keys(content.table_files)],
+                    },
+                )
+                rename_durably(temporary, folder)
+            except BaseException:
+                delete_folder(temporary)
+                raise
+        snapshot = self._load(snapshot_id)
+        self._snapshots = (*self._snapshots, snapshot)
+        return snapshot
+
+    def collect(self, keep_newest: int, protected: Collection[int]) -> int:
+        """Deletes all but the newest and the protected; returns how many."""
+        doomed = [snapshot for snapshot in self._snapshots[:-keep_newest] if snapshot.snapshot_id not in protected]
+        for snapshot in doomed:
+            folder = self._data_dir / snapshot.path
+            with reporting_os_errors("delete the KV snapshot", folder):
+                delete_folder(folder)
+            self._snapshots = tuple(kept for kept in self._snapshots if kept is not snapshot)
+        return len(doomed)
+
+    def _load(self, snapshot_id: int) -> KvSnapshot:
+        folder = snapshot_folder(self._folder, snapshot_id)
+        path = folder / SNAPSHOT_FILE
+        content: dict[str, Any] = read_json(path, _REMEDY)
+        try:
+            return KvSnapshot(
+                bucket=self._bucket,
+                snapshot_id=snapshot_id,
+                log_offset=int(content["log_offset"]),
+                row_count=int(content["row_count"]),
+                size_bytes=int(content["size_bytes"]),
+                path=str(folder.relative_to(self._data_dir)),
+                split_keys=tuple(bytes.fromhex(key) for key in content["split_keys"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise corrupt(path, f"describes no KV snapshot ({error!r})", "what was written", _REMEDY) from error
+
+
+def split_keys(files: Sequence[TableFile], piece_bytes: int = _PIECE_BYTES) -> list[bytes]:
+    """Keys that cut a store into ranges of about `piece_bytes`, ascending; none where it is not much larger.
+
+    A range begins where a file of the level that holds most begins, since files there do not overlap; what other levels
+    hold is taken to lie evenly over them. A store that is mostly on level 0 is not cut: it is small.
+    """
+    size_of_level: dict[int, int] = {}
+    for file in files:
+        size_of_level[file.level] = size_of_level.get(file.level, 0) + file.size_bytes
+    if not size_of_level:
+        return []
+    largest = max(size_of_level, key=size_of_level.__getitem__)
+    if largest == 0:
+        return []
+    total = sum(size_of_level.values())
+    scale = total / size_of_level[largest]
+    pieces = max(1, round(total / piece_bytes))
+    keys: list[bytes] = []
+    before = 0.0
+    for file in sorted((file for file in files if file.level == largest), key=lambda file: file.first_key):
+        size = file.size_bytes * scale
+        next_cut = (len(keys) + 1) * total / pieces
+        if before > 0 and len(keys) < pieces - 1 and before + size / 2 >= next_cut:
+            keys.append(file.first_key)
+        before += size
+    return keys

@@ -1,0 +1,1 @@
+"""The log of a bucket: segment files, their encoding, reading and recovery."""

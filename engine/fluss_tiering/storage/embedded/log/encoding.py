@@ -1,0 +1,46 @@
+"""Records as log batches of bounded size, so that a batch bounds a reader's memory, whatever a write's size was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from fluss_tiering.formats.log.batch import ChangeTypes, LogCompression, encode_log_batch
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.storage.embedded.validation import compression_of
+
+_BATCH_ROWS: Final = 65_536
+_BATCH_BYTES: Final = 8 << 20
+"""Before compression."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEncoding:
+    """How the batches of one table are written."""
+
+    schema_id: int
+    compression: LogCompression
+
+    @classmethod
+    def of(cls, info: TableInfo) -> LogEncoding:
+        """As the table's descriptor says."""
+        return cls(info.schema_id, compression_of(info.descriptor))
+
+    def batches(
+        self, records: pa.RecordBatch, change_types: ChangeTypes | None, base_offset: int, commit_timestamp: int
+    ) -> Iterator[bytes]:
+        """Consecutive batches that hold the records from `base_offset` on; made one at a time."""
+        by_size = records.num_rows * _BATCH_BYTES // max(records.nbytes, 1)
+        step = max(1, min(_BATCH_ROWS, by_size))
+        for start in range(0, records.num_rows, step):
+            yield encode_log_batch(
+                base_offset + start,
+                commit_timestamp,
+                records.slice(start, step),
+                schema_id=self.schema_id,
+                change_types=None if change_types is None else change_types[start : start + step],
+                compression=self.compression,
+            )

@@ -1,0 +1,145 @@
+"""Reads a bucket's segment files by mapping them: no server, no state, safe beside the server that appends to them.
+
+What is acknowledged never changes, and nothing behind the range that a caller names is looked at.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from fluss_tiering.formats.log.batch import LogBatch, LogBatchHeader, read_header
+from fluss_tiering.formats.log.decoding import decode_log_batch
+from fluss_tiering.formats.log.scan import seek_batch
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.storage.embedded.files import corrupt, reporting_os_errors
+from fluss_tiering.storage.embedded.layout import base_offset_of, segment_file
+
+CORRUPT_LOG_REMEDY: Final = "restore the file from a backup, or drop the table and load it again"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A whole log batch in a mapped segment file."""
+
+    path: Path
+    segment: memoryview
+    position: int
+    header: LogBatchHeader
+
+    @property
+    def raw(self) -> memoryview:
+        """Its bytes."""
+        return self.segment[self.position : self.position + self.header.size]
+
+    def decode(self, schema: pa.Schema, included: Sequence[int] | None = None) -> LogBatch:
+        """Its records, checked against its checksum; of these columns as `decode_log_batch` has it.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA naming file and position.
+        """
+        with naming_segment(self.path):
+            return decode_log_batch(self.segment, self.position, schema, included=included)
+
+
+def list_segments(folder: Path) -> list[int]:
+    """The base offsets of the segments in a folder, ascending.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA naming a file that is no segment, or the folder when it is missing.
+    """
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - names alone, as in `open_table`
+    except (FileNotFoundError, NotADirectoryError):
+        raise corrupt(folder, "is missing", "the folder of a bucket's log", CORRUPT_LOG_REMEDY) from None
+    base_offsets = []
+    for name in names:
+        base_offset = base_offset_of(name)
+        if base_offset is None:
+            raise corrupt(
+                folder / name, "is foreign", "only segments named by 20 digits and .log here", "move the file away"
+            )
+        base_offsets.append(base_offset)
+    return sorted(base_offsets)
+
+
+def stored_batches(folder: Path, start_offset: int, end_offset: int) -> Iterator[StoredBatch]:
+    """The batches of a bucket's log that hold the offsets [start_offset, end_offset), in order.
+
+    Args:
+        folder: of the bucket's segments.
+        start_offset: of the first record wanted; it may stand in the middle of the first batch.
+        end_offset: behind the last record wanted; at most the log's acknowledged end.
+
+    Raises:
+        FlussTieringError: LOG_OFFSET_OUT_OF_RANGE when the log does not hold that range; CORRUPT_DATA naming file and
+            position when a batch is damaged or missing.
+    """
+    if start_offset == end_offset:
+        return
+    base_offsets = list_segments(folder)
+    first = bisect_right(base_offsets, start_offset) - 1
+    if first < 0 or start_offset > end_offset:
+        raise _out_of_range(folder, start_offset, end_offset)
+    expected: int | None = None
+    for base_offset in base_offsets[first:]:
+        path = segment_file(folder, base_offset)
+        if expected is not None and base_offset != expected:
+            raise corrupt(path, f"starts at offset {base_offset}", f"offset {expected}", CORRUPT_LOG_REMEDY)
+        segment = map_segment(path)
+        with naming_segment(path):
+            position = seek_batch(segment, start_offset) if expected is None else 0
+            while (header := read_header(segment, position)) is not None:
+                wanted = start_offset if expected is None else expected
+                if not header.base_offset <= wanted <= header.last_offset:
+                    raise missing_batch(header, position, wanted)
+                yield StoredBatch(path, segment, position, header)
+                position += header.size
+                expected = header.next_offset
+                if expected >= end_offset:
+                    return
+    raise _out_of_range(folder, start_offset, end_offset)
+
+
+def missing_batch(header: LogBatchHeader, position: int, offset: int) -> FlussTieringError:
+    """CORRUPT_DATA for a batch that stands where another offset should."""
+    return FlussTieringError(
+        ErrorCode.CORRUPT_DATA,
+        f"the log batch at position {position} holds the offsets {header.base_offset} to {header.last_offset}: "
+        f"expected {offset}",
+    )
+
+
+def map_segment(path: Path) -> memoryview:
+    """The bytes of a segment file, read as they are touched."""
+    with reporting_os_errors("read", path), path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+@contextmanager
+def naming_segment(path: Path) -> Iterator[None]:
+    """Adds the file and what to do to CORRUPT_DATA, which the decoder raises with the position alone."""
+    try:
+        yield
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.CORRUPT_DATA:
+            raise
+        raise FlussTieringError(error.code, f"{path}: {error.message}; {CORRUPT_LOG_REMEDY}") from error
+
+
+def _out_of_range(folder: Path, start_offset: int, end_offset: int) -> FlussTieringError:
+    return FlussTieringError(
+        ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
+        f"the log in {folder} does not hold the offsets {start_offset} to {end_offset}: expected a range between its "
+        "start and its acknowledged end; ask for the bucket's offsets again",
+    )

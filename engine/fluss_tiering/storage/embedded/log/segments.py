@@ -1,0 +1,174 @@
+"""A bucket's log as a row of segment files: appended to in three steps, so that a write to several buckets is one.
+
+`stage` writes behind the acknowledged end, `sync` makes that durable, `publish` moves the end over it; until then
+`rollback` cuts it off again. Readers only ever look before the acknowledged end (`segment_reader`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.storage.embedded.files import corrupt, reporting_os_errors, sync_directory
+from fluss_tiering.storage.embedded.layout import segment_file
+from fluss_tiering.storage.embedded.log.segment_reader import CORRUPT_LOG_REMEDY, list_segments
+from fluss_tiering.storage.embedded.log.segment_recovery import scan_segment
+
+DEFAULT_SEGMENT_BYTES: Final = 128 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Staged:
+    descriptor: int
+    path: Path
+    is_new: bool
+    size: int
+    next_offset: int
+
+
+class SegmentedLog:
+    """The segment files of one bucket; its caller holds the bucket's lock.
+
+    Attributes:
+        end_offset: exclusive; everything before it is durable and acknowledged.
+        size_bytes: of all segments.
+    """
+
+    def __init__(self, folder: Path, segment_bytes: int, base_offsets: list[int], end_offset: int) -> None:
+        self._folder = folder
+        self._segment_bytes = segment_bytes
+        self._base_offsets = base_offsets
+        self._active_size = segment_file(folder, base_offsets[-1]).stat().st_size if base_offsets else 0
+        self._closed_size = sum(segment_file(folder, base).stat().st_size for base in base_offsets[:-1])
+        self._staged: _Staged | None = None
+        self._failure: str | None = None
+        self.end_offset = end_offset
+
+    @classmethod
+    def recover(cls, folder: Path, *, segment_bytes: int, least_end_offset: int) -> SegmentedLog:
+        """The log in a folder, after cutting off the torn batch that a crash may have left at its end.
+
+        Args:
+            folder: of the bucket's segments.
+            segment_bytes: size from which on a new segment is begun.
+            least_end_offset: an offset that is known to have been acknowledged.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA when anything else is wrong with the last segment, or a foreign file is
+                there.
+        """
+        base_offsets = list_segments(folder)
+        end_offset = 0
+        if base_offsets:
+            path = segment_file(folder, base_offsets[-1])
+            whole_bytes, end_offset = scan_segment(path, base_offsets[-1])
+        if end_offset < least_end_offset:
+            where = segment_file(folder, base_offsets[-1]) if base_offsets else folder
+            raise corrupt(
+                where,
+                f"ends at offset {end_offset}",
+                f"offset {least_end_offset}, acknowledged before",
+                CORRUPT_LOG_REMEDY,
+            )
+        if base_offsets:
+            with reporting_os_errors("recover", path):
+                _cut(path, whole_bytes)
+        return cls(folder, segment_bytes, base_offsets, end_offset)
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that is kept."""
+        return self._base_offsets[0] if self._base_offsets else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all segments, up to the acknowledged end."""
+        return self._closed_size + self._active_size
+
+    def stage(self, batches: Iterable[bytes], next_offset: int) -> None:
+        """Writes whole batches, which start at the end offset and end before `next_offset`, into one segment.
+
+        Raises:
+            FlussTieringError: STORAGE when the disk refuses, or refused to take back an earlier write.
+        """
+        if self._failure is not None:
+            raise FlussTieringError(ErrorCode.STORAGE, self._failure)
+        is_new = not self._base_offsets or self._active_size >= self._segment_bytes
+        path = segment_file(self._folder, self.end_offset if is_new else self._base_offsets[-1])
+        with reporting_os_errors("append to", path):
+            descriptor = os.open(path, os.O_WRONLY | (os.O_CREAT | os.O_EXCL if is_new else 0), 0o644)
+            staged = _Staged(descriptor, path, is_new, 0 if is_new else self._active_size, next_offset)
+            self._staged = staged
+            for batch in batches:
+                staged.size = _write_all(descriptor, batch, staged.size)
+
+    def sync(self) -> None:
+        """Makes what was staged durable, if anything was."""
+        staged = self._staged
+        if staged is None:
+            return
+        with reporting_os_errors("sync", staged.path):
+            os.fsync(staged.descriptor)
+            if staged.is_new:
+                sync_directory(self._folder)
+
+    def publish(self) -> None:
+        """Moves the end over what was staged and synced, if anything was."""
+        staged = self._staged
+        if staged is None:
+            return
+        self._staged = None
+        with suppress(OSError):  # It is synced: nothing is left that closing could lose.
+            os.close(staged.descriptor)
+        if staged.is_new:
+            self._closed_size += self._active_size
+            self._base_offsets.append(self.end_offset)
+        self._active_size = staged.size
+        self.end_offset = staged.next_offset
+
+    def rollback(self) -> None:
+        """Takes back what was staged, if anything was; where the disk refuses even that, there are no more writes."""
+        staged = self._staged
+        if staged is None:
+            return
+        self._staged = None
+        try:
+            if staged.is_new:
+                staged.path.unlink()
+            else:
+                os.ftruncate(staged.descriptor, self._active_size)
+        except OSError as error:
+            self._failure = (
+                f"{staged.path} takes no more writes, since a failed one could not be taken back ({error.strerror}): "
+                "check the disk, then restart the server"
+            )
+        # Best effort: unsynced, a loss of power could bring the failed write back until a later one replaces it.
+        with suppress(OSError):
+            os.fsync(staged.descriptor)
+        with suppress(OSError):
+            os.close(staged.descriptor)
+
+
+def _write_all(descriptor: int, data: bytes, position: int) -> int:
+    """Writes at a position and returns the one behind."""
+    left = memoryview(data)
+    while left:
+        written = os.pwrite(descriptor, left, position)
+        position += written
+        left = left[written:]
+    return position
+
+
+def _cut(path: Path, size: int) -> None:
+    """Cuts a segment to a size, durably; syncs it too where it has that size already, since nobody may have."""
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.ftruncate(descriptor, size)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

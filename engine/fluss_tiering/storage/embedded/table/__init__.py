@@ -1,0 +1,1 @@
+"""A table of the embedded storage: its folder, its definition file and its buckets."""

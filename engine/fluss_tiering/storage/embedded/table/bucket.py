@@ -1,0 +1,225 @@
+"""One bucket: its log and, in a primary-key table, its rows by key and their snapshots.
+
+A write goes through `stage`, `sync`, `publish` and `apply`, or `rollback`, under the bucket's lock, so that the table
+can take several buckets through each step together. With `sync` it is made: what RocksDB holds follows from the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from fluss_tiering.formats.log.batch import ChangeTypes
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, WriteKind
+from fluss_tiering.storage.embedded.files import corrupt
+from fluss_tiering.storage.embedded.kv.changelog import Change, ChangelogBuilder
+from fluss_tiering.storage.embedded.kv.rocksdb import KvState, RocksDbMemory, RocksDbStore
+from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
+from fluss_tiering.storage.embedded.kv.snapshots import CheckpointContent, KvSnapshots
+from fluss_tiering.storage.embedded.layout import ROCKSDB_FOLDER
+from fluss_tiering.storage.embedded.log.encoding import LogEncoding
+from fluss_tiering.storage.embedded.log.segment_reader import CORRUPT_LOG_REMEDY, stored_batches
+from fluss_tiering.storage.embedded.log.segments import SegmentedLog
+
+logger = logging.getLogger(__name__)
+
+
+class LogBucket:
+    """A bucket of a log table.
+
+    Attributes:
+        lock: held through a write, a snapshot and the bucket's end.
+        bucket: its id.
+        log_folder: of its segments.
+    """
+
+    def __init__(self, info: TableInfo, bucket: TableBucket, log_folder: Path, log: SegmentedLog) -> None:
+        self.lock = threading.Lock()
+        self.bucket = bucket
+        self.log_folder = log_folder
+        self._log = log
+        self._encoding = LogEncoding.of(info)
+
+    @property
+    def log_end_offset(self) -> int:
+        """Exclusive; everything before it is acknowledged."""
+        return self._log.end_offset
+
+    def stage(self, kind: WriteKind, records: pa.RecordBatch, commit_timestamp: int) -> None:
+        """Writes the change behind the acknowledged end. Raises STORAGE, CORRUPT_DATA."""
+        self._stage_log(records, None, commit_timestamp)
+
+    def sync(self) -> None:
+        """Makes what was staged durable. Raises STORAGE."""
+        self._log.sync()
+
+    def publish(self) -> None:
+        """Moves the log's end over what was synced."""
+        self._log.publish()
+
+    def apply(self) -> None:
+        """Nothing is kept by key."""
+
+    def rollback(self) -> None:
+        """Takes back what was staged."""
+        self._log.rollback()
+
+    def info(self) -> BucketInfo:
+        """What a reader may plan with."""
+        return BucketInfo(self.bucket, self._log.start_offset, self._log.end_offset, self._log.size_bytes)
+
+    def close(self) -> None:
+        """Nothing is held open between writes."""
+
+    def _stage_log(self, records: pa.RecordBatch, change_types: ChangeTypes | None, commit_timestamp: int) -> None:
+        if records.num_rows == 0:
+            return
+        base_offset = self._log.end_offset
+        batches = self._encoding.batches(records, change_types, base_offset, commit_timestamp)
+        self._log.stage(batches, base_offset + records.num_rows)
+
+
+class KvBucket(LogBucket):
+    """A bucket of a primary-key table. RocksDB is opened when it is first needed."""
+
+    def __init__(
+        self,
+        info: TableInfo,
+        bucket: TableBucket,
+        log_folder: Path,
+        log: SegmentedLog,
+        *,
+        kv_folder: Path,
+        snapshots: KvSnapshots,
+        memory: RocksDbMemory,
+    ) -> None:
+        super().__init__(info, bucket, log_folder, log)
+        self._kv_folder = kv_folder / ROCKSDB_FOLDER
+        self._memory = memory
+        self._schema = arrow_schema(info.descriptor.columns)
+        self._changelog = ChangelogBuilder(info)
+        self._store: RocksDbStore | None = None
+        self._change: Change | None = None
+        self._scans: set[EmbeddedKvScan] = set()
+        self.snapshots = snapshots
+
+    def stage(self, kind: WriteKind, records: pa.RecordBatch, commit_timestamp: int) -> None:
+        """Writes the changelog behind the acknowledged end. Raises STORAGE, CORRUPT_DATA."""
+        lookup = self._open_store().get
+        change = (
+            self._changelog.delete(records, lookup)
+            if kind is WriteKind.DELETE
+            else self._changelog.upsert(records, lookup)
+        )
+        self._change = change
+        self._stage_log(change.records, change.change_types, commit_timestamp)
+
+    def apply(self) -> None:
+        """Changes the rows by key as published."""
+        change, self._change = self._change, None
+        store = self._store
+        if change is None or store is None or change.records.num_rows == 0:
+            return
+        try:
+            store.apply(change.by_key, KvState(self._log.end_offset, store.state.row_count + change.added_rows))
+        except FlussTieringError:
+            # The log has the write, so it is made; whoever opens the store next applies it from there.
+            logger.exception(
+                "could not apply a write to RocksDB in %s; it is applied from the log next", self._kv_folder
+            )
+            with suppress(FlussTieringError):
+                self._close_store(store)
+
+    def rollback(self) -> None:
+        """Takes back what was staged."""
+        self._change = None
+        super().rollback()
+
+    def info(self) -> BucketInfo:
+        """What a reader may plan with; the snapshot is never ahead of the log's end."""
+        latest = self.snapshots.latest
+        return BucketInfo(
+            self.bucket, self._log.start_offset, self._log.end_offset, self._log.size_bytes, latest_kv_snapshot=latest
+        )
+
+    def take_snapshot(self) -> KvSnapshot | None:
+        """A snapshot of now: the latest where nothing was written since, None where nothing ever was.
+
+        Raises STORAGE, CORRUPT_DATA.
+        """
+        latest, log_offset = self.snapshots.latest, self._log.end_offset
+        if log_offset == 0 or (latest is not None and latest.log_offset == log_offset):
+            return latest
+        store = self._open_store()
+
+        def write_checkpoint(target: Path) -> CheckpointContent:
+            store.checkpoint(target)
+            return CheckpointContent(log_offset, store.state.row_count, store.table_files())
+
+        return self.snapshots.add(write_checkpoint)
+
+    def open_scan(self, *, admit: Callable[[], None], on_lost: Callable[[], None]) -> tuple[int, EmbeddedKvScan | None]:
+        """The log's end and a scan of the rows, both as of now (K5); see `TableStorage.open_kv_scan`."""
+        store = self._open_store()
+        log_offset = self._log.end_offset
+        if store.state.row_count == 0:
+            return log_offset, None
+        admit()
+        scan = EmbeddedKvScan(
+            bucket=self.bucket,
+            folder=self._kv_folder,
+            view=store.view(),
+            log_offset=log_offset,
+            key_of_value=self._changelog.key_of_value,
+            forget=self._scans.discard,
+            on_lost=on_lost,
+        )
+        self._scans.add(scan)
+        return log_offset, scan
+
+    def close(self) -> None:
+        """Flushes RocksDB and lets go of it; scans of it end (K12)."""
+        if self._store is not None:
+            self._close_store(self._store)
+
+    def _close_store(self, store: RocksDbStore) -> None:
+        self._store = None
+        # They would hold the store open.
+        for scan in list(self._scans):
+            scan.lose()
+        store.close()
+
+    def _open_store(self) -> RocksDbStore:
+        """The store, with all of the log applied."""
+        store = self._store or RocksDbStore(self._kv_folder, self._memory)
+        try:
+            self._catch_up(store)
+        except BaseException:
+            self._close_store(store)
+            raise
+        self._store = store
+        return store
+
+    def _catch_up(self, store: RocksDbStore) -> None:
+        """Applies what the log has and the store has not."""
+        end_offset = self._log.end_offset
+        if store.state.applied_offset > end_offset:
+            raise corrupt(
+                self.log_folder,
+                f"ends at offset {end_offset}, but RocksDB has applied it up to {store.state.applied_offset}",
+                "a log that has all that was applied",
+                CORRUPT_LOG_REMEDY,
+            )
+        for stored in stored_batches(self.log_folder, store.state.applied_offset, end_offset):
+            batch = stored.decode(self._schema).slice(store.state.applied_offset, end_offset)
+            if batch.change_types is None:
+                raise corrupt(stored.path, "holds appended rows", "a changelog", CORRUPT_LOG_REMEDY)
+            by_key, added_rows = self._changelog.replay(batch.records, batch.change_types)
+            store.apply(by_key, KvState(stored.header.next_offset, store.state.row_count + added_rows))

@@ -1,0 +1,206 @@
+"""The buckets of a table's folder: of the table itself or, where it is partitioned, of each of its partitions."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from fluss_tiering.formats.partitioning import PartitionValues
+from fluss_tiering.model.table import TableBucket, TableInfo
+from fluss_tiering.storage.embedded.files import (
+    DELETED_SUFFIX,
+    TEMPORARY_SUFFIX,
+    corrupt,
+    delete_folder,
+    read_json,
+    rename_durably,
+    reporting_os_errors,
+    write_json,
+)
+from fluss_tiering.storage.embedded.kv.rocksdb import RocksDbMemory
+from fluss_tiering.storage.embedded.kv.snapshots import KvSnapshots
+from fluss_tiering.storage.embedded.layout import (
+    LOG_ENDS_FILE,
+    PARTITION_FILE,
+    bucket_folder_names,
+    kv_folder,
+    log_folder,
+    partition_folder,
+    partition_id_of,
+)
+from fluss_tiering.storage.embedded.log.segments import SegmentedLog
+from fluss_tiering.storage.embedded.table.bucket import KvBucket, LogBucket
+
+REMEDY: Final = "restore it from a backup, or drop the table and load it again"
+
+
+class BucketGroup:
+    """Buckets that come and go together; opened when they are first needed.
+
+    Attributes:
+        folder: of their files.
+        partition_id: of the partition; None for those of a table without partitions.
+        values: of the partition keys.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        open_buckets: Callable[[BucketGroup], Sequence[LogBucket]],
+        partition_id: int | None = None,
+        values: PartitionValues = (),
+    ) -> None:
+        self.folder = folder
+        self.partition_id = partition_id
+        self.values = values
+        self._open_buckets = open_buckets
+        self._opening = threading.Lock()
+        self._opened: Sequence[LogBucket] | None = None
+
+    @property
+    def buckets(self) -> Sequence[LogBucket]:
+        """The one with id n stands at n. Raises CORRUPT_DATA when their files are damaged, STORAGE."""
+        if self._opened is None:
+            with self._opening:
+                if self._opened is None:
+                    self._opened = self._open_buckets(self)
+        return self._opened
+
+    @property
+    def opened(self) -> Sequence[LogBucket]:
+        """The buckets, and none while they are not open."""
+        return self._opened or ()
+
+    @contextmanager
+    def exclusively(self) -> Iterator[None]:
+        """Nobody else opens, writes or takes snapshots of the buckets meanwhile; also where they are damaged."""
+        with ExitStack() as held:
+            held.enter_context(self._opening)
+            for bucket in self.opened:
+                held.enter_context(bucket.lock)
+            yield
+
+
+class BucketGroups:
+    """Finds, makes and deletes the groups in a table's folder."""
+
+    def __init__(
+        self,
+        info: TableInfo,
+        *,
+        data_dir: Path,
+        folder: Path,
+        memory: RocksDbMemory,
+        segment_bytes: int,
+        allocate_partition_id: Callable[[], int],
+    ) -> None:
+        self._info = info
+        self._data_dir = data_dir
+        self._folder = folder
+        self._memory = memory
+        self._segment_bytes = segment_bytes
+        self._allocate_partition_id = allocate_partition_id
+
+    def find(self) -> list[BucketGroup]:
+        """The groups that are there, by partition id; what a crash left half made or half dropped is deleted.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA naming the file that is missing or foreign.
+        """
+        if not self._info.descriptor.partition_keys:
+            return [BucketGroup(self._folder, self._open)]
+        found = []
+        for name in os.listdir(self._folder):  # noqa: PTH208 - names alone, as in `open_table`
+            partition_id = partition_id_of(name)
+            if partition_id is not None:
+                found.append(self._partition(partition_id))
+            elif Path(name).suffix in {TEMPORARY_SUFFIX, DELETED_SUFFIX} and (self._folder / name).is_dir():
+                delete_folder(self._folder / name)
+        return sorted(found, key=lambda group: group.partition_id or 0)
+
+    def make(self, values: PartitionValues) -> BucketGroup:
+        """A new partition; it is there as a whole or not at all. Raises STORAGE."""
+        partition_id = self._allocate_partition_id()
+        folder = partition_folder(self._folder, partition_id)
+        temporary = folder.with_name(folder.name + TEMPORARY_SUFFIX)
+        with reporting_os_errors("make the partition's folder", folder):
+            try:
+                temporary.mkdir()
+                for name in bucket_folder_names(self._info):
+                    (temporary / name).mkdir()
+                write_json(temporary / PARTITION_FILE, {"partition_id": partition_id, "values": list(values)})
+                rename_durably(temporary, folder)
+            except BaseException:
+                delete_folder(temporary)
+                raise
+        return BucketGroup(folder, self._open, partition_id, values)
+
+    def set_aside(self, group: BucketGroup) -> Path:
+        """Takes a partition away, whose files are closed, and returns the folder that is left to delete."""
+        doomed = group.folder.with_name(group.folder.name + DELETED_SUFFIX)
+        with reporting_os_errors("delete the partition's folder", group.folder):
+            rename_durably(group.folder, doomed)
+        return doomed
+
+    def _partition(self, partition_id: int) -> BucketGroup:
+        folder = partition_folder(self._folder, partition_id)
+        expected = {PARTITION_FILE, *bucket_folder_names(self._info)}
+        found = {name for name in os.listdir(folder) if not name.endswith(TEMPORARY_SUFFIX)}  # noqa: PTH208
+        for name in sorted(expected - found):
+            raise corrupt(folder / name, "is missing", "it beside the partition's other files", REMEDY)
+        for name in sorted(found - expected - {LOG_ENDS_FILE}):
+            raise corrupt(folder / name, "is foreign", "only the files of a partition here", "move it away")
+        path = folder / PARTITION_FILE
+        content = read_json(path, REMEDY)
+        values = content.get("values")
+        if (
+            content.get("partition_id") != partition_id
+            or not isinstance(values, list)
+            or len(values) != len(self._info.descriptor.partition_keys)
+            or not all(isinstance(value, str) for value in values)
+        ):
+            raise corrupt(path, "describes no partition of this table", "what was written", REMEDY)
+        return BucketGroup(folder, self._open, partition_id, tuple(values))
+
+    def _open(self, group: BucketGroup) -> list[LogBucket]:
+        info, folder = self._info, group.folder
+        least_ends = _read_log_ends(folder, info)
+        buckets: list[LogBucket] = []
+        for number in range(info.descriptor.num_buckets):
+            bucket = TableBucket(info.table_id, number, group.partition_id)
+            logs, kvs = log_folder(folder, number), kv_folder(folder, number)
+            snapshots, least_end = None, least_ends[number]
+            if info.has_primary_key:
+                snapshots = KvSnapshots(self._data_dir, kvs, bucket)
+                least_end = max(least_end, snapshots.latest.log_offset if snapshots.latest else 0)
+            log = SegmentedLog.recover(logs, segment_bytes=self._segment_bytes, least_end_offset=least_end)
+            buckets.append(
+                LogBucket(info, bucket, logs, log)
+                if snapshots is None
+                else KvBucket(info, bucket, logs, log, kv_folder=kvs, snapshots=snapshots, memory=self._memory)
+            )
+        return buckets
+
+
+def write_log_ends(info: TableInfo, group: BucketGroup) -> None:
+    """Notes where the logs end: whatever is then missing at the next start is no torn batch but a loss."""
+    if not group.opened:
+        return
+    ends = [bucket.log_end_offset for bucket in group.opened]
+    if ends != _read_log_ends(group.folder, info):
+        write_json(group.folder / LOG_ENDS_FILE, {"log_end_offsets": ends})
+
+
+def _read_log_ends(folder: Path, info: TableInfo) -> list[int]:
+    path = folder / LOG_ENDS_FILE
+    num_buckets = info.descriptor.num_buckets
+    if not path.exists():
+        return [0] * num_buckets
+    ends = read_json(path, REMEDY).get("log_end_offsets")
+    if not isinstance(ends, list) or len(ends) != num_buckets or not all(isinstance(end, int) for end in ends):
+        raise corrupt(path, "does not hold the ends of the table's logs", f"{num_buckets} offsets", REMEDY)
+    return ends

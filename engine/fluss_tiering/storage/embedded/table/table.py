@@ -1,0 +1,291 @@
+"""One table: its buckets, and a write taken through all buckets that it touches as one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from fluss_tiering.formats.partitioning import PartitionValues, rows_by_partition
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, WriteKind
+from fluss_tiering.storage.embedded.files import delete_folder
+from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
+from fluss_tiering.storage.embedded.table.bucket import KvBucket, LogBucket
+from fluss_tiering.storage.embedded.table.bucket_groups import BucketGroup, BucketGroups, write_log_ends
+from fluss_tiering.storage.embedded.validation import MAX_PARTITIONS, check_partition_values, partition_name
+from fluss_tiering.storage.offered_rows import conform_write
+from fluss_tiering.storage.placement import place_by_key, place_evenly
+
+
+class EmbeddedTable:
+    """A table of the embedded storage.
+
+    Attributes:
+        info: what it is; its options may change.
+        folder: where its files are.
+
+    Its buckets are opened when they are first needed: with thousands of tables a start would wait for all of them.
+    """
+
+    def __init__(self, info: TableInfo, folder: Path, groups: BucketGroups) -> None:
+        self.info = info
+        self.folder = folder
+        self._source = groups
+        self._changing = threading.Lock()
+        # Replaced as a whole, so that it may be read without the lock; None until it is first needed.
+        self._groups: Mapping[PartitionValues, BucketGroup] | None = None
+        self._refusal: FlussTieringError | None = None
+
+    @property
+    def groups(self) -> Mapping[PartitionValues, BucketGroup]:
+        """The buckets of each partition, by its values; under no values those of a table without partitions."""
+        groups = self._groups
+        if groups is None:
+            with self._changing:
+                self._refuse_dropped()
+                groups = self._found_groups()
+        return groups
+
+    @property
+    def buckets(self) -> Sequence[LogBucket]:
+        """All buckets, by partition and number. Raises CORRUPT_DATA when the files are damaged, STORAGE."""
+        return [bucket for group in self.groups.values() for bucket in group.buckets]
+
+    @property
+    def _kv_buckets(self) -> list[KvBucket]:
+        return [bucket for bucket in self.buckets if isinstance(bucket, KvBucket)]
+
+    def infos(self) -> list[BucketInfo]:
+        """What a reader may plan with, of every bucket."""
+        return [
+            replace(bucket.info(), partition_values=group.values)
+            for group in self.groups.values()
+            for bucket in group.buckets
+        ]
+
+    def bucket(self, bucket: TableBucket) -> LogBucket:
+        """The bucket of that id.
+
+        Raises:
+            FlussTieringError: PARTITION_NOT_EXIST; INVALID_REQUEST when the table has none such.
+        """
+        partitioned = bool(self.info.descriptor.partition_keys)
+        num_buckets = self.info.descriptor.num_buckets
+        if (bucket.partition_id is not None) != partitioned or not 0 <= bucket.bucket < num_buckets:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"{bucket} does not exist: expected buckets 0 to {num_buckets - 1} of "
+                f"{'a partition of ' if partitioned else ''}{self.info.path}",
+            )
+        return self._group(bucket).buckets[bucket.bucket]
+
+    def drop_partition(self, values: PartitionValues) -> None:
+        """Drops a partition with its files, after the writes to it that are under way.
+
+        Raises:
+            FlussTieringError: PARTITION_NOT_EXIST, STORAGE.
+        """
+        with self._changing:
+            self._refuse_dropped()
+            groups = self._found_groups()
+            group = groups.get(values)
+            if group is None or not values:
+                raise FlussTieringError(
+                    ErrorCode.PARTITION_NOT_EXIST,
+                    f"table {self.info.path} has no partition {partition_name(values)!r}: expected one of those that "
+                    "hold rows; list the table's buckets to see them",
+                )
+            with group.exclusively():
+                for bucket in group.opened:
+                    bucket.close()
+                doomed = self._source.set_aside(group)
+                self._groups = {key: kept for key, kept in groups.items() if kept is not group}
+        delete_folder(doomed)
+
+    def write(self, kind: WriteKind, rows: pa.Table, commit_timestamp: int) -> Mapping[TableBucket, int]:
+        """Writes rows, durably, and returns the log end offset of each bucket touched.
+
+        Raises:
+            FlussTieringError: INVALID_ROWS before anything is written; PARTITION_NOT_EXIST when a partition is dropped
+                meanwhile; STORAGE, CORRUPT_DATA after what was written has been taken back.
+        """
+        placed = dict(self._place(kind, conform_write(self.info, kind, rows)))
+        with self._locked(placed) as buckets:
+            try:
+                for bucket in buckets:
+                    bucket.stage(kind, placed[bucket], commit_timestamp)
+                for bucket in buckets:
+                    bucket.sync()
+            except BaseException:
+                for bucket in buckets:
+                    bucket.rollback()
+                raise
+            for bucket in buckets:
+                bucket.publish()
+            for bucket in buckets:
+                bucket.apply()
+            return {bucket.bucket: bucket.log_end_offset for bucket in buckets}
+
+    def take_snapshots(self) -> list[KvSnapshot]:
+        """A KV snapshot of each bucket that was ever written to.
+
+        Raises:
+            FlussTieringError: TABLE_WITHOUT_PRIMARY_KEY, STORAGE, CORRUPT_DATA.
+        """
+        if not self.info.has_primary_key:
+            raise self._without_primary_key("KV snapshots")
+        taken = []
+        for bucket in self._kv_buckets:
+            with passing_over_dropped_partitions(), self._locked([bucket]):
+                snapshot = bucket.take_snapshot()
+                if snapshot is not None:
+                    taken.append(snapshot)
+        return taken
+
+    def snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:
+        """The KV snapshot, if it exists."""
+        try:
+            chosen = self.bucket(bucket)
+        except FlussTieringError as error:
+            if error.code not in {ErrorCode.INVALID_REQUEST, ErrorCode.PARTITION_NOT_EXIST}:
+                raise
+            return None
+        return chosen.snapshots.get(snapshot_id) if isinstance(chosen, KvBucket) else None
+
+    def collect_snapshots(self, keep_newest: int, protected: Mapping[TableBucket, Collection[int]]) -> int:
+        """Deletes KV snapshots that are neither protected nor among the newest; returns how many. Raises STORAGE."""
+        deleted = 0
+        for bucket in self._kv_buckets if self.info.has_primary_key else ():
+            with passing_over_dropped_partitions(), self._locked([bucket]):
+                deleted += bucket.snapshots.collect(keep_newest, protected.get(bucket.bucket, ()))
+        return deleted
+
+    def open_scan(
+        self, bucket: TableBucket, *, admit: Callable[[], None], on_lost: Callable[[], None]
+    ) -> tuple[int, EmbeddedKvScan | None]:
+        """The log's end and a scan of a bucket's rows, both as of now; see `TableStorage.open_kv_scan`."""
+        chosen = self.bucket(bucket)
+        if not isinstance(chosen, KvBucket):
+            raise self._without_primary_key("scans by key")
+        with self._locked([chosen]):
+            return chosen.open_scan(admit=admit, on_lost=on_lost)
+
+    @contextmanager
+    def exclusively(self) -> Iterator[None]:
+        """Nobody else opens the table, writes to it or takes its snapshots meanwhile; also where it is damaged."""
+        with ExitStack() as held:
+            held.enter_context(self._changing)
+            for group in self._open_groups():
+                held.enter_context(group.exclusively())
+            self._refuse_dropped()
+            yield
+
+    def release_files(self) -> None:
+        """Lets go of all files; the caller is in `exclusively`. They are opened again when they are needed."""
+        for group in self._open_groups():
+            for bucket in group.opened:
+                bucket.close()
+
+    def write_log_ends(self) -> None:
+        """Notes where the logs end; the caller is in `exclusively`. Raises STORAGE."""
+        for group in self._open_groups():
+            write_log_ends(self.info, group)
+
+    def refuse_from_now_on(self, refusal: FlussTieringError) -> None:
+        """Whoever comes, or still waits for a lock, gets this error; the caller is in `exclusively`."""
+        self._refusal = refusal
+
+    @contextmanager
+    def _locked(self, buckets: Iterable[LogBucket]) -> Iterator[list[LogBucket]]:
+        """Holds the locks of these buckets, taken in order, so that no two callers wait for each other."""
+        chosen = sorted(buckets, key=lambda bucket: (bucket.bucket.partition_id or 0, bucket.bucket.bucket))
+        with ExitStack() as locks:
+            for bucket in chosen:
+                locks.enter_context(bucket.lock)
+            self._refuse_dropped()
+            for bucket in chosen:
+                self._group(bucket.bucket)
+            yield chosen
+
+    def _open_groups(self) -> Iterable[BucketGroup]:
+        return () if self._groups is None else self._groups.values()
+
+    def _found_groups(self) -> Mapping[PartitionValues, BucketGroup]:
+        """The groups, under the lock."""
+        if self._groups is None:
+            self._groups = {group.values: group for group in self._source.find()}
+        return self._groups
+
+    def _group(self, bucket: TableBucket) -> BucketGroup:
+        for group in self.groups.values():
+            if group.partition_id == bucket.partition_id:
+                return group
+        raise FlussTieringError(
+            ErrorCode.PARTITION_NOT_EXIST,
+            f"{bucket} of {self.info.path} does not exist: expected a partition that was not dropped",
+        )
+
+    def _partition(self, values: PartitionValues, *, make: bool) -> BucketGroup | None:
+        """The partition of these values, made when there is none and it is to be."""
+        group = self.groups.get(values)
+        if group is not None or not make:
+            return group
+        with self._changing:
+            self._refuse_dropped()
+            groups = self._found_groups()
+            if values not in groups:
+                if len(groups) >= MAX_PARTITIONS:
+                    raise FlussTieringError(
+                        ErrorCode.INVALID_ROWS,
+                        f"table {self.info.path} has {len(groups)} partitions: expected no row for another one, "
+                        f"{partition_name(values)!r}; drop some first",
+                    )
+                self._groups = groups = {**groups, values: self._source.make(values)}
+            return groups[values]
+
+    def _refuse_dropped(self) -> None:
+        if self._refusal is not None:
+            raise FlussTieringError(self._refusal.code, self._refusal.message)
+
+    def _without_primary_key(self, what: str) -> FlussTieringError:
+        return FlussTieringError(
+            ErrorCode.TABLE_WITHOUT_PRIMARY_KEY,
+            f"table {self.info.path} has no primary key and so no {what}: expected a primary-key table",
+        )
+
+    def _place(self, kind: WriteKind, records: pa.RecordBatch) -> Iterator[tuple[LogBucket, pa.RecordBatch]]:
+        """The bucket of each row; all rows are checked before a partition is made for the first."""
+        if records.num_rows == 0:
+            return
+        parts = [(values, rows, self._by_key(rows)) for values, rows in rows_by_partition(self.info, records)]
+        makes = kind is not WriteKind.DELETE
+        if makes:
+            for values, _, _ in parts:
+                check_partition_values(self.info, values)
+        for values, rows, by_key in parts:
+            group = self._partition(values, make=makes)
+            if group is not None:
+                buckets = group.buckets
+                placed = by_key or place_evenly(rows, [bucket.log_end_offset for bucket in buckets])
+                yield from ((buckets[number], part) for number, part in placed.items())
+
+    def _by_key(self, records: pa.RecordBatch) -> Mapping[int, pa.RecordBatch] | None:
+        descriptor = self.info.descriptor
+        if not descriptor.bucket_keys:
+            return None
+        return place_by_key(records, descriptor.column(descriptor.bucket_keys[0]), descriptor.num_buckets)
+
+
+@contextmanager
+def passing_over_dropped_partitions() -> Iterator[None]:
+    """Ends the block quietly when the partition that it works on is dropped meanwhile."""
+    try:
+        yield
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.PARTITION_NOT_EXIST:
+            raise

@@ -1,0 +1,59 @@
+"""How large a KV snapshot is, and at which keys it may be cut, from the ends of its table files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles, telling_storage_errors
+from fluss_tiering.storage.fluss.reading.table_file_index import keys_within
+
+_PIECE_BYTES: Final = 8 << 20
+_MAX_PIECES: Final = 256
+_STEPS_OF_PIECE: Final = 4
+"""How many times finer files are looked at than they are cut."""
+_AT_ONCE: Final = 4
+
+
+def measure_files(files: RemoteFiles, paths: Sequence[str]) -> tuple[int, tuple[bytes, ...]]:
+    """Bytes of table files, and keys at which what they hold is cut into ranges of like size, ascending.
+
+    Args:
+        files: of the cluster's remote folder.
+        paths: of the table files; they may overlap.
+
+    Raises:
+        FileNotFoundError: one is missing.
+        FlussTieringError: STORAGE.
+    """
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fluss-kv-snapshot") as threads:
+        sizes = list(threads.map(files.size, paths))
+        total = sum(sizes)
+        pieces = min(_MAX_PIECES, total // _PIECE_BYTES)
+        if pieces < 2:
+            return total, ()
+        step = total / pieces / _STEPS_OF_PIECE
+        parts = threads.map(lambda path, size: _parts(files, path, size, step), paths, sizes)
+        return total, cut_keys([part for of_file in parts for part in of_file], pieces)
+
+
+def cut_keys(parts: Sequence[tuple[bytes, float]], pieces: int) -> tuple[bytes, ...]:
+    """Keys that cut parts, each with the key behind it and its size, into at most so many pieces of like size."""
+    keys: list[bytes] = []
+    total, before = sum(size for _, size in parts), 0.0
+    for key, size in sorted(parts):
+        before += size
+        if before >= (len(keys) + 1) * total / pieces and len(keys) < pieces - 1 and key not in keys[-1:]:
+            keys.append(key)
+    return tuple(keys)
+
+
+def _parts(files: RemoteFiles, path: str, size: int, step: float) -> list[tuple[bytes, float]]:
+    """A file in parts of about `step` bytes; what is behind the last key counts for the part before it."""
+    count = int(size / step)
+    if count == 0:
+        return []
+    with files.open(path) as file, telling_storage_errors(path):
+        keys = keys_within(file, count)
+    return [(key, size / len(keys)) for key in keys]

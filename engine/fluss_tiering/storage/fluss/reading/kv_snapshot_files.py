@@ -1,0 +1,148 @@
+"""The files of a cluster's KV snapshots, put together into a RocksDB that is read and removed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import KvSnapshot, TablePath
+from fluss_tiering.storage.fluss.reading.kv_snapshot_cuts import measure_files
+from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
+from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import KvSnapshotFiles, kv_snapshot_files
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.retry_backoff import RetryBackoff
+from fluss_tiering.storage.rocksdb_files import entries, folder_of_ones_own, table_files
+
+_TABLE_FILE: Final = ".sst"
+_AT_ONCE: Final = 4
+_REMEDY: Final = "start the round again with the bucket's latest snapshot"
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+
+class SnapshotFiles:
+    """One KV snapshot of a cluster.
+
+    Args:
+        client: of the cluster.
+        files: of its remote folder.
+        path: of the table.
+        snapshot: of one of its buckets.
+    """
+
+    def __init__(self, client: FlussClient, files: RemoteFiles, path: TablePath, snapshot: KvSnapshot) -> None:
+        self._client = client
+        self._files = files
+        self._snapshot = snapshot
+        self._name = f"KV snapshot {snapshot.snapshot_id} of {snapshot.bucket} ({path})"
+
+    def entries(self, from_key: bytes | None, to_key: bytes | None, chunk_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The entries of the key range [from_key, to_key), as `rocksdb_files.entries` has them.
+
+        Raises:
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA naming bucket and file, STORAGE, UNAVAILABLE.
+        """
+        with self._folder(from_key, to_key) as (folder, partial), self._telling_damage():
+            yield from entries(folder, from_key, to_key, chunk_bytes, partial=partial)
+
+    def measured(self) -> KvSnapshot:
+        """The snapshot with its size, and keys at which it may be cut. Raises as `entries`."""
+        wanted = self._metadata()
+        table_paths = [path for name, path in wanted.files.items() if name.endswith(_TABLE_FILE)]
+        with self._telling_missing():
+            size, keys = measure_files(self._files, table_paths)
+        rows = self._snapshot.row_count if table_paths else 0
+        return replace(self._snapshot, row_count=rows, size_bytes=size, split_keys=keys)
+
+    @contextmanager
+    def _folder(self, from_key: bytes | None, to_key: bytes | None) -> Iterator[tuple[Path, bool]]:
+        """A folder with the files that hold a key range, which goes with the block; and whether others are missing."""
+        wanted = self._metadata()
+        with folder_of_ones_own() as folder:
+            with self._telling_missing():
+                elsewhere = self._link(wanted, folder)
+                partial = bool(elsewhere) and (from_key is not None or to_key is not None)
+                if partial:
+                    elsewhere = self._fetch_listing(elsewhere, folder)
+                    with self._telling_damage():
+                        held = {file.name for file in table_files(folder) if file.may_hold(from_key, to_key)}
+                    elsewhere = {name: path for name, path in elsewhere.items() if name in held}
+                self._fetch(elsewhere, folder)
+            yield folder, partial
+
+    def corrupt(self, error: FlussTieringError) -> FlussTieringError:
+        """CORRUPT_DATA for an entry that is no row."""
+        return self._damaged(f"it has an entry that cannot be read: {error.message}")
+
+    def _metadata(self) -> KvSnapshotFiles:
+        backoff = RetryBackoff()
+        while True:
+            try:
+                return self._client.call(kv_snapshot_files(self._snapshot.bucket, self._snapshot.snapshot_id))
+            except FlussTieringError as error:
+                if error.code is ErrorCode.KV_SNAPSHOT_NOT_EXIST:
+                    raise FlussTieringError(
+                        error.code, f"{self._name} does not exist: expected one that a lease protects; {_REMEDY}"
+                    ) from error
+                backoff.wait_after(error)
+
+    def _link(self, wanted: KvSnapshotFiles, folder: Path) -> dict[str, str]:
+        """Links the files that are on this machine; name -> path of the others."""
+        elsewhere: dict[str, str] = {}
+        for name, path in wanted.files.items():
+            if Path(name).name != name:
+                raise self._damaged(f"it names a file {name!r}, which is no plain name")
+            local = self._files.local(path)
+            if local is None:
+                elsewhere[name] = path
+            elif not local.is_file():
+                raise FileNotFoundError(path)
+            else:
+                (folder / name).symlink_to(local)
+        return elsewhere
+
+    def _fetch_listing(self, elsewhere: Mapping[str, str], folder: Path) -> dict[str, str]:
+        """Fetches what says which table file holds which keys; stand-ins for the table files, name -> path of which."""
+        table_paths = {name: path for name, path in elsewhere.items() if name.endswith(_TABLE_FILE)}
+        self._fetch({name: path for name, path in elsewhere.items() if name not in table_paths}, folder)
+        for name, size in zip(table_paths, self._each(self._files.size, table_paths.values()), strict=True):
+            with (folder / name).open("xb") as stand_in:
+                stand_in.truncate(size)
+        return table_paths
+
+    def _fetch(self, wanted: Mapping[str, str], folder: Path) -> None:
+        self._each(lambda named: self._files.copy(named[1], folder / named[0]), wanted.items())
+
+    @staticmethod
+    def _each(function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> list[ResultT]:
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fluss-kv-snapshot") as threads:
+            return list(threads.map(function, items))
+
+    @contextmanager
+    def _telling_missing(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            self._metadata()  # raises for a snapshot that was deleted meanwhile
+            raise self._damaged(f"{error} is missing") from None
+
+    @contextmanager
+    def _telling_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except FlussTieringError:
+            raise
+        except Exception as error:
+            self._metadata()  # raises for a snapshot that was deleted meanwhile
+            raise self._damaged(f"its files cannot be read: {error}") from error
+
+    def _damaged(self, what: str) -> FlussTieringError:
+        return FlussTieringError(ErrorCode.CORRUPT_DATA, f"{self._name} is damaged: {what}; {_REMEDY}")

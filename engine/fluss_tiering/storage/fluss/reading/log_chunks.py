@@ -1,0 +1,261 @@
+"""A range of a bucket's log as it is stored: from the bucket's leader, and from the files that it has moved to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, NoReturn, TypeVar
+
+from fluss_tiering.formats.log.batch import LogBatchHeader, read_header
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles, telling_storage_errors
+from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, RemoteSegment, fetch_log
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
+from fluss_tiering.storage.retry_backoff import UNAVAILABLE_TIMEOUT_S, RetryBackoff
+
+FETCH_BYTES: Final = 4 << 20
+"""Of one answer of a leader; with twice as much a core reads 5 % fewer rows."""
+READ_BYTES: Final = 8 << 20
+"""Of one read of a file, each of which an object store answers late."""
+_PREFIX_BYTES: Final = 12
+"""Of a batch, up to the end of its length."""
+
+ItemT = TypeVar("ItemT")
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """The offsets [start_offset, end_offset) of a bucket of a table.
+
+    Attributes:
+        projection: indexes of the columns to which its leader shall cut batches, ascending; None for all.
+        schema_id: under which a table has all of these.
+    """
+
+    path: TablePath
+    bucket: TableBucket
+    start_offset: int
+    end_offset: int
+    projection: tuple[int, ...] | None = None
+    schema_id: int = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogChunk:
+    """Whole log batches, in the order of the log.
+
+    Attributes:
+        data: from the first batch's first byte to the last one's last.
+        start: position of `data` in the file; 0 in an answer.
+        source: for errors.
+        projection: the columns that they were cut to, by their leader, which left them the checksums of what they were;
+            None for all.
+    """
+
+    data: memoryview
+    start: int
+    source: str
+    projection: tuple[int, ...] | None = None
+
+    def batches(self) -> Iterator[tuple[int, LogBatchHeader]]:
+        """Position within `data` and header of each batch."""
+        position = 0
+        with naming_source(self.source, self.start):
+            while (header := read_header(self.data, position)) is not None:
+                yield position, header
+                position += header.size
+
+
+@contextmanager
+def naming_source(source: str, start: int = 0) -> Iterator[None]:
+    """Adds to CORRUPT_DATA, which has a position alone, where that is and what to do."""
+    try:
+        yield
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.CORRUPT_DATA:
+            raise
+        behind = f" behind byte {start}" if start else ""
+        raise FlussTieringError(
+            error.code,
+            f"{source}{behind}: {error.message}; restore it from a replica, or re-create the table",
+        ) from error
+
+
+def log_chunks(
+    client: FlussClient, files: RemoteFiles, wanted: LogRange, *, unavailable_timeout_s: float = UNAVAILABLE_TIMEOUT_S
+) -> Iterator[LogChunk]:
+    """The batches that hold a range, perhaps with some around them.
+
+    What comes next is fetched by a thread of its own while the caller is busy with what came before.
+
+    Raises:
+        FlussTieringError: LOG_OFFSET_OUT_OF_RANGE when the log does not hold that range; CORRUPT_DATA naming bucket or
+            file and position, or a file that is missing; UNAVAILABLE when the bucket has no leader for too long;
+            TABLE_NOT_EXIST; STORAGE for a remote folder that cannot be read.
+    """
+    stopped = threading.Event()
+    fetching = _Fetching(client, files, wanted, RetryBackoff(stopped, unavailable_timeout_s))
+    try:
+        yield from _ahead(fetching.chunks())
+    finally:
+        stopped.set()
+
+
+def _ahead(items: Iterator[ItemT]) -> Iterator[ItemT]:
+    """The same items; each is made while the caller has the one before it."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="fluss-fetch")
+    try:
+        coming = thread.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, items, None)
+            yield item
+    finally:
+        thread.shutdown(wait=False, cancel_futures=True)
+
+
+class _Fetching:
+    """The state of one read."""
+
+    def __init__(self, client: FlussClient, files: RemoteFiles, wanted: LogRange, backoff: RetryBackoff) -> None:
+        self._client = client
+        self._files = files
+        self._path = wanted.path
+        self._bucket = wanted.bucket
+        self._start = wanted.start_offset
+        self._end = wanted.end_offset
+        self._projection = wanted.projection
+        self._schema_id = wanted.schema_id
+        self._before_columns = False
+        self._backoff = backoff
+        self._missing: str | None = None
+
+    def chunks(self) -> Iterator[LogChunk]:
+        offset = self._start
+        while offset < self._end:
+            try:
+                fetched, projection = self._fetch(offset)
+                self._check_there(fetched, offset)
+            except FlussTieringError as error:
+                self._backoff.wait_after(error)
+                continue
+            self._backoff.restore()
+            if fetched.remote_segments:
+                for chunk, next_offset in self._remote(fetched, offset):
+                    yield chunk
+                    offset = next_offset
+            else:
+                chunk, offset = self._whole(memoryview(fetched.records), offset, projection)
+                yield chunk
+
+    def _fetch(self, offset: int) -> tuple[FetchedLog, tuple[int, ...] | None]:
+        """What the leader has from an offset on, and the columns that it cut that to."""
+        projection = None if self._before_columns else self._projection
+        if projection is not None:
+            asking = fetch_log(self._path, self._bucket, offset, max_bytes=FETCH_BYTES, projection=projection)
+            try:
+                fetched = self._client.call(asking)
+            except FlussServerError as error:
+                if error.fluss_error is not FlussError.INVALID_COLUMN_PROJECTION:
+                    raise
+                # A batch from before a column was added cannot be cut to it.
+                self._before_columns = True
+            else:
+                # A batch that the cut made larger than what was asked for does not come.
+                if fetched.records or fetched.remote_segments or fetched.high_watermark <= offset:
+                    return fetched, projection
+        return self._client.call(fetch_log(self._path, self._bucket, offset, max_bytes=FETCH_BYTES)), None
+
+    def _check_there(self, fetched: FetchedLog, offset: int) -> None:
+        if fetched.records or fetched.remote_segments:
+            return
+        if fetched.high_watermark > offset:
+            # What is in the lake, and neither with the leader nor in the remote folder, it answers with nothing.
+            raise FlussTieringError(
+                ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
+                f"{self._bucket} of {self._path} no longer has its log from offset {offset} on, which ends at "
+                f"{fetched.high_watermark}: expected it to be kept until it is tiered; re-create the table to tier it "
+                "again, or raise table.log.ttl",
+            )
+        # A new leader learns only after a moment how far the log is safe.
+        raise FlussTieringError(
+            ErrorCode.UNAVAILABLE,
+            f"{self._bucket} of {self._path} reaches only offset {fetched.high_watermark}: expected {self._end}; "
+            "replicas may have been lost",
+        )
+
+    def _whole(self, records: memoryview, offset: int, projection: tuple[int, ...] | None) -> tuple[LogChunk, int]:
+        """An answer's whole batches, and the offset behind them."""
+        source = f"the log of {self._bucket} ({self._path}) as its leader sent it from offset {offset} on"
+        end, last = _last_whole(records, source, 0)
+        if last is None or last.next_offset <= offset:
+            _damaged(f"{source} holds no batch of {len(records)} bytes with that offset")
+        self._before_columns = self._before_columns and last.schema_id != self._schema_id
+        return LogChunk(records[:end], 0, source, projection), last.next_offset
+
+    def _remote(self, fetched: FetchedLog, offset: int) -> Iterator[tuple[LogChunk, int]]:
+        """Chunks of the segments in the remote folder, each with the offset behind it.
+
+        A file that is not there any more ends them: the leader is asked again where that offset is now.
+        """
+        position = fetched.first_position
+        for segment in fetched.remote_segments:
+            if offset >= self._end:
+                return
+            try:
+                for chunk, next_offset in self._segment(segment, position):
+                    yield chunk, next_offset
+                    offset = next_offset
+                    if offset >= self._end:
+                        return
+            except FileNotFoundError:
+                if self._missing == segment.path:
+                    raise FlussTieringError(
+                        ErrorCode.CORRUPT_DATA,
+                        f"{segment.path} with the log of {self._bucket} ({self._path}) from offset "
+                        f"{segment.start_offset} to {segment.end_offset} is missing: expected the remote log segment "
+                        "that the cluster names; restore the file, or re-create the table",
+                    ) from None
+                self._missing = segment.path
+                return
+            position = 0
+
+    def _segment(self, segment: RemoteSegment, position: int) -> Iterator[tuple[LogChunk, int]]:
+        source = f"{segment.path} with the log of {self._bucket} ({self._path})"
+        wanted = READ_BYTES
+        with self._files.open(segment.path) as file:
+            while True:
+                with telling_storage_errors(segment.path):
+                    file.seek(position)
+                    data = memoryview(file.read_buffer(wanted))
+                end, last = _last_whole(data, source, position)
+                if last is not None:
+                    yield LogChunk(data[:end], position, source), last.next_offset
+                    position += end
+                    wanted = READ_BYTES
+                    if last.next_offset >= segment.end_offset:
+                        return
+                elif len(data) < wanted:
+                    _damaged(f"{source} ends at byte {position + len(data)}, before offset {segment.end_offset}")
+                else:
+                    wanted = max(2 * wanted, _size_of_first(data))
+
+
+def _last_whole(data: memoryview, source: str, start: int) -> tuple[int, LogBatchHeader | None]:
+    """Where the last whole batch ends, and its header; None when there is none."""
+    end, last = 0, None
+    for position, header in LogChunk(data, start, source).batches():
+        end, last = position + header.size, header
+    return end, last
+
+
+def _size_of_first(data: memoryview) -> int:
+    return _PREFIX_BYTES + int.from_bytes(data[8:_PREFIX_BYTES], "little")
+
+
+def _damaged(what: str) -> NoReturn:
+    raise FlussTieringError(ErrorCode.CORRUPT_DATA, f"{what}; restore it from a replica, or re-create the table")

@@ -1,0 +1,158 @@
+"""Reads splits of a Fluss cluster: logs from their leaders and the remote folder, KV snapshots from their files."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from fluss_tiering.formats.log.batch import LogBatch, LogBatchHeader
+from fluss_tiering.formats.log.decoding import decode_log_batches
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
+from fluss_tiering.storage.fluss.reading.log_chunks import LogChunk, LogRange, log_chunks, naming_source
+from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
+from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.retry_backoff import UNAVAILABLE_TIMEOUT_S
+from fluss_tiering.storage.timing import DecodeTimer
+
+_CHUNK_BYTES = 8 << 20
+
+
+class FlussSplitReader:
+    """A `SplitReader` over a cluster, whose client others may share.
+
+    Args:
+        client: of the cluster.
+        files: of its remote folder.
+        unavailable_timeout_s: how long a bucket of which a log is read may be without a leader.
+    """
+
+    def __init__(
+        self,
+        client: FlussClient,
+        files: RemoteFiles | None = None,
+        *,
+        unavailable_timeout_s: float = UNAVAILABLE_TIMEOUT_S,
+    ) -> None:
+        self._client = client
+        self._files = files or RemoteFiles()
+        self._unavailable_timeout_s = unavailable_timeout_s
+        self._decoding = DecodeTimer()
+
+    @property
+    def decode_seconds(self) -> float:
+        """Spent so far on turning what was fetched into rows."""
+        return self._decoding.seconds
+
+    def read_log(
+        self,
+        table: TableInfo,
+        bucket: TableBucket,
+        start_offset: int,
+        end_offset: int,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[LogBatch]:
+        """The rows of [start_offset, end_offset) in log order, cut to that range; see `SplitReader`.
+
+        Leaders send no columns but those that are wanted. What they cut has no checksum: where it cannot be read, it is
+        read whole. Remote segments hold all columns.
+
+        Raises:
+            FlussTieringError: what `log_chunks` raises; INVALID_TABLE when the table's columns were altered meanwhile;
+                INVALID_REQUEST.
+        """
+        schemas = SchemaHistory(self._client, table, columns)
+        wanted = LogRange(table.path, bucket, start_offset, end_offset, schemas.pushed_down, schema_id=table.schema_id)
+        expected = start_offset
+        try:
+            for batch, next_offset in self._batches(schemas, wanted):
+                expected = next_offset
+                yield batch
+        except FlussTieringError as error:
+            if error.code is not ErrorCode.CORRUPT_DATA or wanted.projection is None:
+                raise
+        else:
+            return
+        whole = replace(wanted, start_offset=expected, projection=None)
+        yield from (batch for batch, _ in self._batches(schemas, whole))
+
+    def _batches(self, schemas: SchemaHistory, wanted: LogRange) -> Iterator[tuple[LogBatch, int]]:
+        """The batches of a range, each with the offset behind it."""
+        expected = wanted.start_offset
+        for chunk in log_chunks(self._client, self._files, wanted, unavailable_timeout_s=self._unavailable_timeout_s):
+            found = _following(chunk, expected, wanted)
+            for schema_id, run in itertools.groupby(found, key=lambda batch: batch[1].schema_id):
+                headers = list(run)
+                batches = _decode(chunk, headers, schemas, schema_id)
+                for _, header in headers:
+                    with naming_source(chunk.source, chunk.start), self._decoding():
+                        rows = next(batches).slice(wanted.start_offset, wanted.end_offset)
+                    expected = header.next_offset
+                    yield replace(rows, records=schemas.to_present(rows.records, schema_id)), expected
+
+    def read_kv_snapshot(
+        self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the key range [from_key, to_key) in the table's Arrow schema.
+
+        Raises:
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA, STORAGE; INVALID_TABLE when the table's columns were
+                altered meanwhile.
+        """
+        # Compiled decoders and RocksDB take a worker longer to load than a small piece of a log takes to read.
+        from fluss_tiering.storage.fluss.reading.kv_snapshot_files import SnapshotFiles  # noqa: PLC0415
+        from fluss_tiering.storage.fluss.reading.stored_values import decode_stored  # noqa: PLC0415
+
+        schemas = SchemaHistory(self._client, table)
+        files = SnapshotFiles(self._client, self._files, table.path, snapshot)
+        for entries in files.entries(from_key, to_key, _CHUNK_BYTES):
+            try:
+                with self._decoding():
+                    rows = decode_stored(entries.column("value"), schemas)
+            except FlussTieringError as error:
+                raise files.corrupt(error) if error.code is ErrorCode.CORRUPT_DATA else error from error
+            yield rows
+
+    def measure_kv_snapshot(self, table: TableInfo, snapshot: KvSnapshot) -> KvSnapshot:
+        """The snapshot with its size, and keys at which it may be cut, from the ends of its files.
+
+        Raises:
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA for a file that is missing, STORAGE.
+        """
+        from fluss_tiering.storage.fluss.reading.kv_snapshot_files import SnapshotFiles  # noqa: PLC0415 - as above
+
+        return SnapshotFiles(self._client, self._files, table.path, snapshot).measured()
+
+
+def _decode(
+    chunk: LogChunk, batches: Sequence[tuple[int, LogBatchHeader]], schemas: SchemaHistory, schema_id: int
+) -> Iterator[LogBatch]:
+    """Batches under one schema, with those of the wanted columns that it has at least."""
+    schema = schemas.arrow(schema_id)
+    if chunk.projection is None:
+        return decode_log_batches(chunk.data, batches, schema, included=schemas.included(schema_id))
+    held = pa.schema([schema.field(index) for index in chunk.projection])
+    return decode_log_batches(chunk.data, batches, held, verify_crc=False)
+
+
+def _following(chunk: LogChunk, expected: int, wanted: LogRange) -> list[tuple[int, LogBatchHeader]]:
+    """The batches of a chunk that hold the offsets from the one that is expected on. Raises CORRUPT_DATA for a gap."""
+    found: list[tuple[int, LogBatchHeader]] = []
+    for position, header in chunk.batches():
+        if header.next_offset <= expected:
+            continue
+        if expected >= wanted.end_offset:
+            break
+        if header.base_offset > expected or (header.base_offset < expected != wanted.start_offset):
+            raise FlussTieringError(
+                ErrorCode.CORRUPT_DATA,
+                f"{chunk.source} goes on at offset {header.base_offset}: expected {expected}; restore it from a "
+                "replica, or re-create the table",
+            )
+        found.append((position, header))
+        expected = header.next_offset
+    return found

@@ -1,0 +1,73 @@
+"""Which servers there are, and which of them lead a table's buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from fluss_tiering.api.fluss.v1 import tables_pb2
+from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.storage.fluss.rpc.address import ServerAddress
+from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
+from fluss_tiering.storage.fluss.rpc.call import Call, Role
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """A server's view of the cluster.
+
+    Attributes:
+        tablet_servers: server id -> address; those that are alive.
+        leaders: bucket -> server id, of the tables asked for; None while none is elected.
+    """
+
+    coordinator: ServerAddress | None
+    tablet_servers: Mapping[int, ServerAddress]
+    leaders: Mapping[TableBucket, int | None] = field(default_factory=dict)
+
+
+def metadata(
+    tables: Iterable[TablePath] = (), partition_ids: Iterable[int] = ()
+) -> Call[tables_pb2.MetadataResponse, ClusterMetadata]:
+    """The servers, and the leaders of the buckets of these tables, and of these partitions of theirs.
+
+    Raises TABLE_NOT_EXIST, PARTITION_NOT_EXISTS.
+    """
+    return Call(
+        ApiKey.GET_METADATA,
+        tables_pb2.MetadataRequest(table_path=[path_to_pb(path) for path in tables], partitions_id=partition_ids),
+        tables_pb2.MetadataResponse,
+        _metadata,
+        Role.ANY,
+    )
+
+
+def path_to_pb(path: TablePath) -> tables_pb2.PbTablePath:
+    """The path as Fluss's message."""
+    return tables_pb2.PbTablePath(database_name=path.database, table_name=path.table)
+
+
+def _metadata(response: tables_pb2.MetadataResponse) -> ClusterMetadata:
+    leaders: dict[TableBucket, int | None] = {}
+    for table in response.table_metadata:
+        leaders.update(_leaders(table.table_id, None, table.bucket_metadata))
+    for partition in response.partition_metadata:
+        leaders.update(_leaders(partition.table_id, partition.partition_id, partition.bucket_metadata))
+    return ClusterMetadata(
+        _address(response.coordinator_server) if response.HasField("coordinator_server") else None,
+        {node.node_id: _address(node) for node in response.tablet_servers},
+        leaders,
+    )
+
+
+def _leaders(
+    table_id: int, partition_id: int | None, buckets: Iterable[tables_pb2.PbBucketMetadata]
+) -> dict[TableBucket, int | None]:
+    return {
+        TableBucket(table_id, each.bucket_id, partition_id): each.leader_id if each.HasField("leader_id") else None
+        for each in buckets
+    }
+
+
+def _address(node: tables_pb2.PbServerNode) -> ServerAddress:
+    return ServerAddress(node.host, node.port)

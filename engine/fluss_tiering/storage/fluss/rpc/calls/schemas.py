@@ -1,0 +1,21 @@
+"""The schemas that a table has, and had before its columns were altered."""
+
+from __future__ import annotations
+
+from fluss_tiering.api.fluss.v1 import tables_pb2
+from fluss_tiering.model.table import Column, TablePath
+from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
+from fluss_tiering.storage.fluss.rpc.call import Call, Role
+from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
+from fluss_tiering.storage.fluss.rpc.table_json import columns_from_json
+
+
+def table_columns(path: TablePath, schema_id: int) -> Call[tables_pb2.GetTableSchemaResponse, tuple[Column, ...]]:
+    """The columns of a table under one of its schemas. Raises TABLE_NOT_EXIST, SCHEMA_NOT_EXIST, INVALID_TABLE."""
+    return Call(
+        ApiKey.GET_TABLE_SCHEMA,
+        tables_pb2.GetTableSchemaRequest(table_path=path_to_pb(path), schema_id=schema_id),
+        tables_pb2.GetTableSchemaResponse,
+        lambda response: columns_from_json(response.schema_json, path),
+        Role.ANY,
+    )

@@ -1,0 +1,215 @@
+"""Databases, tables and partitions of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fluss_tiering.api.fluss.v1 import tables_pb2
+from fluss_tiering.model.table import TableDescriptor, TablePath
+from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
+from fluss_tiering.storage.fluss.rpc.call import Call, Role
+from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
+from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable, table_from_json, table_to_json
+
+_SET: Final = 0
+_DELETE: Final = 1
+"""Of an option (`AlterConfigOpType`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition of a table; `values` by partition key, in the keys' order."""
+
+    partition_id: int
+    values: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """As Fluss names it: the values with a dollar sign between them (`ResolvedPartitionSpec`)."""
+        return "$".join(self.values.values())
+
+
+def list_databases() -> Call[tables_pb2.ListDatabasesResponse, list[str]]:
+    """The names of all databases."""
+    return Call(
+        ApiKey.LIST_DATABASES,
+        tables_pb2.ListDatabasesRequest(),
+        tables_pb2.ListDatabasesResponse,
+        lambda response: list(response.database_name),
+        Role.ANY,
+    )
+
+
+def create_database(name: str, *, ignore_if_exists: bool = False) -> Call[tables_pb2.CreateDatabaseResponse, None]:
+    """A new database. Raises DATABASE_ALREADY_EXIST, INVALID_DATABASE_EXCEPTION."""
+    return Call(
+        ApiKey.CREATE_DATABASE,
+        tables_pb2.CreateDatabaseRequest(database_name=name, ignore_if_exists=ignore_if_exists),
+        tables_pb2.CreateDatabaseResponse,
+        lambda _: None,
+        Role.COORDINATOR,
+        repeatable=ignore_if_exists,
+    )
+
+
+def drop_database(name: str, *, ignore_if_not_exists: bool = False) -> Call[tables_pb2.DropDatabaseResponse, None]:
+    """Drops a database that has no tables. Raises DATABASE_NOT_EXIST, DATABASE_NOT_EMPTY."""
+    return Call(
+        ApiKey.DROP_DATABASE,
+        tables_pb2.DropDatabaseRequest(database_name=name, ignore_if_not_exists=ignore_if_not_exists, cascade=False),
+        tables_pb2.DropDatabaseResponse,
+        lambda _: None,
+        Role.COORDINATOR,
+        repeatable=ignore_if_not_exists,
+    )
+
+
+def database_created_time(name: str) -> Call[tables_pb2.GetDatabaseInfoResponse, int]:
+    """When a database was made, in ms since the epoch. Raises DATABASE_NOT_EXIST."""
+    return Call(
+        ApiKey.GET_DATABASE_INFO,
+        tables_pb2.GetDatabaseInfoRequest(database_name=name),
+        tables_pb2.GetDatabaseInfoResponse,
+        lambda response: response.created_time,
+        Role.ANY,
+    )
+
+
+def list_tables(database: str) -> Call[tables_pb2.ListTablesResponse, list[TablePath]]:
+    """The tables of a database, by name. Raises DATABASE_NOT_EXIST."""
+    return Call(
+        ApiKey.LIST_TABLES,
+        tables_pb2.ListTablesRequest(database_name=database),
+        tables_pb2.ListTablesResponse,
+        lambda response: sorted(TablePath(database, name) for name in response.table_name),
+        Role.ANY,
+    )
+
+
+def table(path: TablePath) -> Call[tables_pb2.GetTableInfoResponse, ClusterTable]:
+    """The table of that path.
+
+    Raises TABLE_NOT_EXIST; INVALID_TABLE naming the first column of a type that is not supported here.
+    """
+    return Call(
+        ApiKey.GET_TABLE_INFO,
+        tables_pb2.GetTableInfoRequest(table_path=path_to_pb(path)),
+        tables_pb2.GetTableInfoResponse,
+        lambda response: table_from_json(
+            response.table_json,
+            path=path,
+            table_id=response.table_id,
+            schema_id=response.schema_id,
+            created_time=response.created_time,
+            modified_time=response.modified_time,
+        ),
+        Role.ANY,
+    )
+
+
+def create_table(
+    path: TablePath,
+    descriptor: TableDescriptor,
+    *,
+    partition_keys: Sequence[str] = (),
+    ignore_if_exists: bool = False,
+) -> Call[tables_pb2.CreateTableResponse, None]:
+    """A new table. Raises TABLE_ALREADY_EXIST, DATABASE_NOT_EXIST, INVALID_TABLE, LAKE_TABLE_MISMATCH."""
+    return Call(
+        ApiKey.CREATE_TABLE,
+        tables_pb2.CreateTableRequest(
+            table_path=path_to_pb(path),
+            table_json=table_to_json(descriptor, partition_keys),
+            ignore_if_exists=ignore_if_exists,
+        ),
+        tables_pb2.CreateTableResponse,
+        lambda _: None,
+        Role.COORDINATOR,
+        repeatable=ignore_if_exists,
+    )
+
+
+def alter_table(path: TablePath, changes: Mapping[str, str | None]) -> Call[tables_pb2.AlterTableResponse, None]:
+    """Sets options of a table, and resets those whose value is None. Raises TABLE_NOT_EXIST, INVALID_TABLE."""
+    return Call(
+        ApiKey.ALTER_TABLE,
+        tables_pb2.AlterTableRequest(
+            table_path=path_to_pb(path),
+            ignore_if_not_exists=False,
+            config_changes=[
+                tables_pb2.PbAlterConfig(config_key=key, config_value=value, op_type=_DELETE if value is None else _SET)
+                for key, value in changes.items()
+            ],
+        ),
+        tables_pb2.AlterTableResponse,
+        lambda _: None,
+        Role.COORDINATOR,
+    )
+
+
+def drop_table(path: TablePath, *, ignore_if_not_exists: bool = False) -> Call[tables_pb2.DropTableResponse, None]:
+    """Drops a table; its lake table stays. Raises TABLE_NOT_EXIST."""
+    return Call(
+        ApiKey.DROP_TABLE,
+        tables_pb2.DropTableRequest(table_path=path_to_pb(path), ignore_if_not_exists=ignore_if_not_exists),
+        tables_pb2.DropTableResponse,
+        lambda _: None,
+        Role.COORDINATOR,
+        # A second time it could be another table of that name.
+        repeatable=False,
+    )
+
+
+def list_partitions(path: TablePath) -> Call[tables_pb2.ListPartitionInfosResponse, list[Partition]]:
+    """The partitions of a table. Raises TABLE_NOT_EXIST, TABLE_NOT_PARTITIONED_EXCEPTION."""
+    return Call(
+        ApiKey.LIST_PARTITION_INFOS,
+        tables_pb2.ListPartitionInfosRequest(table_path=path_to_pb(path)),
+        tables_pb2.ListPartitionInfosResponse,
+        lambda response: [
+            Partition(each.partition_id, {pair.key: pair.value for pair in each.partition_spec.partition_key_values})
+            for each in response.partitions_info
+        ],
+        Role.ANY,
+    )
+
+
+def create_partition(
+    path: TablePath, values: Mapping[str, str], *, ignore_if_exists: bool = False
+) -> Call[tables_pb2.CreatePartitionResponse, None]:
+    """A new partition. Raises TABLE_NOT_EXIST, TABLE_NOT_PARTITIONED_EXCEPTION, PARTITION_ALREADY_EXISTS."""
+    return Call(
+        ApiKey.CREATE_PARTITION,
+        tables_pb2.CreatePartitionRequest(
+            table_path=path_to_pb(path), partition_spec=_spec(values), ignore_if_not_exists=ignore_if_exists
+        ),
+        tables_pb2.CreatePartitionResponse,
+        lambda _: None,
+        Role.COORDINATOR,
+        repeatable=ignore_if_exists,
+    )
+
+
+def drop_partition(
+    path: TablePath, values: Mapping[str, str], *, ignore_if_not_exists: bool = False
+) -> Call[tables_pb2.DropPartitionResponse, None]:
+    """Drops a partition. Raises TABLE_NOT_EXIST, TABLE_NOT_PARTITIONED_EXCEPTION, PARTITION_NOT_EXISTS."""
+    return Call(
+        ApiKey.DROP_PARTITION,
+        tables_pb2.DropPartitionRequest(
+            table_path=path_to_pb(path), partition_spec=_spec(values), ignore_if_not_exists=ignore_if_not_exists
+        ),
+        tables_pb2.DropPartitionResponse,
+        lambda _: None,
+        Role.COORDINATOR,
+        # A second time it could be another partition of these values.
+        repeatable=False,
+    )
+
+
+def _spec(values: Mapping[str, str]) -> tables_pb2.PbPartitionSpec:
+    return tables_pb2.PbPartitionSpec(
+        partition_key_values=[tables_pb2.PbKeyValue(key=key, value=value) for key, value in values.items()]
+    )

@@ -1,0 +1,168 @@
+"""A blocking connection to one Fluss server."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.storage.fluss.rpc.address import ServerAddress
+from fluss_tiering.storage.fluss.rpc.api_keys import ServedApis
+from fluss_tiering.storage.fluss.rpc.call import Call
+from fluss_tiering.storage.fluss.rpc.correlation import Dialogue, lost, no_greeting, silent, unreachable
+from fluss_tiering.storage.fluss.rpc.frames import (
+    MAX_FIRST_FRAME_BYTES,
+    MAX_FRAME_BYTES,
+    PREFIX_BYTES,
+    decode_response,
+    encode_request,
+    frame_length,
+)
+from fluss_tiering.storage.fluss.rpc.handshake import Credentials, handshake
+
+ResultT = TypeVar("ResultT")
+
+_STALL_S: Final = 30.0
+"""A peer that takes or sends nothing for so long in the middle of a frame is gone."""
+
+
+class FlussConnection:
+    """Requests of many threads on one socket, answered in any order; a thread of its own reads the answers.
+
+    Raises:
+        FlussConnectionError: nobody there, hung up or silent for `timeout` seconds.
+        FlussTieringError: CORRUPT_DATA where another protocol is spoken, `FlussServerError` for refused credentials.
+    """
+
+    def __init__(
+        self, address: ServerAddress, *, credentials: Credentials | None = None, timeout: float = 10.0
+    ) -> None:
+        """Connects and shakes hands within `timeout` seconds."""
+        self._name = str(address)
+        self._socket = _connect(address, timeout)
+        try:
+            self.served = self._shake_hands(credentials, timeout)
+        except BaseException:
+            self._socket.close()
+            raise
+        self._socket.settimeout(_STALL_S)
+        self._dialogue: Dialogue[Future[memoryview]] = Dialogue(self._name, self.served)
+        self._sending = threading.Lock()
+        self._ended: str | None = None
+        threading.Thread(target=self._read, name=f"fluss-{self._name}", daemon=True).start()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it has not ended."""
+        return self._ended is None
+
+    def call(self, call: Call[Any, ResultT], timeout: float) -> ResultT:
+        """Sends a call and waits for its answer; one that takes longer than `timeout` seconds ends the connection.
+
+        Raises:
+            FlussTieringError: UNSUPPORTED_VERSION, before anything is sent, for what the server does not serve; what
+                the call says of its answer.
+            FlussServerError: the server's error.
+            FlussConnectionError: the connection broke, or the server was too slow.
+        """
+        answered: Future[memoryview] = Future()
+        frame = self._dialogue.ask(call, answered)
+        self._send(frame)
+        try:
+            message = answered.result(timeout)
+        except TimeoutError as error:
+            # A server that answers late is as good as gone: whoever waits for it beside us shall not wait longer.
+            failure = silent(self._name, call.api.name, timeout)
+            self._end(failure.message)
+            raise failure from error
+        return call.answer(message)
+
+    def close(self) -> None:
+        """Ends the connection; calls in flight fail."""
+        self._end("it was closed here")
+
+    def _shake_hands(self, credentials: Credentials | None, timeout: float) -> ServedApis:
+        deadline = time.monotonic() + timeout
+        steps = handshake(credentials, self._name)
+        try:
+            call = next(steps)
+            while True:
+                self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+                self._socket.sendall(encode_request(call.api, 0, call.request.SerializeToString()))
+                response = decode_response(self._frame(deadline, MAX_FIRST_FRAME_BYTES), self._name)
+                if response.error is not None:
+                    raise response.error
+                call = steps.send(call.answer(response.message))
+        except StopIteration as end:
+            served: ServedApis = end.value
+            return served
+        except TimeoutError as error:
+            raise no_greeting(self._name, f"silence for {timeout:.3g} s") from error
+        except (OSError, EOFError) as error:
+            raise no_greeting(self._name, str(error) or "it hung up") from error
+
+    def _send(self, frame: bytes) -> None:
+        try:
+            with self._sending:
+                if self._ended is not None:
+                    # Nothing was sent, so nothing can have been done.
+                    raise unreachable(self._name, self._ended)
+                self._socket.sendall(frame)
+        except OSError as error:
+            self._end(str(error))
+            raise lost(self._name, str(error)) from error
+
+    def _read(self) -> None:
+        why = "it hung up"
+        try:
+            while True:
+                self._dialogue.take(decode_response(self._frame(None, MAX_FRAME_BYTES), self._name))
+        except (OSError, EOFError, FlussTieringError) as error:
+            why = str(error) or why
+        finally:
+            self._end(why)
+            # Here alone: a descriptor closed under a reader may by then be another connection's.
+            self._socket.close()
+
+    def _frame(self, deadline: float | None, limit: int) -> bytearray:
+        """The next frame without its length; without a deadline, waits for its first byte as long as it takes."""
+        prefix = self._exactly(PREFIX_BYTES, deadline, patient=deadline is None)
+        return self._exactly(frame_length(prefix, self._name, limit), deadline)
+
+    def _exactly(self, size: int, deadline: float | None, *, patient: bool = False) -> bytearray:
+        data = bytearray(size)
+        view = memoryview(data)
+        received = 0
+        while received < size:
+            if deadline is not None:
+                self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            try:
+                count = self._socket.recv_into(view[received:])
+            except TimeoutError:
+                if patient and received == 0 and self._ended is None:
+                    continue
+                raise
+            if count == 0:
+                raise EOFError("it hung up")
+            received += count
+        return data
+
+    def _end(self, why: str) -> None:
+        if self._ended is None:
+            self._ended = why
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._dialogue.end(self._ended)
+
+
+def _connect(address: ServerAddress, timeout: float) -> socket.socket:
+    try:
+        connected = socket.create_connection((address.host, address.port), timeout)
+    except (OSError, UnicodeError) as error:
+        raise unreachable(str(address), error) from error
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connected

@@ -1,0 +1,167 @@
+"""What is known of a cluster, and which server a call goes to; no I/O, for both clients."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableBucket
+from fluss_tiering.storage.fluss.rpc.address import ServerAddress
+from fluss_tiering.storage.fluss.rpc.call import Call, Leader, Role
+from fluss_tiering.storage.fluss.rpc.calls.metadata import ClusterMetadata, metadata
+from fluss_tiering.storage.fluss.rpc.errors import (
+    STALE_METADATA,
+    FlussConnectionError,
+    FlussError,
+    FlussServerError,
+)
+
+ResultT = TypeVar("ResultT")
+
+_MAX_LEADERS: Final = 100_000
+"""Of tables that were dropped long ago, too: beyond this they are learned anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A call on its way to a server."""
+
+    address: ServerAddress
+    call: Call[Any, Any]
+
+
+class Cluster:
+    """The servers and leaders as they were last heard of. Races between threads cost a metadata call at worst."""
+
+    def __init__(self, bootstrap: Sequence[ServerAddress]) -> None:
+        """Knows the addresses to begin with, of any servers of the cluster."""
+        self._bootstrap = tuple(bootstrap)
+        self._coordinator: ServerAddress | None = None
+        self._tablet_servers: dict[int, ServerAddress] = {}
+        self._leaders: dict[TableBucket, int] = {}
+        # Whoever failed last: asked after the others, since metadata name a dead server until its session ends.
+        self._suspects: set[ServerAddress] = set()
+
+    def steps(self, call: Call[Any, ResultT]) -> Generator[Sent, Any, ResultT]:
+        """Yields what to send, takes the results or has their errors thrown in, and returns the call's result.
+
+        A server that turns out to be the wrong one, or gone, is forgotten: the next try asks for metadata first.
+        """
+        address = self._address(call)
+        if address is None or (call.destination is Role.ANY and address in self._suspects):
+            yield from self._ask_for_metadata(call)
+            address = self._address(call)
+        if address is None:
+            raise _nobody(call)
+        try:
+            result: ResultT = yield from self._ask(address, call)
+        except FlussConnectionError:
+            self._forget(call)
+            raise
+        except FlussServerError as error:
+            if error.fluss_error in STALE_METADATA or error.not_ready:
+                self._forget(call)
+            raise
+        return result
+
+    def _ask(self, address: ServerAddress, call: Call[Any, ResultT]) -> Generator[Sent, Any, ResultT]:
+        try:
+            result: ResultT = yield Sent(address, call)
+        except FlussConnectionError:
+            self._suspects.add(address)
+            raise
+        self._suspects.discard(address)
+        return result
+
+    def _address(self, call: Call[Any, Any]) -> ServerAddress | None:
+        match call.destination:
+            case Role.COORDINATOR:
+                return self._coordinator
+            case Role.ANY:
+                return next(iter(self._by_trust(self._tablet_servers.values())), None)
+            case Leader(bucket=bucket):
+                return self._tablet_servers.get(self._leaders.get(bucket, -1))
+
+    def _by_trust(self, addresses: Iterable[ServerAddress]) -> list[ServerAddress]:
+        shuffled = list(addresses)
+        random.shuffle(shuffled)
+        return sorted(shuffled, key=lambda address: address in self._suspects)
+
+    def _ask_for_metadata(self, call: Call[Any, Any]) -> Generator[Sent, Any, None]:
+        question = metadata()
+        if isinstance(call.destination, Leader):
+            partition_id = call.destination.bucket.partition_id
+            question = metadata([call.destination.path], () if partition_id is None else [partition_id])
+        failure: FlussTieringError = _nobody(call)
+        for address in self._by_trust({*self._tablet_servers.values(), *self._bootstrap}):
+            try:
+                answer = yield from self._ask(address, question)
+            except FlussConnectionError as error:
+                failure = error
+                continue
+            self._learn(answer)
+            if isinstance(call.destination, Leader):
+                _check_exists(call.destination, answer)
+                if answer.leaders.get(call.destination.bucket) is None:
+                    yield from self._ask_coordinator(question)
+            return
+        raise failure
+
+    def _ask_coordinator(self, question: Call[Any, ClusterMetadata]) -> Generator[Sent, Any, None]:
+        """Asks who elects: a tablet server that is asked just then may remember for long that nobody leads (0.9.1)."""
+        if self._coordinator is None or self._coordinator in self._suspects:
+            return
+        try:
+            answer = yield from self._ask(self._coordinator, question)
+        except (FlussConnectionError, FlussServerError):
+            return
+        self._learn(answer)
+
+    def _learn(self, answer: ClusterMetadata) -> None:
+        self._coordinator = answer.coordinator
+        self._tablet_servers = dict(answer.tablet_servers)
+        if len(self._leaders) > _MAX_LEADERS:
+            self._leaders = {}
+        self._leaders.update({bucket: led_by for bucket, led_by in answer.leaders.items() if led_by is not None})
+
+    def _forget(self, call: Call[Any, Any]) -> None:
+        if isinstance(call.destination, Leader):
+            self._leaders.pop(call.destination.bucket, None)
+        elif call.destination is Role.COORDINATOR:
+            self._coordinator = None
+
+
+def worth_repeating(call: Call[Any, Any], error: BaseException) -> bool:
+    """Whether a failed call may be sent again: the failure may pass, and its work is not done twice by that."""
+    if isinstance(error, FlussServerError):
+        return error.passing and (call.repeatable or not error.done_perhaps)
+    return isinstance(error, FlussConnectionError) and (call.repeatable or not error.done_perhaps)
+
+
+def _check_exists(wanted: Leader, answer: ClusterMetadata) -> None:
+    """A bucket that the cluster does not know is not waited for."""
+    if wanted.bucket in answer.leaders or not answer.leaders:
+        return
+    table_ids = {each.table_id for each in answer.leaders}
+    if wanted.bucket.table_id not in table_ids:
+        raise FlussServerError(
+            FlussError.TABLE_NOT_EXIST, f"{wanted.path} is table {min(table_ids)} now", str(wanted.bucket)
+        )
+    raise FlussTieringError(
+        ErrorCode.INVALID_REQUEST,
+        f"{wanted.path} has no {wanted.bucket}: expected one of its {len(answer.leaders)} buckets",
+    )
+
+
+def _nobody(call: Call[Any, Any]) -> FlussServerError:
+    match call.destination:
+        case Role.COORDINATOR:
+            what, why = "", "the cluster has no coordinator now"
+        case Role.ANY:
+            what, why = "", "the cluster has no tablet server that is alive"
+        case Leader(path=path, bucket=bucket):
+            what, why = f"{bucket} ({path})", "no tablet server that is alive leads it"
+    return FlussServerError(FlussError.LEADER_NOT_AVAILABLE_EXCEPTION, why, what)

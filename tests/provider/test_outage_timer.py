@@ -1,0 +1,43 @@
+"""How long an unavailable server is put up with."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_fluss.outage_timer import OutageTimer
+from airflow_provider_fluss.outcome import Verdict
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+AWAY = FlussTieringError(ErrorCode.UNAVAILABLE, "connection refused")
+
+
+def test_a_spell_within_the_bound_is_tolerated_and_one_beyond_it_ends_the_waiting():
+    now = [0.0]
+    outage = OutageTimer(10, lambda: now[0])
+    assert outage.lost(AWAY) is None
+    now[0] = 10
+    assert outage.lost(AWAY) is None
+    now[0] = 10.5
+    given_up = outage.lost(AWAY)
+    assert given_up is not None
+    assert given_up.verdict is Verdict.UNREACHABLE
+    assert "connection refused" in given_up.message
+
+
+def test_each_spell_is_measured_on_its_own():
+    now = [0.0]
+    outage = OutageTimer(10, lambda: now[0])
+    outage.lost(AWAY)
+    now[0] = 9
+    outage.restore()
+    now[0] = 15
+    assert outage.lost(AWAY) is None
+    now[0] = 24
+    assert outage.lost(AWAY) is None
+
+
+def test_another_error_is_raised_as_it_is():
+    error = FlussTieringError(ErrorCode.INVALID_REQUEST, "no")
+    with pytest.raises(FlussTieringError) as raised:
+        OutageTimer(10).lost(error)
+    assert raised.value is error

@@ -1,0 +1,162 @@
+"""A server in front of a real Fluss cluster, and rounds of its tables as drivers would run them."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+from unittest import mock
+
+import pyarrow as pa
+
+from engine_support import SCHEMA, ServerThread, descriptor
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, TieringStatus
+from fluss_tiering.server import app
+from fluss_tiering.server.active import open_components
+from fluss_tiering.server.cluster.backend import ClusterRole
+from fluss_tiering.server.components import ServerComponents
+from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import kv_snapshot_files
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+
+T = TypeVar("T")
+
+_NUMBERS = itertools.count()
+_PATIENCE_S = 30.0
+_SNAPSHOT_IDS = itertools.count(1000)
+
+
+def eventually(what: Callable[[], T | None], seconds: float = _PATIENCE_S) -> T:
+    """The first true result."""
+    deadline = time.monotonic() + seconds
+    while not (result := what()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+    return result
+
+
+def lake_table(client: TieringClient, name: str, *, freshness: str = "1s", **options: Any) -> TableInfo:
+    """A table of its own that is tiered."""
+    for attempt in range(3):
+        path = TablePath("cluster", f"{name}_{next(_NUMBERS)}")
+        try:
+            return client.create_table(path, descriptor(freshness=freshness, **options))
+        except FlussTieringError as error:
+            # A coordinator that is busy may miss a new table, which then stays without leaders.
+            if error.code is not ErrorCode.UNAVAILABLE or attempt == 2:
+                raise
+    raise AssertionError
+
+
+def put(client: TieringClient, table: TableInfo, count: int, first: int = 0) -> None:
+    ids = range(first, first + count)
+    rows = pa.table({"id": list(ids), "name": [f"name {each}" for each in ids]}, schema=SCHEMA)
+    kind = WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND
+    assert sum(client.write_rows(table.path, kind, [rows])) == count
+
+
+def status(client: TieringClient, table: TableInfo) -> TieringStatus:
+    (found,) = client.list_tiering_statuses(table.path)
+    return found
+
+
+def wait_for(client: TieringClient, table: TableInfo, state: TieringState) -> TieringStatus:
+    """The table's status once it is in that state."""
+
+    def reached() -> TieringStatus | None:
+        found = status(client, table)
+        return found if found.state is state else None
+
+    return eventually(reached)
+
+
+def claim(client: TieringClient, table: TableInfo, lease_id: str = "lease") -> Claim:
+    (answer,) = client.claim_tables([table.path], lease_id, None, "driver")
+    assert isinstance(answer, Claim), answer
+    return answer
+
+
+def log_ends(client: TieringClient, table: TableInfo) -> dict[TableBucket, int]:
+    return {each.bucket: each.log_end_offset for each in client.list_buckets([table.path])[table.path]}
+
+
+def commit(
+    client: TieringClient, table: TableInfo, held: Claim, offsets: Mapping[TableBucket, int] | None = None
+) -> int:
+    """Prepares and commits a lake snapshot of all that the table has; its id."""
+    offsets = log_ends(client, table) if offsets is None else offsets
+    path = client.prepare_lake_snapshot(table, held.tiering_epoch, offsets)
+    snapshot_id = next(_SNAPSHOT_IDS)
+    client.commit_lake_snapshot(table, held.tiering_epoch, snapshot_id, offsets, path, f"commit-{snapshot_id}")
+    return snapshot_id
+
+
+def finish(client: TieringClient, held: Claim, *, forced: bool = False) -> None:
+    entry = HeartbeatEntry(held.table_id, held.tiering_epoch)
+    client.heartbeat(finished=[entry], force_finished=[held.table_id] if forced else [])
+
+
+def fail(client: TieringClient, held: Claim, error: str = "no such catalog") -> None:
+    client.heartbeat(failed=[HeartbeatEntry(held.table_id, held.tiering_epoch, error_message=error)])
+
+
+class ClusterServer(ServerThread):
+    """A server of a cluster whose parts can be looked at."""
+
+    def __init__(self, data_dir: Path, bootstrap: str, **settings: Any) -> None:
+        super().__init__(data_dir, **{"fluss": bootstrap, "metrics_enabled": False, **settings})
+        self.components: ServerComponents
+
+    def __enter__(self) -> Self:
+        async def open_and_keep(*arguments: Any) -> ServerComponents:
+            self.components = await open_components(*arguments)
+            return self.components
+
+        with mock.patch.object(app, "open_components", open_and_keep):
+            return super().__enter__()
+
+    @property
+    def role(self) -> ClusterRole:
+        assert self.components.cluster is not None
+        return self.components.cluster
+
+    def holds(self, table: TableInfo) -> bool:
+        """Whether the table is held at the cluster's coordinator."""
+        return table.table_id in self.role.claims.held
+
+
+def entry_of(server: ClusterServer, table: TableInfo) -> HeartbeatEntry:
+    """What heartbeats to the cluster say of a table that is held."""
+    return server.role.claims._held[table.table_id].entry
+
+
+def snapshot_behind(client: TieringClient, table: TableInfo, log_offset: int) -> KvSnapshot:
+    """A KV snapshot of bucket 0 with the log up to an offset in it, once there is one."""
+
+    def newest() -> KvSnapshot | None:
+        latest = client.list_buckets([table.path])[table.path][0].latest_kv_snapshot
+        return latest if latest is not None and latest.log_offset >= log_offset else None
+
+    return eventually(newest)
+
+
+def next_snapshot(client: TieringClient, table: TableInfo) -> KvSnapshot:
+    """A newer KV snapshot of bucket 0, once the cluster has taken it of a row that is written now."""
+    (bucket,) = client.list_buckets([table.path])[table.path]
+    put(client, table, 1, first=bucket.log_end_offset)
+    return snapshot_behind(client, table, bucket.log_end_offset + 1)
+
+
+def exists(fluss: FlussClient, snapshot: KvSnapshot) -> bool:
+    """Whether the cluster still has it: the proof, which a lease is not."""
+    try:
+        fluss.call(kv_snapshot_files(snapshot.bucket, snapshot.snapshot_id))
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.KV_SNAPSHOT_NOT_EXIST:
+            raise
+        return False
+    return True

@@ -1,0 +1,204 @@
+"""Leases that a real Fluss cluster keeps: what is leased here stays there, and goes once it is released.
+
+The cluster takes a KV snapshot every 500 ms where there are new rows, and keeps one of each bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from cluster_support import ClusterServer, eventually, exists, lake_table, next_snapshot, put, snapshot_behind
+
+from engine_support import HOUR
+from fluss_support import FlussCluster
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lease import LeaseDrop
+from fluss_tiering.model.table import KvSnapshot, TableInfo
+from fluss_tiering.server.cluster import leases
+from fluss_tiering.server.cluster.leases import cluster_lease_id
+from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
+from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import drop_lease, release_lease
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+
+pytestmark = pytest.mark.system
+
+_AWAY = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory):
+    return tmp_path_factory.mktemp("leases")
+
+
+@pytest.fixture(scope="module")
+def server(fluss_cluster: FlussCluster, folder) -> Iterator[ClusterServer]:
+    with ClusterServer(folder / "shared", fluss_cluster.bootstrap) as running:
+        yield running
+
+
+@pytest.fixture
+def table(client: TieringClient) -> Iterator[TableInfo]:
+    made = lake_table(client, "leased", freshness="1h")
+    put(client, made, 3)
+    yield made
+    client.drop_table(made.path, ignore_if_not_exists=True)
+
+
+def wait_until_gone(fluss: FlussClient, client: TieringClient, table: TableInfo, snapshot: KvSnapshot) -> None:
+    """The cluster collects as it takes the next snapshot."""
+    eventually(lambda: next_snapshot(client, table) and not exists(fluss, snapshot))
+
+
+def test_a_leased_snapshot_stays_until_it_is_released(client: TieringClient, table: TableInfo, fluss: FlussClient):
+    unleased = snapshot_behind(client, table, 3)
+    # What a slow round without a lease runs into.  # Fluss #2512
+    wait_until_gone(fluss, client, table, unleased)
+
+    leased = next_snapshot(client, table)
+    acquired = client.acquire_lease("round/of a.slow driver", HOUR, {leased.bucket: leased.snapshot_id})
+    assert acquired.unavailable_snapshots == {}
+    later = next_snapshot(client, table)
+    wait_until_gone(fluss, client, table, later)
+    assert exists(fluss, leased)
+
+    assert client.release_lease(acquired.lease_id, [leased.bucket], attempt_token=acquired.attempt_token)
+    assert client.list_leases(acquired.lease_id) == []
+    wait_until_gone(fluss, client, table, leased)
+
+
+def test_a_late_release_unpins_nothing_of_a_newer_attempt(client: TieringClient, table: TableInfo, fluss: FlussClient):
+    leased = snapshot_behind(client, table, 3)
+    pins = {leased.bucket: leased.snapshot_id}
+    first = client.acquire_lease("late", HOUR, pins)
+    second = client.acquire_lease("late", HOUR, {}, allow_empty=True)
+    assert not client.release_lease("late", [leased.bucket], attempt_token=first.attempt_token)  # L22
+    # The same where it is the call to the cluster that comes late.
+    for late in (drop_lease, lambda name: release_lease(name, [leased.bucket])):
+        fluss.call(late(cluster_lease_id("late", first.attempt_token)))
+    wait_until_gone(fluss, client, table, next_snapshot(client, table))
+    assert exists(fluss, leased)
+    assert client.drop_lease("late", attempt_token=second.attempt_token) is LeaseDrop.DROPPED
+    wait_until_gone(fluss, client, table, leased)
+
+
+def test_a_snapshot_that_is_not_there_is_not_pinned(
+    server: ClusterServer, client: TieringClient, table: TableInfo
+) -> None:
+    bucket = snapshot_behind(client, table, 3).bucket
+    acquired = client.acquire_lease("nothing", HOUR, {bucket: 4711})
+    assert acquired.unavailable_snapshots == {bucket: 4711}  # L6
+    assert client.list_leases("nothing") == []
+    # Fluss pinned it without a look; that is taken back.
+    name = cluster_lease_id("nothing", acquired.attempt_token)
+    eventually(lambda: name not in server.role.leases._pinned)
+
+
+def test_a_newer_snapshot_takes_the_place_of_the_older_one(client: TieringClient, table: TableInfo, fluss: FlussClient):
+    older = snapshot_behind(client, table, 3)
+    client.acquire_lease("twice", HOUR, {older.bucket: older.snapshot_id})
+    newer = next_snapshot(client, table)
+    client.acquire_lease("twice", HOUR, {newer.bucket: newer.snapshot_id})
+    wait_until_gone(fluss, client, table, older)  # L2
+    assert exists(fluss, newer)
+    client.drop_lease("twice")
+
+
+def test_a_renewal_pins_at_the_cluster_too(client: TieringClient, table: TableInfo, fluss: FlussClient) -> None:
+    leased = snapshot_behind(client, table, 3)
+    acquired = client.acquire_lease("renewed", HOUR, {leased.bucket: leased.snapshot_id})
+    fluss.call(drop_lease(cluster_lease_id("renewed", acquired.attempt_token)))
+    answers = client.renew_leases({"renewed": 2 * HOUR, "unknown": HOUR})  # L4
+    assert answers["renewed"] > acquired.expiration_time
+    assert answers["unknown"].code is ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST  # L5
+    wait_until_gone(fluss, client, table, next_snapshot(client, table))
+    assert exists(fluss, leased)
+    client.drop_lease("renewed")
+
+
+def test_what_expired_is_released_at_the_cluster(
+    server: ClusterServer, client: TieringClient, table: TableInfo, fluss: FlussClient
+) -> None:
+    leased = snapshot_behind(client, table, 3)
+    client.acquire_lease("expired", 1, {leased.bucket: leased.snapshot_id})
+    books = server.components.managers.leases
+    eventually(lambda: server.run(server.components.threads.control(books.drop_expired)))  # L9
+    wait_until_gone(fluss, client, table, leased)
+
+
+def test_leases_outlive_the_server(
+    fluss_cluster: FlussCluster, folder, client: TieringClient, table: TableInfo, fluss: FlussClient
+) -> None:
+    leased = snapshot_behind(client, table, 3)
+    data_dir = folder / "restarted"
+    with ClusterServer(data_dir, fluss_cluster.bootstrap) as running, TieringClient(running.target) as driver:
+        token = driver.acquire_lease("restart", HOUR, {leased.bucket: leased.snapshot_id}).attempt_token
+    wait_until_gone(fluss, client, table, next_snapshot(client, table))
+    assert exists(fluss, leased)
+    with ClusterServer(data_dir, fluss_cluster.bootstrap) as running, TieringClient(running.target) as driver:
+        assert driver.release_lease("restart", [leased.bucket], attempt_token=token)  # L11, L17
+        wait_until_gone(fluss, client, table, leased)
+
+
+def test_an_expired_lease_is_not_gone_on_with(client: TieringClient, table: TableInfo) -> None:
+    first = snapshot_behind(client, table, 3)
+    client.acquire_lease("again", 1, {first.bucket: first.snapshot_id})
+    eventually(lambda: "expired" in str(client.renew_leases({"again": HOUR})["again"]))
+    client.acquire_lease("again", HOUR, {}, allow_empty=True)
+    assert client.list_leases("again") == []
+
+
+def test_a_cluster_without_leases(
+    server: ClusterServer, client: TieringClient, table: TableInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leased = snapshot_behind(client, table, 3)
+    serves = ServedApis.serves
+    monkeypatch.setattr(
+        ServedApis, "serves", lambda self, api: api is not ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE and serves(self, api)
+    )
+    with pytest.raises(FlussTieringError) as refusal:
+        client.acquire_lease("old", HOUR, {leased.bucket: leased.snapshot_id})
+    # From which a driver takes that it goes on without.  # L15
+    assert refusal.value.code is ErrorCode.UNSUPPORTED_VERSION
+    assert client.list_leases("old") == []
+    assert not [each for each in server.role.leases._pinned.values() if each.lease_id == "old"]
+
+
+def test_nothing_is_half_done_while_the_coordinator_is_away(
+    fluss_cluster: FlussCluster,
+    server: ClusterServer,
+    client: TieringClient,
+    table: TableInfo,
+    fluss: FlussClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leased = snapshot_behind(client, table, 3)
+    pins = {leased.bucket: leased.snapshot_id}
+    token = client.acquire_lease("away", HOUR, pins).attempt_token
+    (before,) = client.list_leases("away")
+    monkeypatch.setattr(leases, "_WITHIN_S", 0.5)
+    # Past the client, which would try again for longer.
+    service = server.role.leases
+    fluss_cluster.coordinator.stop()
+    try:
+        for call in (
+            service.acquire("away", HOUR, pins, allow_empty=False),
+            service.acquire("another", HOUR, pins, allow_empty=False),
+            service.release("away", [leased.bucket], token),
+            service.drop("away", None),
+        ):
+            with pytest.raises(FlussTieringError) as refusal:
+                server.run(call)
+            assert refusal.value.code in _AWAY
+        assert client.renew_leases({"away": HOUR})["away"].code in _AWAY
+        assert client.list_leases("away") == [before]  # L10, L21
+        assert client.list_leases("another") == []
+    finally:
+        fluss_cluster.coordinator.start()
+        fluss_cluster.wait_until_ready()
+    monkeypatch.undo()
+    wait_until_gone(fluss, client, table, next_snapshot(client, table))
+    assert exists(fluss, leased)
+    assert client.release_lease("away", [leased.bucket], attempt_token=token)  # L13
+    wait_until_gone(fluss, client, table, leased)

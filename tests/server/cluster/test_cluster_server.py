@@ -1,0 +1,367 @@
+"""A server in front of a real Fluss cluster: its start, its tables, and what others do to them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from engine_support import SCHEMA, ServerProcess, ServerThread, descriptor
+from fluss_support import USER, FlussCluster, free_ports
+from fluss_tiering.client import TieringClient
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
+from fluss_tiering.model.tiering import TieringStatus
+from fluss_tiering.server.lake.catalog import LakeCatalog
+from fluss_tiering.server.settings import load_settings
+from fluss_tiering.storage.fluss.rpc.api_keys import ServedApis
+from fluss_tiering.storage.fluss.rpc.calls.tables import alter_table, create_table, drop_table
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+
+pytestmark = pytest.mark.system
+
+FRESHNESS = "table.datalake.freshness"
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server(fluss_cluster: FlussCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """Serves the shared cluster through its listener that demands credentials."""
+    running = ServerProcess(
+        tmp_path_factory.mktemp("cluster-server"),
+        FLUSS_TIERING_FLUSS=fluss_cluster.sasl_bootstrap,
+        FLUSS_TIERING_FLUSS_USERNAME=USER.username,
+        FLUSS_TIERING_FLUSS_PASSWORD=USER.password,
+    ).start()
+    yield running
+    assert running.stop() == 0
+    log = running.log_file.read_text()
+    assert "Traceback" not in log
+    assert USER.password not in log
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[TieringClient]:
+    with TieringClient(server.target, timeout=120) as connected:
+        yield connected
+
+
+def new_path() -> TablePath:
+    return TablePath("served", f"t_{next(_NUMBERS)}")
+
+
+def eventually(what: Callable[[], Any], seconds: float = 30.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (result := what()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+    return result
+
+
+def status_of(client: TieringClient, path: TablePath) -> TieringStatus | None:
+    return next((each for each in client.list_tiering_statuses() if each.path == path), None)
+
+
+def test_tables_and_rows_of_a_cluster(client: TieringClient, fluss_cluster: FlussCluster) -> None:
+    described = client.describe_storage()
+    assert (described.kind, described.bootstrap_servers) == ("fluss", fluss_cluster.sasl_bootstrap)
+    path = new_path()
+    made = client.create_table(path, descriptor(num_buckets=2))
+    assert client.create_table(path, descriptor(), ignore_if_exists=True) == made
+    assert made.lake_catalog_properties == fluss_cluster.lake_catalog
+    assert made in client.list_tables()
+    rows = pa.table({"id": list(range(1_000)), "name": ["x"] * 1_000}, schema=SCHEMA)
+    assert list(client.write_rows(path, WriteKind.UPSERT, [rows])) == [1_000]
+    assert sum(info.log_end_offset for info in client.list_buckets([path])[path]) == 1_000
+    assert client.alter_table(path, {FRESHNESS: "9min"}, []).descriptor.properties[FRESHNESS] == "9min"
+    assert status_of(client, path) is not None
+    client.drop_table(path)
+    assert status_of(client, path) is None
+    with pytest.raises(FlussTieringError) as refused:
+        client.get_tables([path])
+    assert refused.value.code is ErrorCode.TABLE_NOT_EXIST
+
+
+def test_a_primary_key_table_of_a_cluster_is_scanned(server: ServerProcess, client: TieringClient) -> None:  # K5
+    columns = (*descriptor().columns, Column("day", DataType.parse("STRING NOT NULL")))
+    made_from = TableDescriptor(columns, primary_key=("id", "day"), partition_keys=("day",), num_buckets=2)
+    path = new_path()
+    client.create_table(path, made_from)
+    rows = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"], "day": ["x", "y", "x"]}, schema=arrow_schema(columns))
+    assert list(client.write_rows(path, WriteKind.UPSERT, [rows])) == [3]
+    assert list(client.write_rows(path, WriteKind.DELETE, [rows.slice(0, 1)])) == [1]
+    with client.scan(path) as scan:
+        found = pa.Table.from_batches(scan, schema=scan.schema)
+    assert found.sort_by("id").to_pylist() == rows.slice(1).to_pylist()
+    ends = {info.bucket: info.log_end_offset for info in client.list_buckets([path])[path]}
+    assert scan.log_offsets == ends
+    # The command, too.
+    command = [
+        str(Path(sys.executable).with_name("fluss-tiering")),
+        "scan",
+        str(path),
+        "-f",
+        "json",
+        "-s",
+        server.target,
+    ]
+    written = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert sorted(json.loads(line)["name"] for line in written.splitlines()) == ["b", "c"]
+
+
+def test_tables_that_others_make_alter_and_drop_are_followed(client: TieringClient, fluss: FlussClient) -> None:
+    path, plain = TablePath("fluss", f"served_{next(_NUMBERS)}"), TablePath("fluss", f"served_{next(_NUMBERS)}")
+    fluss.call(create_table(path, descriptor(freshness="1h")))
+    fluss.call(create_table(plain, descriptor(tiered=False)))
+    first = eventually(lambda: status_of(client, path))
+    assert status_of(client, plain) is None
+
+    fluss.call(alter_table(plain, {"table.datalake.enabled": "true"}))
+    eventually(lambda: status_of(client, plain))
+    fluss.call(alter_table(plain, {"table.datalake.enabled": "false"}))
+    eventually(lambda: status_of(client, plain) is None)
+    # Another one of that name has nothing of the first one (S12).
+    fluss.call(drop_table(path))
+    fluss.call(create_table(path, descriptor(tiered=False)))
+    eventually(lambda: status_of(client, path) is None)
+    assert client.get_tables([path])[0].table_id > first.table_id
+
+
+def test_a_table_that_cannot_be_tiered_is_told_once_and_touches_no_other(
+    server: ServerProcess, client: TieringClient, fluss: FlussClient
+) -> None:  # Fluss #2360
+    bad, good = TablePath("fluss", f"served_{next(_NUMBERS)}"), TablePath("fluss", f"served_{next(_NUMBERS)}")
+    fluss.call(create_table(bad, descriptor(freshness="9999 d")))
+    fluss.call(create_table(good, descriptor()))
+    eventually(lambda: status_of(client, good))
+    later = new_path()
+    fluss.call(create_table(TablePath("fluss", later.table), descriptor()))
+    eventually(lambda: status_of(client, TablePath("fluss", later.table)))
+    told = [line for line in server.log_file.read_text().splitlines() if "table is not tiered" in line]
+    assert len([line for line in told if str(bad) in line and "ten years" in line]) == 1
+    # It keeps no server from its start either.
+    server.stop()
+    server.start()
+    assert status_of(client, good) is not None
+    assert status_of(client, bad) is None
+    fluss.call(drop_table(bad))
+
+
+def test_a_cluster_that_does_not_come_ends_the_start(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    process = ServerProcess(tmp_path, FLUSS_TIERING_FLUSS=f"localhost:{port}", FLUSS_TIERING_FLUSS_START_TIMEOUT="3s")
+    with pytest.raises(RuntimeError) as failed:
+        process.start()
+    assert process.process is not None
+    assert process.process.wait(10) == 1
+    text = re.sub(r"\s+", " ", str(failed.value))
+    assert "Traceback" not in text
+    assert text.count("waiting for the Fluss cluster") == 1
+    assert f"error: the Fluss cluster at localhost:{port} did not come within 3 s: " in text
+    assert "refused" in text
+
+
+@contextmanager
+def listener(answer: bytes | None) -> Iterator[str]:
+    """A server of another kind: it answers the first bytes with these, or nothing ever."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve(connected: socket.socket) -> None:
+        with connected:
+            connected.recv(1024)
+            if answer is None:
+                connected.recv(1024)
+            else:
+                connected.sendall(answer)
+
+    def accept() -> None:
+        try:
+            while True:
+                threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
+        except OSError:
+            pass
+
+    threading.Thread(target=accept, daemon=True).start()
+    with listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(("answer", "words"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "Fluss"), (None, "silence")])
+def test_a_server_of_another_kind_ends_the_start(tmp_path: Path, answer: bytes | None, words: str) -> None:
+    with listener(answer) as address:
+        text = failed_start(tmp_path, fluss=address)
+    assert address in text
+    assert words in text
+
+
+@pytest.mark.parametrize("password", ["wrong-one", None])
+def test_refused_credentials_end_the_start(fluss_cluster: FlussCluster, tmp_path: Path, password: str | None) -> None:
+    user = {} if password is None else {"fluss_username": USER.username, "fluss_password": password}
+    text = failed_start(tmp_path, fluss=fluss_cluster.sasl_bootstrap, **user)
+    assert "AUTHENTICATE_EXCEPTION" in text
+    assert "SASL/PLAIN" in text
+    assert "wrong-one" not in text
+
+
+def failed_start(folder: Path, **settings: str) -> str:
+    """What keeps a server from starting."""
+    server = ServerThread(folder, metrics_enabled=False, fluss_start_timeout="2s", **settings)
+    begun = time.monotonic()
+    with pytest.raises(FlussTieringError) as failed, server:
+        pass
+    assert time.monotonic() - begun < 15
+    return failed.value.message
+
+
+def test_a_cluster_that_comes_later_is_waited_for(
+    fluss_cluster: FlussCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (port,) = free_ports(1)
+    said = ""
+    with ExitStack() as stack:
+
+        def come() -> None:
+            nonlocal said
+            while "waiting for the Fluss cluster" not in said:
+                said += capsys.readouterr().out
+            stack.enter_context(forwarded(port, fluss_cluster.coordinator.port))
+
+        coming = threading.Thread(target=come)
+        coming.start()
+        server = ServerThread(tmp_path, fluss=f"localhost:{port}", metrics_enabled=False)
+        with server, TieringClient(server.target) as client:
+            assert client.describe_storage().kind == "fluss"
+        coming.join()
+
+
+@contextmanager
+def forwarded(port: int, to: int) -> Iterator[None]:
+    """Whoever connects to one port is connected to the other."""
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def accept() -> None:
+        try:
+            while True:
+                here, _ = listening.accept()
+                there = socket.create_connection(("localhost", to))
+                for pair in ((here, there), (there, here)):
+                    threading.Thread(target=pump, args=pair, daemon=True).start()
+        except OSError:
+            pass
+
+    with socket.create_server(("127.0.0.1", port)) as listening:
+        threading.Thread(target=accept, daemon=True).start()
+        yield
+
+
+def test_a_store_stays_with_its_cluster(fluss_cluster: FlussCluster, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"fluss": fluss_cluster.bootstrap, "metrics_enabled": False}
+    # A folder with tables of the server's own first: its epochs and offsets are of those.
+    with ServerThread(tmp_path / "own", metrics_enabled=False):
+        pass
+    with (
+        pytest.raises(FlussTieringError, match="belongs to the storage at"),
+        ServerThread(tmp_path / "own", **settings),
+    ):
+        pass
+    with ServerThread(tmp_path / "data", **settings):
+        # And the data folder is held, so that no second server writes to its store.
+        with pytest.raises(FlussTieringError) as held, ServerThread(tmp_path / "data", **settings):
+            pass
+        assert held.value.code is ErrorCode.DATA_DIR_IN_USE
+
+
+def test_the_second_server_of_a_cluster_takes_over(
+    fluss_cluster: FlussCluster, tmp_path: Path, postgres_url: str
+) -> None:
+    settings: dict[str, Any] = {
+        "fluss": fluss_cluster.bootstrap,
+        "store_url": postgres_url,
+        "leader_lease": 5000,
+        "metrics_enabled": False,
+    }
+    path = new_path()
+    with ExitStack() as first_stops:
+        first = first_stops.enter_context(ServerThread(tmp_path / "first", **settings))
+        # Nothing of the storage is in a folder: each has one of its own.
+        with ServerThread(tmp_path / "second", **settings) as second, TieringClient(second.target) as client:
+            assert (first.server.is_active, second.server.is_active) == (True, False)
+            client.create_table(path, descriptor())
+            before = status_of(client, path)
+            first_stops.close()
+
+            def answers_again() -> bool:
+                try:
+                    return client.list_buckets([path])[path][0].log_end_offset == 0
+                except FlussTieringError as error:
+                    if error.code is not ErrorCode.UNAVAILABLE:
+                        raise
+                    return False
+
+            eventually(answers_again)
+            after = status_of(client, path)
+            assert before is not None
+            assert after is not None
+            assert after.tiering_epoch >= before.tiering_epoch
+            client.drop_table(path)
+
+
+def test_an_old_cluster_without_leases_is_warned_of_once(
+    fluss_cluster: FlussCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # L15
+    serves = ServedApis.serves
+    monkeypatch.setattr(ServedApis, "serves", lambda self, api: "LEASE" not in api.name and serves(self, api))
+    with (
+        ServerThread(tmp_path, fluss=fluss_cluster.bootstrap, metrics_enabled=False) as server,
+        TieringClient(server.target) as client,
+    ):
+        client.list_tables()
+    said = capsys.readouterr().out
+    assert said.count("the Fluss cluster has no KV snapshot leases") == 1
+    assert "ACQUIRE_KV_SNAPSHOT_LEASE" in said
+
+
+def test_the_settings_of_a_cluster(tmp_path: Path) -> None:
+    assert load_settings(fluss="a:1, [::1]:2").fluss == "a:1,[::1]:2"
+    for wrong, words in (
+        ({"fluss": "nonsense"}, "HOST:PORT"),
+        ({"fluss": "a:1", "fluss_username": "u"}, "expected both"),
+        ({"fluss": "a:1", "fluss_password": "hidden"}, "expected both"),
+        ({"fluss_username": "u", "fluss_password": "hidden"}, "that of the cluster"),
+    ):
+        with pytest.raises(FlussTieringError, match=words) as refused:
+            load_settings(**wrong)
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
+        assert "hidden" not in refused.value.message
+
+
+def test_the_cluster_says_where_the_lake_is_and_the_server_completes_it(tmp_path: Path) -> None:
+    of_table = {"table.datalake.iceberg.type": "rest", "table.datalake.iceberg.uri": "http://a", "mine": "x"}
+    plain = LakeCatalog(load_settings(data_dir=tmp_path, fluss="a:1"))
+    plain.make_folders()
+    assert list(tmp_path.iterdir()) == []
+    assert plain.properties(of_table) == {"type": "rest", "uri": "http://a"}
+    own = {"type": "rest", "uri": "http://b", "token": "t"}
+    assert LakeCatalog(load_settings(data_dir=tmp_path, fluss="a:1", lake_catalog=own)).properties(of_table) == own
+    embedded = LakeCatalog(load_settings(data_dir=tmp_path, lake_catalog=own))
+    assert embedded.properties(of_table) == {**own, "uri": "http://a"}

@@ -1,0 +1,81 @@
+"""Tables that a real Fluss cluster hands out and this server does not know, or cannot tier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cluster_support import ClusterServer, status, wait_for
+
+from engine_support import descriptor
+from fluss_support import FlussCluster
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.server.cluster import claims
+from fluss_tiering.server.cluster.claims import ClusterClaims
+from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
+from fluss_tiering.storage.fluss.rpc.calls.tables import create_table, drop_table, table
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def unknown(fluss: FlussClient) -> Iterator[TablePath]:
+    """A table made by another client, due after 200 ms."""
+    path = TablePath("fluss", "made_by_others")
+    fluss.call(create_table(path, descriptor(primary_key=False, freshness="200ms")))
+    yield path
+    fluss.call(drop_table(path))
+
+
+@pytest.fixture
+def threads() -> Iterator[ServerThreads]:
+    opened = ServerThreads()
+    yield opened
+    opened.close()
+
+
+async def test_a_table_that_cannot_be_tiered_is_left_to_others(
+    fluss_cluster: FlussCluster,
+    fluss: FlussClient,
+    unknown: TablePath,
+    threads: ServerThreads,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[bool] = []
+
+    async def look() -> None:
+        looked.append(True)
+
+    table_id = fluss.call(table(unknown)).info.table_id
+    # A fake in the place of tiering: of every type there is, some server may know none.
+    coordinator: Any = SimpleNamespace(tiering=SimpleNamespace(make_due=lambda _table_id: None))
+    async with AsyncFlussClient(fluss_cluster.bootstrap) as client:
+        held = ClusterClaims(client, threads, coordinator, look, heartbeat_s=0)
+        while table_id not in held.held:
+            await held.run_once()
+        assert looked
+        kept_alive = held._held[table_id].kept_alive
+        for _ in range(3):
+            await held.run_once()
+        assert held._held[table_id].kept_alive == kept_alive, "no heartbeat: it is offered to others after 2 min"
+        monkeypatch.setattr(claims, "_GIVEN_UP_S", 0.0)
+        await held.run_once()
+        assert table_id not in held.held
+
+
+def test_a_table_of_another_client_is_taken(fluss_cluster: FlussCluster, fluss: FlussClient, tmp_path) -> None:
+    path = TablePath("fluss", "others_want_it_tiered")
+    with ClusterServer(tmp_path, fluss_cluster.bootstrap) as server, TieringClient(server.target) as client:
+        fluss.call(create_table(path, descriptor(primary_key=False, freshness="200ms")))
+        made = fluss.call(table(path)).info
+        assert status(client, made).tiering_epoch in {0, 1}, "at once, before anybody looked for new tables"
+        found = wait_for(client, made, TieringState.PENDING)
+        assert found.tiering_epoch == 1
+        assert server.holds(made)
+        fluss.call(drop_table(path))

@@ -1,0 +1,241 @@
+"""Who leads: the row in PostgreSQL, the deadline in memory, and the fence in each transaction of the store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+import sqlalchemy as sa
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.failover.election import Election
+from fluss_tiering.server.failover.leadership import Leadership, LeadershipFence
+from fluss_tiering.server.store.database import Database
+from fluss_tiering.server.store.store import SqlTieringStore
+from postgres_support import Postgres
+
+LEASE_S = 0.4
+
+
+class Ticks:
+    """A monotonic clock to turn by hand."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Candidate:
+    """A server's hand on the row, with a store behind its fence."""
+
+    def __init__(self, url: str, name: str, lease_s: float = LEASE_S) -> None:
+        self.url = url
+        self.clock = Ticks()
+        self.database = Database.postgresql(url)
+        self.election = Election(self.database, name, f"{name}:1", lease_s)
+        self.election.prepare()
+        self.leadership = Leadership(self.election, lease_s, self.clock)
+
+    def open_store(self) -> SqlTieringStore:
+        return SqlTieringStore.open(self.url, LeadershipFence(self.leadership, self.database))
+
+
+@pytest.fixture
+def candidate(postgres_url: str) -> Callable[..., Candidate]:
+    made = []
+
+    def make(name: str, **options: float) -> Candidate:
+        made.append(Candidate(postgres_url, name, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.election.close()
+
+
+def write(store: SqlTieringStore, token: int) -> None:
+    with store.transaction() as transaction:
+        transaction.put_attempt_token(token)
+
+
+def refused(call: Callable[[], object]) -> FlussTieringError:
+    with pytest.raises(FlussTieringError) as error:
+        call()
+    assert error.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return error.value
+
+
+def test_one_leads_and_the_next_takes_over_when_it_is_silent(candidate: Callable[..., Candidate]) -> None:
+    first, second = candidate("first"), candidate("second")
+    assert first.leadership.acquire()
+    assert not second.leadership.acquire()
+    leader = second.election.leader()
+    assert leader is not None
+    assert (leader.address, leader.generation) == ("first:1", 1)
+    time.sleep(LEASE_S / 2)
+    first.leadership.renew()
+    time.sleep(LEASE_S * 0.7)
+    assert not second.leadership.acquire(), "it was renewed"
+    time.sleep(LEASE_S / 2)
+    assert second.election.leader() is None
+    assert second.leadership.acquire()
+    assert second.leadership.generation == 2
+    refused(first.leadership.renew)
+    assert not first.leadership.is_valid
+
+
+def test_who_resigns_makes_way_at_once(candidate: Callable[..., Candidate]) -> None:
+    first, second = candidate("first", lease_s=60), candidate("second")
+    assert first.leadership.acquire()
+    first.leadership.resign()
+    assert second.leadership.acquire()
+
+
+def test_a_leadership_that_could_not_be_renewed_refuses_at_once(candidate: Callable[..., Candidate]) -> None:
+    first = candidate("first", lease_s=8)
+    refused(first.leadership.require)
+    assert first.leadership.acquire()
+    first.leadership.require()
+    first.clock.now += 7.9
+    first.leadership.require()
+    first.clock.now += 0.2
+    assert "could not renew" in refused(first.leadership.require).message
+    # Nobody took over meanwhile: it may go on.
+    first.leadership.renew()
+    first.leadership.require()
+
+
+def test_the_deadline_counts_from_before_the_question() -> None:
+    clock = Ticks()
+
+    class SlowRow:
+        def acquire(self) -> int | None:
+            clock.now += 3
+            return 1
+
+        def renew(self, generation: int) -> bool:
+            clock.now += 3
+            return True
+
+        def resign(self, generation: int) -> None: ...
+
+    leadership = Leadership(SlowRow(), 8, clock)
+    assert leadership.acquire()
+    clock.now += 5.1
+    refused(leadership.require)
+    leadership.renew()
+    clock.now += 4.9
+    leadership.require()
+
+
+def test_who_was_superseded_can_write_nothing(candidate: Callable[..., Candidate]) -> None:  # S24, S22
+    first, second = candidate("first"), candidate("second", lease_s=60)
+    assert first.leadership.acquire()
+    before = first.open_store()
+    write(before, 1)
+    time.sleep(LEASE_S * 1.2)
+    write(before, 2)  # nobody took over yet: the row is still its own
+    assert second.leadership.acquire()
+    after = second.open_store()
+    refused(lambda: write(before, 3))
+    assert after.attempt_token() == 2
+    refused(lambda: write(before, 4))
+    write(after, 5)
+    assert before.attempt_token() == 5
+    # Nor may it change the layout.
+    refused(first.open_store)
+    before.close()
+    after.close()
+
+
+def test_a_take_over_waits_for_the_transaction_that_is_under_way(candidate: Callable[..., Candidate]) -> None:  # S24
+    first, second = candidate("first"), candidate("second")
+    assert first.leadership.acquire()
+    store = first.open_store()
+    with store.transaction() as transaction:
+        transaction.put_attempt_token(1)
+        time.sleep(LEASE_S * 1.2)
+        with second.database.engine.begin() as connection:
+            connection.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
+            with pytest.raises(sa.exc.OperationalError, match="lock timeout"):
+                connection.exec_driver_sql("UPDATE server_leader SET generation = 2")
+        assert second.election.leader() is None
+    assert store.attempt_token() == 1
+    assert second.leadership.acquire()
+    store.close()
+
+
+def test_who_stands_still_in_a_transaction_holds_up_nobody(candidate: Callable[..., Candidate]) -> None:
+    first, second = candidate("first"), candidate("second", lease_s=60)
+    assert first.leadership.acquire()
+    store = first.open_store()
+
+    def stand_still() -> None:
+        with store.transaction() as transaction:
+            transaction.put_attempt_token(1)
+            deadline = time.monotonic() + 15
+            while not take_over():
+                assert time.monotonic() < deadline
+            transaction.put_attempt_token(2)
+
+    def take_over() -> bool:
+        try:
+            return second.leadership.acquire()
+        except FlussTieringError:
+            return False
+
+    with pytest.raises(FlussTieringError) as lost:
+        stand_still()
+    assert lost.value.code is ErrorCode.UNAVAILABLE
+    refused(lambda: write(store, 3))
+    after = second.open_store()
+    assert after.attempt_token() == 0, "the database ended what stood still"
+    store.close()
+    after.close()
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_commit_whose_answer_is_lost_is_settled(
+    candidate: Callable[..., Candidate], postgres: Postgres, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:  # L10
+    first = candidate("first", lease_s=60)
+    assert first.leadership.acquire()
+    store = first.open_store()
+    dialect = store._database.engine.dialect
+    commit = type(dialect).do_commit
+
+    def lose_the_answer(connection) -> None:
+        if committed:
+            commit(dialect, connection)
+        postgres.drop_connections(first.url)
+        connection.execute("SELECT 1")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dialect, "do_commit", lose_the_answer)
+        if committed:
+            write(store, 7)
+        else:
+            with pytest.raises(FlussTieringError) as lost:
+                write(store, 7)
+            assert lost.value.code is ErrorCode.UNAVAILABLE
+    assert store.attempt_token() == (7 if committed else 0)
+    write(store, 8)
+    store.close()
+
+
+def test_a_commit_that_cannot_be_settled_ends_a_server_whose_memory_is_behind(
+    candidate: Callable[..., Candidate], monkeypatch: pytest.MonkeyPatch
+) -> None:  # L10
+    first = candidate("first", lease_s=60)
+    assert first.leadership.acquire()
+    store = first.open_store()
+    with store.transaction() as transaction:
+        transaction.put_attempt_token(7)
+        with_name = transaction._connection.exec_driver_sql("SELECT CAST(pg_current_xact_id() AS TEXT)").scalar()
+    assert store._fence is not None
+    store._fence._unsettled = with_name  # as after a commit without an answer, in a database that was away too long
+    refused(lambda: write(store, 8))
+    refused(first.leadership.require)
+    store.close()

@@ -1,0 +1,337 @@
+"""Two servers on one PostgreSQL: the second waits, forwards, answers reads, and takes over from the first."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pyarrow as pa
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from engine_support import HOUR, SCHEMA, ServerProcess, ServerThread, descriptor, new_path, new_table, put
+from fluss_tiering.api.v1 import common_pb2, lake_tiering_pb2, tables_pb2
+from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringStub
+from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
+from fluss_tiering.cli import main
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TablePath, WriteKind
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
+from fluss_tiering.server.failover.election import Election
+from fluss_tiering.server.store.database import Database
+from fluss_tiering.server.store.store import SqlTieringStore
+from fluss_tiering.wire.errors import ERROR_CODE_METADATA_KEY
+from postgres_support import Postgres
+from waiting import wait_until
+
+SHORT_LEASE = {"FLUSS_TIERING_LEADER_LEASE": "2s"}
+
+
+class Pair:
+    """An active and a waiting server, on one PostgreSQL database and one data folder."""
+
+    def __init__(self, folder: Path, url: str, **environment: str) -> None:
+        environment = {"FLUSS_TIERING_STORE_URL": url, **environment}
+        self.url = url
+        self.first = ServerProcess(folder / "first", data_dir=folder / "data", **environment)
+        self.second = ServerProcess(folder / "second", data_dir=folder / "data", **environment)
+
+    def start(self) -> None:
+        self.first.start()
+        self.second.start()
+        assert "waiting for the active server to end" in self.second.log_file.read_text()
+
+    def end(self) -> None:
+        for server in (self.first, self.second):
+            if server.process is not None and server.process.poll() is None:
+                server.process.send_signal(signal.SIGCONT)
+                server.kill()
+
+
+@pytest.fixture
+def pair(tmp_path: Path, postgres_url: str) -> Iterator[Callable[..., Pair]]:
+    made = []
+
+    def make(**environment: str) -> Pair:
+        made.append(Pair(tmp_path, postgres_url, **environment))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()
+
+
+class Driver(threading.Thread):
+    """Sends heartbeats of a round, whatever happens, and keeps what became of each."""
+
+    def __init__(self, target: str, claim: Claim) -> None:
+        super().__init__(daemon=True)
+        self.client = TieringClient(target, timeout=2)
+        self.claim = claim
+        self.refused: list[FlussTieringError] = []
+        self.accepted_at = 0.0
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        entry = HeartbeatEntry(self.claim.table_id, self.claim.tiering_epoch)
+        while not self.ended.wait(0.1):
+            try:
+                answer = self.client.heartbeat(tiering=[entry])
+            except FlussTieringError:
+                continue
+            self.refused.extend(answer.tiering_errors.values())
+            self.accepted_at = time.monotonic()
+
+
+def health(target: str, service: str) -> str:
+    with grpc.insecure_channel(target) as channel:
+        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+    return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+
+def unanswered(call: Callable[[], object]) -> str:
+    """Why a call was not answered, which is what UNAVAILABLE means."""
+    with pytest.raises(FlussTieringError) as refused:
+        call()
+    assert refused.value.code in {ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    return refused.value.message
+
+
+def test_the_second_takes_over_within_15_seconds(pair: Callable[..., Pair]) -> None:  # S22, S24, S28, S3
+    servers = pair()
+    with TieringClient(servers.second.target, timeout=15) as client:
+        table = new_table(client, range(50))
+        lease = client.lease_latest_snapshots("X", [table.path], HOUR)
+        (claim,) = client.claim_tables([table.path], "X", lease.attempt_token, "driver-1")
+        assert isinstance(claim, Claim)
+        driver = Driver(servers.second.target, claim)
+        driver.start()
+        wait_until(lambda: driver.accepted_at)
+        rounds, leases = client.list_tiering_rounds(), client.list_leases()
+
+        servers.first.kill()
+        killed_at = time.monotonic()
+        # The store's reads are answered meanwhile, all else is refused at once and in words.
+        assert [each.state for each in client.list_tiering_statuses(table.path)] == [TieringState.TIERING]
+        assert client.list_tiering_rounds() == rounds
+        assert client.list_leases() == leases
+        assert client.lease_outcome("X").rounds == tuple(rounds)
+        with pytest.raises(FlussTieringError) as unknown:
+            client.list_tiering_statuses(TablePath("db", "unknown"))
+        assert unknown.value.code is ErrorCode.TABLE_NOT_EXIST
+        with grpc.insecure_channel(servers.second.target) as channel, pytest.raises(grpc.RpcError) as away:
+            TablesStub(channel).ListTables(tables_pb2.ListTablesRequest(), timeout=5)
+        assert away.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert "active" in away.value.details()
+
+        wait_until(lambda: driver.accepted_at > killed_at, 15)
+        assert driver.accepted_at - killed_at < 15
+        driver.ended.set()
+        driver.join(10)
+        assert driver.refused == [], "the round is still the driver's"
+        assert health(servers.second.target, "fluss_tiering.v1.Tables") == "SERVING"
+        (other,) = client.claim_tables([table.path], "Y", None, "driver-2")
+        assert isinstance(other, FlussTieringError)
+        assert other.code is ErrorCode.TABLE_BEING_TIERED
+        assert client.list_tiering_rounds() == rounds
+        assert client.list_leases() == leases
+        finished = client.heartbeat(finished=[HeartbeatEntry(claim.table_id, claim.tiering_epoch)])
+        assert finished.finished_errors == {}
+        (next_claim,) = client.claim_tables([table.path], "Y", None, "driver-2")
+        assert isinstance(next_claim, Claim)
+        assert next_claim.tiering_epoch == claim.tiering_epoch + 1
+        assert client.list_buckets([table.path])[table.path][0].log_end_offset == 50
+
+
+def test_the_first_one_resumed_can_write_nothing(pair: Callable[..., Pair]) -> None:  # S24, S22
+    servers = pair(**SHORT_LEASE)
+    assert servers.first.process is not None
+    with TieringClient(servers.first.target) as old, TieringClient(servers.second.target) as new:
+        table = new_table(old, [1])
+        before = old.lease_latest_snapshots("X", [table.path], HOUR)
+        servers.first.process.send_signal(signal.SIGSTOP)
+        # What it is asked now it finds when it goes on.
+        late: list[BaseException | object] = []
+
+        def ask_late(call: Callable[[], object]) -> threading.Thread:
+            def run() -> None:
+                try:
+                    late.append(call())
+                except FlussTieringError as error:
+                    late.append(error)
+
+            thread = threading.Thread(target=run, daemon=True)
+            thread.start()
+            return thread
+
+        patient = TieringClient(servers.first.target, timeout=60)
+        asking = [
+            ask_late(lambda: patient.acquire_lease("late", HOUR, {}, allow_empty=True)),
+            ask_late(lambda: patient.claim_tables([table.path], "late", None, "late")),
+            ask_late(lambda: put(patient, table, {2: "late"})),
+        ]
+        wait_until(lambda: "take-over waits for the data folder" in servers.second.log_file.read_text())
+        # The one that stands still holds the data folder; the store can be read all the same.
+        assert [each.path for each in new.list_tiering_statuses()] == [table.path]
+        assert "taking over" in unanswered(new.list_tables)
+        store = SqlTieringStore.open_to_read(servers.url)
+        token, statuses = store.attempt_token(), store.statuses()
+
+        servers.first.process.send_signal(signal.SIGCONT)
+        assert servers.first.process.wait(20) == 1
+        wait_until(lambda: "this server is the active one" in servers.second.log_file.read_text())
+        for thread in asking:
+            thread.join(20)
+        patient.close()
+        assert len(late) == 3
+        assert all(isinstance(each, FlussTieringError) for each in late), late
+        assert (store.attempt_token(), store.statuses()) == (token, statuses)
+        assert token == before.attempt_token
+        store.close()
+        log = servers.first.log_file.read_text()
+        assert "another one took over" in log
+        assert "Traceback" not in log
+        assert new.list_buckets([table.path])[table.path][0].log_end_offset == 1
+        put(new, table, {3: "new"})
+        # Started again it waits in its turn, and takes over when the other one makes way.
+        servers.first.start()
+        assert [each.lease_id for each in old.list_leases()] == ["X"]
+        assert servers.second.stop() == 0
+        wait_until(lambda: health(servers.first.target, "fluss_tiering.v1.Tables") == "SERVING", 10)
+        assert old.list_buckets([table.path])[table.path][0].log_end_offset == 2
+
+
+def test_the_waiting_one_forwards_everything(pair: Callable[..., Pair]) -> None:  # S28
+    servers = pair(**SHORT_LEASE)
+    target = servers.second.target
+    assert health(target, "") == "SERVING"
+    assert health(target, "fluss_tiering.v1.LakeTiering") == "NOT_SERVING"
+    assert health(servers.first.target, "fluss_tiering.v1.LakeTiering") == "SERVING"
+    with TieringClient(target) as client, TieringClient(servers.first.target) as direct:
+        assert client.describe_storage() == direct.describe_storage()
+        table = client.create_table(new_path(), descriptor(primary_key=False))
+        rows = pa.table({"id": list(range(200_000)), "name": ["x" * 50] * 200_000}, schema=SCHEMA)
+        assert sum(client.write_rows(table.path, WriteKind.APPEND, [rows])) == 200_000
+        (bucket,) = client.list_buckets([table.path])[table.path]
+        through, at_once = (list(each.fetch_log(bucket.bucket, 0, 200_000)) for each in (client, direct))
+        assert b"".join(through) == b"".join(at_once)
+        assert client.list_tiering_statuses() == direct.list_tiering_statuses()
+        with pytest.raises(FlussTieringError) as refused:
+            client.get_tables([TablePath("db", "unknown")])
+        assert refused.value.code is ErrorCode.TABLE_NOT_EXIST
+    with grpc.insecure_channel(target) as channel:
+        with pytest.raises(grpc.RpcError) as unknown:
+            TablesStub(channel).GetTables(
+                tables_pb2.GetTablesRequest(table_paths=[common_pb2.PbTablePath(database_name="db", table_name="u")]),
+                timeout=10,
+            )
+        assert dict(unknown.value.trailing_metadata())[ERROR_CODE_METADATA_KEY] == "TABLE_NOT_EXIST"
+        # A stream without an end, up to the end of the active server.
+        watch = LakeTieringStub(channel).WatchTieringStatuses(
+            lake_tiering_pb2.WatchTieringStatusesRequest(), timeout=30
+        )
+        assert [each.table_path.table_name for each in next(watch).tiering_statuses] == [table.path.table]
+        servers.first.stop()
+        with pytest.raises(grpc.RpcError) as ended:
+            list(watch)
+        assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+        # One that was forwarded already is not passed on in a circle.
+    with grpc.insecure_channel(target) as channel:
+        wait_until(lambda: health(target, "fluss_tiering.v1.Tables") == "SERVING")
+        answer = TablesStub(channel).ListTables(
+            tables_pb2.ListTablesRequest(), timeout=10, metadata=[("fluss-tiering-forwarded", "1")]
+        )
+        assert len(answer.tables) == 1
+
+
+def test_a_lost_database_changes_nothing_and_all_goes_on_when_it_is_back(
+    tmp_path: Path, postgres: Postgres, postgres_url: str
+) -> None:  # L10, S24
+    settings = {"store_url": postgres_url, "leader_lease": 2000}
+    with ServerThread(tmp_path / "data", **settings) as running, TieringClient(running.target) as client:
+        table = new_table(client, [1])
+        client.lease_latest_snapshots("X", [table.path], HOUR)
+        before = client.list_leases(), client.list_tiering_statuses()
+        postgres.stop()
+        try:
+            unanswered(lambda: client.acquire_lease("Y", HOUR, {}, allow_empty=True))
+            wait_until(lambda: health(running.target, "fluss_tiering.v1.Tables") == "NOT_SERVING")
+            # Later still, whatever touches the storage is refused at once: another server may have taken over.
+            assert "could not renew" in unanswered(lambda: put(client, table, {2: "b"}))
+        finally:
+            postgres.start()
+        wait_until(lambda: health(running.target, "fluss_tiering.v1.Tables") == "SERVING")
+        assert (client.list_leases(), client.list_tiering_statuses()) == before
+        assert client.acquire_lease("Y", HOUR, {}, allow_empty=True).attempt_token == 2
+        assert client.list_buckets([table.path])[table.path][0].log_end_offset == 1
+
+
+def test_a_store_of_another_kind_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # S11
+    data_dir = tmp_path / "data"
+    arguments = ["serve", "--data-dir", str(data_dir), "--store", "mysql://me:hunter2@localhost/db"]
+    monkeypatch.setattr("sys.argv", ["fluss-tiering", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "expected postgresql://" in said
+    assert "hunter2" not in said
+    assert "Traceback" not in said
+    assert not data_dir.exists()
+
+
+def test_a_database_that_is_away_at_the_start_is_told_in_words(tmp_path: Path) -> None:  # S11
+    url = "postgresql://me:hunter2@127.0.0.1:1/db"
+    with pytest.raises(FlussTieringError, match="cannot be reached") as away, ServerThread(tmp_path, store_url=url):
+        """Does not start."""
+    assert away.value.code is ErrorCode.UNAVAILABLE
+    assert "hunter2" not in away.value.message
+    assert not list(tmp_path.iterdir()), "nothing was made"
+
+
+def test_the_database_of_other_tables_is_refused(tmp_path: Path, postgres_url: str) -> None:  # S3
+    with ServerThread(tmp_path / "one", store_url=postgres_url) as running, TieringClient(running.target) as client:
+        new_table(client, [1])
+    with (
+        pytest.raises(FlussTieringError, match="belongs to the storage at"),
+        ServerThread(tmp_path / "two", store_url=postgres_url),
+    ):
+        """Does not start."""
+    with ServerThread(tmp_path / "one", store_url=postgres_url) as running, TieringClient(running.target) as client:
+        assert len(client.list_tiering_statuses()) == 1
+
+
+def test_a_waiting_server_with_another_data_folder_is_refused_at_its_start(tmp_path: Path, postgres_url: str) -> None:
+    with ServerThread(tmp_path / "other"):
+        """Makes a data folder of its own."""  # S3
+    with ServerThread(tmp_path / "one", store_url=postgres_url) as running:
+        for folder in ("other", "unused"):
+            waiting = ServerThread(tmp_path / folder, store_url=postgres_url)
+            with pytest.raises(FlussTieringError, match="belongs to the storage at") as refused, waiting:
+                """Does not start."""
+            assert refused.value.code is ErrorCode.INVALID_REQUEST
+            assert str(tmp_path / folder) in refused.value.message
+        assert not (tmp_path / "unused").exists(), "nothing was made"
+        with ServerThread(tmp_path / "one", store_url=postgres_url) as waiting:
+            assert not waiting.server.is_active
+        assert running.server.is_active
+
+
+def test_a_server_waits_beside_a_store_that_is_not_bound_yet(tmp_path: Path, postgres_url: str) -> None:
+    leading = Election(Database.postgresql(postgres_url), "first", "127.0.0.1:9", 60)
+    leading.prepare()
+    assert leading.acquire() is not None
+    with ServerThread(tmp_path / "two", store_url=postgres_url) as waiting:
+        assert not waiting.server.is_active
+    SqlTieringStore.open(postgres_url).close()
+    with ServerThread(tmp_path / "two", store_url=postgres_url) as waiting:
+        assert not waiting.server.is_active
+    leading.close()

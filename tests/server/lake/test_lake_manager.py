@@ -1,0 +1,152 @@
+"""Lake snapshots: the fence, offsets that only go forwards, repetition; seeds S5, S10, S21."""
+
+from __future__ import annotations
+
+import pytest
+from manager_support import Managers
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import LakeSnapshot
+from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo
+from fluss_tiering.server.lake.manager import CommitRegistration, require_same_offsets
+
+B0, B1, B2 = (TableBucket(1, bucket) for bucket in range(3))
+
+
+@pytest.fixture
+def table(managers: Managers) -> TableInfo:
+    return managers.add_table(1, num_buckets=3, primary_key=False)
+
+
+def buckets(*log_ends: int) -> list[BucketInfo]:
+    return [BucketInfo(TableBucket(1, bucket), 0, log_end, log_end * 8) for bucket, log_end in enumerate(log_ends)]
+
+
+def commit(managers: Managers, table: TableInfo, snapshot_id: int, offsets: dict[TableBucket, int]) -> None:
+    managers.lake.commit(
+        CommitRegistration(table, 1, snapshot_id, offsets, f"commit {snapshot_id}", "/offsets"), buckets(100, 100, 100)
+    )
+
+
+def test_offsets_are_merged_with_the_newest_snapshot(managers: Managers, table: TableInfo) -> None:
+    commit(managers, table, 900, {B0: 10})
+    commit(managers, table, 5, {B1: 20})
+    managers.restart()
+    assert managers.lake.newest(1) == LakeSnapshot(1, 5, {B0: 10, B1: 20}), "the newest, though its id is smaller"
+    assert managers.lake.snapshot(1, 900) == LakeSnapshot(1, 900, {B0: 10})
+    prepared = managers.lake.prepare(table, buckets(100, 100, 100), {B1: 30}, ignore_previous=False)
+    assert prepared == {B0: 10, B1: 30, B2: -1}
+    prepared = managers.lake.prepare(table, buckets(100, 100, 100), {B1: 15}, ignore_previous=True)
+    assert prepared == {B0: -1, B1: 15, B2: -1}
+
+
+@pytest.mark.parametrize(
+    ("offsets", "code", "named"),
+    [
+        ({B0: 9}, ErrorCode.INVALID_REQUEST, "before 10"),
+        ({B0: 101}, ErrorCode.LOG_OFFSET_OUT_OF_RANGE, "past the log's end, 100"),
+        ({TableBucket(1, 3): 1}, ErrorCode.INVALID_REQUEST, "buckets are 0 to 2"),
+    ],
+)
+def test_wrong_offsets_are_refused(
+    managers: Managers, table: TableInfo, offsets: dict[TableBucket, int], code: ErrorCode, named: str
+) -> None:
+    commit(managers, table, 1, {B0: 10})
+    for step in (
+        lambda: managers.lake.prepare(table, buckets(100, 100, 100), offsets, ignore_previous=False),
+        lambda: commit(managers, table, 2, offsets),
+    ):
+        with pytest.raises(FlussTieringError) as refused:
+            step()
+        assert refused.value.code is code
+        assert named in refused.value.message
+    assert managers.lake.newest(1) == LakeSnapshot(1, 1, {B0: 10})
+
+
+def test_a_repeated_commit_changes_nothing(managers: Managers, table: TableInfo) -> None:
+    commit(managers, table, 1, {B0: 10})
+    commit(managers, table, 2, {B0: 20})
+    commit(managers, table, 1, {B0: 10})
+    managers.restart()
+    assert managers.lake.newest(1) == LakeSnapshot(1, 2, {B0: 20})
+    with pytest.raises(FlussTieringError) as refused:
+        commit(managers, table, 2, {B0: 30})
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_the_same_offsets_may_be_committed_again(managers: Managers, table: TableInfo) -> None:  # S21
+    commit(managers, table, 1, {B0: 10})
+    commit(managers, table, 2, {B0: 10})
+    assert managers.lake.newest(1) == LakeSnapshot(1, 2, {B0: 10})
+
+
+def test_what_cannot_be_persisted_did_not_happen(managers: Managers, table: TableInfo) -> None:  # L10
+    commit(managers, table, 1, {B0: 10})
+    with managers.failing_disk(), pytest.raises(FlussTieringError) as refused:
+        commit(managers, table, 2, {B0: 20})
+    assert refused.value.code is ErrorCode.STORAGE
+    assert managers.lake.newest(1) == LakeSnapshot(1, 1, {B0: 10})
+    commit(managers, table, 2, {B0: 20})
+
+
+def test_a_dropped_table_has_no_lake_snapshot(managers: Managers, table: TableInfo) -> None:  # S12
+    commit(managers, table, 1, {B0: 10})
+    managers.drop_table(1)
+    assert managers.lake.newest(1) is None
+    managers.restart()
+    assert managers.lake.newest(1) is None
+    assert managers.lake.snapshot(1, 1) is None
+
+
+def test_a_refused_commit_is_kept_as_last_error(managers: Managers, table: TableInfo) -> None:  # S10, S12
+    claim = managers.claim(table)
+    managers.tiering.note_refused_commit(1, claim.tiering_epoch, "offset 9 is before 10")
+    managers.restart()
+    status = managers.status(table)
+    assert (status.last_error, status.last_error_time) == ("offset 9 is before 10", managers.clock.now_ms())
+    managers.finish(claim)
+    assert managers.status(table).last_error is None
+    assert managers.status(table).last_error_time is None
+
+
+def test_only_the_running_round_may_commit(managers: Managers, table: TableInfo) -> None:  # S5
+    claim = managers.claim(table)
+    managers.tiering.require_round(1, claim.tiering_epoch)
+    with pytest.raises(FlussTieringError) as fenced:
+        managers.tiering.require_round(1, claim.tiering_epoch - 1)
+    assert fenced.value.code is ErrorCode.FENCED_TIERING_EPOCH
+    managers.fail(claim)
+    with pytest.raises(FlussTieringError) as ended:
+        managers.tiering.require_round(1, claim.tiering_epoch)
+    assert ended.value.code is ErrorCode.INVALID_TIERING_STATE
+    assert "out of memory" in ended.value.message
+    managers.drop_table(1)
+    with pytest.raises(FlussTieringError) as gone:
+        managers.tiering.require_round(1, claim.tiering_epoch)
+    assert gone.value.code is ErrorCode.TABLE_NOT_EXIST
+
+
+def test_a_partition_that_was_dropped_in_mid_round_does_not_stop_it(managers: Managers) -> None:
+    table = managers.add_table(1, primary_key=False)
+    kept, dropped = (TableBucket(1, 0, partition_id) for partition_id in (7, 8))
+    present = [BucketInfo(kept, 0, 100, 800)]
+    planned = {kept: 50, dropped: 20}
+    # The lake will hold its rows, and who tiers a later partition of its values has to know.
+    assert managers.lake.prepare(table, present, planned, ignore_previous=False) == planned
+    committed = CommitRegistration(table, 1, 1, planned, "commit", "/offsets")
+    for _ in range(2):
+        managers.lake.commit(committed, present)
+    # A cluster has forgotten the partition; the commit is the same.
+    require_same_offsets(committed, LakeSnapshot(1, 1, {kept: 50}))
+    with pytest.raises(FlussTieringError, match="other offsets"):
+        require_same_offsets(committed, LakeSnapshot(1, 1, {kept: 49}))
+    with pytest.raises(FlussTieringError, match="has no"):
+        managers.lake.prepare(table, present, {TableBucket(1, 1, 7): 1}, ignore_previous=False)
+
+
+def test_a_log_that_lost_its_end_takes_nothing_back(managers: Managers, table: TableInfo) -> None:
+    commit(managers, table, 1, {B0: 10})
+    shorter = buckets(4, 100, 100)
+    assert managers.lake.prepare(table, shorter, {B0: 10, B1: 5}, ignore_previous=False) == {B0: 10, B1: 5, B2: -1}
+    with pytest.raises(FlussTieringError, match="past the log's end, 4"):
+        managers.lake.prepare(table, shorter, {B0: 11}, ignore_previous=False)

@@ -1,0 +1,277 @@
+"""KV snapshot leases on a clock to turn by hand: seeds L1-L24."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import sqlalchemy as sa
+from manager_support import Managers
+
+from engine_support import HOUR, MINUTE, VirtualClock
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS, KvSnapshotLease, LeaseDrop
+from fluss_tiering.model.table import TableBucket
+from fluss_tiering.server.leases.manager import KvSnapshotLeaseManager
+
+B0, B1 = TableBucket(1, 0), TableBucket(1, 1)
+OTHER = TableBucket(2, 0)
+SIX_HOURS = 6 * HOUR
+
+
+def references(managers: Managers, bucket: TableBucket, snapshot_id: int) -> int:
+    """How many leases pin a snapshot."""
+    return sum(lease.snapshots.get(bucket) == snapshot_id for lease in managers.leases.leases())
+
+
+def test_acquire_makes_a_lease(managers: Managers, clock: VirtualClock) -> None:  # L1
+    acquired = managers.acquire("X", SIX_HOURS, {B0: 5})
+    assert acquired.expiration_time == clock.now_ms() + SIX_HOURS
+    assert managers.leases.protected() == {(B0, 5)}
+    assert (managers.leases.lease_count, managers.leases.leased_snapshot_count) == (1, 1)
+    assert references(managers, B0, 5) == 1
+
+
+def test_acquire_of_another_snapshot_replaces_the_first(managers: Managers) -> None:  # L2
+    managers.acquire("X", SIX_HOURS, {B0: 5})
+    managers.acquire("X", SIX_HOURS, {B0: 7})
+    assert (references(managers, B0, 5), references(managers, B0, 7)) == (0, 1)
+    assert managers.leases.leased_snapshot_count == 1
+
+
+def test_a_snapshot_is_protected_until_its_last_lease_ends(managers: Managers) -> None:  # L3
+    managers.acquire("X", SIX_HOURS, {B0: 5})
+    managers.acquire("Y", SIX_HOURS, {B0: 5})
+    managers.leases.drop("X", None)
+    assert managers.leases.protected() == {(B0, 5)}
+    managers.leases.drop("Y", None)
+    assert not managers.leases.protected()
+
+
+def test_acquire_renews_the_whole_lease(managers: Managers, clock: VirtualClock) -> None:  # L4
+    managers.acquire("X", SIX_HOURS, {B0: 5})
+    clock.advance(5 * HOUR)
+    managers.acquire("X", SIX_HOURS, {B1: 6})
+    clock.advance(5 * HOUR)
+    assert managers.leases.drop_expired() == []
+    assert managers.leases.protected() == {(B0, 5), (B1, 6)}
+
+
+def test_renew_is_batched_and_each_lease_stands_for_itself(managers: Managers, clock: VirtualClock) -> None:  # L4, L5
+    managers.acquire("X", HOUR, {B0: 5})
+    managers.acquire("old", MINUTE, {B1: 5})
+    clock.advance(HOUR - 1)
+    renewed, expired, unknown = managers.leases.renew([("X", HOUR), ("old", HOUR), ("unknown", HOUR)])
+    assert renewed == clock.now_ms() + HOUR
+    for refused in (expired, unknown):
+        assert isinstance(refused, FlussTieringError)
+        assert refused.code is ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST
+    assert {lease.lease_id for lease in managers.leases.leases()} == {"X", "old"}, "an empty lease was made"
+    assert managers.leases.drop_expired() == ["old"]
+
+
+def test_unavailable_snapshots_are_returned_and_not_pinned(managers: Managers) -> None:  # L6
+    acquired = managers.leases.acquire("X", HOUR, {B0: 5}, {B1: 4})
+    assert acquired.unavailable_snapshots == {B1: 4}
+    assert managers.leases.protected() == {(B0, 5)}
+
+
+def test_nothing_available_begins_an_attempt_without_a_lease(managers: Managers) -> None:  # L6
+    acquired = managers.leases.acquire("X", HOUR, {}, {B1: 4})
+    assert (acquired.expiration_time, managers.leases.lease_count) == (0, 0)
+    assert acquired.attempt_token == 1
+
+
+def test_release_of_the_last_bucket_drops_the_lease(managers: Managers) -> None:  # L8
+    managers.acquire("X", HOUR, {B0: 5, B1: 6})
+    assert managers.leases.release("X", [B0, OTHER], None)
+    assert managers.leases.protected() == {(B1, 6)}
+    assert managers.leases.release("X", [B1], None)
+    assert managers.leases.lease_count == 0
+    assert managers.leases.release("X", [B1], None), "release of an unknown lease"
+    assert managers.leases.drop("X", None) is LeaseDrop.UNKNOWN
+
+
+def test_leases_expire_strictly_after_their_time(managers: Managers, clock: VirtualClock) -> None:  # L9
+    managers.acquire("X", HOUR, {B0: 5})
+    clock.advance(HOUR)
+    assert managers.leases.drop_expired() == []
+    clock.advance(1)
+    assert managers.leases.drop_expired() == ["X"]
+    assert not managers.leases.protected()
+    managers.restart()
+    assert managers.leases.lease_count == 0
+
+
+@pytest.mark.parametrize("change", ["acquire", "renew", "release", "drop", "expire"])
+def test_what_cannot_be_persisted_did_not_happen(managers: Managers, clock: VirtualClock, change: str) -> None:  # L10
+    managers.acquire("X", HOUR, {B0: 5, B1: 6})
+    before = managers.leases.leases()
+    if change == "expire":
+        clock.advance(2 * HOUR)
+    changes: dict[str, Callable[[KvSnapshotLeaseManager], object]] = {
+        "acquire": lambda leases: leases.acquire("X", HOUR, {B0: 7}, {}),
+        "renew": lambda leases: leases.renew([("X", 2 * HOUR)]),
+        "release": lambda leases: leases.release("X", [B0], None),
+        "drop": lambda leases: leases.drop("X", None),
+        "expire": KvSnapshotLeaseManager.drop_expired,
+    }
+    with managers.failing_disk(), pytest.raises(FlussTieringError) as refused:
+        changes[change](managers.leases)
+    assert refused.value.code is ErrorCode.STORAGE
+    assert "nothing was changed" in refused.value.message
+    assert managers.leases.leases() == before
+    managers.restart()
+    assert managers.leases.leases() == before
+    changes[change](managers.leases)
+    assert managers.leases.leases() != before, "it works again once the disk does"
+
+
+def test_leases_survive_a_restart(managers: Managers) -> None:  # L11, S24
+    managers.acquire("X", HOUR, {B0: 5, B1: 6, OTHER: 2})
+    managers.acquire("Y", HOUR, {B0: 4})
+    before = managers.leases.leases()
+    managers.restart()
+    assert managers.leases.leases() == before
+    assert managers.leases.protected() == {(B0, 5), (B1, 6), (OTHER, 2), (B0, 4)}
+
+
+def test_a_finished_tables_buckets_go_and_the_others_stay(managers: Managers) -> None:  # L13, L24
+    managers.acquire("X", HOUR, {B0: 5, B1: 6, OTHER: 2})
+    assert managers.leases.release("X", [B0, B1], None)
+    assert managers.leases.protected() == {(OTHER, 2)}
+    assert managers.leases.leases("X")[0].expiration_time > 0
+
+
+def test_a_failed_release_keeps_its_bookkeeping_and_can_be_repeated(managers: Managers) -> None:  # L13, L21
+    managers.acquire("X", HOUR, {B0: 5})
+    with managers.failing_disk(), pytest.raises(FlussTieringError):
+        managers.leases.release("X", [B0], None)
+    assert managers.leases.protected() == {(B0, 5)}
+    assert managers.leases.release("X", [B0], None)
+    assert not managers.leases.protected()
+
+
+def test_renewed_every_third_a_lease_outlives_any_round(managers: Managers, clock: VirtualClock) -> None:  # L16
+    assert DEFAULT_LEASE_DURATION_MS == SIX_HOURS
+    managers.acquire("X", DEFAULT_LEASE_DURATION_MS, {B0: 5})
+    for _ in range(30):
+        clock.advance(DEFAULT_LEASE_DURATION_MS // 3)
+        assert isinstance(managers.leases.renew([("X", DEFAULT_LEASE_DURATION_MS)])[0], int)
+        assert managers.leases.drop_expired() == []
+    assert managers.leases.protected() == {(B0, 5)}
+
+
+def test_a_restarted_driver_acquires_under_the_same_id(managers: Managers) -> None:  # L17
+    first = managers.acquire("X", HOUR, {B0: 5})
+    managers.restart()
+    second = managers.acquire("X", HOUR, {B0: 5})
+    assert managers.leases.lease_count == 1
+    assert second.attempt_token > first.attempt_token
+
+
+def test_partitioned_and_unpartitioned_buckets_never_mix(managers: Managers) -> None:  # L20
+    managers.acquire("X", HOUR, {B0: 5})
+    with pytest.raises(FlussTieringError) as refused:
+        managers.acquire("X", HOUR, {TableBucket(1, 0, partition_id=3): 5})
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert managers.leases.protected() == {(B0, 5)}
+    managers.acquire("X", HOUR, {TableBucket(1, bucket): 5 for bucket in range(64)})
+    assert managers.leases.leased_snapshot_count == 64, "more buckets than before are accepted"
+    managers.acquire("X", HOUR, {TableBucket(9, 0, partition_id=3): 5})
+    managers.restart()
+    assert (TableBucket(9, 0, partition_id=3), 5) in managers.leases.protected()
+
+
+def test_an_older_attempt_releases_and_drops_nothing(managers: Managers) -> None:  # L22
+    old = managers.acquire("X", HOUR, {B0: 5}).attempt_token
+    new = managers.acquire("X", HOUR, {B0: 5}).attempt_token
+    assert managers.leases.release("X", [B0], old) is False
+    assert managers.leases.drop("X", old) is LeaseDrop.STALE
+    managers.restart()
+    assert managers.leases.release("X", [B0], old) is False, "after a restart too"
+    assert managers.leases.protected() == {(B0, 5)}
+    assert managers.leases.release("X", [B0], new) is True
+    assert managers.leases.drop("X", old) is LeaseDrop.STALE, "the token is known longer than the lease"
+
+
+def test_attempt_tokens_grow_over_leases_and_restarts(managers: Managers) -> None:  # L22
+    tokens = [managers.acquire(lease_id, HOUR, {B0: 5}).attempt_token for lease_id in ("X", "Y", "X")]
+    managers.leases.drop("X", None)
+    managers.leases.drop("Y", None)
+    managers.restart()
+    tokens.append(managers.acquire("Z", HOUR, {B0: 5}).attempt_token)
+    assert tokens == sorted(set(tokens))
+
+
+def test_attempts_are_forgotten_after_a_week_without_a_lease(managers: Managers, clock: VirtualClock) -> None:  # L22
+    managers.acquire("gone", HOUR, {B0: 5})
+    managers.acquire("held", 30 * 24 * HOUR, {B0: 5})
+    clock.advance(7 * 24 * HOUR)
+    managers.leases.drop_expired()
+    assert managers.attempts.newest("gone") is not None
+    clock.advance(1)
+    managers.leases.drop_expired()
+    managers.restart()
+    assert managers.attempts.newest("gone") is None
+    assert managers.attempts.newest("held") is not None
+
+
+def test_a_dropped_tables_buckets_are_released(managers: Managers) -> None:  # S12, L24
+    managers.acquire("X", HOUR, {B0: 5, OTHER: 2})
+    managers.acquire("Y", HOUR, {B0: 5})
+    managers.leases.release_tables(frozenset({1}))
+    managers.restart()
+    assert managers.leases.protected() == {(OTHER, 2)}
+    assert [lease.lease_id for lease in managers.leases.leases()] == ["X"]
+
+
+def test_a_lease_that_cannot_be_loaded_stops_collection(managers: Managers) -> None:  # L11
+    for lease_id in ("X", "Y"):
+        managers.acquire(lease_id, HOUR, {B0: 5})
+    assert managers.leases.collection_stopped_reason is None
+    with managers.store._database.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM leased_snapshots WHERE lease_id = 'X'")
+    managers.restart()
+    assert [lease.lease_id for lease in managers.leases.leases()] == ["Y"]
+    reason = managers.leases.collection_stopped_reason
+    assert reason is not None
+    assert "X: the snapshots that it pins are missing" in reason
+    assert "leases drop" in reason
+    for call in (
+        lambda: managers.acquire("X", HOUR, {B0: 6}),
+        lambda: managers.leases.release("X", [B0], None),
+        lambda: raise_it(managers.leases.renew([("X", HOUR)])[0]),
+    ):
+        with pytest.raises(FlussTieringError, match="cannot be loaded") as refused:
+            call()
+        assert refused.value.code is ErrorCode.CORRUPT_DATA
+    managers.clock.advance(10 * HOUR)
+    managers.leases.drop_expired()
+    assert managers.leases.collection_stopped_reason is not None, "not even when it would have expired long ago"
+    assert managers.leases.drop("X", None) is LeaseDrop.DROPPED
+    assert managers.leases.collection_stopped_reason is None
+    managers.restart()
+    assert managers.leases.collection_stopped_reason is None
+
+
+def raise_it(answer: object) -> None:
+    if isinstance(answer, FlussTieringError):
+        raise answer
+
+
+def test_thousands_of_renewals_are_one_transaction(managers: Managers) -> None:  # L4
+    now = managers.clock.now_ms()
+    leases = [f"lease {number}" for number in range(1000)]
+    with managers.store.transaction() as transaction:
+        for number, lease_id in enumerate(leases):
+            transaction.put_lease(KvSnapshotLease(lease_id, now, now + HOUR, number, {TableBucket(number, 0): 1}))
+    managers.restart()
+    committed = []
+    sa.event.listen(managers.store._database.engine, "commit", committed.append)
+    managers.clock.advance(1000)
+    assert managers.leases.renew((lease_id, HOUR) for lease_id in leases) == [managers.clock.now_ms() + HOUR] * 1000
+    assert len(committed) == 1
+    renewed = managers.leases.leases()
+    managers.restart()
+    assert managers.leases.leases() == renewed

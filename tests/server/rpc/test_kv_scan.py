@@ -1,0 +1,359 @@
+"""Scans over gRPC on the embedded storage, call by call, as a client of another make would send them."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Self
+
+import grpc
+import pyarrow as pa
+import pytest
+
+from engine_support import SCHEMA, ServerThread, VirtualClock, descriptor, new_path, new_table, put
+from fluss_tiering.api.v1 import kv_scan_pb2 as pb
+from fluss_tiering.api.v1.kv_scan_pb2_grpc import KvScanStub
+from fluss_tiering.client import TieringClient
+from fluss_tiering.formats.compacted.row import decode_values
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo, WriteKind
+from fluss_tiering.server import active, app
+from fluss_tiering.server.scans.manager import KvScannerManager
+from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
+from fluss_tiering.wire.errors import code_from_metadata
+
+TTL = 600_000
+SIZE = 1 << 20
+COLUMNS = descriptor().columns
+
+
+class Server(ServerThread):
+    """With its scanners in reach, and idle ones looked for all the time."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.clock = VirtualClock()
+        super().__init__(data_dir, clock=self.clock, kv_scanner_expiration_interval=20)
+        self.scanners: list[KvScannerManager] = []
+        self.leads = True
+
+    def __enter__(self) -> Self:
+        def made(*arguments: object) -> KvScannerManager:
+            self.scanners.append(KvScannerManager(*arguments))
+            return self.scanners[-1]
+
+        def opened(settings: object, clock: object, stack: object, _check: object, fence: object) -> object:
+            return active.open_components(settings, clock, stack, self.check, fence)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(active, "KvScannerManager", made)
+            patch.setattr(app, "open_components", opened)
+            super().__enter__()
+        return self
+
+    def check(self) -> None:
+        if not self.leads:
+            raise FlussTieringError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another server took over")
+
+    @property
+    def open_count(self) -> int:
+        return self.scanners[-1].open_count
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("scans")) as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: Server) -> Iterator[Server]:
+    yield running
+    settled(running, 0)
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[TieringClient]:
+    with TieringClient(server.target) as connected:
+        yield connected
+
+
+@pytest.fixture
+def stub(server: Server) -> Iterator[KvScanStub]:
+    with grpc.insecure_channel(server.target, [("grpc.max_receive_message_length", 64 << 20)]) as channel:
+        yield KvScanStub(channel)
+
+
+def settled(server: Server, scanners: int) -> None:
+    """Waits until so many scanners hold a slot, and the storage keeps a view for each of them and no other."""
+    deadline = time.monotonic() + 20
+    while (counts := (server.open_count, views())) != (scanners, scanners):
+        # The last answers of finished scans are kept for a minute; the jobs let them go at their next turn.
+        server.clock.advance(60_001)
+        assert time.monotonic() < deadline, counts
+        time.sleep(0.02)
+
+
+def views() -> int:
+    """Live views of RocksDB in this process."""
+    return sum(type(each) is EmbeddedKvScan and each._view is not None for each in gc.get_objects())
+
+
+def request(table: TableInfo, bucket: int = 0, **fields: object) -> pb.ScanKvRequest:
+    limit = fields.pop("limit", None)
+    return pb.ScanKvRequest(
+        bucket_scan_req=pb.PbScanReqForBucket(table_id=table.table_id, bucket_id=bucket, limit=limit),
+        **{"batch_size_bytes": SIZE, **fields},
+    )
+
+
+def refusal(call: Callable[[], object]) -> ErrorCode | None:
+    with pytest.raises(grpc.RpcError) as failed:
+        call()
+    assert "Traceback" not in failed.value.details()
+    return code_from_metadata(failed.value.trailing_metadata())
+
+
+def ids_of(response: pb.ScanKvResponse) -> list[int]:
+    values = pa.ipc.open_stream(response.records).read_all()["value"].combine_chunks()
+    return decode_values(values, COLUMNS, 1)["id"].to_pylist()
+
+
+def close(stub: KvScanStub, scanner_id: bytes) -> None:
+    stub.ScanKv(pb.ScanKvRequest(scanner_id=scanner_id, close_scanner=True), timeout=20)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},  # K8: neither
+        {"scanner_id": b"x", "bucket_scan_req": {"table_id": 1}, "batch_size_bytes": 1},  # K8: both
+        {"bucket_scan_req": {"table_id": 1}, "batch_size_bytes": 1, "close_scanner": True},  # K8: close with open
+        {"close_scanner": True},  # K8: close of nothing
+        {"bucket_scan_req": {"table_id": 1}},  # K7: no size
+        {"bucket_scan_req": {"table_id": 1}, "batch_size_bytes": -1},  # K7
+        {"scanner_id": b"x"},  # K7
+        {"bucket_scan_req": {"table_id": 1}, "batch_size_bytes": 1, "call_seq_id": 1},  # K6
+        {"bucket_scan_req": {"table_id": 1}, "batch_size_bytes": 1, "call_seq_id": -1},  # K6
+    ],
+)
+def test_a_malformed_call_is_refused_before_anything_is_looked_up(stub: KvScanStub, server: Server, wrong) -> None:
+    asked = pb.ScanKvRequest(**wrong)  # K6, K7, K8: also where the table does not exist
+    assert refusal(lambda: stub.ScanKv(asked, timeout=20)) is ErrorCode.INVALID_SCAN_REQUEST
+    assert (server.open_count, views()) == (0, 0)
+
+
+def test_a_malformed_continuation_does_not_keep_the_scanner_alive(  # K11
+    client: TieringClient, stub: KvScanStub, server: Server
+) -> None:
+    first = stub.ScanKv(request(new_table(client, range(100)), batch_size_bytes=10), timeout=20)
+    server.clock.advance(TTL)
+    for fields in ({"batch_size_bytes": 0}, {"call_seq_id": 9}, {"bucket_scan_req": {"table_id": 1}}):
+        call = pb.ScanKvRequest(**{"scanner_id": first.scanner_id, "batch_size_bytes": 1, "call_seq_id": 1, **fields})
+        assert refusal(lambda call=call: stub.ScanKv(call, timeout=20)) is ErrorCode.INVALID_SCAN_REQUEST
+    server.clock.advance(1)
+    settled(server, 0)
+
+
+def test_what_cannot_be_scanned_is_refused(client: TieringClient, stub: KvScanStub, tmp_path: Path) -> None:  # K3
+    log, table = new_table(client, [1], primary_key=False), new_table(client, [1])
+    assert refusal(lambda: stub.ScanKv(request(log), timeout=20)) is ErrorCode.TABLE_WITHOUT_PRIMARY_KEY
+    assert refusal(lambda: stub.ScanKv(request(table, 1), timeout=20)) is ErrorCode.INVALID_REQUEST
+    assert refusal(lambda: stub.ScanKv(request(table, -1), timeout=20)) is ErrorCode.INVALID_REQUEST
+    client.drop_table(table.path)
+    assert refusal(lambda: stub.ScanKv(request(table), timeout=20)) is ErrorCode.TABLE_NOT_EXIST
+
+
+def test_a_scan_call_by_call(client: TieringClient, stub: KvScanStub) -> None:  # K5, K6, K7
+    table = new_table(client, range(300))
+    answers = [stub.ScanKv(request(table, batch_size_bytes=1000), timeout=20)]
+    put(client, table, dict.fromkeys(range(300, 400), "later"))
+    while answers[-1].has_more_results:
+        call = pb.ScanKvRequest(scanner_id=answers[0].scanner_id, call_seq_id=len(answers), batch_size_bytes=1000)
+        answers.append(stub.ScanKv(call, timeout=20))
+    assert sorted(each for answer in answers for each in ids_of(answer)) == list(range(300))
+    assert [answer.HasField("log_offset") for answer in answers] == [True] + [False] * (len(answers) - 1)
+    assert answers[0].log_offset == 300
+    assert max(len(answer.records) for answer in answers) < 1000 + 600
+
+
+def test_the_operators_maximum_bounds_a_batch(client: TieringClient, stub: KvScanStub, running: Server) -> None:  # K7
+    table = client.create_table(new_path(), descriptor())
+    rows = pa.table({"id": range(30), "name": ["x" * (1 << 20)] * 30}, schema=SCHEMA)
+    assert sum(client.write_rows(table.path, WriteKind.UPSERT, [rows])) == 30
+    first = stub.ScanKv(request(table, batch_size_bytes=2**31 - 1), timeout=20)
+    assert len(ids_of(first)) == 9
+    small = stub.ScanKv(request(table, batch_size_bytes=1), timeout=20)
+    assert len(ids_of(small)) == 1
+    for scanner_id in (first.scanner_id, small.scanner_id):
+        close(stub, scanner_id)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(0, 100), (-5, 100), (None, 100), (7, 7), (1000, 100)])
+def test_limits(client: TieringClient, stub: KvScanStub, limit: int | None, expected: int) -> None:  # K9
+    answer = stub.ScanKv(request(new_table(client, range(100)), limit=limit), timeout=20)
+    assert (len(ids_of(answer)), answer.has_more_results) == (expected, False)
+    again = pb.ScanKvRequest(scanner_id=answer.scanner_id, call_seq_id=1, batch_size_bytes=SIZE)
+    assert refusal(lambda: stub.ScanKv(again, timeout=20)) is ErrorCode.UNKNOWN_SCANNER_ID
+
+
+def test_an_empty_bucket_takes_no_slot_even_when_none_is_free(client: TieringClient, stub: KvScanStub) -> None:  # K4
+    table = new_table(client, range(40), num_buckets=1)
+    held = [stub.ScanKv(request(table, batch_size_bytes=1), timeout=20) for _ in range(8)]
+    assert refusal(lambda: stub.ScanKv(request(table), timeout=20)) is ErrorCode.TOO_MANY_SCANNERS  # K2
+    rows = pa.table({"id": list(range(40))}, schema=pa.schema([SCHEMA.field("id")]))
+    list(client.write_rows(table.path, WriteKind.DELETE, [rows]))
+    empty = stub.ScanKv(request(table), timeout=20)
+    assert (empty.has_more_results, empty.log_offset, empty.records) == (False, 80, b"")
+    assert not empty.HasField("scanner_id")
+    for answer in held:
+        close(stub, answer.scanner_id)
+    never = stub.ScanKv(request(new_table(client)), timeout=20)
+    assert (never.has_more_results, never.HasField("log_offset"), never.log_offset) == (False, True, 0)
+
+
+def test_a_thousand_opens_at_once_leave_exact_counts(  # K2, K17
+    client: TieringClient, stub: KvScanStub, server: Server
+) -> None:
+    table = new_table(client, range(3000), num_buckets=30)
+    calls = [stub.ScanKv.future(request(table, each % 30, batch_size_bytes=1), timeout=60) for each in range(1000)]
+    codes = [call.code() for call in calls]
+    opened = [call.result().scanner_id for call in calls if call.code() is grpc.StatusCode.OK]
+    assert (len(opened), codes.count(grpc.StatusCode.RESOURCE_EXHAUSTED)) == (200, 800)
+    assert (server.open_count, views()) == (200, 200)
+    per_bucket = server.scanners[-1]._slots._by_bucket.values()
+    assert max(per_bucket) <= 8
+    assert sum(per_bucket) == 200
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda scanner_id: close(stub, scanner_id), opened))
+    assert (server.open_count, views()) == (0, 0)
+
+
+def test_an_open_scanner_holds_no_rows(client: TieringClient, stub: KvScanStub, server: Server) -> None:
+    table = client.create_table(new_path(), descriptor(num_buckets=5))
+    rows = pa.table({"id": range(2000), "name": ["x" * 1000] * 2000}, schema=SCHEMA)
+    assert sum(client.write_rows(table.path, WriteKind.UPSERT, [rows])) == 2000
+    opened = [stub.ScanKv(request(table, batch_size_bytes=200_000), timeout=20).scanner_id]
+    tracemalloc.start()
+    try:
+        in_arrow = pa.total_allocated_bytes()
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(1, 40):
+            opened.append(stub.ScanKv(request(table, number % 5, batch_size_bytes=200_000), timeout=20).scanner_id)
+        gc.collect()
+        # Each has given out 200 kB, and keeps where it stands.
+        assert tracemalloc.get_traced_memory()[0] - before < 39 * 20_000
+        assert pa.total_allocated_bytes() - in_arrow < 100_000
+    finally:
+        tracemalloc.stop()
+    for scanner_id in opened:
+        close(stub, scanner_id)
+
+
+def test_idle_scanners_expire(client: TieringClient, stub: KvScanStub, server: Server) -> None:  # K10
+    answer = stub.ScanKv(request(new_table(client, range(10)), batch_size_bytes=1), timeout=20)
+    server.clock.advance(TTL + 1)
+    settled(server, 0)
+    call = pb.ScanKvRequest(scanner_id=answer.scanner_id, call_seq_id=1, batch_size_bytes=1)
+    assert refusal(lambda: stub.ScanKv(call, timeout=20)) is ErrorCode.SCANNER_EXPIRED
+    server.clock.advance(2 * TTL + 1)
+    assert refusal(lambda: stub.ScanKv(call, timeout=20)) is ErrorCode.UNKNOWN_SCANNER_ID
+
+
+def test_dropping_the_table_expires_its_scanners(
+    client: TieringClient, stub: KvScanStub, server: Server
+) -> None:  # K12
+    table, other = new_table(client, range(10)), new_table(client, range(10))
+    answers = [stub.ScanKv(request(each, batch_size_bytes=1), timeout=20) for each in (table, table, other)]
+    client.drop_table(table.path)
+    assert (server.open_count, views()) == (1, 1)
+    calls = [pb.ScanKvRequest(scanner_id=each.scanner_id, call_seq_id=1, batch_size_bytes=1) for each in answers]
+    for call in calls[:2]:
+        assert refusal(lambda call=call: stub.ScanKv(call, timeout=20)) is ErrorCode.SCANNER_EXPIRED
+    assert len(ids_of(stub.ScanKv(calls[2], timeout=20))) == 1
+    for answer in answers:
+        close(stub, answer.scanner_id)  # K13
+
+
+def test_an_unknown_scanner_can_be_closed_but_not_continued(stub: KvScanStub) -> None:  # K13, K10
+    for scanner_id in (b"", b"nobody", bytes(16), b"x" * 10_000):
+        close(stub, scanner_id)
+        call = pb.ScanKvRequest(scanner_id=scanner_id, call_seq_id=1, batch_size_bytes=1)
+        assert refusal(lambda call=call: stub.ScanKv(call, timeout=20)) is ErrorCode.UNKNOWN_SCANNER_ID
+
+
+def test_who_leads_no_longer_closes_scanners_but_serves_none(  # K3, K12, K13
+    client: TieringClient, stub: KvScanStub, server: Server
+) -> None:
+    table = new_table(client, range(10))
+    answer = stub.ScanKv(request(table, batch_size_bytes=1), timeout=20)
+    server.leads = False
+    try:
+        call = pb.ScanKvRequest(scanner_id=answer.scanner_id, call_seq_id=1, batch_size_bytes=1)
+        assert refusal(lambda: stub.ScanKv(call, timeout=20)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert refusal(lambda: stub.ScanKv(request(table), timeout=20)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        close(stub, b"nobody")
+        assert views() == 1
+        close(stub, answer.scanner_id)
+        assert (server.open_count, views()) == (0, 0)
+    finally:
+        server.leads = True
+
+
+def test_two_calls_at_once(client: TieringClient, stub: KvScanStub, server: Server) -> None:  # K14, K15
+    answer = stub.ScanKv(request(new_table(client, range(10)), batch_size_bytes=1), timeout=20)
+    scan = server.scanners[-1]._sessions[answer.scanner_id].scan
+    call = pb.ScanKvRequest(scanner_id=answer.scanner_id, call_seq_id=1, batch_size_bytes=1)
+    with scan._lock:
+        first = stub.ScanKv.future(call, timeout=20)
+        while not server.scanners[-1]._sessions[answer.scanner_id].in_flight:
+            time.sleep(0.01)
+        assert refusal(lambda: stub.ScanKv(call, timeout=20)) is ErrorCode.INVALID_SCAN_REQUEST
+        assert not first.done()
+    again = stub.ScanKv(call, timeout=20) if first.result() else None
+    assert again == first.result()
+    call.call_seq_id = 2
+    assert ids_of(stub.ScanKv(call, timeout=20)) != ids_of(again)
+    close(stub, answer.scanner_id)
+
+
+def test_an_open_whose_client_went_away_leaves_nothing(  # K17
+    client: TieringClient, server: Server, running: Server
+) -> None:
+    table = new_table(client, range(200), num_buckets=2)
+    chance = random.Random(5)
+    for _ in range(40):
+        # A channel's end is a client's end: the server sees its calls cancelled.
+        with grpc.insecure_channel(server.target, options=(("grpc.use_local_subchannel_pool", 1),)) as channel:
+            calls = [
+                KvScanStub(channel).ScanKv.future(request(table, each % 2, batch_size_bytes=1), timeout=20)
+                for each in range(20)
+            ]
+            if chance.random() < 0.5:
+                threading.Event().wait(chance.random() * 0.02)
+            for call in calls:
+                call.cancel()
+    # What a client had heard of before it went away lives on until its time is up.
+    server.clock.advance(TTL + 1)
+    settled(server, 0)
+
+
+def test_a_restart_ends_all_and_leaves_nothing_open(tmp_path: Path) -> None:  # K12, K17
+    with Server(tmp_path) as first, TieringClient(first.target) as client:
+        table = new_table(client, range(100))
+        with grpc.insecure_channel(first.target) as channel:
+            answer = KvScanStub(channel).ScanKv(request(table, batch_size_bytes=10), timeout=20)
+        assert views() == 1
+    assert (views(), first.open_count) == (0, 0)
+    # The store is opened again, which a view that was left would not let it be.
+    with Server(tmp_path) as second, grpc.insecure_channel(second.target) as channel:
+        stub = KvScanStub(channel)
+        call = pb.ScanKvRequest(scanner_id=answer.scanner_id, call_seq_id=1, batch_size_bytes=10)
+        assert refusal(lambda: stub.ScanKv(call, timeout=20)) is ErrorCode.UNKNOWN_SCANNER_ID
+        close(stub, answer.scanner_id)
+        assert sorted(ids_of(stub.ScanKv(request(table), timeout=20))) == list(range(100))

@@ -1,0 +1,57 @@
+"""What tests of maintenance use: compaction and expiry that must not fail, and a commit that is not registered."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from spark_support import Tiering
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.spark.audit.verify import verify_table
+from fluss_tiering.spark.maintenance.compact import Compaction, CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.expire import Expiry, expire_snapshots
+from fluss_tiering.spark.retrying_client import RetryingClient
+
+NO_AGE = timedelta()
+
+
+def compact(tiering: Tiering, table: TableInfo, **options: int) -> Compaction:
+    done = compact_table(tiering.spark, table, CompactionOptions(**{"min_input_files": 2, **options}))
+    assert done.error is None
+    return done
+
+
+def expire(tiering: Tiering, table: TableInfo, **options) -> Expiry:
+    done = expire_snapshots(tiering.client, tiering.spark, table, **{"older_than": NO_AGE, **options})
+    assert done.error is None
+    return done
+
+
+def equal(tiering: Tiering, table: TableInfo) -> bool:
+    return verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
+
+
+def ids(tiering: Tiering, table: TableInfo) -> list[int]:
+    """Of the lake's snapshots, oldest first."""
+    return [row.snapshot_id for row in tiering.snapshots(table)]
+
+
+def known(tiering: Tiering, table: TableInfo) -> int:
+    snapshot = tiering.client.lake_snapshot(table.path)
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
+def tier_without_registering(tiering: Tiering, table: TableInfo, monkeypatch: pytest.MonkeyPatch, **options) -> int:
+    """A round that dies between the two commits; its snapshot."""
+    with monkeypatch.context() as patched:
+
+        def die(*args, **kwargs):
+            raise FlussTieringError(ErrorCode.UNAVAILABLE, "died between the two commits")
+
+        patched.setattr(RetryingClient, "commit_lake_snapshot", die)
+        assert tiering.tier_all(table, **options)[0].failed
+    (*_, unregistered) = ids(tiering, table)
+    return unregistered

@@ -1,0 +1,193 @@
+"""Partitions of a real Fluss cluster that are dropped in mid-round, by a client of which the server knows nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from driver_support import wait_until
+from held_writer import HeldStage
+from source_support import columns
+from spark_support import Tiering, in_background, served
+
+from engine_support import new_path
+from fluss_support import FlussCluster
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
+from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark.round import round as rounds
+from fluss_tiering.spark.round.result import TableResult
+from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
+from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
+from fluss_tiering.storage.fluss.rpc.calls.tables import drop_partition
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+
+pytestmark = [pytest.mark.spark, pytest.mark.system]
+
+COLUMNS = columns(id="BIGINT NOT NULL", day="STRING NOT NULL", name="STRING")
+DROPPED, KEPT = "monday", "tuesday"
+
+Row = tuple[int, str, str]
+
+
+@pytest.fixture(scope="module")
+def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
+    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("cluster-partitions"), spark) as tiering:
+        yield tiering
+
+
+@pytest.fixture
+def tables(cluster: Tiering) -> Iterator[list[TableInfo]]:
+    """A log table and one with a primary key, of two partitions with rows each."""
+    properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
+    options: list[dict[str, Any]] = [{}, {"primary_key": ("id", "day"), "bucket_keys": ("id",)}]
+    made = [
+        cluster.client.create_table(
+            new_path(),
+            TableDescriptor(COLUMNS, num_buckets=2, partition_keys=("day",), properties=properties, **each),
+        )
+        for each in options
+    ]
+    for table in made:
+        write(cluster, table, rows("first", 0, 10))
+    yield made
+    for table in made:
+        cluster.client.drop_table(table.path)
+
+
+def rows(name: str, start: int, end: int, days: Sequence[str] = (DROPPED, KEPT)) -> list[Row]:
+    return [(key, day, name) for day in days for key in range(start, end)]
+
+
+def write(cluster: Tiering, table: TableInfo, written: Sequence[Row]) -> None:
+    batch = pa.record_batch([list(column) for column in zip(*written, strict=True)], schema=arrow_schema(COLUMNS))
+    kind = WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND
+    assert sum(cluster.client.write_rows(table.path, kind, [batch])) == len(written)
+
+
+def made_again(cluster: Tiering, table: TableInfo, written: Sequence[Row]) -> bool:
+    """Writes to the partition; the server's first write finds out that it was dropped, and fails."""
+    try:
+        write(cluster, table, written)
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.PARTITION_NOT_EXIST:
+            raise
+        return False
+    return True
+
+
+def merged(table: TableInfo, *written: Sequence[Row]) -> list[Row]:
+    """What the lake holds of rows that were written one after the other."""
+    every = [row for each in written for row in each]
+    return sorted({row[:2]: row for row in every}.values() if table.has_primary_key else every)
+
+
+def of_day(day: str, written: Iterable[Row]) -> list[Row]:
+    return [row for row in written if row[1] == day]
+
+
+def in_lake(cluster: Tiering, table: TableInfo) -> list[Row]:
+    return sorted((row.id, row.day, row.name) for row in cluster.lake(table))
+
+
+def drop(cluster: Tiering, fluss: FlussClient, table: TableInfo, *, gone: bool) -> None:
+    """Drops the partition; `gone` waits until its leaders have deleted it, which the coordinator's answer does not."""
+    buckets = [
+        each.bucket
+        for each in cluster.client.list_buckets([table.path])[table.path]
+        if each.partition_values == (DROPPED,)
+    ]
+    fluss.call(drop_partition(table.path, {"day": DROPPED}))
+
+    def is_there() -> bool:
+        try:
+            for bucket in buckets:
+                fluss.call(log_offset(table.path, bucket, OffsetType.LATEST), within=1)
+        except FlussTieringError:
+            return False
+        return True
+
+    if gone:
+        wait_until(lambda: not is_there())
+
+
+def check(
+    cluster: Tiering, fluss: FlussClient, table: TableInfo, result: TableResult, before: list[Row], during: list[Row]
+) -> None:
+    """After a round that was to add `during` to `before`: it failed or not, and the next one is right."""
+    (newest, *_) = cluster.rounds(table)
+    assert newest.state is (TieringState.FAILED if result.failed else TieringState.TIERED), newest
+    assert newest.error == result.error
+    lake = in_lake(cluster, table)
+    kept = [] if result.failed else of_day(KEPT, during)
+    assert of_day(KEPT, lake) == merged(table, of_day(KEPT, before), kept)
+    # Of the dropped partition, all rows that the round was to add or none of them.
+    gone = merged(table, of_day(DROPPED, before), [] if result.failed else of_day(DROPPED, during))
+    assert of_day(DROPPED, lake) in (gone, of_day(DROPPED, before))
+
+    # The partition comes back as another one of its values.
+    again, more = rows("again", 5, 8, [DROPPED]), rows("more", 8, 12, [KEPT])
+    wait_until(lambda: made_again(cluster, table, again))
+    write(cluster, table, more)
+    cluster.tier(table)
+    expected = [*merged(table, of_day(KEPT, before), of_day(KEPT, during), more)]
+    expected += merged(table, of_day(DROPPED, lake), again)
+    assert in_lake(cluster, table) == sorted(expected)
+    known = fluss.call(lake_snapshot(table.path)).log_end_offsets
+    ends = cluster.log_ends(table)
+    assert {bucket: offset for bucket, offset in known.items() if bucket in ends} == {
+        bucket: end for bucket, end in ends.items() if bucket in known or end > 0
+    }
+
+
+@pytest.mark.parametrize(
+    "read",
+    [pytest.param(False, id="before it is read", marks=pytest.mark.long), pytest.param(True, id="after it was read")],
+)
+def test_a_partition_that_is_gone(
+    cluster: Tiering, fluss: FlussClient, tables: list[TableInfo], monkeypatch: pytest.MonkeyPatch, read: bool
+) -> None:
+    run_stage = rounds.run_stage
+
+    def run(spark, job, *arguments):
+        if not read:
+            drop(cluster, fluss, job.table, gone=True)
+        written = run_stage(spark, job, *arguments)
+        if read:
+            drop(cluster, fluss, job.table, gone=True)
+        return written
+
+    monkeypatch.setattr(rounds, "run_stage", run)
+    results = cluster.tier_all(*tables)
+    monkeypatch.undo()
+    for table, result in zip(tables, results, strict=True):
+        # What was read is committed, without offsets for what is no more.
+        assert result.failed is not read
+        check(cluster, fluss, table, result, [], rows("first", 0, 10))
+
+
+def test_a_partition_that_is_dropped_while_a_round_reads(
+    cluster: Tiering,
+    fluss: FlussClient,
+    tables: list[TableInfo],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    for result in cluster.tier_all(*tables):
+        assert result.error is None
+    during = rows("second", 5, 15)
+    for table in tables:
+        write(cluster, table, during)
+    stage = HeldStage(tmp_path, monkeypatch)
+    running = in_background(cluster, *tables)
+    stage.wait()
+    monkeypatch.undo()
+    for table in tables:
+        drop(cluster, fluss, table, gone=False)
+    stage.go()
+    for table, result in zip(tables, running.result(), strict=True):
+        check(cluster, fluss, table, result, rows("first", 0, 10), during)

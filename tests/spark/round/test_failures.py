@@ -1,0 +1,329 @@
+"""Every kind of failure, injected for real: the status names its cause in the first line, within a bounded time (S10).
+
+A failed round keeps nothing and harms no other table: see also test_lease_life.py (missing snapshot, refused acquire)
+and test_outcomes.py.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import grpc
+import pytest
+from fault_proxy import FaultProxy, refused
+from held_writer import HeldStage, wait_until
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from spark_support import Tiering, driver_environment, in_background, lake_server, named
+
+from engine_support import ServerProcess
+from fluss_tiering.client import TieringClient
+from fluss_tiering.lake.iceberg import catalog as catalog_module
+from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark.round import round as round_module
+from fluss_tiering.spark.round.stage import failure_of
+from fluss_tiering.spark.submit import application_arguments
+
+pytestmark = [pytest.mark.spark, pytest.mark.system]
+
+_FAULTY_DRIVER = Path(__file__).parents[1] / "faulty_driver.py"
+ROWS = named(range(10), "row")
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server that waits seconds for a silent driver."""
+    server = lake_server(
+        tmp_path_factory.mktemp("strict"),
+        FLUSS_TIERING_HEARTBEAT_TIMEOUT="3s",
+        FLUSS_TIERING_HEARTBEAT_CHECK_INTERVAL="200ms",
+    ).start()
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture
+def lake(strict: ServerProcess, spark) -> Iterator[Tiering]:
+    with TieringClient(strict.target) as client:
+        yield Tiering(client, spark, strict.target)
+
+
+def written(tiering: Tiering, **options) -> TableInfo:
+    table = tiering.table(**options)
+    tiering.write(table, ROWS)
+    return table
+
+
+def last_error(tiering: Tiering, table: TableInfo) -> str:
+    """Of the status, which may be Pending again after its back-off; also that of the round that failed."""
+    (status,) = tiering.client.list_tiering_statuses(table.path)
+    assert status.state in {TieringState.FAILED, TieringState.PENDING}
+    assert status.last_error_time is not None
+    newest, *_ = tiering.rounds(table)
+    assert (newest.state, newest.error) == (TieringState.FAILED, status.last_error)
+    return status.last_error
+
+
+class CatalogThatRefuses(BaseHTTPRequestHandler):
+    """Iceberg's REST catalog as one sees it with a wrong password."""
+
+    def do_GET(self) -> None:
+        body = b'{"error": {"message": "Bad password of user lake", "type": "NotAuthorizedException", "code": 401}}'
+        self.send_response(401)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_HEAD = do_GET  # noqa: N815 - named by the base class
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def refusing_catalog() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), CatalogThatRefuses)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def silent_catalog() -> Iterator[str]:
+    """Accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def of_catalog(name: str, uri: str) -> dict[str, str]:
+    """Table options: a REST catalog of its own instead of the server's."""
+    prefix = "table.datalake.iceberg."
+    return {f"{prefix}type": "rest", f"{prefix}name": name, f"{prefix}uri": uri, f"{prefix}warehouse": "w"}
+
+
+# S10: bad credentials; Fluss #2360: one bad table stops all
+def test_a_lake_that_refuses_the_credentials(tiering: Tiering, refusing_catalog):
+    bad = written(tiering, properties=of_catalog("refuses", refusing_catalog))
+    good = written(tiering)
+
+    results = tiering.tier_all(bad, good)
+
+    assert [result.failed for result in results] == [True, False]
+    error = last_error(tiering, bad)
+    assert error == results[0].error
+    assert error.startswith(
+        "the lake refused the credentials given: NotAuthorizedException: Not authorized: Bad password"
+    )
+    assert "\n" not in error
+
+
+# S10: unreachable lake
+def test_a_lake_that_cannot_be_reached(tiering: Tiering):
+    bad = written(tiering, properties=of_catalog("unreachable", "http://127.0.0.1:9"))
+    began = time.monotonic()
+
+    tiering.tier_all(bad)
+
+    assert time.monotonic() - began < 60
+    assert last_error(tiering, bad).startswith("the lake cannot be reached: ")
+
+
+# S10: a lake that hangs; without a limit of ours it would hang the round for ever
+def test_a_lake_that_does_not_answer_fails_the_round_in_bounded_time(tiering: Tiering, silent_catalog, monkeypatch):
+    monkeypatch.setitem(catalog_module._REST_TIME_LIMITS, "rest.client.socket-timeout-ms", "500")
+    bad = written(tiering, properties=of_catalog("silent", silent_catalog))
+    began = time.monotonic()
+
+    tiering.tier_all(bad)
+
+    assert time.monotonic() - began < 60
+    assert last_error(tiering, bad).startswith("the lake cannot be reached: SocketTimeoutException")
+
+
+# S10: schema mismatch
+def test_a_lake_table_that_somebody_changed(tiering: Tiering):
+    table = written(tiering)
+    tiering.tier(table)
+    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} ALTER COLUMN name COMMENT 'harmless'")
+    tiering.tier(table)
+    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} RENAME COLUMN name TO title")
+
+    tiering.tier_all(table)
+
+    assert last_error(tiering, table).startswith(
+        f"the lake table {table.path} does not have the layout that tiering writes: column 2 is title string, "
+        "expected name string"
+    )
+
+
+class Killed(LakeFileWriter):
+    """A worker that is killed in each of its attempts."""
+
+    def __init__(self, writer: LakeFileWriter) -> None:
+        self._writer = writer
+
+    def open_piece(self, bucket: int, location: str, attempt: int, *partition: tuple[str, ...]) -> PieceWriter:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return self._writer.open_piece(bucket, location, attempt, *partition)
+
+
+# S10: executor killed
+def test_a_worker_that_is_killed_again_and_again(tiering: Tiering, monkeypatch):
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    file_writer = IcebergTable.file_writer
+    monkeypatch.setattr(IcebergTable, "file_writer", lambda table: Killed(file_writer(table)))
+    table = written(tiering)
+
+    tiering.tier_all(table)
+
+    assert last_error(tiering, table).startswith("a Spark executor's Python worker died, killed or out of memory")
+
+
+# S10: planning error
+def test_a_round_that_cannot_be_planned(tiering: Tiering, monkeypatch):
+    table = written(tiering, primary_key=False)
+    tiering.tier(table)
+    # As after the storage was put back from an old backup.
+    monkeypatch.setattr(round_module, "plan_round", shifted_by(round_module.plan_round, 1000))
+
+    tiering.tier_all(table)
+
+    assert "the lake holds its log up to offset 1010, but it ends at 10" in last_error(tiering, table)
+
+
+def shifted_by(plan_round, offset: int):
+    def shifted(*, tiered, **rest):
+        return plan_round(tiered={bucket: end + offset for bucket, end in tiered.items()}, **rest)
+
+    return shifted
+
+
+# S4, S10: driver killed
+def test_a_driver_that_is_killed(lake: Tiering, tmp_path):
+    table = written(lake)
+    marker = tmp_path / "killed"
+    driver = subprocess.run(
+        [
+            *(sys.executable, str(_FAULTY_DRIVER), "kill", "before", "prepare", str(marker)),
+            *application_arguments(server=lake.target, tables=[table.path]),
+        ],
+        start_new_session=True,
+        env=driver_environment(),
+        timeout=200,
+        check=False,
+    )
+    assert driver.returncode == -signal.SIGKILL
+
+    wait_until(lambda: lake.rounds(table)[0].state is TieringState.FAILED)
+
+    assert last_error(lake, table).startswith("heartbeat timed out after")
+
+
+# S4, S5, S10, Fluss #2648: a round that timed out commits nothing more
+def test_a_round_whose_heartbeats_do_not_arrive(lake: Tiering, tmp_path, monkeypatch):
+    table = written(lake)
+    with FaultProxy(lake.target) as proxy:
+        proxy.faults["LakeTieringHeartbeat"] = refused(grpc.StatusCode.UNAVAILABLE, "cut off")
+        held = HeldStage(tmp_path, monkeypatch)
+        tiered = in_background(Tiering(lake.client, lake.spark, proxy.target), table)
+        held.wait()
+        wait_until(lambda: lake.rounds(table)[0].state is TieringState.FAILED)
+        proxy.faults.clear()
+        held.go()
+        (result,) = tiered.result(120)
+
+    assert result.failed
+    assert last_error(lake, table).startswith("heartbeat timed out after")
+    assert lake.snapshots(table) == []
+    monkeypatch.undo()
+    lake.tier(table)
+    assert lake.lake_rows(table) == sorted(ROWS.items())
+
+
+# Fluss #3562: the results of a round that was taken over are never part of its successor's
+def test_the_files_of_two_rounds_of_a_table_never_mix(tiering: Tiering, tmp_path, monkeypatch):
+    table = written(tiering, primary_key=False)
+    lease = tiering.client.lease_latest_snapshots("two rounds", [table.path], 60_000)
+    options = {"lease_id": "two rounds", "attempt_token": lease.attempt_token}
+    with monkeypatch.context() as patched:
+        held = HeldStage(tmp_path, patched)
+        first = in_background(tiering, table, **options)
+        held.wait()
+    tiering.write(table, named(range(10, 20), "row"))
+    second = tiering.tier(table, **options)
+    held.go()
+
+    assert first.result(120)[0].failed
+    assert tiering.lake_rows(table) == sorted(named(range(20), "row").items())
+    assert {f"-e{second.epoch}-" in file for file in tiering.files(table)} == {True}
+
+
+# Fluss #4452: a split that is throttled, and one whose stream breaks, are tried again with back-off
+# More often than Spark tries a task, and gRPC a call.
+@pytest.mark.parametrize(
+    ("status", "times"), [(grpc.StatusCode.RESOURCE_EXHAUSTED, 3), (grpc.StatusCode.UNAVAILABLE, 11)]
+)
+def test_a_throttled_split_does_not_fail_its_task(tiering: Tiering, monkeypatch, status, times):
+    log, keyed = written(tiering, primary_key=False), written(tiering)
+    tiering.client.take_kv_snapshots([keyed.path])
+    tiering.write(keyed, named(range(5, 15), "more"))
+    with FaultProxy(tiering.target) as proxy:
+        for method in ("FetchLog", "FetchKvSnapshot"):
+            proxy.faults[method] = refused(status, "too many requests", times=times)
+        monkeypatch.setattr(TieringClient, "describe_storage", elsewhere(TieringClient.describe_storage))
+
+        results = Tiering(tiering.client, tiering.spark, proxy.target).tier_all(log, keyed)
+
+        assert proxy.calls["FetchLog"] > times
+        assert proxy.calls["FetchKvSnapshot"] > times
+    assert [result.error for result in results] == [None, None]
+    assert tiering.lake_rows(log) == sorted(ROWS.items())
+    assert tiering.lake_rows(keyed) == sorted({**ROWS, **named(range(5, 15), "more")}.items())
+
+
+def elsewhere(describe):
+    from dataclasses import replace  # noqa: PLC0415
+
+    return lambda client: replace(describe(client), data_dir="")
+
+
+# Fluss #4372: 30 s for each empty table
+def test_many_empty_tables_are_over_in_no_time(tiering: Tiering, monkeypatch):
+    tables = [tiering.table(primary_key=number % 2 == 0) for number in range(12)]
+    tiering.tier_all(*tables)
+    monkeypatch.setattr(round_module, "run_stage", pytest.fail)
+    began = time.monotonic()
+
+    results = tiering.tier_all(*tables)
+
+    assert time.monotonic() - began < 12
+    assert {result.state for result in results} == {TieringState.TIERED}
+    assert {result.stats.lake_snapshot_id for result in results} == {None}
+
+
+# S10: executor killed, as a cluster's scheduler says it
+def test_an_executor_that_was_lost_is_named_with_its_reason():
+    text = (
+        "An error occurred while calling o1.collectAsArrowToPython.\n: org.apache.spark.SparkException: Job aborted "
+        "due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3 in stage 3.0 "
+        "(TID 9) (10.0.0.7 executor 2): ExecutorLostFailure (executor 2 exited caused by one of the running tasks) "
+        "Reason: Command exited with code 137\nDriver stacktrace:\n\tat org.apache.spark.scheduler.DAGScheduler"
+    )
+
+    assert failure_of(PySparkException(text)).message == (
+        "a Spark executor was lost: executor 2 exited caused by one of the running tasks: Command exited with code 137"
+    )

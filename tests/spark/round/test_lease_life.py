@@ -1,0 +1,405 @@
+"""The lease as an application lives with it: through slow releases, refusals, restarts, retries, late attempts.
+
+A real server, Spark and Iceberg; a fault is injected by a proxy in front of the server, or by a worker that waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from fault_proxy import FaultProxy, refused
+from held_writer import HeldStage, wait_until
+from pyspark import TaskContext, cloudpickle
+from spark_support import Tiering, in_background, lake_server, named
+
+from engine_support import ServerProcess
+from fluss_tiering.client import TieringClient
+from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark import application
+from fluss_tiering.spark.round import keepalive as keepalive_module
+from fluss_tiering.spark.round import round as round_module
+from fluss_tiering.spark.round.plan import SnapshotPiece
+
+pytestmark = [pytest.mark.spark, pytest.mark.system]
+
+FIRST = named(range(20), "first")
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server of its own that collects expired leases and old snapshots all the time, and keeps one snapshot."""
+    server = lake_server(
+        tmp_path_factory.mktemp("hasty"),
+        FLUSS_TIERING_KV_SNAPSHOT_LEASE_EXPIRATION_CHECK_INTERVAL="100ms",
+        FLUSS_TIERING_KV_SNAPSHOT_INTERVAL="200ms",
+        FLUSS_TIERING_KV_SNAPSHOT_NUM_RETAINED="1",
+    ).start()
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture
+def lake(hasty: ServerProcess, spark) -> Iterator[Tiering]:
+    with TieringClient(hasty.target) as client:
+        yield Tiering(client, spark, hasty.target)
+
+
+@pytest.fixture
+def proxy(hasty: ServerProcess) -> Iterator[FaultProxy]:
+    with FaultProxy(hasty.target) as running:
+        yield running
+
+
+def through(lake: Tiering, proxy: FaultProxy) -> Tiering:
+    """The same, with rounds that go through the proxy."""
+    return Tiering(lake.client, lake.spark, proxy.target)
+
+
+def written(lake: Tiering, **options) -> TableInfo:
+    table = lake.table(**options)
+    lake.write(table, FIRST)
+    return table
+
+
+def replace_snapshots(lake: Tiering, table: TableInfo, times: int = 3) -> None:
+    """Newer snapshots, so that the server collects the older ones unless a lease pins them."""
+    for step in range(times):
+        lake.write(table, named([1000], f"newer {step}"))
+        lake.client.take_kv_snapshots([table.path])
+    time.sleep(0.5)
+
+
+def exists(lake: Tiering, snapshots) -> bool:
+    try:
+        lake.client.kv_snapshot_metadata(list(snapshots.items()))
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.KV_SNAPSHOT_NOT_EXIST:
+            raise
+        return False
+    return True
+
+
+# L12, L24
+def test_all_snapshots_of_a_round_are_leased_when_the_first_goes_to_a_reader(lake: Tiering, monkeypatch):
+    tables = [written(lake, num_buckets=3) for _ in range(2)]
+    seen = {}
+    run_stage = round_module.run_stage
+
+    def look(spark, job, *rest):
+        (lease,) = lake.client.list_leases(lake.rounds(job.table)[0].lease_id)
+        pieces = [work.piece for work in job.work]
+        seen[job.table.path] = (
+            {piece.bucket: piece.snapshot.snapshot_id for piece in pieces if isinstance(piece, SnapshotPiece)},
+            {bucket: id_ for bucket, id_ in lease.snapshots.items() if bucket.table_id == job.table.table_id},
+        )
+        return run_stage(spark, job, *rest)
+
+    monkeypatch.setattr(round_module, "run_stage", look)
+    results = lake.tier_all(*tables)
+
+    assert [result.error for result in results] == [None, None]
+    for table in tables:
+        read, leased = seen[table.path]
+        assert read
+        assert read == leased
+    assert lake.client.list_leases() == []
+
+
+# L7: planned, then gone before it could be leased
+def test_a_snapshot_that_is_gone_when_it_is_leased_is_replaced_by_the_latest(lake: Tiering, monkeypatch, caplog):
+    table = written(lake)
+    lake.client.take_kv_snapshots([table.path])
+    acquire = TieringClient.acquire_lease
+    asked = []
+
+    def too_late(client, lease_id, duration_ms, snapshots, **kwargs):
+        if snapshots and not asked:
+            replace_snapshots(lake, table)
+            wait_until(lambda: not exists(lake, snapshots))
+        asked.append(dict(snapshots))
+        return acquire(client, lease_id, duration_ms, snapshots, **kwargs)
+
+    monkeypatch.setattr(TieringClient, "acquire_lease", too_late)
+    lake.tier(table)
+
+    gone, latest, *_ = asked
+    assert gone.keys() == latest.keys()
+    assert min(latest.values()) > max(gone.values())
+    assert f"unavailable=[snapshot {next(iter(gone.values()))} of" in caplog.text
+    assert lake.lake_rows(table) == sorted({**FIRST, **named([1000], "newer 2")}.items())
+
+
+# L7, S10: missing snapshot
+def test_snapshots_that_keep_vanishing_fail_their_table_alone_and_nothing_unpinned_is_read(lake: Tiering, monkeypatch):
+    table, log = written(lake), written(lake, primary_key=False)
+    acquire = TieringClient.acquire_lease
+    stages = []
+
+    def always_too_late(client, lease_id, duration_ms, snapshots, **kwargs):
+        if snapshots:
+            replace_snapshots(lake, table)
+            wait_until(lambda: not exists(lake, snapshots))
+        return acquire(client, lease_id, duration_ms, snapshots, **kwargs)
+
+    run_stage = round_module.run_stage
+    monkeypatch.setattr(TieringClient, "acquire_lease", always_too_late)
+    monkeypatch.setattr(
+        round_module, "run_stage", lambda spark, job, *rest: stages.append(job.table) or run_stage(spark, job, *rest)
+    )
+    failed, good = lake.tier_all(table, log)
+
+    # Fluss #2360
+    assert not good.failed
+    assert [each.path for each in stages] == [log.path]
+    (status,) = lake.client.list_tiering_statuses(table.path)
+    assert (status.state, status.last_error) == (TieringState.FAILED, failed.error)
+    assert "after 3 plans with the latest KV snapshots some were gone again (snapshot " in status.last_error
+    assert lake.client.list_leases() == []
+
+
+# L16, Fluss #2512: the snapshots of a round outlive the lease's duration and any number of newer snapshots
+def test_a_round_longer_than_its_lease_reads_the_snapshots_that_it_leased(lake: Tiering, tmp_path, monkeypatch):
+    table = written(lake)
+    held = HeldStage(tmp_path, monkeypatch)
+    began = time.monotonic()
+    tiered = in_background(lake, table, lease_duration_ms=1500)
+    held.wait()
+    (lease,) = lake.client.list_leases(lake.rounds(table)[0].lease_id)
+    while time.monotonic() < began + 4:
+        replace_snapshots(lake, table)
+
+    assert exists(lake, lease.snapshots)
+    held.go()
+    (result,) = tiered.result(120)
+
+    assert result.error is None
+    assert lake.lake_rows(table) == sorted(FIRST.items())
+    assert lake.client.list_leases() == []
+    wait_until(lambda: not exists(lake, lease.snapshots))
+
+
+# L17, L18: a lease pins and says who is alive; it keeps nobody out
+def test_a_lease_of_somebody_else_on_the_same_snapshot_is_no_lock(lake: Tiering):
+    table = written(lake)
+    theirs = lake.client.lease_latest_snapshots("theirs", [table.path], 60_000)
+
+    lake.tier(table)
+
+    assert lake.lake_rows(table) == sorted(FIRST.items())
+    (lease,) = lake.client.list_leases()
+    assert (lease.lease_id, lease.attempt_token) == ("theirs", theirs.attempt_token)
+    lake.client.drop_lease("theirs")
+
+
+# L17: closing does not drop a lease that was given; a restarted driver of the same round finds it
+def test_a_restarted_driver_of_the_same_lease_reads_the_same_snapshot(lake: Tiering, monkeypatch):
+    table = written(lake)
+    lease = lake.client.lease_latest_snapshots("restarted", [table.path], 60_000)
+    (pinned,) = lake.client.list_leases("restarted")
+    read = []
+    run_stage = round_module.run_stage
+
+    def killed(spark, job, *rest):
+        pieces = [work.piece for work in job.work]
+        read.append({each.bucket: each.snapshot.snapshot_id for each in pieces if isinstance(each, SnapshotPiece)})
+        if len(read) == 1:
+            # As a driver that is killed: nothing of its end is left but silence.
+            monkeypatch.setattr(application.TableRun, "_fail", lambda *_: False)
+            monkeypatch.setattr(application.TableLease, "release", lambda *_: None)
+            raise FlussTieringError(ErrorCode.UNKNOWN, "killed")
+        return run_stage(spark, job, *rest)
+
+    monkeypatch.setattr(round_module, "run_stage", killed)
+    options = {"lease_id": "restarted", "attempt_token": lease.attempt_token}
+    assert lake.tier_all(table, **options)[0].failed
+    replace_snapshots(lake, table)
+    assert lake.client.list_leases("restarted")[0].snapshots == pinned.snapshots
+    monkeypatch.undo()
+    monkeypatch.setattr(round_module, "run_stage", killed)
+
+    lake.tier(table, **options)
+
+    assert read == [pinned.snapshots, pinned.snapshots]
+    assert lake.lake_rows(table)[: len(FIRST)] == sorted(FIRST.items())
+    assert lake.client.list_leases("restarted") == []
+
+
+# L22: what attempt 1 still does when attempt 2 has begun under the same lease id
+def test_a_late_release_of_an_earlier_attempt_unpins_nothing(lake: Tiering, tmp_path, monkeypatch):
+    table = written(lake)
+    earlier = lake.client.lease_latest_snapshots("twice", [table.path], 60_000)
+    newer = lake.client.lease_latest_snapshots("twice", [table.path], 60_000)
+    held = HeldStage(tmp_path, monkeypatch)
+    tiered = in_background(lake, table, lease_id="twice", attempt_token=newer.attempt_token)
+    held.wait()
+    (lease,) = lake.client.list_leases("twice")
+
+    late = lake.tier_all(table, lease_id="twice", attempt_token=earlier.attempt_token, claim_timeout_s=1)
+    assert not lake.client.release_lease("twice", lease.snapshots, attempt_token=earlier.attempt_token)
+    replace_snapshots(lake, table)
+
+    assert "superseded by attempt" in late[0].error
+    assert lake.client.list_leases("twice")[0].snapshots == lease.snapshots
+    assert exists(lake, lease.snapshots)
+    held.go()
+    assert tiered.result(120)[0].error is None
+    assert lake.lake_rows(table)[: len(FIRST)] == sorted(FIRST.items())
+
+
+# L13, L14
+def test_a_slow_release_holds_up_neither_heartbeats_nor_other_tables(lake: Tiering, proxy: FaultProxy, monkeypatch):
+    monkeypatch.setattr(keepalive_module.KeepAlive.__init__, "__defaults__", (0.2,))
+    released = threading.Event()
+    times: dict[str, list[float]] = {"release": [], "heartbeats while releasing": []}
+
+    def slow(context: grpc.ServicerContext, number: int) -> None:
+        times["release"].append(time.monotonic())
+        released.wait(60)
+
+    def beat(context: grpc.ServicerContext, number: int) -> None:
+        if times["release"]:
+            times["heartbeats while releasing"].append(time.monotonic())
+
+    proxy.faults = {"ReleaseKvSnapshotLease": slow, "LakeTieringHeartbeat": beat}
+    tables = [written(lake) for _ in range(3)]
+    tiered = in_background(through(lake, proxy), *tables, table_concurrency=1)
+    try:
+        # All of the other tables' rounds end, while the first table's release has not.
+        wait_until(
+            lambda: all(state_of(lake, table) is not TieringState.TIERING for table in tables) and ended(lake, tables)
+        )
+        assert not tiered.done()
+        assert len(times["heartbeats while releasing"]) >= 2
+        assert len(lake.client.list_leases()) == 1
+    finally:
+        released.set()
+    results = tiered.result(120)
+
+    assert [result.error for result in results] == [None] * 3
+    assert lake.client.list_leases() == []
+
+
+def ended(lake: Tiering, tables: list[TableInfo]) -> bool:
+    return all(rounds and rounds[0].end_time is not None for rounds in map(lake.rounds, tables))
+
+
+def state_of(lake: Tiering, table: TableInfo) -> TieringState:
+    return lake.client.list_tiering_statuses(table.path)[0].state
+
+
+# L15
+@pytest.mark.parametrize("given", [None, "airflow's"])
+def test_a_server_without_leases_is_warned_of_once_and_tiered_from(lake: Tiering, proxy: FaultProxy, caplog, given):
+    proxy.faults["KvSnapshotLeases"] = refused(grpc.StatusCode.UNIMPLEMENTED, "unknown service")
+    tables = [written(lake, num_buckets=2), written(lake, primary_key=False), lake.table()]
+    lake.client.take_kv_snapshots([tables[0].path])
+
+    with caplog.at_level(logging.WARNING):
+        results = through(lake, proxy).tier_all(*tables, lease_id=given)
+
+    assert [result.error for result in results] == [None] * 3
+    assert lake.lake_rows(tables[0]) == sorted(FIRST.items())
+    assert {row["__offset"] for row in lake.lake(tables[0])} == {-1}
+    warnings = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("the server knows no KV snapshot leases, tables are tiered without")
+    assert lake.client.list_leases() == []
+
+
+# S10, Fluss #2360: an acquire that is refused is the failure of the tables that need it
+def test_a_refused_acquire_fails_the_tables_that_need_a_lease_and_no_other(lake: Tiering, proxy: FaultProxy):
+    table, log = written(lake), written(lake, primary_key=False)
+    proxy.faults["AcquireKvSnapshotLease"] = refused(grpc.StatusCode.INTERNAL, "the disk is full")
+
+    failed, good = through(lake, proxy).tier_all(table, log)
+
+    assert not good.failed
+    assert lake.lake_rows(log) == sorted(FIRST.items())
+    (status,) = lake.client.list_tiering_statuses(table.path)
+    assert status.last_error == failed.error
+    assert "the disk is full" in failed.error
+    assert lake.snapshots(table) == []
+
+
+class DiesOnFirstAttempt(LakeFileWriter):
+    """A worker that is killed when it has read its rows, once."""
+
+    def __init__(self, writer: LakeFileWriter, started: str, go: str) -> None:
+        self._writer, self._started, self._go = writer, started, go
+
+    def open_piece(self, bucket: int, location: str, attempt: int, *partition: tuple[str, ...]) -> PieceWriter:
+        writer = self._writer.open_piece(bucket, location, attempt, *partition)
+        if TaskContext.get().attemptNumber() == 0:
+            close = writer.close
+
+            def close_and_die():
+                close()
+                Path(self._started).touch()
+                while not Path(self._go).exists():
+                    time.sleep(0.05)
+                os._exit(1)
+
+            writer.close = close_and_die
+        return writer
+
+
+# L13: never released before the round's end, since a retried task reads the same snapshot
+def test_a_task_that_is_tried_again_reads_the_same_leased_snapshot(lake: Tiering, tmp_path, monkeypatch):
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    started, go = tmp_path / "started", tmp_path / "go"
+    file_writer = IcebergTable.file_writer
+    monkeypatch.setattr(
+        IcebergTable, "file_writer", lambda table: DiesOnFirstAttempt(file_writer(table), str(started), str(go))
+    )
+    table = written(lake)
+    tiered = in_background(lake, table)
+    wait_until(started.exists)
+    (lease,) = lake.client.list_leases(lake.rounds(table)[0].lease_id)
+    replace_snapshots(lake, table)
+
+    assert exists(lake, lease.snapshots)
+    go.touch()
+    (result,) = tiered.result(120)
+
+    assert result.error is None
+    assert lake.lake_rows(table) == sorted(FIRST.items())
+    assert len(lake.files_on_disk(table)) == 2
+
+
+# L11, L17, Fluss #3681: the server is killed in mid-round and away for longer than gRPC's own retries last
+def test_a_server_restart_in_mid_round_ends_no_round(tmp_path, spark, monkeypatch):
+    server = lake_server(tmp_path, FLUSS_TIERING_KV_SNAPSHOT_INTERVAL="200ms").start()
+    try:
+        with TieringClient(server.target) as client:
+            lake = Tiering(client, spark, server.target)
+            keyed, log = written(lake), written(lake, primary_key=False)
+            held = HeldStage(tmp_path, monkeypatch)
+            tiered = in_background(lake, keyed, log)
+            held.wait()
+            (before,) = client.list_leases()
+            server.kill()
+            held.go()
+            time.sleep(8)
+            assert not tiered.done()
+            server.start()
+            results = tiered.result(120)
+
+            assert [result.error for result in results] == [None, None]
+            assert lake.lake_rows(keyed) == lake.lake_rows(log) == sorted(FIRST.items())
+            assert [each.state for each in lake.rounds(keyed)] == [TieringState.TIERED]
+            assert lake.rounds(keyed)[0].lease_id == before.lease_id
+            assert client.list_leases() == []
+    finally:
+        server.stop()

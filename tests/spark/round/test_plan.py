@@ -1,0 +1,254 @@
+"""What a round reads, planned from offsets, buckets and snapshots alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket
+from fluss_tiering.spark.round.plan import LogPiece, PlanLimits, RoundPlan, SnapshotPiece, plan_round
+from fluss_tiering.spark.round.waves import tasks_of
+
+MIB = 1 << 20
+
+
+def bucket(number: int) -> TableBucket:
+    return TableBucket(7, number)
+
+
+def info(number: int, end: int, *, start: int = 0, size: int = 0) -> BucketInfo:
+    return BucketInfo(bucket(number), start, end, size)
+
+
+def snapshot(
+    number: int, log_offset: int, *, rows: int = 1, size: int = 100, keys: tuple[bytes, ...] = ()
+) -> KvSnapshot:
+    return KvSnapshot(bucket(number), 3, log_offset, rows, size, "kv/3", keys)
+
+
+def plan(buckets, *, key=False, tiered=None, snapshots=(), **limits) -> RoundPlan:
+    return plan_round(
+        has_primary_key=key,
+        tiered={bucket(n): offset for n, offset in (tiered or {}).items()},
+        buckets=buckets,
+        snapshots={each.bucket: each for each in snapshots},
+        limits=PlanLimits(**limits),
+    )
+
+
+def test_a_log_table_goes_on_from_what_is_tiered():
+    planned = plan([info(0, 30), info(1, 10)], tiered={0: 20})
+
+    assert planned.pieces == (LogPiece(bucket(0), 20, 30), LogPiece(bucket(1), 0, 10))
+    assert planned.log_end_offsets == {bucket(0): 30, bucket(1): 10}
+    assert planned.advances
+    assert planned.complete
+
+
+# S21
+def test_nothing_new_in_any_bucket_is_an_empty_round():
+    planned = plan([info(0, 20), info(1, 0)], tiered={0: 20, 1: -1})
+
+    assert not planned.advances
+    assert not planned.pieces
+    assert planned.log_end_offsets == {bucket(0): 20}
+
+
+# S21
+def test_a_bucket_whose_snapshot_has_no_rows_advances_without_a_piece():
+    planned = plan([info(0, 8)], key=True, snapshots=[snapshot(0, 8, rows=0)])
+
+    assert not planned.pieces
+    assert planned.advances
+    assert planned.log_end_offsets == {bucket(0): 8}
+
+
+def test_a_first_round_reads_the_snapshot_and_then_the_log_behind_it():
+    leased = snapshot(0, 10)
+
+    planned = plan([info(0, 15)], key=True, snapshots=[leased])
+
+    assert planned.pieces == (SnapshotPiece(leased), LogPiece(bucket(0), 10, 15, ordinal=1, deletes=True))
+
+
+def test_a_snapshot_of_unknown_size_is_read_whole_and_once():
+    leased = snapshot(0, 10, rows=-1, size=0)
+
+    planned = plan([info(0, 12)], key=True, snapshots=[leased], parallelism=2)
+
+    assert planned.pieces == (SnapshotPiece(leased), LogPiece(bucket(0), 10, 12, ordinal=1, deletes=True))
+    assert tasks_of(planned.pieces, 2) == 2
+
+
+def test_without_a_snapshot_the_log_is_read_from_its_start_and_needs_no_deletes():
+    planned = plan([info(0, 15)], key=True)
+
+    assert planned.pieces == (LogPiece(bucket(0), 0, 15, ordinal=0, deletes=False),)
+
+
+def test_a_leased_snapshot_whose_bucket_was_tiered_since_is_ignored():
+    planned = plan([info(0, 15)], key=True, tiered={0: 12}, snapshots=[snapshot(0, 10)])
+
+    assert planned.pieces == (LogPiece(bucket(0), 12, 15, ordinal=0, deletes=True),)
+
+
+# regression: Fluss #2915, parallelism capped by the number of buckets
+def test_one_large_bucket_of_a_log_table_is_cut_so_that_all_cores_have_work():
+    planned = plan([info(0, 1000, size=400 * MIB)], parallelism=4)
+
+    assert len(planned.pieces) == 4
+    assert {piece.ordinal for piece in planned.pieces} == {0}
+
+
+def test_small_buckets_are_not_cut():
+    planned = plan([info(number, 1000, size=MIB) for number in range(3)], parallelism=8)
+
+    assert len(planned.pieces) == 3
+
+
+def test_small_pieces_share_tasks_and_large_ones_do_not():
+    small = plan([info(number, 10, size=1000) for number in range(32)], parallelism=2)
+    large = plan([info(number, 10, size=64 * MIB) for number in range(32)], parallelism=2)
+
+    assert (len(small.pieces), tasks_of(small.pieces, 2)) == (32, 2)
+    assert (len(large.pieces), tasks_of(large.pieces, 2)) == (32, 32)
+    assert tasks_of(plan([info(0, 10)], parallelism=8).pieces, 8) == 1
+
+
+def test_changes_of_one_bucket_are_cut_by_memory_alone_and_keep_their_order():
+    planned = plan(
+        [info(0, 1000, size=100 * MIB)], key=True, tiered={0: 0}, change_piece_bytes=30 * MIB, parallelism=64
+    )
+
+    assert [piece.ordinal for piece in planned.pieces] == [0, 1, 2, 3]
+    assert [(piece.start_offset, piece.end_offset) for piece in planned.pieces] == [
+        (0, 250),
+        (250, 500),
+        (500, 750),
+        (750, 1000),
+    ]
+    assert all(piece.deletes for piece in planned.pieces)
+
+
+def test_of_a_bucket_that_is_new_to_the_lake_all_pieces_but_the_first_delete():
+    planned = plan([info(0, 1000, size=100 * MIB)], key=True, change_piece_bytes=30 * MIB)
+
+    # What the pieces before have added is in the same commit.
+    assert [(piece.ordinal, piece.deletes) for piece in planned.pieces] == [(0, False), (1, True), (2, True), (3, True)]
+
+
+def test_a_large_snapshot_is_cut_at_its_keys():
+    leased = snapshot(0, 10, size=90 * MIB, keys=(b"a", b"b", b"c", b"d", b"e"))
+
+    planned = plan([info(0, 10)], key=True, snapshots=[leased], parallelism=3)
+
+    assert [(piece.from_key, piece.to_key) for piece in planned.pieces] == [(None, b"b"), (b"b", b"d"), (b"d", None)]
+    assert {piece.ordinal for piece in planned.pieces} == {0}
+
+
+# S8
+def test_a_limit_cuts_every_bucket_by_the_same_share_and_leaves_the_rest_for_the_next_round():
+    planned = plan([info(0, 100, size=100), info(1, 300, size=300)], round_bytes=200)
+
+    assert planned.log_end_offsets == {bucket(0): 50, bucket(1): 150}
+    assert not planned.complete
+
+
+# S26: snapshot splits are not cut
+def test_a_limit_leaves_snapshots_whole():
+    leased = snapshot(0, 10, size=1000)
+
+    planned = plan([info(0, 20, size=200)], key=True, snapshots=[leased], round_bytes=500)
+
+    assert planned.pieces == (SnapshotPiece(leased),)
+    assert planned.log_end_offsets == {bucket(0): 10}
+    assert not planned.complete
+
+
+def test_a_limit_below_one_record_still_gets_on():
+    planned = plan([info(0, 10, size=10_000)], tiered={0: 4}, round_bytes=1)
+
+    assert planned.log_end_offsets == {bucket(0): 5}
+
+
+@pytest.mark.parametrize(
+    ("tiered", "start", "end", "said"),
+    [({}, 5, 10, "begins at 5"), ({0: 3}, 5, 10, "from offset 3"), ({0: 30}, 0, 10, "it ends at 10")],
+)
+def test_a_log_that_does_not_go_with_the_lake_is_refused(tiered, start, end, said):
+    with pytest.raises(FlussTieringError, match=said) as raised:
+        plan([info(0, end, start=start)], tiered=tiered)
+    assert raised.value.code is ErrorCode.LOG_OFFSET_OUT_OF_RANGE
+
+
+@settings(deadline=None)
+@given(
+    ends=st.lists(st.integers(0, 500), min_size=1, max_size=5),
+    tiered=st.lists(st.one_of(st.none(), st.integers(0, 500)), min_size=5, max_size=5),
+    size=st.integers(0, 10**9),
+    key=st.booleans(),
+    parallelism=st.integers(1, 16),
+    round_bytes=st.one_of(st.none(), st.integers(1, 10**9)),
+)
+def test_the_pieces_of_a_bucket_cover_its_range_once_and_in_order(ends, tiered, size, key, parallelism, round_bytes):
+    known = {n: min(t, end) for n, (t, end) in enumerate(zip(tiered, ends, strict=False)) if t is not None}
+    planned = plan(
+        [info(n, end, size=size) for n, end in enumerate(ends)],
+        key=key,
+        tiered=known,
+        parallelism=parallelism,
+        round_bytes=round_bytes,
+    )
+
+    for number, end in enumerate(ends):
+        pieces = [piece for piece in planned.pieces if piece.bucket == bucket(number)]
+        reached = known.get(number, 0)
+        for ordinal, piece in enumerate(pieces):
+            assert piece.start_offset == reached < piece.end_offset
+            assert piece.ordinal == (ordinal if key else 0)
+            reached = piece.end_offset
+        assert planned.log_end_offsets.get(bucket(number), 0) == reached
+        assert reached <= end
+        assert not planned.complete or reached == end
+
+
+def in_partition(number: int, partition_id: int, value: str, end: int) -> BucketInfo:
+    return BucketInfo(TableBucket(1, number, partition_id), 0, end, 0, partition_values=(value,))
+
+
+def partitioned(buckets: list[BucketInfo], tiered: dict[TableBucket, int], *snapshots: KvSnapshot) -> RoundPlan:
+    return plan_round(
+        has_primary_key=True,
+        tiered=tiered,
+        buckets=buckets,
+        snapshots={each.bucket: each for each in snapshots},
+        limits=PlanLimits(),
+    )
+
+
+def test_pieces_name_the_partition_whose_rows_they_are():
+    first, second = in_partition(0, 7, "mon", 5), in_partition(0, 8, "tue", 6)
+    planned = partitioned([first, second], {first.bucket: 5})
+
+    assert planned.pieces == (LogPiece(second.bucket, 0, 6, partition_values=("tue",)),)
+    assert planned.log_end_offsets == {first.bucket: 5, second.bucket: 6}
+    assert planned.partition_values == ("tue",)
+
+
+def test_offsets_of_a_dropped_partition_stay_and_move_nothing():
+    kept, gone = in_partition(0, 7, "mon", 5), TableBucket(1, 0, 6)
+    planned = partitioned([kept], {kept.bucket: 5, gone: 9})
+
+    assert not planned.advances
+    assert planned.log_end_offsets == {kept.bucket: 5, gone: 9}
+
+
+def test_what_a_new_partition_has_replaces_rows_that_the_lake_keeps_of_a_dropped_one():
+    log, snapped = in_partition(0, 8, "mon", 5), in_partition(0, 9, "tue", 4)
+    taken = KvSnapshot(snapped.bucket, 0, 4, 3, 100, "kv/0")
+    planned = partitioned([log, snapped], {TableBucket(1, 0, 7): 9}, taken)
+
+    assert [piece.deletes for piece in planned.pieces] == [True, True]
+    assert not any(piece.deletes for piece in partitioned([log, snapped], {}, taken).pieces)

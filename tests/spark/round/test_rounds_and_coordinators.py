@@ -1,0 +1,56 @@
+"""A round whose cluster loses its coordinator while executors read, and has another one at another address then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from driver_support import wait_until
+from held_writer import HeldStage
+from spark_support import in_background, named, served
+
+from fluss_support import FlussCluster
+from fluss_tiering.model.lake import LakeSnapshot
+from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+
+pytestmark = [pytest.mark.spark, pytest.mark.system, pytest.mark.long]
+
+FIRST, SECOND = named(range(10), "first"), named(range(5, 15), "second")
+
+
+def test_a_round_outlives_its_cluster_s_coordinator(spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A name of its own, since the session knows the lake of the shared cluster.
+    with FlussCluster(tmp_path / "cluster", settings={"datalake.iceberg.name": "coordinators_lake"}) as cluster:
+        second = cluster.second_coordinator
+        either = f"{cluster.bootstrap},localhost:{second.port}"
+        with (
+            served(either, tmp_path / "server", spark) as tiering,
+            FlussClient(f"localhost:{second.port}") as fluss,
+        ):
+            logged, keyed = tables = [
+                tiering.table(primary_key=primary_key, num_buckets=2, freshness="1s") for primary_key in (False, True)
+            ]
+            for table in tables:
+                tiering.write(table, FIRST)
+            stage = HeldStage(tmp_path, monkeypatch)
+            running = in_background(tiering, *tables)
+            stage.wait()
+            monkeypatch.undo()
+            second.start()
+            cluster.coordinator.kill()
+            wait_until(lambda: "Registered leader" in second.log_file.read_text())
+            stage.go()
+            results = running.result()
+            for table, result in zip(tables, results, strict=True):
+                # Committed or cleanly failed, as its calls met the cluster.
+                assert tiering.lake_rows(table) == ([] if result.failed else sorted(FIRST.items()))
+
+            for table in tables:
+                tiering.write(table, SECOND)
+                tiering.tier(table)
+                newest = tiering.snapshots(table)[-1].snapshot_id
+                expected = LakeSnapshot(table.table_id, newest, tiering.log_ends(table))
+                assert fluss.call(lake_snapshot(table.path)) == expected
+            assert tiering.lake_rows(logged) == sorted([*FIRST.items(), *SECOND.items()])
+            assert tiering.lake_rows(keyed) == sorted({**FIRST, **SECOND}.items())

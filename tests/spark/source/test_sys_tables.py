@@ -1,0 +1,167 @@
+"""`fluss_catalog.sys.lake_tiering_status` in Spark SQL, and what else the catalog shows (S13, S27)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+from pyspark.errors import AnalysisException, UnsupportedOperationException
+from source_support import with_catalog
+from spark_support import Tiering, submit_environment
+
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.tiering import HeartbeatEntry
+from fluss_tiering.spark.startup.catalog_conf import session_conf
+from fluss_tiering.spark.submit import conf_arguments
+
+STATUS = "fluss_catalog.sys.lake_tiering_status"
+STATUS_COLUMNS = [
+    ("database_name", "string"),
+    ("table_name", "string"),
+    ("status", "string"),
+    ("tiering_epoch", "bigint"),
+    ("last_tiered_time", "timestamp"),
+    ("last_error", "string"),
+    ("last_error_time", "timestamp"),
+]
+
+
+@pytest.fixture
+def catalog(tiering: Tiering) -> Tiering:
+    with_catalog(tiering)
+    return tiering
+
+
+def of_table(table: TableInfo) -> str:
+    return f"SELECT * FROM {STATUS} WHERE database_name = '{table.path.database}' AND table_name = '{table.path.table}'"
+
+
+def claim(tiering: Tiering, table: TableInfo) -> HeartbeatEntry:
+    (claimed,) = tiering.client.claim_tables([table.path], f"lease of {table.path}", None, "test")
+    return HeartbeatEntry(claimed.table_id, claimed.tiering_epoch)
+
+
+@pytest.mark.spark
+def test_the_status_is_live_at_each_query_in_this_session_and_a_new_one(catalog: Tiering):
+    table = catalog.table()
+    frame = catalog.spark.sql(of_table(table))
+    assert frame.dtypes == STATUS_COLUMNS  # S13
+    (scheduled,) = frame.collect()
+    assert (scheduled.tiering_epoch, scheduled.last_tiered_time, scheduled.last_error) == (0, None, None)  # S14
+
+    entry = claim(catalog, table)
+    (tiering_now,) = catalog.spark.sql(of_table(table)).collect()
+    assert (tiering_now.status, tiering_now.tiering_epoch) == ("Tiering", 1)
+
+    catalog.client.heartbeat(failed=[HeartbeatEntry(entry.table_id, entry.tiering_epoch, "no space left")])
+    other = catalog.spark.newSession()
+    for key in ("", ".server"):
+        name = f"spark.sql.catalog.fluss_catalog{key}"
+        other.conf.set(name, catalog.spark.conf.get(name))
+    for session in (catalog.spark, other):
+        (failed,) = session.sql(of_table(table)).collect()
+        assert (failed.status, failed.last_error) == ("Failed", "no space left")
+    (expected,) = catalog.client.list_tiering_statuses(table.path)
+    milliseconds = catalog.spark.sql(f"SELECT unix_millis(last_error_time) AS at FROM ({of_table(table)})").first().at
+    assert milliseconds == expected.last_error_time
+
+
+@pytest.mark.spark
+def test_a_finished_round_is_shown(catalog: Tiering):
+    table = catalog.table()
+    entry = claim(catalog, table)
+    catalog.client.heartbeat(finished=[entry])
+    assert catalog.spark.sql(of_table(table)).first().last_tiered_time is not None
+
+
+@pytest.mark.spark
+def test_databases_and_tables_are_listed_and_described(catalog: Tiering):
+    table = catalog.table()
+
+    def listed(statement: str, column: str) -> list[str]:
+        return [row[column] for row in catalog.spark.sql(statement).collect()]
+
+    # S27
+    assert {"sys", "db"} <= set(listed("SHOW DATABASES IN fluss_catalog", "namespace"))
+    assert listed("SHOW TABLES IN fluss_catalog.sys", "tableName") == ["lake_tiering_status"]
+    assert table.path.table in listed("SHOW TABLES IN fluss_catalog.db", "tableName")
+    described = catalog.spark.sql(f"DESCRIBE {STATUS}").collect()
+    assert [(row.col_name, row.data_type) for row in described] == STATUS_COLUMNS
+    assert listed(f"DESCRIBE fluss_catalog.{table.path}", "col_name") == ["id", "name"]
+    with pytest.raises(AnalysisException, match="SCHEMA_NOT_FOUND"):
+        catalog.spark.sql("SHOW TABLES IN fluss_catalog.nowhere")
+    for path in ("sys.nothing", "db.nothing", "nowhere.nothing", "a.b.c"):
+        with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+            catalog.spark.sql(f"SELECT * FROM fluss_catalog.{path}")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        (f"INSERT INTO {STATUS} SELECT * FROM {STATUS}", AnalysisException),
+        (f"DELETE FROM {STATUS}", AnalysisException),
+        (f"DROP TABLE {STATUS}", UnsupportedOperationException),
+        (f"ALTER TABLE {STATUS} ADD COLUMN x INT", UnsupportedOperationException),
+        (f"ALTER TABLE {STATUS} RENAME TO sys.other", UnsupportedOperationException),
+        ("CREATE DATABASE fluss_catalog.made_in_spark", UnsupportedOperationException),
+        ("DROP DATABASE fluss_catalog.sys CASCADE", UnsupportedOperationException),
+    ],
+)
+def test_changes_are_refused(catalog: Tiering, statement, error):
+    # S27
+    with pytest.raises(error) as caught:
+        catalog.spark.sql(statement)
+    words = "does not support" if error is AnalysisException else "can only be read: change tables with `fluss-tiering"
+    assert words in str(caught.value)
+
+
+@pytest.mark.spark
+def test_a_server_that_is_away_is_named(catalog: Tiering):
+    catalog.spark.conf.set("spark.sql.catalog.away", catalog.spark.conf.get("spark.sql.catalog.fluss_catalog"))
+    catalog.spark.conf.set("spark.sql.catalog.away.server", "127.0.0.1:9")
+    with pytest.raises(AnalysisException, match=r"cannot reach the tiering server at 127\.0\.0\.1:9"):
+        catalog.spark.sql("SELECT * FROM away.sys.lake_tiering_status").collect()
+
+
+@pytest.mark.spark
+@pytest.mark.system
+def test_spark_sql_shows_statuses_and_lists_tables(tiering: Tiering, tmp_path: Path):
+    table = tiering.table()
+    entry = claim(tiering, table)
+    tiering.client.heartbeat(failed=[HeartbeatEntry(entry.table_id, entry.tiering_epoch, "no space left")])
+    statements = "; ".join(
+        [
+            "SHOW DATABASES IN fluss_catalog",
+            "SHOW TABLES IN fluss_catalog.sys",
+            f"DESCRIBE {STATUS}",
+            of_table(table),
+        ]
+    )
+    conf = conf_arguments(session_conf(tiering.target))
+    ran = subprocess.run(
+        [
+            Path(pyspark.__file__).parent / "bin" / "spark-sql",
+            *("--master", "local[2]", *conf, "--conf", "spark.ui.enabled=false"),
+            *("--conf", "spark.sql.catalogImplementation=in-memory", "-e", statements),
+        ],
+        env={**submit_environment(), "PYSPARK_PYTHON": sys.executable, "PATH": os.defpath},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    lines = [line.rstrip("\t ") for line in ran.stdout.splitlines()]
+    # S27, S13
+    assert "sys" in lines
+    assert "lake_tiering_status" in lines
+    assert [tuple(line.split()) for line in lines if line.startswith(("last_", "tiering_"))] == STATUS_COLUMNS[3:]
+    (status,) = [line.split("\t") for line in lines if line.startswith(f"{table.path.database}\t{table.path.table}\t")]
+    # It is Failed, or Pending again.
+    assert status[4:6] == ["NULL", "no space left"]

@@ -1,0 +1,83 @@
+"""How the JVM runs that an application starts for itself, and when that is left to its user."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from driver_support import driver_arguments, end, kill, start, wait_until
+from spark_support import Tiering, named
+
+from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf
+from fluss_tiering.spark.submit import APPLICATION
+
+OPTIONS = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms64m"]
+_LAUNCHER = "org.apache.spark.launcher.Main"
+CONF = {"spark.driver.defaultJavaOptions": " ".join(OPTIONS)}
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell"}, {"JDK_JAVA_OPTIONS": ""}],
+)
+def test_no_row_passes_through_it(environment: dict[str, str], tmp_path: Path) -> None:
+    assert driver_jvm_conf({**environment, "SPARK_CONF_DIR": str(tmp_path)}) == CONF
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"JDK_JAVA_OPTIONS": "-XX:+UseG1GC"},
+        {"JAVA_TOOL_OPTIONS": "-XX:+UseG1GC"},
+        {"SPARK_SUBMIT_OPTS": "-Xss4m"},
+        {"PYSPARK_SUBMIT_ARGS": "--driver-java-options -XX:+UseG1GC pyspark-shell"},
+        {"PYSPARK_SUBMIT_ARGS": "--conf spark.driver.extraJavaOptions=-XX:+UseG1GC pyspark-shell"},
+    ],
+)
+def test_who_tunes_it_in_the_environment_has_it_alone(environment: dict[str, str], tmp_path: Path) -> None:
+    assert driver_jvm_conf({**environment, "SPARK_CONF_DIR": str(tmp_path)}) == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "conf"),
+    [
+        ("spark-defaults.conf", "spark.driver.extraJavaOptions  -XX:+UseG1GC\n", {}),
+        ("spark-defaults.conf", "spark.eventLog.enabled  true\nspark.driver.defaultJavaOptions=-XX:+UseG1GC\n", {}),
+        ("spark-env.sh", "export SPARK_SUBMIT_OPTS=-XX:+UseG1GC\n", {}),
+        ("spark-defaults.conf", "# spark.driver.extraJavaOptions  -XX:+UseG1GC\n", CONF),
+        ("spark-defaults.conf", "spark.executor.extraJavaOptions  -XX:+UseG1GC\n", CONF),
+    ],
+)
+def test_who_tunes_it_in_spark_s_files_has_it_alone(file: str, text: str, conf: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / file).write_text(text)
+    assert driver_jvm_conf({"SPARK_CONF_DIR": str(tmp_path)}) == conf
+
+
+@pytest.mark.spark
+@pytest.mark.system
+def test_an_application_starts_so(tiering: Tiering) -> None:
+    table = tiering.table()
+    tiering.write(table, named(range(5), "row"))
+    lease = tiering.client.lease_latest_snapshots("driver-jvm", [table.path], 60_000)
+    driver = start(str(APPLICATION), *driver_arguments(tiering, lease, table))
+    try:
+        wait_until(lambda: java(driver.pid), driver)
+        command = java(driver.pid)
+        code, output = end(driver)
+    finally:
+        kill(driver)
+    assert [option for option in command if option in OPTIONS] == OPTIONS
+    assert code == 0, output
+    assert tiering.lake_rows(table) == sorted(named(range(5), "row").items())
+
+
+def java(pid: int) -> list[str]:
+    """The command of a driver's JVM, once Spark's scripts and launcher have made way for it."""
+    for process in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            command = process.cmdline()
+            if command and command[0].endswith("java") and _LAUNCHER not in command:
+                return command
+    return []

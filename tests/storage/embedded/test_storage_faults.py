@@ -1,0 +1,164 @@
+"""A disk that refuses: what was acknowledged stays, what was not leaves no trace, and the next write succeeds."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from refusals import refused
+from storage_support import (
+    PATH,
+    end_offsets,
+    kv_rows,
+    kv_table,
+    log_rows,
+    log_table,
+    opened,
+    read_changes,
+    read_rows,
+    read_snapshots,
+    replayed,
+    segments,
+)
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import WriteKind
+from fluss_tiering.storage.embedded.kv.rocksdb import RocksDbStore
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+Refuse = Callable[[str, str], None]
+
+
+@pytest.fixture
+def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
+    """Makes calls of the operating system fail on files whose path has a part in it; writes fail half way."""
+    originals = {name: getattr(os, name) for name in ("pwrite", "fsync", "ftruncate")}
+
+    def install(name: str, part: str) -> None:
+        def failing(descriptor: int, *arguments: Any) -> Any:
+            if part in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+                if name == "pwrite":
+                    data, position = arguments
+                    originals["pwrite"](descriptor, data[: len(data) // 2], position)
+                raise FULL
+            return originals[name](descriptor, *arguments)
+
+        monkeypatch.setattr(os, name, failing)
+
+    return install
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fsync"])
+@pytest.mark.parametrize("rows_before", [0, 20])
+def test_a_refused_append_leaves_all_buckets_as_they_were(
+    tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch, call: str, rows_before: int
+) -> None:
+    with opened(tmp_path) as storage:
+        storage.create_table(PATH, log_table(3, bucket_keys=("id",)))
+        storage.write(PATH, WriteKind.APPEND, log_rows(0, rows_before))
+        before = end_offsets(storage), read_rows(storage), {path: path.read_bytes() for path in all_segments(tmp_path)}
+        refuse(call, "log-2/0")
+        with refused(ErrorCode.STORAGE, "log-2", "No space left on device", "check the disk's free space"):
+            storage.write(PATH, WriteKind.APPEND, log_rows(20, 40))
+        monkeypatch.undo()
+        after = end_offsets(storage), read_rows(storage), {path: path.read_bytes() for path in all_segments(tmp_path)}
+        assert after == before
+        storage.write(PATH, WriteKind.APPEND, log_rows(rows_before, 40))
+        assert sorted(row["id"] for row in read_rows(storage)) == list(range(40))
+    with opened(tmp_path) as storage:
+        assert sorted(row["id"] for row in read_rows(storage)) == list(range(40))
+
+
+def all_segments(folder: Path) -> list[Path]:
+    return [path for bucket in range(3) for path in segments(folder, bucket)]
+
+
+def test_a_refused_upsert_changes_no_row(tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path) as storage:
+        storage.create_table(PATH, kv_table())
+        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 1, "name": "old"}]))
+        refuse("fsync", "log-0/0")
+        with refused(ErrorCode.STORAGE, "No space left"):
+            storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 1, "name": "new"}, {"id": 2}]))
+        monkeypatch.undo()
+        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 1, "name": "newer"}]))
+        assert [(kind, row["name"]) for kind, row in read_changes(storage)] == [
+            ("+I", "old"),
+            ("-U", "old"),
+            ("+U", "newer"),
+        ]
+
+
+def test_a_log_that_cannot_take_a_failed_write_back_takes_no_more(
+    tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as storage:
+        storage.create_table(PATH, log_table())
+        storage.write(PATH, WriteKind.APPEND, log_rows(0, 10))
+        refuse("pwrite", "log-0/0")
+        refuse("ftruncate", "log-0/0")
+        with refused(ErrorCode.STORAGE, "could not append"):
+            storage.write(PATH, WriteKind.APPEND, log_rows(10, 20))
+        monkeypatch.undo()
+        with refused(ErrorCode.STORAGE, "takes no more writes", "restart the server"):
+            storage.write(PATH, WriteKind.APPEND, log_rows(10, 20))
+        assert len(read_rows(storage)) == 10
+    with opened(tmp_path) as storage:
+        storage.write(PATH, WriteKind.APPEND, log_rows(10, 20))
+        assert [row["id"] for row in read_rows(storage)] == list(range(20))
+
+
+def test_a_write_that_rocksdb_refuses_is_in_the_log_and_is_applied_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply = RocksDbStore.apply
+    with opened(tmp_path) as storage:
+        storage.create_table(PATH, kv_table())
+        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 1}, {"id": 2}]))
+
+        def fail_once(store: RocksDbStore, *arguments: Any) -> None:
+            monkeypatch.setattr(RocksDbStore, "apply", apply)
+            raise FlussTieringError(ErrorCode.STORAGE, "RocksDB has no space left")
+
+        monkeypatch.setattr(RocksDbStore, "apply", fail_once)
+        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 2, "name": "b"}, {"id": 3}]))
+        storage.take_kv_snapshots(PATH)
+        assert read_snapshots(storage) == replayed(read_changes(storage))
+        assert len(read_snapshots(storage)) == 3
+
+
+def test_a_table_that_cannot_be_made_is_not_there(
+    tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as storage:
+        refuse("fsync", "table.json")
+        with refused(ErrorCode.STORAGE, "could not make the table's folder", "No space left"):
+            storage.create_table(PATH, log_table())
+        monkeypatch.undo()
+        assert storage.tables() == []
+        assert list((tmp_path / "tables" / "shop").iterdir()) == []
+        storage.create_table(PATH, log_table())
+
+
+def test_a_snapshot_that_cannot_be_made_is_not_there(
+    tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as storage:
+        storage.create_table(PATH, kv_table())
+        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 1}]))
+        refuse("fsync", "snapshot.json")
+        with refused(ErrorCode.STORAGE, "could not make the KV snapshot", "No space left"):
+            storage.take_kv_snapshots(PATH)
+        monkeypatch.undo()
+        assert storage.buckets(PATH)[0].latest_kv_snapshot is None
+        (snapshot,) = storage.take_kv_snapshots(PATH)
+        assert [entry.name for entry in (tmp_path / snapshot.path).parent.glob("snap*")] == ["snap-0"]
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    occupied = tmp_path / "file"
+    occupied.write_text("")
+    with refused(ErrorCode.STORAGE, "could not use the data folder", str(occupied)), opened(occupied / "data"):
+        pass

@@ -1,0 +1,176 @@
+"""Servers that a connection to Fluss may meet: scripted ones on a real socket, and both of our clients to meet them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+from fluss_tiering.api.fluss.v1.connection_pb2 import ApiVersionsResponse, ErrorResponse, PbApiVersion
+from fluss_tiering.storage.fluss.rpc.address import ServerAddress
+from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
+from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
+from fluss_tiering.storage.fluss.rpc.async_connection import AsyncFlussConnection
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.connection import FlussConnection
+
+
+class Blocking:
+    """The blocking client's ways."""
+
+    def connect(self, address: ServerAddress, *, credentials=None, seconds: float = 5.0):
+        return FlussConnection(address, credentials=credentials, timeout=seconds)
+
+    def client(self, bootstrap: str, *, credentials=None, seconds: float = 5.0):
+        return FlussClient(bootstrap, credentials=credentials, timeout=seconds)
+
+    def close(self) -> None:
+        pass
+
+
+class _InLoop:
+    """An asyncio connection or client, called from a thread."""
+
+    def __init__(self, run, inner) -> None:
+        self._run = run
+        self._inner = inner
+
+    def call(self, call, within: float | None = None):
+        return self._run(self._inner.call(call, within=within))
+
+    def close(self) -> None:
+        self._run(self._inner.close())
+
+    @property
+    def usable(self) -> bool:
+        return self._inner.usable
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+class Asyncio:
+    """The asyncio client's ways, in a loop of its own thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def connect(self, address: ServerAddress, *, credentials=None, seconds: float = 5.0):
+        opened = self._run(AsyncFlussConnection.open(address, credentials=credentials, within=seconds))
+        return _InLoop(self._run, opened)
+
+    def client(self, bootstrap: str, *, credentials=None, seconds: float = 5.0):
+        return _InLoop(self._run, AsyncFlussClient(bootstrap, credentials=credentials, timeout=seconds))
+
+    def close(self) -> None:
+        self._run(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        """Ends what a failed test left open."""
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    def _run(self, steps):
+        return asyncio.run_coroutine_threadsafe(steps, self._loop).result(60)
+
+
+class Line:
+    """A scripted server's end of a connection."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+
+    def request(self) -> tuple[int, int, int, bytes]:
+        """Api key, version, request id and message of the next request."""
+        (length,) = struct.unpack(">i", self._exactly(4))
+        frame = self._exactly(length)
+        return (*struct.unpack(">hhi", frame[:8]), frame[8:])
+
+    def answer(self, request_id: int, message) -> None:
+        self._send(struct.pack(">bi", 0, request_id) + message.SerializeToString())
+
+    def error(self, request_id: int, number: int, text: str) -> None:
+        error = ErrorResponse(error_code=number, error_message=text)
+        self._send(struct.pack(">bi", 1, request_id) + error.SerializeToString())
+
+    def fail(self, number: int, text: str) -> None:
+        self._send(b"\x02" + ErrorResponse(error_code=number, error_message=text).SerializeToString())
+
+    def greet(self, *served: ApiKey) -> None:
+        """Answers API_VERSIONS: version 0 of each of these."""
+        api, _, request_id, _ = self.request()
+        assert api == ApiKey.API_VERSIONS
+        versions = [PbApiVersion(api_key=each, min_version=0, max_version=0) for each in served]
+        self.answer(request_id, ApiVersionsResponse(api_versions=versions))
+
+    def wait_for_end(self) -> bytes:
+        """What else comes until the client hangs up."""
+        return b"".join(iter(self._receive, b""))
+
+    def _receive(self) -> bytes:
+        try:
+            return self.socket.recv(65536)
+        except ConnectionResetError:
+            return b""
+
+    def _send(self, frame: bytes) -> None:
+        self.socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = self.socket.recv(size - len(data))
+            if not more:
+                raise EOFError
+            data += more
+        return data
+
+
+@contextlib.contextmanager
+def peer(script: Callable[[Line], None]) -> Iterator[ServerAddress]:
+    """A server that runs the script on each connection; what the script raises fails the test."""
+    failures: list[BaseException] = []
+    listening = socket.create_server(("127.0.0.1", 0))
+    threads: list[threading.Thread] = []
+
+    def serve(connected: socket.socket) -> None:
+        with connected:
+            connected.settimeout(20)
+            try:
+                script(Line(connected))
+            except (EOFError, ConnectionResetError, BrokenPipeError):
+                pass
+            except BaseException as error:  # noqa: BLE001
+                failures.append(error)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connected, _ = listening.accept()
+                threads.append(threading.Thread(target=serve, args=(connected,), daemon=True))
+                threads[-1].start()
+
+    accepting = threading.Thread(target=accept, daemon=True)
+    accepting.start()
+    try:
+        yield ServerAddress("127.0.0.1", listening.getsockname()[1])
+    finally:
+        with contextlib.suppress(OSError):
+            listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        for thread in threads:
+            thread.join(20)
+    assert not failures, failures

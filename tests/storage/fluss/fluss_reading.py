@@ -1,0 +1,85 @@
+"""Reading what tests wrote to a real Fluss cluster, also through a client that changes what the cluster answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fluss_tables import append, descriptor, eventually, new_table, rows, snapshot_behind, upsert
+
+from fluss_tiering.formats.log.batch import LogBatch
+from fluss_tiering.model.table import KvSnapshot, TableBucket
+from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
+from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, fetch_log
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
+from fluss_tiering.storage.protocol import SplitReader
+
+
+class AlteringClient:
+    """Hands on what a cluster answers as `alter` makes it, which may raise."""
+
+    def __init__(self, client: FlussClient, alter: Callable[[Any], Any]) -> None:
+        self._client = client
+        self._alter = alter
+
+    def call(self, call):
+        return self._alter(self._client.call(call))
+
+
+class ObservedClient:
+    """Keeps what is asked of logs and how much comes for it; an answer may be altered."""
+
+    def __init__(self, client: FlussClient, alter: Callable[[Any], Any] = lambda answer: answer) -> None:
+        self._client = client
+        self._alter = alter
+        self.projections: list[list[int] | None] = []
+        self.records_bytes = 0
+
+    def call(self, call: Any) -> Any:
+        if call.api is ApiKey.FETCH_LOG:
+            (asked,) = call.request.tables_req
+            self.projections.append(list(asked.projected_fields) if asked.projection_pushdown_enabled else None)
+        answer = self._client.call(call)
+        if isinstance(answer, FetchedLog):
+            self.records_bytes += len(answer.records)
+            answer = self._alter(answer)
+        return answer
+
+
+def bucket_of(made: ClusterTable, bucket: int = 0) -> TableBucket:
+    return TableBucket(made.info.table_id, bucket)
+
+
+def read(reader: SplitReader, made: ClusterTable, start: int, end: int) -> list[LogBatch]:
+    return list(reader.read_log(made.info, bucket_of(made), start, end))
+
+
+def ids_of(batches: list[LogBatch]) -> list[int]:
+    """The ids in batches that follow each other."""
+    offset = batches[0].base_offset if batches else 0
+    for batch in batches:
+        assert batch.base_offset == offset
+        offset += batch.records.num_rows
+    return [each for batch in batches for each in batch.records.column("id").to_pylist()]
+
+
+def moved_log(fluss: FlussClient, batches: int = 5, step: int = 2_000, **properties: str) -> ClusterTable:
+    """A log whose first segments are in the remote folder alone."""
+    made = new_table(fluss, descriptor(**{"table.log.tiered.local-segments": "1"}, **properties))
+    for start in range(0, batches * step, step):
+        append(fluss, made, rows(start, start + step), compression="NONE")
+    eventually(lambda: fluss.call(fetch_log(made.info.path, bucket_of(made), 0)).remote_segments)
+    return made
+
+
+def kv_table(fluss: FlussClient, count: int = 100) -> tuple[ClusterTable, KvSnapshot]:
+    """A primary-key table with the ids from 0 on, and its snapshot."""
+    made = new_table(fluss, descriptor(primary_key=True, tiered=True, **{"table.datalake.freshness": "1h"}))
+    return made, snapshot_of(fluss, made, upsert(fluss, made, rows(0, count)))
+
+
+def snapshot_of(fluss: FlussClient, made: ClusterTable, log_offset: int) -> KvSnapshot:
+    """As the server tells of it."""
+    latest = snapshot_behind(fluss, made, log_offset)
+    return KvSnapshot(bucket_of(made), latest.snapshot_id, latest.log_offset, row_count=-1, size_bytes=0, path="")

@@ -1,0 +1,121 @@
+"""Tables on a real Fluss cluster, and rows in them, by our own calls."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import struct
+import time
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+
+from fluss_tiering.api.fluss.v1 import tables_pb2
+from fluss_tiering.formats.compacted.row import encode_values
+from fluss_tiering.formats.log.batch import LogCompression, encode_log_batch
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TablePath
+from fluss_tiering.storage.fluss.kv_batch import encode_kv_batch
+from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
+from fluss_tiering.storage.fluss.rpc.call import Call, Role
+from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import LatestKvSnapshot, latest_kv_snapshots
+from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
+from fluss_tiering.storage.fluss.rpc.calls.tables import create_table, table
+from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log, put_kv
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
+
+COLUMNS = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
+
+_NUMBERS = itertools.count()
+_PATIENCE_S = 30.0
+
+
+def descriptor(*, primary_key: bool = False, tiered: bool = False, num_buckets: int = 1, **properties: str):
+    options = {key.replace("__", "."): value for key, value in properties.items()}
+    if tiered:
+        options |= {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"} | options
+    return TableDescriptor(
+        columns=COLUMNS,
+        primary_key=("id",) if primary_key else (),
+        bucket_keys=("id",) if primary_key else (),
+        num_buckets=num_buckets,
+        properties=options,
+    )
+
+
+def new_path(name: str = "raw") -> TablePath:
+    return TablePath("fluss", f"{name}_{next(_NUMBERS)}")
+
+
+def new_table(client: FlussClient, made_from: TableDescriptor, **arguments) -> ClusterTable:
+    path = new_path()
+    client.call(create_table(path, made_from, **arguments))
+    return client.call(table(path))
+
+
+def rows(first: int, end: int) -> pa.RecordBatch:
+    ids = range(first, end)
+    return pa.record_batch([list(ids), [f"name-{each}" for each in ids]], schema=arrow_schema(COLUMNS))
+
+
+def append(
+    client: FlussClient, made: ClusterTable, batch: pa.RecordBatch, bucket: int = 0, *, compression: LogCompression
+) -> int:
+    """The offset of the first row."""
+    encoded = encode_log_batch(0, 0, batch, schema_id=made.info.schema_id, change_types=None, compression=compression)
+    return client.call(produce_log(made.info.path, TableBucket(made.info.table_id, bucket), encoded))
+
+
+def upsert(
+    client: FlussClient,
+    made: ClusterTable,
+    batch: pa.RecordBatch,
+    deleted: Iterable[int] = (),
+    *,
+    partition_id: int | None = None,
+) -> int:
+    """Rows into bucket 0, in which ids are then deleted; the log's end behind them."""
+    deleted = list(deleted)
+    # An Iceberg table's key is what Iceberg hashes: 8 bytes of a bigint (Fluss's `IcebergKeyEncoder`).
+    keys = [struct.pack("<q", each) for each in [*batch.column("id").to_pylist(), *deleted]]
+    values = [
+        *encode_values(batch, made.info.descriptor.columns, made.info.schema_id).to_pylist(),
+        *[None] * len(deleted),
+    ]
+    encoded = encode_kv_batch(keys, values, made.info.schema_id)
+    return client.call(put_kv(made.info.path, TableBucket(made.info.table_id, 0, partition_id), encoded))
+
+
+def eventually(what: Callable[[], object], seconds: float = _PATIENCE_S):
+    """The first true result."""
+    deadline = time.monotonic() + seconds
+    while not (result := what()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+    return result
+
+
+def snapshot_behind(client: FlussClient, made: ClusterTable, log_offset: int) -> LatestKvSnapshot:
+    """Waits for a KV snapshot of bucket 0 with the log up to an offset in it."""
+
+    def newest() -> LatestKvSnapshot | None:
+        latest = client.call(latest_kv_snapshots(made.info.path))[TableBucket(made.info.table_id, 0)]
+        return latest if latest is not None and latest.log_offset >= log_offset else None
+
+    return eventually(newest)
+
+
+def add_column(client: FlussClient, made: ClusterTable, name: str, data_type: str) -> ClusterTable:
+    """The table with a nullable column behind its others."""
+    request = tables_pb2.AlterTableRequest(
+        table_path=path_to_pb(made.info.path),
+        ignore_if_not_exists=False,
+        add_columns=[
+            tables_pb2.PbAddColumn(
+                column_name=name, data_type_json=json.dumps({"type": data_type}).encode(), column_position_type=0
+            )
+        ],
+    )
+    client.call(Call(ApiKey.ALTER_TABLE, request, tables_pb2.AlterTableResponse, lambda _: None, Role.COORDINATOR))
+    return client.call(table(made.info.path))

@@ -1,0 +1,128 @@
+"""Changes of a log laid over a KV snapshot's entries; no cluster."""
+
+import pyarrow as pa
+import pytest
+from fluss_tables import COLUMNS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluss_tiering.formats.compacted.row import decode_values, encode_values
+from fluss_tiering.formats.log.batch import ChangeType, LogBatch
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.table import TableBucket, TableDescriptor, TableInfo, TablePath
+from fluss_tiering.storage.fluss.keys import encode_primary_keys
+from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
+from fluss_tiering.storage.fluss.reading import kv_changes
+from fluss_tiering.storage.fluss.reading.kv_changes import KvChanges
+from fluss_tiering.storage.rocksdb_files import ENTRY_SCHEMA
+
+SCHEMA = arrow_schema(COLUMNS)
+TABLE = TableInfo(
+    1, TablePath("db", "t"), 1, TableDescriptor(COLUMNS, ("id",), ("id",), 1, {"table.datalake.format": "iceberg"}), 0
+)
+
+ids = st.integers(0, 30)
+names = st.text("ab", max_size=3)
+
+
+def batch_of(rows: dict[int, str]) -> pa.RecordBatch:
+    return pa.record_batch([list(rows), list(rows.values())], schema=SCHEMA)
+
+
+def entries_of(rows: dict[int, str], chunk: int) -> list[pa.RecordBatch]:
+    """A snapshot's, in chunks of so many."""
+    records = batch_of(rows)
+    entries = pa.table(
+        [encode_primary_keys(TABLE.descriptor, records), encode_values(records, COLUMNS, 1)], schema=ENTRY_SCHEMA
+    ).sort_by("key")
+    return entries.to_batches(max_chunksize=chunk)
+
+
+def log_of(before: dict[int, str], changes: list[tuple[int, str | None]], chunk: int) -> tuple[list, dict[int, str]]:
+    """What Fluss's log has of changes to rows, None for a delete, in batches of so many; and the rows then."""
+    rows, records = dict(before), []
+    for key, name in changes:
+        if key in rows:
+            records.append((ChangeType.UPDATE_BEFORE if name is not None else ChangeType.DELETE, key, rows[key]))
+        if name is None:
+            rows.pop(key, None)
+        else:
+            records.append((ChangeType.UPDATE_AFTER if key in rows else ChangeType.INSERT, key, name))
+            rows[key] = name
+    batches = []
+    for start in range(0, len(records), chunk):
+        kinds, keys, values = zip(*records[start : start + chunk], strict=True)
+        kinds = pa.array(kinds, pa.uint8()).to_numpy()
+        batches.append(LogBatch(start, 0, kinds, pa.record_batch([keys, values], schema=SCHEMA)))
+    return batches, rows
+
+
+def rows_of(batches: list[pa.RecordBatch]) -> list[tuple[int, str]]:
+    values = pa.concat_arrays([batch.column("value") for batch in batches] or [pa.array([], pa.binary())])
+    return [(row["id"], row["name"]) for row in decode_values(values, COLUMNS, 1).to_pylist()]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    before=st.dictionaries(ids, names),
+    changes=st.lists(st.tuples(ids, st.none() | names), max_size=40),
+    chunk=st.integers(1, 8),
+    reduced_at=st.sampled_from([0, 1 << 20]),
+)
+def test_changes_over_a_snapshot_are_the_rows_of_now(before, changes, chunk, reduced_at) -> None:
+    batches, after = log_of(before, changes, chunk)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kv_changes, "_REDUCED_AT_BYTES", reduced_at)
+        patch.setattr(kv_changes, "_ENTRIES_AT_ONCE", chunk)
+        laid = KvChanges(TABLE, batches)
+        # Ids below 256 stand in order as keys too.
+        expected = sorted(after.items())
+        assert rows_of(list(laid.over(entries_of(before, chunk), None))) == expected
+        for first in range(0, 31, 15):
+            key = first.to_bytes(8, "little")
+            later = entries_of({id_: name for id_, name in before.items() if id_ >= first}, chunk)
+            assert rows_of(list(laid.over(later, key))) == [row for row in expected if row[0] >= first]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.dictionaries(ids, names, min_size=1),
+    chunk=st.integers(1, 8),
+    max_rows=st.none() | st.integers(1, 9),
+    max_bytes=st.none() | st.integers(1, 200),
+)
+def test_a_scan_reads_as_much_as_is_asked_for_and_the_same_again(rows, chunk, max_rows, max_bytes) -> None:  # K7, K15
+    expected = sorted(rows.items())
+
+    def rows_from(key):
+        first = 0 if key is None else int.from_bytes(key, "little")
+        yield from entries_of({id_: name for id_, name in rows.items() if id_ >= first}, chunk)
+
+    ended = []
+    scan = ClusterKvScan(
+        bucket=TableBucket(1, 0),
+        log_offset=7,
+        rows_from=rows_from,
+        keep=lambda: None,
+        let_go=ended.append,
+        on_lost=lambda: None,
+    )
+    assert scan.has_rows
+    position, read = None, []
+    while True:
+        batch = scan.read(position, max_bytes, max_rows)
+        again = scan.read(position, max_bytes, max_rows)
+        assert (again.values, again.next_position) == (batch.values, batch.next_position)
+        assert len(batch.values) >= 1
+        if max_rows is not None:
+            assert len(batch.values) <= max_rows
+        if max_bytes is not None and len(batch.values) > 1:
+            assert sum(len(value) + 4 for value in batch.values.to_pylist()) <= max_bytes
+        read += rows_of([pa.record_batch([batch.values, batch.values], schema=ENTRY_SCHEMA)])
+        if batch.next_position is None:
+            break
+        position = batch.next_position
+    assert read == expected
+    scan.close()
+    scan.close()
+    assert ended == [scan]

@@ -1,0 +1,200 @@
+"""A cluster whose servers are guarded, restarted, stopped and killed; each test leaves all of them running."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from fluss_peers import Asyncio, Blocking
+from fluss_tables import append, descriptor, eventually, new_table, rows
+from refusals import refused
+
+from fluss_support import USER, FlussCluster, FlussServer, Watchdog
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.storage.fluss.rpc.address import ServerAddress
+from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
+from fluss_tiering.storage.fluss.rpc.calls.lake import heartbeat
+from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, fetch_log, log_offset
+from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
+from fluss_tiering.storage.fluss.rpc.calls.tables import create_database, drop_database, list_databases
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussError, FlussServerError
+from fluss_tiering.storage.fluss.rpc.handshake import Credentials
+from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture(params=[Blocking, Asyncio])
+def ways(request: pytest.FixtureRequest) -> Iterator[Blocking | Asyncio]:
+    made = request.param()
+    yield made
+    made.close()
+
+
+def test_each_kind_of_server_serves_its_own_calls(ways, fluss_cluster: FlussCluster) -> None:
+    coordinator = ways.connect(ServerAddress("localhost", fluss_cluster.coordinator.port))
+    tablet = ways.connect(ServerAddress("localhost", fluss_cluster.tablet_servers[0].port))
+    # The first would never answer this one: it is refused here, at once.
+    bucket = TableBucket(0, 0)
+    with refused(ErrorCode.UNSUPPORTED_VERSION, "FETCH_LOG (1015)", str(fluss_cluster.coordinator.port)):
+        coordinator.call(fetch_log(None, bucket, 0), 5)
+    with refused(ErrorCode.UNSUPPORTED_VERSION, "LAKE_TIERING_HEARTBEAT"):
+        tablet.call(heartbeat(), 5)
+    assert "fluss" in tablet.call(list_databases(), 5)
+    coordinator.close()
+    tablet.close()
+
+
+def test_any_server_will_do_to_begin_with(ways, fluss_cluster: FlussCluster) -> None:
+    for server in fluss_cluster.servers:
+        with ways.client(f"localhost:{server.port}", seconds=20) as client:
+            # One call for a tablet server, one for the coordinator.
+            assert "fluss" in client.call(list_databases())
+            client.call(create_database("other", ignore_if_exists=True))
+            client.call(drop_database("other", ignore_if_not_exists=True))
+
+
+def test_a_guarded_cluster_takes_credentials(ways, fluss_cluster: FlussCluster) -> None:
+    with ways.client(fluss_cluster.sasl_bootstrap, credentials=USER) as client:
+        # Also the servers that it is sent on to are asked by their guarded listeners.
+        assert "fluss" in client.call(list_databases())
+
+
+@pytest.mark.parametrize("credentials", [None, Credentials("admin", "wrong"), Credentials("nobody", "admin-secret")])
+def test_a_guarded_cluster_refuses_others(ways, fluss_cluster: FlussCluster, credentials: Credentials | None) -> None:
+    began = time.monotonic()
+    with (
+        ways.client(fluss_cluster.sasl_bootstrap, credentials=credentials, seconds=10) as client,
+        pytest.raises(FlussServerError, match="SASL/PLAIN") as caught,
+    ):
+        client.call(list_databases())
+    assert caught.value.fluss_error is FlussError.AUTHENTICATE_EXCEPTION
+    assert "admin-secret" not in caught.value.message
+    assert time.monotonic() - began < 5
+
+
+def test_credentials_for_a_cluster_that_is_not_guarded(ways, fluss_cluster: FlussCluster) -> None:
+    with ways.client(fluss_cluster.bootstrap, credentials=USER) as client:
+        with pytest.raises(FlussServerError, match="PLAINTEXT") as caught:
+            client.call(list_databases())
+        assert caught.value.fluss_error is FlussError.AUTHENTICATE_EXCEPTION
+
+
+def leader_of(client: FlussClient, cluster: FlussCluster, path: TablePath, bucket: TableBucket) -> FlussServer:
+    """Once it is elected."""
+    number = eventually(lambda: (led_by := client.call(metadata([path])).leaders.get(bucket)) is not None and [led_by])
+    return cluster.tablet_servers[number[0]]
+
+
+@pytest.fixture
+def replicated(fluss: FlussClient) -> ClusterTable:
+    made = new_table(fluss, descriptor(**{"table.replication.factor": "2"}))
+    append(fluss, made, rows(0, 5), compression="ZSTD")
+    return made
+
+
+def test_the_leader_is_killed_and_comes_back(
+    fluss: FlussClient, fluss_cluster: FlussCluster, replicated: ClusterTable
+) -> None:
+    path, bucket = replicated.info.path, TableBucket(replicated.info.table_id, 0)
+    server = leader_of(fluss, fluss_cluster, path, bucket)
+    behind = FlussClient(fluss_cluster.bootstrap, timeout=20)
+    assert behind.call(log_offset(path, bucket, OffsetType.LATEST)) == 5
+    server.kill()
+    try:
+        # Its connection is gone, and metadata name it until its session ends; then the other leads.
+        assert fluss.call(log_offset(path, bucket, OffsetType.LATEST), within=40) == 5
+        assert leader_of(fluss, fluss_cluster, path, bucket) is not server
+        assert "fluss" in fluss.call(list_databases())
+    finally:
+        server.start()
+        fluss_cluster.wait_until_ready()
+    # Who still takes it for the leader is told that it is not, and finds the one that is.
+    with behind:
+        assert behind.call(fetch_log(path, bucket, 0)).high_watermark == 5
+
+
+def timed_failure(client, call) -> tuple[float, FlussConnectionError] | None:
+    began = time.monotonic()
+    try:
+        client.call(call, within=1)
+    except FlussConnectionError as error:
+        return time.monotonic() - began, error
+    return None
+
+
+def test_a_server_that_hangs_is_not_waited_for_long(ways, fluss: FlussClient, fluss_cluster: FlussCluster) -> None:
+    made = new_table(fluss, descriptor())
+    path, bucket = made.info.path, TableBucket(made.info.table_id, 0)
+    hangs = leader_of(fluss, fluss_cluster, path, bucket)
+    with ways.client(f"localhost:{hangs.port}", seconds=20) as client:
+        assert client.call(fetch_log(path, bucket, 0)).high_watermark == 0
+        hangs.pause()
+        try:
+            # Nobody else has the bucket's log; its threads stop one by one.
+            slow, error = eventually(lambda: timed_failure(client, fetch_log(path, bucket, 0)))
+            assert str(hangs.port) in error.message
+            assert slow < 4
+            # What any server may answer, another one does, for who knew it before and for who is new.
+            assert "fluss" in client.call(list_databases(), within=4)
+            others = ",".join(f"localhost:{server.port}" for server in fluss_cluster.servers)
+            with ways.client(others, seconds=4) as new:
+                for _ in range(5):
+                    assert "fluss" in new.call(list_databases())
+        finally:
+            hangs.resume()
+        fluss_cluster.wait_until_ready()
+        assert client.call(fetch_log(path, bucket, 0)).high_watermark == 0
+
+
+async def test_a_coordinator_that_restarts_is_waited_for(fluss_cluster: FlussCluster) -> None:
+    coordinator = fluss_cluster.coordinator
+    bootstrap = ",".join(f"localhost:{server.port}" for server in fluss_cluster.tablet_servers)
+    async with AsyncFlussClient(bootstrap, timeout=60) as client:
+        await client.call(heartbeat())
+        coordinator.stop()
+        try:
+            with pytest.raises(FlussTieringError, match=f"{coordinator.port}|no coordinator"):
+                await client.call(heartbeat(), within=0.5)
+        finally:
+            coordinator.start()
+        assert (await client.call(heartbeat())).coordinator_epoch == 0
+    fluss_cluster.wait_until_ready()
+
+
+def test_servers_do_not_outlive_a_killed_run() -> None:
+    run = (
+        "import os, signal, subprocess, sys, time; sys.path.insert(0, 'tests'); sys.path.insert(0, 'tools');"
+        "from fluss_support import Watchdog;"
+        "left, ended = (subprocess.Popen(['sleep', '600'], stdout=-3) for _ in range(2));"
+        "watchdog = Watchdog(); watchdog.watch(left.pid); watchdog.watch(ended.pid); watchdog.forget(ended.pid);"
+        "print(left.pid, ended.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    killed = subprocess.run([sys.executable, "-c", run], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    left, ended = (psutil.Process(int(pid)) for pid in killed.stdout.split())
+    try:
+        eventually(lambda: not left.is_running() or left.status() == psutil.STATUS_ZOMBIE)
+        assert ended.is_running()
+    finally:
+        ended.kill()
+
+
+def test_a_watchdog_that_is_told_of_nothing_ends() -> None:
+    Watchdog().end()
+
+
+def test_a_table_that_the_coordinator_missed_is_told_by_its_log(tmp_path: Path) -> None:
+    cluster = FlussCluster(tmp_path)
+    log = cluster.coordinator.log_file
+    log.write_text("INFO ZooKeeperClient Registered table orders for database shop\n")
+    assert cluster.missed_a_table()
+    log.write_text(log.read_text() + "INFO TableManager New table: shop.orders with id 1, new assignment {}.\n")
+    assert not cluster.missed_a_table()
+    log.write_text(log.read_text() + "ERROR TableBucketStateMachine Failed to move table buckets [] to state X.\n")
+    assert cluster.missed_a_table()
+    cluster.stop()

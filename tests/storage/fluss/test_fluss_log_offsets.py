@@ -1,0 +1,55 @@
+import pytest
+from fluss_tables import append, descriptor, new_table, rows
+
+from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor
+from fluss_tiering.storage.fluss.log_offsets import log_offsets
+from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
+from fluss_tiering.storage.fluss.rpc.calls.tables import create_partition, list_partitions
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
+
+pytestmark = pytest.mark.system
+
+
+class CountingClient:
+    """A client that notes which calls it makes."""
+
+    def __init__(self, client: FlussClient) -> None:
+        self._client = client
+        self.calls: list[ApiKey] = []
+
+    def call(self, call):
+        self.calls.append(call.api)
+        return self._client.call(call)
+
+
+@pytest.fixture
+def calls():
+    threads = ParallelCalls()
+    yield threads
+    threads.close()
+
+
+def test_a_call_for_each_server_tells_of_all_buckets(fluss: FlussClient, calls: ParallelCalls) -> None:
+    made = new_table(fluss, descriptor(num_buckets=6))
+    for bucket in range(5):
+        append(fluss, made, rows(0, bucket + 1), bucket, compression="ZSTD")
+    buckets = [TableBucket(made.info.table_id, number) for number in range(6)]
+    counting = CountingClient(fluss)
+    found = log_offsets(counting, calls, made.info.path, buckets)
+    assert found == {bucket: (0, bucket.bucket + 1 if bucket.bucket < 5 else 0) for bucket in buckets}
+    # Both ends, of each of two servers.
+    assert counting.calls.count(ApiKey.LIST_OFFSETS) == 4
+
+
+def test_partitions_that_are_gone_are_left_out(fluss: FlussClient, calls: ParallelCalls) -> None:
+    columns = (Column("id", DataType.parse("BIGINT")), Column("day", DataType.parse("STRING")))
+    made = new_table(fluss, TableDescriptor(columns=columns, num_buckets=2), partition_keys=("day",))
+    for day in ("monday", "tuesday", "friday"):
+        fluss.call(create_partition(made.info.path, {"day": day}))
+    ids = [each.partition_id for each in fluss.call(list_partitions(made.info.path))]
+    assert len(ids) == 3
+    there = [TableBucket(made.info.table_id, number, each) for each in ids for number in range(2)]
+    gone = TableBucket(made.info.table_id, 0, max(ids) + 1_000)
+    assert log_offsets(fluss, calls, made.info.path, [*there, gone]) == dict.fromkeys(there, (0, 0))
+    assert log_offsets(fluss, calls, made.info.path, [gone]) == {}
