@@ -71,16 +71,16 @@ Global___PbTableBucket: _TypeAlias = PbTableBucket  # noqa: Y015
 
 @_typing.final
 class PbError(_message.Message):
-    """What went wrong with one part of a request whose other parts were processed.
-    code is a name of fluss_tiering.model.errors.ErrorCode, for example FENCED_TIERING_EPOCH.
-    """
+    """The error of one part of a request. The other parts of the request were processed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CODE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     code: _builtins.str
+    """A name of fluss_tiering.model.errors.ErrorCode, for example FENCED_TIERING_EPOCH."""
     message: _builtins.str
+    """A sentence for people."""
     def __init__(
         self,
         *,

@@ -18,6 +18,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class PbScanReqForBucket(_message.Message):
+    """The bucket that a scanner is opened for."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
@@ -28,7 +30,7 @@ class PbScanReqForBucket(_message.Message):
     partition_id: _builtins.int
     bucket_id: _builtins.int
     limit: _builtins.int
-    """Absent or not above 0: unlimited."""
+    """The highest number of rows. There is no limit if it is absent or not above 0."""
     def __init__(
         self,
         *,
@@ -54,7 +56,7 @@ Global___PbScanReqForBucket: _TypeAlias = PbScanReqForBucket  # noqa: Y015
 
 @_typing.final
 class ScanKvRequest(_message.Message):
-    """Either scanner_id or bucket_scan_req is set."""
+    """Either scanner_id or bucket_scan_req is set, not both."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -65,8 +67,9 @@ class ScanKvRequest(_message.Message):
     CLOSE_SCANNER_FIELD_NUMBER: _builtins.int
     scanner_id: _builtins.bytes
     call_seq_id: _builtins.int
+    """The number of the call: 0 when a scanner is opened, and one more with each continuation."""
     batch_size_bytes: _builtins.int
-    """At most this much of rows; needed, and above 0, unless the call only closes."""
+    """The highest number of bytes of rows in the answer. It must be above 0 unless the call only closes the scanner."""
     close_scanner: _builtins.bool
     @_builtins.property
     def bucket_scan_req(self) -> Global___PbScanReqForBucket: ...
@@ -103,12 +106,16 @@ class ScanKvResponse(_message.Message):
     RECORDS_FIELD_NUMBER: _builtins.int
     LOG_OFFSET_FIELD_NUMBER: _builtins.int
     scanner_id: _builtins.bytes
-    """Absent for a bucket without rows, which takes no scanner."""
+    """Absent for a bucket without rows, because no scanner is opened for it."""
     has_more_results: _builtins.bool
     records: _builtins.bytes
-    """Stored rows as one Arrow IPC stream (column value: binary, each a schema id and a compacted row); may be empty."""
+    """The stored rows as one Arrow IPC stream with one binary column `value`. Each value is a schema id and a compacted
+    row. It may be empty.
+    """
     log_offset: _builtins.int
-    """With the first response only: the log from here on is what the scan does not have."""
+    """The log offset at which the scan was opened. The log from here on has the changes that the scan does not have. Only
+    the first response has it.
+    """
     def __init__(
         self,
         *,

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class KvScanStub:
-    """Point-in-time scans of live primary-key tables, bucket by bucket. Fields 1 to 99 are Fluss's own; its error fields
-    1 and 2 of the response are not used: a call fails with a gRPC status.
+    """Scans of live primary-key tables as of one moment, bucket by bucket. Fields 1 to 99 have the numbers that Fluss gives
+    them. Fluss's error fields 1 and 2 of the response are not used, because a call fails with a gRPC status.
     """
 
     def __init__(self, channel):
@@ -44,13 +44,13 @@ class KvScanStub:
 
 
 class KvScanServicer:
-    """Point-in-time scans of live primary-key tables, bucket by bucket. Fields 1 to 99 are Fluss's own; its error fields
-    1 and 2 of the response are not used: a call fails with a gRPC status.
+    """Scans of live primary-key tables as of one moment, bucket by bucket. Fields 1 to 99 have the numbers that Fluss gives
+    them. Fluss's error fields 1 and 2 of the response are not used, because a call fails with a gRPC status.
     """
 
     def ScanKv(self, request, context):
-        """Opens a scanner (bucket_scan_req, call_seq_id 0), continues it (scanner_id, last call_seq_id + 1; the last one
-        again gives the same batch again), or closes it (scanner_id, close_scanner).
+        """Opens a scanner (bucket_scan_req and call_seq_id 0), continues it (scanner_id and the last call_seq_id + 1) or
+        closes it (scanner_id and close_scanner). A call that repeats the last call_seq_id returns the same batch again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -73,8 +73,8 @@ def add_KvScanServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class KvScan:
-    """Point-in-time scans of live primary-key tables, bucket by bucket. Fields 1 to 99 are Fluss's own; its error fields
-    1 and 2 of the response are not used: a call fails with a gRPC status.
+    """Scans of live primary-key tables as of one moment, bucket by bucket. Fields 1 to 99 have the numbers that Fluss gives
+    them. Fluss's error fields 1 and 2 of the response are not used, because a call fails with a gRPC status.
     """
 
     @staticmethod

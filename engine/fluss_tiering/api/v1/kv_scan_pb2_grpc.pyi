@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class KvScanStub:
-    """Point-in-time scans of live primary-key tables, bucket by bucket. Fields 1 to 99 are Fluss's own; its error fields
-    1 and 2 of the response are not used: a call fails with a gRPC status.
+    """Scans of live primary-key tables as of one moment, bucket by bucket. Fields 1 to 99 have the numbers that Fluss gives
+    them. Fluss's error fields 1 and 2 of the response are not used, because a call fails with a gRPC status.
     """
 
     @_typing.overload
@@ -36,25 +36,25 @@ class KvScanStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> KvScanAsyncStub: ...
     ScanKv: _grpc.UnaryUnaryMultiCallable[_kv_scan_pb2.ScanKvRequest, _kv_scan_pb2.ScanKvResponse]
-    """Opens a scanner (bucket_scan_req, call_seq_id 0), continues it (scanner_id, last call_seq_id + 1; the last one
-    again gives the same batch again), or closes it (scanner_id, close_scanner).
+    """Opens a scanner (bucket_scan_req and call_seq_id 0), continues it (scanner_id and the last call_seq_id + 1) or
+    closes it (scanner_id and close_scanner). A call that repeats the last call_seq_id returns the same batch again.
     """
 
 @_typing.type_check_only
 class KvScanAsyncStub(KvScanStub):
-    """Point-in-time scans of live primary-key tables, bucket by bucket. Fields 1 to 99 are Fluss's own; its error fields
-    1 and 2 of the response are not used: a call fails with a gRPC status.
+    """Scans of live primary-key tables as of one moment, bucket by bucket. Fields 1 to 99 have the numbers that Fluss gives
+    them. Fluss's error fields 1 and 2 of the response are not used, because a call fails with a gRPC status.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ScanKv: _aio.UnaryUnaryMultiCallable[_kv_scan_pb2.ScanKvRequest, _kv_scan_pb2.ScanKvResponse]  # type: ignore[assignment]
-    """Opens a scanner (bucket_scan_req, call_seq_id 0), continues it (scanner_id, last call_seq_id + 1; the last one
-    again gives the same batch again), or closes it (scanner_id, close_scanner).
+    """Opens a scanner (bucket_scan_req and call_seq_id 0), continues it (scanner_id and the last call_seq_id + 1) or
+    closes it (scanner_id and close_scanner). A call that repeats the last call_seq_id returns the same batch again.
     """
 
 class KvScanServicer(metaclass=_abc_1.ABCMeta):
-    """Point-in-time scans of live primary-key tables, bucket by bucket. Fields 1 to 99 are Fluss's own; its error fields
-    1 and 2 of the response are not used: a call fails with a gRPC status.
+    """Scans of live primary-key tables as of one moment, bucket by bucket. Fields 1 to 99 have the numbers that Fluss gives
+    them. Fluss's error fields 1 and 2 of the response are not used, because a call fails with a gRPC status.
     """
 
     @_abc_1.abstractmethod
@@ -63,8 +63,8 @@ class KvScanServicer(metaclass=_abc_1.ABCMeta):
         request: _kv_scan_pb2.ScanKvRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_kv_scan_pb2.ScanKvResponse, _abc.Awaitable[_kv_scan_pb2.ScanKvResponse]]:
-        """Opens a scanner (bucket_scan_req, call_seq_id 0), continues it (scanner_id, last call_seq_id + 1; the last one
-        again gives the same batch again), or closes it (scanner_id, close_scanner).
+        """Opens a scanner (bucket_scan_req and call_seq_id 0), continues it (scanner_id and the last call_seq_id + 1) or
+        closes it (scanner_id and close_scanner). A call that repeats the last call_seq_id returns the same batch again.
         """
 
 def add_KvScanServicer_to_server(servicer: KvScanServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -21,6 +21,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class PbKvSnapshotLeaseForTable(_message.Message):
+    """The snapshots of one table in a lease."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
@@ -44,6 +46,8 @@ Global___PbKvSnapshotLeaseForTable: _TypeAlias = PbKvSnapshotLeaseForTable  # no
 
 @_typing.final
 class PbKvSnapshotLeaseForBucket(_message.Message):
+    """The snapshot of one bucket in a lease. partition_id is absent for unpartitioned tables."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
@@ -80,7 +84,9 @@ class AcquireKvSnapshotLeaseRequest(_message.Message):
     lease_id: _builtins.str
     lease_duration_ms: _builtins.int
     allow_empty: _builtins.bool
-    """With nothing to lease: begin an attempt under this lease id (mint its token) and pin nothing."""
+    """Whether snapshots_to_lease may be empty. Such a call begins an attempt under the lease id, returns its token and
+    leases nothing.
+    """
     @_builtins.property
     def snapshots_to_lease(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLeaseForTable]: ...
     def __init__(
@@ -107,11 +113,13 @@ class AcquireKvSnapshotLeaseResponse(_message.Message):
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     EXPIRATION_TIME_FIELD_NUMBER: _builtins.int
     attempt_token: _builtins.int
-    """Grows with every acquire on this server; a release or cancel that carries an older one does nothing."""
+    """Grows with each acquire. A release or a cancel with an older token does nothing."""
     expiration_time: _builtins.int
-    """0 when nothing was pinned."""
+    """The time at which the lease expires, or 0 if nothing was leased."""
     @_builtins.property
-    def unavailable_snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLeaseForTable]: ...
+    def unavailable_snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLeaseForTable]:
+        """The snapshots that do not exist. They are not leased; the others are."""
+
     def __init__(
         self,
         *,
@@ -149,6 +157,8 @@ Global___RenewKvSnapshotLeasesRequest: _TypeAlias = RenewKvSnapshotLeasesRequest
 
 @_typing.final
 class PbLeaseRenewal(_message.Message):
+    """One lease to renew. It then expires after lease_duration_ms from now."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
@@ -193,6 +203,8 @@ Global___RenewKvSnapshotLeasesResponse: _TypeAlias = RenewKvSnapshotLeasesRespon
 
 @_typing.final
 class PbLeaseRenewed(_message.Message):
+    """The answer for one lease."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
@@ -228,6 +240,7 @@ class ReleaseKvSnapshotLeaseRequest(_message.Message):
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     attempt_token: _builtins.int
+    """The token of the attempt that releases. If it is absent, it is not compared."""
     @_builtins.property
     def buckets_to_release(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTableBucket]: ...
     def __init__(
@@ -253,7 +266,7 @@ class ReleaseKvSnapshotLeaseResponse(_message.Message):
 
     STALE_ATTEMPT_FIELD_NUMBER: _builtins.int
     stale_attempt: _builtins.bool
-    """Set when the request carried an older token than the lease's newest acquire; nothing was released."""
+    """Whether the token of the request is older than that of the newest acquire. If so, nothing was released."""
     def __init__(
         self,
         *,
@@ -298,7 +311,7 @@ class DropKvSnapshotLeaseResponse(_message.Message):
     DROPPED_FIELD_NUMBER: _builtins.int
     STALE_ATTEMPT_FIELD_NUMBER: _builtins.int
     dropped: _builtins.bool
-    """False when no such lease existed."""
+    """False if there was no such lease."""
     stale_attempt: _builtins.bool
     def __init__(
         self,
@@ -320,7 +333,7 @@ class ListKvSnapshotLeasesRequest(_message.Message):
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
-    """Empty: all leases."""
+    """The lease to list. If it is empty, all leases are listed."""
     def __init__(
         self,
         *,
@@ -356,6 +369,8 @@ Global___ListKvSnapshotLeasesResponse: _TypeAlias = ListKvSnapshotLeasesResponse
 
 @_typing.final
 class PbKvSnapshotLease(_message.Message):
+    """A lease with everything that it holds."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int

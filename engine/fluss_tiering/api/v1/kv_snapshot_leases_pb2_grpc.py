@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class KvSnapshotLeasesStub:
-    """Leases keep KV snapshots from being collected while splits read them. Fields 1 to 99 are Fluss's own.
+    """Leases keep KV snapshots from being deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    them.
     """
 
     def __init__(self, channel):
@@ -63,36 +64,41 @@ class KvSnapshotLeasesStub:
 
 
 class KvSnapshotLeasesServicer:
-    """Leases keep KV snapshots from being collected while splits read them. Fields 1 to 99 are Fluss's own.
+    """Leases keep KV snapshots from being deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    them.
     """
 
     def AcquireKvSnapshotLease(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Acquires or extends a lease: the snapshots are kept until they are released or the lease expires.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenewKvSnapshotLeases(self, request, context):
-        """Batched over leases; each answer stands for itself.
+        """Renews several leases. Each lease has an answer of its own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseKvSnapshotLease(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Releases buckets of a lease. The lease ends with its last bucket.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DropKvSnapshotLease(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Ends a lease with all of its buckets.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListKvSnapshotLeases(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Lists the leases with what they hold.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -134,7 +140,8 @@ def add_KvSnapshotLeasesServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class KvSnapshotLeases:
-    """Leases keep KV snapshots from being collected while splits read them. Fields 1 to 99 are Fluss's own.
+    """Leases keep KV snapshots from being deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    them.
     """
 
     @staticmethod

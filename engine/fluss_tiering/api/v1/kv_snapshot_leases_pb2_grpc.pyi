@@ -27,40 +27,55 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class KvSnapshotLeasesStub:
-    """Leases keep KV snapshots from being collected while splits read them. Fields 1 to 99 are Fluss's own."""
+    """Leases keep KV snapshots from being deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    them.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> KvSnapshotLeasesAsyncStub: ...
     AcquireKvSnapshotLease: _grpc.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseRequest, _kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseResponse]
+    """Acquires or extends a lease: the snapshots are kept until they are released or the lease expires."""
     RenewKvSnapshotLeases: _grpc.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.RenewKvSnapshotLeasesRequest, _kv_snapshot_leases_pb2.RenewKvSnapshotLeasesResponse]
-    """Batched over leases; each answer stands for itself."""
+    """Renews several leases. Each lease has an answer of its own."""
     ReleaseKvSnapshotLease: _grpc.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseRequest, _kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseResponse]
+    """Releases buckets of a lease. The lease ends with its last bucket."""
     DropKvSnapshotLease: _grpc.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.DropKvSnapshotLeaseRequest, _kv_snapshot_leases_pb2.DropKvSnapshotLeaseResponse]
+    """Ends a lease with all of its buckets."""
     ListKvSnapshotLeases: _grpc.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.ListKvSnapshotLeasesRequest, _kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse]
+    """Lists the leases with what they hold."""
 
 @_typing.type_check_only
 class KvSnapshotLeasesAsyncStub(KvSnapshotLeasesStub):
-    """Leases keep KV snapshots from being collected while splits read them. Fields 1 to 99 are Fluss's own."""
+    """Leases keep KV snapshots from being deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    them.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     AcquireKvSnapshotLease: _aio.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseRequest, _kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseResponse]  # type: ignore[assignment]
+    """Acquires or extends a lease: the snapshots are kept until they are released or the lease expires."""
     RenewKvSnapshotLeases: _aio.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.RenewKvSnapshotLeasesRequest, _kv_snapshot_leases_pb2.RenewKvSnapshotLeasesResponse]  # type: ignore[assignment]
-    """Batched over leases; each answer stands for itself."""
+    """Renews several leases. Each lease has an answer of its own."""
     ReleaseKvSnapshotLease: _aio.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseRequest, _kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseResponse]  # type: ignore[assignment]
+    """Releases buckets of a lease. The lease ends with its last bucket."""
     DropKvSnapshotLease: _aio.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.DropKvSnapshotLeaseRequest, _kv_snapshot_leases_pb2.DropKvSnapshotLeaseResponse]  # type: ignore[assignment]
+    """Ends a lease with all of its buckets."""
     ListKvSnapshotLeases: _aio.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.ListKvSnapshotLeasesRequest, _kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse]  # type: ignore[assignment]
+    """Lists the leases with what they hold."""
 
 class KvSnapshotLeasesServicer(metaclass=_abc_1.ABCMeta):
-    """Leases keep KV snapshots from being collected while splits read them. Fields 1 to 99 are Fluss's own."""
+    """Leases keep KV snapshots from being deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    them.
+    """
 
     @_abc_1.abstractmethod
     def AcquireKvSnapshotLease(
         self,
         request: _kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseResponse, _abc.Awaitable[_kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseResponse]]: ...
+    ) -> _typing.Union[_kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseResponse, _abc.Awaitable[_kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseResponse]]:
+        """Acquires or extends a lease: the snapshots are kept until they are released or the lease expires."""
 
     @_abc_1.abstractmethod
     def RenewKvSnapshotLeases(
@@ -68,27 +83,30 @@ class KvSnapshotLeasesServicer(metaclass=_abc_1.ABCMeta):
         request: _kv_snapshot_leases_pb2.RenewKvSnapshotLeasesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_kv_snapshot_leases_pb2.RenewKvSnapshotLeasesResponse, _abc.Awaitable[_kv_snapshot_leases_pb2.RenewKvSnapshotLeasesResponse]]:
-        """Batched over leases; each answer stands for itself."""
+        """Renews several leases. Each lease has an answer of its own."""
 
     @_abc_1.abstractmethod
     def ReleaseKvSnapshotLease(
         self,
         request: _kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseResponse, _abc.Awaitable[_kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseResponse]]: ...
+    ) -> _typing.Union[_kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseResponse, _abc.Awaitable[_kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseResponse]]:
+        """Releases buckets of a lease. The lease ends with its last bucket."""
 
     @_abc_1.abstractmethod
     def DropKvSnapshotLease(
         self,
         request: _kv_snapshot_leases_pb2.DropKvSnapshotLeaseRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_kv_snapshot_leases_pb2.DropKvSnapshotLeaseResponse, _abc.Awaitable[_kv_snapshot_leases_pb2.DropKvSnapshotLeaseResponse]]: ...
+    ) -> _typing.Union[_kv_snapshot_leases_pb2.DropKvSnapshotLeaseResponse, _abc.Awaitable[_kv_snapshot_leases_pb2.DropKvSnapshotLeaseResponse]]:
+        """Ends a lease with all of its buckets."""
 
     @_abc_1.abstractmethod
     def ListKvSnapshotLeases(
         self,
         request: _kv_snapshot_leases_pb2.ListKvSnapshotLeasesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse, _abc.Awaitable[_kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse]]: ...
+    ) -> _typing.Union[_kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse, _abc.Awaitable[_kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse]]:
+        """Lists the leases with what they hold."""
 
 def add_KvSnapshotLeasesServicer_to_server(servicer: KvSnapshotLeasesServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -21,6 +21,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class PbHeartbeatReqForTable(_message.Message):
+    """One table in a heartbeat."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
@@ -34,7 +36,7 @@ class PbHeartbeatReqForTable(_message.Message):
     error_message: _builtins.str
     @_builtins.property
     def stats(self) -> Global___PbTieringStats:
-        """With a finish."""
+        """What the round did. It is sent with a finished table."""
 
     def __init__(
         self,
@@ -62,6 +64,8 @@ Global___PbHeartbeatReqForTable: _TypeAlias = PbHeartbeatReqForTable  # noqa: Y0
 
 @_typing.final
 class PbTieringStats(_message.Message):
+    """What a round wrote."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ROWS_FIELD_NUMBER: _builtins.int
@@ -74,10 +78,11 @@ class PbTieringStats(_message.Message):
     bytes: _builtins.int
     files: _builtins.int
     lake_snapshot_id: _builtins.int
-    """Absent for an empty round, which commits nothing."""
+    """Absent for an empty round, because it commits nothing."""
     lake_file_size: _builtins.int
-    """Of the whole lake table after the round, for metrics; not kept over a restart."""
+    """The bytes of all files of the lake table after the round. It is used for metrics and is not kept over a restart."""
     lake_record_count: _builtins.int
+    """The records in all files of the lake table after the round."""
     def __init__(
         self,
         *,
@@ -120,18 +125,27 @@ class LakeTieringHeartbeatRequest(_message.Message):
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     DRIVER_FIELD_NUMBER: _builtins.int
     request_table: _builtins.bool
+    """Whether a pending table is asked for."""
     lease_id: _builtins.str
-    """For the table handed out, as in ClaimTables."""
+    """The lease id under which a table is claimed that this heartbeat asks for, as in ClaimTables."""
     attempt_token: _builtins.int
     driver: _builtins.str
     @_builtins.property
-    def tiering_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatReqForTable]: ...
+    def tiering_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatReqForTable]:
+        """The tables whose rounds go on."""
+
     @_builtins.property
-    def finished_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatReqForTable]: ...
+    def finished_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatReqForTable]:
+        """The tables whose rounds succeeded."""
+
     @_builtins.property
-    def failed_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatReqForTable]: ...
+    def failed_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatReqForTable]:
+        """The tables whose rounds failed."""
+
     @_builtins.property
-    def force_finished_tables(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def force_finished_tables(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The ids of finished tables that are to be pending again at once, because a limit cut their rounds."""
+
     def __init__(
         self,
         *,
@@ -202,6 +216,8 @@ Global___LakeTieringHeartbeatResponse: _TypeAlias = LakeTieringHeartbeatResponse
 
 @_typing.final
 class PbLakeTieringTable(_message.Message):
+    """The table that a heartbeat claimed."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
@@ -228,6 +244,8 @@ Global___PbLakeTieringTable: _TypeAlias = PbLakeTieringTable  # noqa: Y015
 
 @_typing.final
 class PbHeartbeatRespForTable(_message.Message):
+    """The answer for one table of a heartbeat."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
@@ -262,7 +280,7 @@ class ClaimTablesRequest(_message.Message):
     lease_id: _builtins.str
     attempt_token: _builtins.int
     driver: _builtins.str
-    """The application that runs the round, for people: a Spark application id, a host and process."""
+    """The application that runs the round, for people: for example a Spark application id."""
     @_builtins.property
     def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]: ...
     def __init__(
@@ -290,7 +308,7 @@ class ClaimTablesResponse(_message.Message):
     CLAIMS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbClaim]:
-        """In the order asked for."""
+        """The answers, in the order of the request."""
 
     def __init__(
         self,
@@ -307,6 +325,8 @@ Global___ClaimTablesResponse: _TypeAlias = ClaimTablesResponse  # noqa: Y015
 
 @_typing.final
 class PbClaim(_message.Message):
+    """The answer for one table. tiering_epoch fences the round."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
@@ -431,6 +451,8 @@ Global___ListTieringStatusesResponse: _TypeAlias = ListTieringStatusesResponse  
 
 @_typing.final
 class PbTableTieringStatus(_message.Message):
+    """The tiering status of a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
@@ -453,8 +475,9 @@ class PbTableTieringStatus(_message.Message):
     consecutive_failures: _builtins.int
     next_retry_time: _builtins.int
     status_since: _builtins.int
+    """The time since which the table has had this status."""
     parked: _builtins.bool
-    """Failed so many times in a row that it is not tried again until it is resumed or its definition changes."""
+    """Whether the table failed so many times in a row that it is not tried again until it is resumed or altered."""
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath: ...
     def __init__(
@@ -502,7 +525,7 @@ class WatchTieringStatusesRequest(_message.Message):
     TABLE_PATHS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]:
-        """None: every table that is tiered, also ones that are created later."""
+        """The tables to watch. If there is none, all tables are watched that are tiered, also tables that are created later."""
 
     def __init__(
         self,
@@ -525,11 +548,11 @@ class WatchTieringStatusesResponse(_message.Message):
     REMOVED_TABLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tiering_statuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableTieringStatus]:
-        """All that are watched in the first response, then those that changed."""
+        """All watched tables in the first response, then the tables that changed."""
 
     @_builtins.property
     def removed_tables(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]:
-        """Watched tables that were dropped, or are not tiered any more."""
+        """Watched tables that were dropped or are not tiered any more."""
 
     def __init__(
         self,
@@ -572,7 +595,7 @@ class ResumeTablesResponse(_message.Message):
     RESUMED_TABLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def resumed_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbResumedTable]:
-        """In the order asked for."""
+        """The answers, in the order of the request."""
 
     def __init__(
         self,
@@ -598,7 +621,7 @@ class PbResumedTable(_message.Message):
     def table_path(self) -> _common_pb2.PbTablePath: ...
     @_builtins.property
     def tiering_status(self) -> Global___PbTableTieringStatus:
-        """As it stands afterwards; a table that had not failed is as it was."""
+        """The status after the call. A table that had not failed is not changed."""
 
     @_builtins.property
     def error(self) -> _common_pb2.PbError: ...
@@ -633,7 +656,7 @@ class ListTieringRoundsRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     limit: _builtins.int
-    """At most this many of each table, newest first; 0 means 20."""
+    """The highest number of rounds of each table, the newest first. 0 means 20."""
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath: ...
     def __init__(
@@ -680,7 +703,7 @@ Global___ListTieringRoundsResponse: _TypeAlias = ListTieringRoundsResponse  # no
 
 @_typing.final
 class PbTieringRound(_message.Message):
-    """status: "Tiering" while it runs, then its recorded outcome, "Tiered" or "Failed"."""
+    """A round. Its status is "Tiering" while it runs, and then "Tiered" or "Failed"."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -757,7 +780,7 @@ class GetLeaseOutcomeRequest(_message.Message):
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     attempt_token: _builtins.int
-    """Rounds of older attempts are left out."""
+    """The token of the attempt. Rounds of older attempts are left out."""
     def __init__(
         self,
         *,
@@ -809,6 +832,8 @@ Global___GetLeaseOutcomeResponse: _TypeAlias = GetLeaseOutcomeResponse  # noqa: 
 
 @_typing.final
 class PbBucketLogEndOffset(_message.Message):
+    """How far a bucket is in the lake."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
@@ -818,7 +843,7 @@ class PbBucketLogEndOffset(_message.Message):
     partition_id: _builtins.int
     bucket_id: _builtins.int
     log_end_offset: _builtins.int
-    """Exclusive; -1 means that nothing of the bucket is in the lake."""
+    """The offset behind the last record that is in the lake, or -1 if the lake has nothing of the bucket."""
     max_timestamp: _builtins.int
     def __init__(
         self,
@@ -868,6 +893,8 @@ Global___PrepareLakeTableSnapshotRequest: _TypeAlias = PrepareLakeTableSnapshotR
 
 @_typing.final
 class PbTableOffsets(_message.Message):
+    """The offsets that a round is about to commit."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
@@ -918,6 +945,8 @@ Global___PrepareLakeTableSnapshotResponse: _TypeAlias = PrepareLakeTableSnapshot
 
 @_typing.final
 class PbPreparedTable(_message.Message):
+    """The answer for one table: the path of its offsets file, which goes into the summary of the lake snapshot."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
@@ -970,6 +999,8 @@ Global___CommitLakeTableSnapshotRequest: _TypeAlias = CommitLakeTableSnapshotReq
 
 @_typing.final
 class PbLakeTableSnapshotInfo(_message.Message):
+    """A lake snapshot that a round committed."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
@@ -1006,6 +1037,8 @@ Global___PbLakeTableSnapshotInfo: _TypeAlias = PbLakeTableSnapshotInfo  # noqa: 
 
 @_typing.final
 class PbLakeTableSnapshotMetadata(_message.Message):
+    """The offsets file of a lake snapshot."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
@@ -1064,6 +1097,8 @@ Global___CommitLakeTableSnapshotResponse: _TypeAlias = CommitLakeTableSnapshotRe
 
 @_typing.final
 class PbCommittedTable(_message.Message):
+    """The answer for one table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
@@ -1148,6 +1183,8 @@ Global___GetLakeSnapshotResponse: _TypeAlias = GetLakeSnapshotResponse  # noqa: 
 
 @_typing.final
 class PbLakeSnapshotForBucket(_message.Message):
+    """How far a bucket is in a lake snapshot."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class LakeTieringStub:
-    """The tiering state machine, the rounds and the lake offsets. Fields 1 to 99 are Fluss's own.
+    """Tiering statuses, rounds and lake snapshots. Fields 1 to 99 have the numbers that Fluss gives them.
     """
 
     def __init__(self, channel):
@@ -93,77 +93,84 @@ class LakeTieringStub:
 
 
 class LakeTieringServicer:
-    """The tiering state machine, the rounds and the lake offsets. Fields 1 to 99 are Fluss's own.
+    """Tiering statuses, rounds and lake snapshots. Fields 1 to 99 have the numbers that Fluss gives them.
     """
 
     def LakeTieringHeartbeat(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Keeps rounds alive, ends rounds, and claims the table that has been pending longest if request_table is set.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClaimTables(self, request, context):
-        """Claims tables by name, each on its own: Pending -> Tiering under a new epoch. A claim by name does not wait for
-        the table's freshness or back-off; it takes over a round of the same lease id that an older attempt began.
+        """Claims tables by name. A claimed table goes from Pending to Tiering. A claim by name does not wait until the
+        freshness or the back-off has passed. It takes over a round that an older attempt with the same lease id began.
+        Each table has an answer of its own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelTiering(self, request, context):
-        """Fails the running rounds under a lease id and keeps the reason for whoever waits on the lease.
+        """Fails the running rounds of a lease id. The reason is kept for clients that wait for the outcome of the lease.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTieringStatuses(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Lists the status of one table, or of all tables that are tiered.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchTieringStatuses(self, request, context):
-        """The statuses as they stand, then each change. A slow watcher sees the newest status of a table, not every one.
+        """Sends the present statuses, then the changes. A slow client gets the newest status of a table, not each one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeTables(self, request, context):
-        """Ends the back-off of failed tables, parked ones too: Failed -> Pending, with no failures counted.
+        """Makes failed tables pending at once, parked tables too, and sets their number of failures to zero.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTieringRounds(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Lists the last rounds of one table, of one lease id, or of all tables.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetLeaseOutcome(self, request, context):
-        """The newest round of each table under a lease id, and whether its attempt was cancelled: what waiters poll.
+        """Returns the newest round of each table of a lease id, and whether the attempt was cancelled. Clients that wait for
+        an outcome poll this call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PrepareLakeTableSnapshot(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Checks that the round may commit and writes the offsets file, before the commit in the lake.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CommitLakeTableSnapshot(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Registers a lake snapshot with its offsets, after the commit in the lake.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetLakeSnapshot(self, request, context):
-        """NOT_FOUND (LAKE_SNAPSHOT_NOT_EXIST) while the table has none.
+        """Returns the newest lake snapshot that is registered. It fails with LAKE_SNAPSHOT_NOT_EXIST if the table has none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -236,7 +243,7 @@ def add_LakeTieringServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class LakeTiering:
-    """The tiering state machine, the rounds and the lake offsets. Fields 1 to 99 are Fluss's own.
+    """Tiering statuses, rounds and lake snapshots. Fields 1 to 99 have the numbers that Fluss gives them.
     """
 
     @staticmethod

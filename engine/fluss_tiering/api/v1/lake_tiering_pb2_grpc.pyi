@@ -27,66 +27,83 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class LakeTieringStub:
-    """The tiering state machine, the rounds and the lake offsets. Fields 1 to 99 are Fluss's own."""
+    """Tiering statuses, rounds and lake snapshots. Fields 1 to 99 have the numbers that Fluss gives them."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> LakeTieringAsyncStub: ...
     LakeTieringHeartbeat: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.LakeTieringHeartbeatRequest, _lake_tiering_pb2.LakeTieringHeartbeatResponse]
+    """Keeps rounds alive, ends rounds, and claims the table that has been pending longest if request_table is set."""
     ClaimTables: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.ClaimTablesRequest, _lake_tiering_pb2.ClaimTablesResponse]
-    """Claims tables by name, each on its own: Pending -> Tiering under a new epoch. A claim by name does not wait for
-    the table's freshness or back-off; it takes over a round of the same lease id that an older attempt began.
+    """Claims tables by name. A claimed table goes from Pending to Tiering. A claim by name does not wait until the
+    freshness or the back-off has passed. It takes over a round that an older attempt with the same lease id began.
+    Each table has an answer of its own.
     """
     CancelTiering: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.CancelTieringRequest, _lake_tiering_pb2.CancelTieringResponse]
-    """Fails the running rounds under a lease id and keeps the reason for whoever waits on the lease."""
+    """Fails the running rounds of a lease id. The reason is kept for clients that wait for the outcome of the lease."""
     ListTieringStatuses: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.ListTieringStatusesRequest, _lake_tiering_pb2.ListTieringStatusesResponse]
+    """Lists the status of one table, or of all tables that are tiered."""
     WatchTieringStatuses: _grpc.UnaryStreamMultiCallable[_lake_tiering_pb2.WatchTieringStatusesRequest, _lake_tiering_pb2.WatchTieringStatusesResponse]
-    """The statuses as they stand, then each change. A slow watcher sees the newest status of a table, not every one."""
+    """Sends the present statuses, then the changes. A slow client gets the newest status of a table, not each one."""
     ResumeTables: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.ResumeTablesRequest, _lake_tiering_pb2.ResumeTablesResponse]
-    """Ends the back-off of failed tables, parked ones too: Failed -> Pending, with no failures counted."""
+    """Makes failed tables pending at once, parked tables too, and sets their number of failures to zero."""
     ListTieringRounds: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.ListTieringRoundsRequest, _lake_tiering_pb2.ListTieringRoundsResponse]
+    """Lists the last rounds of one table, of one lease id, or of all tables."""
     GetLeaseOutcome: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.GetLeaseOutcomeRequest, _lake_tiering_pb2.GetLeaseOutcomeResponse]
-    """The newest round of each table under a lease id, and whether its attempt was cancelled: what waiters poll."""
+    """Returns the newest round of each table of a lease id, and whether the attempt was cancelled. Clients that wait for
+    an outcome poll this call.
+    """
     PrepareLakeTableSnapshot: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.PrepareLakeTableSnapshotRequest, _lake_tiering_pb2.PrepareLakeTableSnapshotResponse]
+    """Checks that the round may commit and writes the offsets file, before the commit in the lake."""
     CommitLakeTableSnapshot: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.CommitLakeTableSnapshotRequest, _lake_tiering_pb2.CommitLakeTableSnapshotResponse]
+    """Registers a lake snapshot with its offsets, after the commit in the lake."""
     GetLakeSnapshot: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.GetLakeSnapshotRequest, _lake_tiering_pb2.GetLakeSnapshotResponse]
-    """NOT_FOUND (LAKE_SNAPSHOT_NOT_EXIST) while the table has none."""
+    """Returns the newest lake snapshot that is registered. It fails with LAKE_SNAPSHOT_NOT_EXIST if the table has none."""
 
 @_typing.type_check_only
 class LakeTieringAsyncStub(LakeTieringStub):
-    """The tiering state machine, the rounds and the lake offsets. Fields 1 to 99 are Fluss's own."""
+    """Tiering statuses, rounds and lake snapshots. Fields 1 to 99 have the numbers that Fluss gives them."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     LakeTieringHeartbeat: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.LakeTieringHeartbeatRequest, _lake_tiering_pb2.LakeTieringHeartbeatResponse]  # type: ignore[assignment]
+    """Keeps rounds alive, ends rounds, and claims the table that has been pending longest if request_table is set."""
     ClaimTables: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.ClaimTablesRequest, _lake_tiering_pb2.ClaimTablesResponse]  # type: ignore[assignment]
-    """Claims tables by name, each on its own: Pending -> Tiering under a new epoch. A claim by name does not wait for
-    the table's freshness or back-off; it takes over a round of the same lease id that an older attempt began.
+    """Claims tables by name. A claimed table goes from Pending to Tiering. A claim by name does not wait until the
+    freshness or the back-off has passed. It takes over a round that an older attempt with the same lease id began.
+    Each table has an answer of its own.
     """
     CancelTiering: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.CancelTieringRequest, _lake_tiering_pb2.CancelTieringResponse]  # type: ignore[assignment]
-    """Fails the running rounds under a lease id and keeps the reason for whoever waits on the lease."""
+    """Fails the running rounds of a lease id. The reason is kept for clients that wait for the outcome of the lease."""
     ListTieringStatuses: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.ListTieringStatusesRequest, _lake_tiering_pb2.ListTieringStatusesResponse]  # type: ignore[assignment]
+    """Lists the status of one table, or of all tables that are tiered."""
     WatchTieringStatuses: _aio.UnaryStreamMultiCallable[_lake_tiering_pb2.WatchTieringStatusesRequest, _lake_tiering_pb2.WatchTieringStatusesResponse]  # type: ignore[assignment]
-    """The statuses as they stand, then each change. A slow watcher sees the newest status of a table, not every one."""
+    """Sends the present statuses, then the changes. A slow client gets the newest status of a table, not each one."""
     ResumeTables: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.ResumeTablesRequest, _lake_tiering_pb2.ResumeTablesResponse]  # type: ignore[assignment]
-    """Ends the back-off of failed tables, parked ones too: Failed -> Pending, with no failures counted."""
+    """Makes failed tables pending at once, parked tables too, and sets their number of failures to zero."""
     ListTieringRounds: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.ListTieringRoundsRequest, _lake_tiering_pb2.ListTieringRoundsResponse]  # type: ignore[assignment]
+    """Lists the last rounds of one table, of one lease id, or of all tables."""
     GetLeaseOutcome: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.GetLeaseOutcomeRequest, _lake_tiering_pb2.GetLeaseOutcomeResponse]  # type: ignore[assignment]
-    """The newest round of each table under a lease id, and whether its attempt was cancelled: what waiters poll."""
+    """Returns the newest round of each table of a lease id, and whether the attempt was cancelled. Clients that wait for
+    an outcome poll this call.
+    """
     PrepareLakeTableSnapshot: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.PrepareLakeTableSnapshotRequest, _lake_tiering_pb2.PrepareLakeTableSnapshotResponse]  # type: ignore[assignment]
+    """Checks that the round may commit and writes the offsets file, before the commit in the lake."""
     CommitLakeTableSnapshot: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.CommitLakeTableSnapshotRequest, _lake_tiering_pb2.CommitLakeTableSnapshotResponse]  # type: ignore[assignment]
+    """Registers a lake snapshot with its offsets, after the commit in the lake."""
     GetLakeSnapshot: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.GetLakeSnapshotRequest, _lake_tiering_pb2.GetLakeSnapshotResponse]  # type: ignore[assignment]
-    """NOT_FOUND (LAKE_SNAPSHOT_NOT_EXIST) while the table has none."""
+    """Returns the newest lake snapshot that is registered. It fails with LAKE_SNAPSHOT_NOT_EXIST if the table has none."""
 
 class LakeTieringServicer(metaclass=_abc_1.ABCMeta):
-    """The tiering state machine, the rounds and the lake offsets. Fields 1 to 99 are Fluss's own."""
+    """Tiering statuses, rounds and lake snapshots. Fields 1 to 99 have the numbers that Fluss gives them."""
 
     @_abc_1.abstractmethod
     def LakeTieringHeartbeat(
         self,
         request: _lake_tiering_pb2.LakeTieringHeartbeatRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_lake_tiering_pb2.LakeTieringHeartbeatResponse, _abc.Awaitable[_lake_tiering_pb2.LakeTieringHeartbeatResponse]]: ...
+    ) -> _typing.Union[_lake_tiering_pb2.LakeTieringHeartbeatResponse, _abc.Awaitable[_lake_tiering_pb2.LakeTieringHeartbeatResponse]]:
+        """Keeps rounds alive, ends rounds, and claims the table that has been pending longest if request_table is set."""
 
     @_abc_1.abstractmethod
     def ClaimTables(
@@ -94,8 +111,9 @@ class LakeTieringServicer(metaclass=_abc_1.ABCMeta):
         request: _lake_tiering_pb2.ClaimTablesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lake_tiering_pb2.ClaimTablesResponse, _abc.Awaitable[_lake_tiering_pb2.ClaimTablesResponse]]:
-        """Claims tables by name, each on its own: Pending -> Tiering under a new epoch. A claim by name does not wait for
-        the table's freshness or back-off; it takes over a round of the same lease id that an older attempt began.
+        """Claims tables by name. A claimed table goes from Pending to Tiering. A claim by name does not wait until the
+        freshness or the back-off has passed. It takes over a round that an older attempt with the same lease id began.
+        Each table has an answer of its own.
         """
 
     @_abc_1.abstractmethod
@@ -104,14 +122,15 @@ class LakeTieringServicer(metaclass=_abc_1.ABCMeta):
         request: _lake_tiering_pb2.CancelTieringRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lake_tiering_pb2.CancelTieringResponse, _abc.Awaitable[_lake_tiering_pb2.CancelTieringResponse]]:
-        """Fails the running rounds under a lease id and keeps the reason for whoever waits on the lease."""
+        """Fails the running rounds of a lease id. The reason is kept for clients that wait for the outcome of the lease."""
 
     @_abc_1.abstractmethod
     def ListTieringStatuses(
         self,
         request: _lake_tiering_pb2.ListTieringStatusesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_lake_tiering_pb2.ListTieringStatusesResponse, _abc.Awaitable[_lake_tiering_pb2.ListTieringStatusesResponse]]: ...
+    ) -> _typing.Union[_lake_tiering_pb2.ListTieringStatusesResponse, _abc.Awaitable[_lake_tiering_pb2.ListTieringStatusesResponse]]:
+        """Lists the status of one table, or of all tables that are tiered."""
 
     @_abc_1.abstractmethod
     def WatchTieringStatuses(
@@ -119,7 +138,7 @@ class LakeTieringServicer(metaclass=_abc_1.ABCMeta):
         request: _lake_tiering_pb2.WatchTieringStatusesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_lake_tiering_pb2.WatchTieringStatusesResponse], _abc.AsyncIterator[_lake_tiering_pb2.WatchTieringStatusesResponse]]:
-        """The statuses as they stand, then each change. A slow watcher sees the newest status of a table, not every one."""
+        """Sends the present statuses, then the changes. A slow client gets the newest status of a table, not each one."""
 
     @_abc_1.abstractmethod
     def ResumeTables(
@@ -127,14 +146,15 @@ class LakeTieringServicer(metaclass=_abc_1.ABCMeta):
         request: _lake_tiering_pb2.ResumeTablesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lake_tiering_pb2.ResumeTablesResponse, _abc.Awaitable[_lake_tiering_pb2.ResumeTablesResponse]]:
-        """Ends the back-off of failed tables, parked ones too: Failed -> Pending, with no failures counted."""
+        """Makes failed tables pending at once, parked tables too, and sets their number of failures to zero."""
 
     @_abc_1.abstractmethod
     def ListTieringRounds(
         self,
         request: _lake_tiering_pb2.ListTieringRoundsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_lake_tiering_pb2.ListTieringRoundsResponse, _abc.Awaitable[_lake_tiering_pb2.ListTieringRoundsResponse]]: ...
+    ) -> _typing.Union[_lake_tiering_pb2.ListTieringRoundsResponse, _abc.Awaitable[_lake_tiering_pb2.ListTieringRoundsResponse]]:
+        """Lists the last rounds of one table, of one lease id, or of all tables."""
 
     @_abc_1.abstractmethod
     def GetLeaseOutcome(
@@ -142,21 +162,25 @@ class LakeTieringServicer(metaclass=_abc_1.ABCMeta):
         request: _lake_tiering_pb2.GetLeaseOutcomeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lake_tiering_pb2.GetLeaseOutcomeResponse, _abc.Awaitable[_lake_tiering_pb2.GetLeaseOutcomeResponse]]:
-        """The newest round of each table under a lease id, and whether its attempt was cancelled: what waiters poll."""
+        """Returns the newest round of each table of a lease id, and whether the attempt was cancelled. Clients that wait for
+        an outcome poll this call.
+        """
 
     @_abc_1.abstractmethod
     def PrepareLakeTableSnapshot(
         self,
         request: _lake_tiering_pb2.PrepareLakeTableSnapshotRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_lake_tiering_pb2.PrepareLakeTableSnapshotResponse, _abc.Awaitable[_lake_tiering_pb2.PrepareLakeTableSnapshotResponse]]: ...
+    ) -> _typing.Union[_lake_tiering_pb2.PrepareLakeTableSnapshotResponse, _abc.Awaitable[_lake_tiering_pb2.PrepareLakeTableSnapshotResponse]]:
+        """Checks that the round may commit and writes the offsets file, before the commit in the lake."""
 
     @_abc_1.abstractmethod
     def CommitLakeTableSnapshot(
         self,
         request: _lake_tiering_pb2.CommitLakeTableSnapshotRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_lake_tiering_pb2.CommitLakeTableSnapshotResponse, _abc.Awaitable[_lake_tiering_pb2.CommitLakeTableSnapshotResponse]]: ...
+    ) -> _typing.Union[_lake_tiering_pb2.CommitLakeTableSnapshotResponse, _abc.Awaitable[_lake_tiering_pb2.CommitLakeTableSnapshotResponse]]:
+        """Registers a lake snapshot with its offsets, after the commit in the lake."""
 
     @_abc_1.abstractmethod
     def GetLakeSnapshot(
@@ -164,6 +188,6 @@ class LakeTieringServicer(metaclass=_abc_1.ABCMeta):
         request: _lake_tiering_pb2.GetLakeSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lake_tiering_pb2.GetLakeSnapshotResponse, _abc.Awaitable[_lake_tiering_pb2.GetLakeSnapshotResponse]]:
-        """NOT_FOUND (LAKE_SNAPSHOT_NOT_EXIST) while the table has none."""
+        """Returns the newest lake snapshot that is registered. It fails with LAKE_SNAPSHOT_NOT_EXIST if the table has none."""
 
 def add_LakeTieringServicer_to_server(servicer: LakeTieringServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

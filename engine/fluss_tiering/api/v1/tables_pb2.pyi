@@ -47,7 +47,8 @@ class _PbDataTypeRootEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PbData
     PB_DATA_TYPE_ROOT_MAP: _PbDataTypeRoot.ValueType  # 18
     PB_DATA_TYPE_ROOT_ROW: _PbDataTypeRoot.ValueType  # 19
 
-class PbDataTypeRoot(_PbDataTypeRoot, metaclass=_PbDataTypeRootEnumTypeWrapper): ...
+class PbDataTypeRoot(_PbDataTypeRoot, metaclass=_PbDataTypeRootEnumTypeWrapper):
+    """A data type without its parameters, under Fluss's name."""
 
 PB_DATA_TYPE_ROOT_UNSPECIFIED: PbDataTypeRoot.ValueType  # 0
 PB_DATA_TYPE_ROOT_BOOLEAN: PbDataTypeRoot.ValueType  # 1
@@ -79,26 +80,29 @@ class _PbWriteKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PbWriteKi
     DESCRIPTOR: _descriptor.EnumDescriptor
     PB_WRITE_KIND_UNSPECIFIED: _PbWriteKind.ValueType  # 0
     PB_WRITE_KIND_APPEND: _PbWriteKind.ValueType  # 1
-    """Log tables."""
+    """Appends rows to a log table."""
     PB_WRITE_KIND_UPSERT: _PbWriteKind.ValueType  # 2
-    """Primary-key tables."""
+    """Inserts or updates rows of a primary-key table."""
     PB_WRITE_KIND_DELETE: _PbWriteKind.ValueType  # 3
-    """Primary-key tables; the batch holds the key columns, others are ignored."""
+    """Deletes rows of a primary-key table by their key columns. Other columns are ignored."""
 
-class PbWriteKind(_PbWriteKind, metaclass=_PbWriteKindEnumTypeWrapper): ...
+class PbWriteKind(_PbWriteKind, metaclass=_PbWriteKindEnumTypeWrapper):
+    """What is done with written rows."""
 
 PB_WRITE_KIND_UNSPECIFIED: PbWriteKind.ValueType  # 0
 PB_WRITE_KIND_APPEND: PbWriteKind.ValueType  # 1
-"""Log tables."""
+"""Appends rows to a log table."""
 PB_WRITE_KIND_UPSERT: PbWriteKind.ValueType  # 2
-"""Primary-key tables."""
+"""Inserts or updates rows of a primary-key table."""
 PB_WRITE_KIND_DELETE: PbWriteKind.ValueType  # 3
-"""Primary-key tables; the batch holds the key columns, others are ignored."""
+"""Deletes rows of a primary-key table by their key columns. Other columns are ignored."""
 Global___PbWriteKind: _TypeAlias = PbWriteKind  # noqa: Y015
 
 @_typing.final
 class PbDataType(_message.Message):
-    """precision is set for DECIMAL, TIME, TIMESTAMP and TIMESTAMP_LTZ, scale for DECIMAL, length for CHAR and BINARY."""
+    """A data type. precision is set for DECIMAL, TIME, TIMESTAMP and TIMESTAMP_LTZ, scale for DECIMAL, and length for CHAR
+    and BINARY.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -115,7 +119,7 @@ class PbDataType(_message.Message):
     length: _builtins.int
     @_builtins.property
     def fields(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbColumn]:
-        """Of a ROW; of an ARRAY its element, of a MAP its key and its value."""
+        """The fields of a ROW, the element of an ARRAY, or the key and the value of a MAP."""
 
     def __init__(
         self,
@@ -137,6 +141,8 @@ Global___PbDataType: _TypeAlias = PbDataType  # noqa: Y015
 
 @_typing.final
 class PbColumn(_message.Message):
+    """A column of a table, or a field of a ROW."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -165,6 +171,8 @@ Global___PbColumn: _TypeAlias = PbColumn  # noqa: Y015
 
 @_typing.final
 class PbTableDescriptor(_message.Message):
+    """The definition of a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -206,7 +214,7 @@ class PbTableDescriptor(_message.Message):
     def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def partition_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of columns by whose values the table is partitioned, in order; empty where it is not."""
+        """The columns by whose values the table is partitioned, in their order. It is empty for an unpartitioned table."""
 
     def __init__(
         self,
@@ -231,6 +239,8 @@ Global___PbTableDescriptor: _TypeAlias = PbTableDescriptor  # noqa: Y015
 
 @_typing.final
 class PbTableInfo(_message.Message):
+    """A table as the storage knows it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -268,7 +278,7 @@ class PbTableInfo(_message.Message):
     def descriptor(self) -> Global___PbTableDescriptor: ...
     @_builtins.property
     def lake_catalog_properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Settings of the lake catalog that this table is tiered into, secrets included: an operator's call."""
+        """The settings of the lake catalog that the table is tiered into, with the secrets that a round needs."""
 
     def __init__(
         self,
@@ -313,13 +323,13 @@ class DescribeStorageResponse(_message.Message):
     SERVER_VERSION_FIELD_NUMBER: _builtins.int
     BOOTSTRAP_SERVERS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """"embedded" or "fluss"."""
+    """The kind of storage: "embedded" or "fluss"."""
     data_dir: _builtins.str
-    """A reader on the server's machine opens data_dir directly when the id kept in it equals data_dir_id."""
+    """The data folder. A reader opens it itself if it finds a folder there whose id equals data_dir_id."""
     data_dir_id: _builtins.str
     server_version: _builtins.str
     bootstrap_servers: _builtins.str
-    """Of a Fluss cluster, HOST:PORT with commas between them: readers fetch from its servers themselves."""
+    """The servers of the Fluss cluster as HOST:PORT with commas between them. Readers connect to them themselves."""
     def __init__(
         self,
         *,
@@ -502,7 +512,7 @@ class DropPartitionRequest(_message.Message):
     def table_path(self) -> _common_pb2.PbTablePath: ...
     @_builtins.property
     def partition_values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """One for each partition key of the table, in their order."""
+        """The values of the partition, one for each partition key of the table, in their order."""
 
     def __init__(
         self,
@@ -540,7 +550,7 @@ class ListTablesRequest(_message.Message):
 
     DATABASE_NAME_FIELD_NUMBER: _builtins.int
     database_name: _builtins.str
-    """Empty: every database."""
+    """The database whose tables are listed. If it is empty, the tables of all databases are listed."""
     def __init__(
         self,
         *,
@@ -623,7 +633,7 @@ class WriteRowsRequest(_message.Message):
     ARROW_IPC_FIELD_NUMBER: _builtins.int
     kind: Global___PbWriteKind.ValueType
     arrow_ipc: _builtins.bytes
-    """One Arrow IPC stream: schema and one or more record batches, uncompressed, of at most 256 MiB."""
+    """One Arrow IPC stream with a schema and one or more uncompressed record batches, of at most 256 MiB."""
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath: ...
     def __init__(
@@ -760,6 +770,8 @@ Global___PbTableBuckets: _TypeAlias = PbTableBuckets  # noqa: Y015
 
 @_typing.final
 class PbBucketInfo(_message.Message):
+    """The log range of a bucket."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
@@ -773,13 +785,13 @@ class PbBucketInfo(_message.Message):
     bucket_id: _builtins.int
     log_start_offset: _builtins.int
     log_end_offset: _builtins.int
-    """Exclusive; everything before it is acknowledged."""
+    """The offset behind the last record. All records before it are acknowledged."""
     log_size_bytes: _builtins.int
     @_builtins.property
     def latest_kv_snapshot(self) -> Global___PbKvSnapshot: ...
     @_builtins.property
     def partition_values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Of the bucket's partition, one for each partition key of the table."""
+        """The values of the bucket's partition, one for each partition key of the table."""
 
     def __init__(
         self,
@@ -809,6 +821,8 @@ Global___PbBucketInfo: _TypeAlias = PbBucketInfo  # noqa: Y015
 
 @_typing.final
 class PbKvSnapshot(_message.Message):
+    """A KV snapshot of a bucket."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
@@ -823,14 +837,14 @@ class PbKvSnapshot(_message.Message):
     bucket_id: _builtins.int
     snapshot_id: _builtins.int
     log_offset: _builtins.int
-    """The log from here on is not in the snapshot."""
+    """The log from this offset on is not in the snapshot."""
     row_count: _builtins.int
     size_bytes: _builtins.int
     path: _builtins.str
-    """Folder of the snapshot's files, relative to data_dir."""
+    """The folder of the snapshot's files, relative to data_dir."""
     @_builtins.property
     def split_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Keys at which the snapshot may be cut into ranges of like size, ascending."""
+        """Ascending keys at which the snapshot can be cut into ranges of about the same size."""
 
     def __init__(
         self,
@@ -939,6 +953,8 @@ Global___GetKvSnapshotMetadataRequest: _TypeAlias = GetKvSnapshotMetadataRequest
 
 @_typing.final
 class PbKvSnapshotRef(_message.Message):
+    """The name of a KV snapshot."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
@@ -974,7 +990,7 @@ class GetKvSnapshotMetadataResponse(_message.Message):
     SNAPSHOTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshot]:
-        """In the order asked for."""
+        """The snapshots, in the order of the request."""
 
     def __init__(
         self,
@@ -1044,9 +1060,9 @@ class FetchKvSnapshotRequest(_message.Message):
     TO_KEY_FIELD_NUMBER: _builtins.int
     snapshot_id: _builtins.int
     from_key: _builtins.bytes
-    """Absent: from the first key."""
+    """The first key of the range. If it is absent, the range begins with the first key of the snapshot."""
     to_key: _builtins.bytes
-    """Exclusive. Absent: to the last key."""
+    """The key before which the range ends. If it is absent, the range ends with the last key of the snapshot."""
     @_builtins.property
     def bucket(self) -> _common_pb2.PbTableBucket: ...
     def __init__(

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TablesStub:
-    """Tables of the storage behind the server: definition, rows, log offsets, KV snapshots.
+    """The tables of the storage behind the server: definitions, rows, log offsets and KV snapshots.
     """
 
     def __init__(self, channel):
@@ -103,92 +103,99 @@ class TablesStub:
 
 
 class TablesServicer:
-    """Tables of the storage behind the server: definition, rows, log offsets, KV snapshots.
+    """The tables of the storage behind the server: definitions, rows, log offsets and KV snapshots.
     """
 
     def DescribeStorage(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Says which storage stands behind the server and how readers reach it.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateTable(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Creates a table.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AlterTable(self, request, context):
-        """Sets and resets table options (table.datalake.…); columns and keys stay as they are.
+        """Sets and resets table options, for example table.datalake.freshness. Columns and keys cannot be changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DropTable(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Drops a table with its rows. Its lake table is kept.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DropPartition(self, request, context):
-        """Drops a partition with its rows; what of it is in the lake stays there.
+        """Drops a partition with its rows. Rows of it that are in the lake are kept there.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTables(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Lists the tables of one database, or of all databases.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTables(self, request, context):
-        """Batched: a table that does not exist fails the whole call with NOT_FOUND and names it.
+        """Returns several tables. If one does not exist, the call fails with NOT_FOUND and names it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WriteRows(self, request_iterator, context):
-        """Rows as Arrow record batches. Each response acknowledges one request, in order, after it is durable.
+        """Writes rows that are sent as Arrow record batches. Each response acknowledges one request, in their order, once its
+        rows are durable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListBuckets(self, request, context):
-        """For every bucket of each table asked for: log range and, with a primary key, its latest KV snapshot.
+        """Returns the log range of each bucket of the tables and, for a table with a primary key, its latest KV snapshot.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TakeKvSnapshots(self, request, context):
-        """Takes a KV snapshot of every bucket of a primary-key table now and answers once it is durable.
+        """Takes a KV snapshot of each bucket of primary-key tables and answers once they are durable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetKvSnapshotMetadata(self, request, context):
-        """Proves that the snapshots exist and says where their files are; NOT_FOUND names the first that does not.
+        """Returns where the files of KV snapshots are. If a snapshot does not exist, the call fails with NOT_FOUND and names
+        it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FetchLog(self, request, context):
-        """The log batches that hold [start_offset, end_offset), whole, in Fluss's log format; for readers that cannot
-        open the storage's files themselves.
+        """Sends the whole log batches that hold the offsets from start_offset to before end_offset, in Fluss's log format. It
+        is for readers that cannot open the files of the storage.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FetchKvSnapshot(self, request, context):
-        """Raw keys and values of a key range of a KV snapshot as Arrow IPC bytes (columns key: binary, value: binary).
+        """Sends the stored keys and values of a key range of a KV snapshot as Arrow IPC, with the binary columns key and
+        value.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -271,7 +278,7 @@ def add_TablesServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Tables:
-    """Tables of the storage behind the server: definition, rows, log offsets, KV snapshots.
+    """The tables of the storage behind the server: definitions, rows, log offsets and KV snapshots.
     """
 
     @staticmethod

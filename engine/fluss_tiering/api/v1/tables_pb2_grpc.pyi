@@ -27,83 +27,105 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TablesStub:
-    """Tables of the storage behind the server: definition, rows, log offsets, KV snapshots."""
+    """The tables of the storage behind the server: definitions, rows, log offsets and KV snapshots."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TablesAsyncStub: ...
     DescribeStorage: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DescribeStorageRequest, _tables_pb2.DescribeStorageResponse]
+    """Says which storage stands behind the server and how readers reach it."""
     CreateTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.CreateTableRequest, _tables_pb2.CreateTableResponse]
+    """Creates a table."""
     AlterTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.AlterTableRequest, _tables_pb2.AlterTableResponse]
-    """Sets and resets table options (table.datalake.…); columns and keys stay as they are."""
+    """Sets and resets table options, for example table.datalake.freshness. Columns and keys cannot be changed."""
     DropTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DropTableRequest, _tables_pb2.DropTableResponse]
+    """Drops a table with its rows. Its lake table is kept."""
     DropPartition: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DropPartitionRequest, _tables_pb2.DropPartitionResponse]
-    """Drops a partition with its rows; what of it is in the lake stays there."""
+    """Drops a partition with its rows. Rows of it that are in the lake are kept there."""
     ListTables: _grpc.UnaryUnaryMultiCallable[_tables_pb2.ListTablesRequest, _tables_pb2.ListTablesResponse]
+    """Lists the tables of one database, or of all databases."""
     GetTables: _grpc.UnaryUnaryMultiCallable[_tables_pb2.GetTablesRequest, _tables_pb2.GetTablesResponse]
-    """Batched: a table that does not exist fails the whole call with NOT_FOUND and names it."""
+    """Returns several tables. If one does not exist, the call fails with NOT_FOUND and names it."""
     WriteRows: _grpc.StreamStreamMultiCallable[_tables_pb2.WriteRowsRequest, _tables_pb2.WriteRowsResponse]
-    """Rows as Arrow record batches. Each response acknowledges one request, in order, after it is durable."""
+    """Writes rows that are sent as Arrow record batches. Each response acknowledges one request, in their order, once its
+    rows are durable.
+    """
     ListBuckets: _grpc.UnaryUnaryMultiCallable[_tables_pb2.ListBucketsRequest, _tables_pb2.ListBucketsResponse]
-    """For every bucket of each table asked for: log range and, with a primary key, its latest KV snapshot."""
+    """Returns the log range of each bucket of the tables and, for a table with a primary key, its latest KV snapshot."""
     TakeKvSnapshots: _grpc.UnaryUnaryMultiCallable[_tables_pb2.TakeKvSnapshotsRequest, _tables_pb2.TakeKvSnapshotsResponse]
-    """Takes a KV snapshot of every bucket of a primary-key table now and answers once it is durable."""
+    """Takes a KV snapshot of each bucket of primary-key tables and answers once they are durable."""
     GetKvSnapshotMetadata: _grpc.UnaryUnaryMultiCallable[_tables_pb2.GetKvSnapshotMetadataRequest, _tables_pb2.GetKvSnapshotMetadataResponse]
-    """Proves that the snapshots exist and says where their files are; NOT_FOUND names the first that does not."""
+    """Returns where the files of KV snapshots are. If a snapshot does not exist, the call fails with NOT_FOUND and names
+    it.
+    """
     FetchLog: _grpc.UnaryStreamMultiCallable[_tables_pb2.FetchLogRequest, _tables_pb2.FetchLogResponse]
-    """The log batches that hold [start_offset, end_offset), whole, in Fluss's log format; for readers that cannot
-    open the storage's files themselves.
+    """Sends the whole log batches that hold the offsets from start_offset to before end_offset, in Fluss's log format. It
+    is for readers that cannot open the files of the storage.
     """
     FetchKvSnapshot: _grpc.UnaryStreamMultiCallable[_tables_pb2.FetchKvSnapshotRequest, _tables_pb2.FetchKvSnapshotResponse]
-    """Raw keys and values of a key range of a KV snapshot as Arrow IPC bytes (columns key: binary, value: binary)."""
+    """Sends the stored keys and values of a key range of a KV snapshot as Arrow IPC, with the binary columns key and
+    value.
+    """
 
 @_typing.type_check_only
 class TablesAsyncStub(TablesStub):
-    """Tables of the storage behind the server: definition, rows, log offsets, KV snapshots."""
+    """The tables of the storage behind the server: definitions, rows, log offsets and KV snapshots."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     DescribeStorage: _aio.UnaryUnaryMultiCallable[_tables_pb2.DescribeStorageRequest, _tables_pb2.DescribeStorageResponse]  # type: ignore[assignment]
+    """Says which storage stands behind the server and how readers reach it."""
     CreateTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.CreateTableRequest, _tables_pb2.CreateTableResponse]  # type: ignore[assignment]
+    """Creates a table."""
     AlterTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.AlterTableRequest, _tables_pb2.AlterTableResponse]  # type: ignore[assignment]
-    """Sets and resets table options (table.datalake.…); columns and keys stay as they are."""
+    """Sets and resets table options, for example table.datalake.freshness. Columns and keys cannot be changed."""
     DropTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.DropTableRequest, _tables_pb2.DropTableResponse]  # type: ignore[assignment]
+    """Drops a table with its rows. Its lake table is kept."""
     DropPartition: _aio.UnaryUnaryMultiCallable[_tables_pb2.DropPartitionRequest, _tables_pb2.DropPartitionResponse]  # type: ignore[assignment]
-    """Drops a partition with its rows; what of it is in the lake stays there."""
+    """Drops a partition with its rows. Rows of it that are in the lake are kept there."""
     ListTables: _aio.UnaryUnaryMultiCallable[_tables_pb2.ListTablesRequest, _tables_pb2.ListTablesResponse]  # type: ignore[assignment]
+    """Lists the tables of one database, or of all databases."""
     GetTables: _aio.UnaryUnaryMultiCallable[_tables_pb2.GetTablesRequest, _tables_pb2.GetTablesResponse]  # type: ignore[assignment]
-    """Batched: a table that does not exist fails the whole call with NOT_FOUND and names it."""
+    """Returns several tables. If one does not exist, the call fails with NOT_FOUND and names it."""
     WriteRows: _aio.StreamStreamMultiCallable[_tables_pb2.WriteRowsRequest, _tables_pb2.WriteRowsResponse]  # type: ignore[assignment]
-    """Rows as Arrow record batches. Each response acknowledges one request, in order, after it is durable."""
+    """Writes rows that are sent as Arrow record batches. Each response acknowledges one request, in their order, once its
+    rows are durable.
+    """
     ListBuckets: _aio.UnaryUnaryMultiCallable[_tables_pb2.ListBucketsRequest, _tables_pb2.ListBucketsResponse]  # type: ignore[assignment]
-    """For every bucket of each table asked for: log range and, with a primary key, its latest KV snapshot."""
+    """Returns the log range of each bucket of the tables and, for a table with a primary key, its latest KV snapshot."""
     TakeKvSnapshots: _aio.UnaryUnaryMultiCallable[_tables_pb2.TakeKvSnapshotsRequest, _tables_pb2.TakeKvSnapshotsResponse]  # type: ignore[assignment]
-    """Takes a KV snapshot of every bucket of a primary-key table now and answers once it is durable."""
+    """Takes a KV snapshot of each bucket of primary-key tables and answers once they are durable."""
     GetKvSnapshotMetadata: _aio.UnaryUnaryMultiCallable[_tables_pb2.GetKvSnapshotMetadataRequest, _tables_pb2.GetKvSnapshotMetadataResponse]  # type: ignore[assignment]
-    """Proves that the snapshots exist and says where their files are; NOT_FOUND names the first that does not."""
+    """Returns where the files of KV snapshots are. If a snapshot does not exist, the call fails with NOT_FOUND and names
+    it.
+    """
     FetchLog: _aio.UnaryStreamMultiCallable[_tables_pb2.FetchLogRequest, _tables_pb2.FetchLogResponse]  # type: ignore[assignment]
-    """The log batches that hold [start_offset, end_offset), whole, in Fluss's log format; for readers that cannot
-    open the storage's files themselves.
+    """Sends the whole log batches that hold the offsets from start_offset to before end_offset, in Fluss's log format. It
+    is for readers that cannot open the files of the storage.
     """
     FetchKvSnapshot: _aio.UnaryStreamMultiCallable[_tables_pb2.FetchKvSnapshotRequest, _tables_pb2.FetchKvSnapshotResponse]  # type: ignore[assignment]
-    """Raw keys and values of a key range of a KV snapshot as Arrow IPC bytes (columns key: binary, value: binary)."""
+    """Sends the stored keys and values of a key range of a KV snapshot as Arrow IPC, with the binary columns key and
+    value.
+    """
 
 class TablesServicer(metaclass=_abc_1.ABCMeta):
-    """Tables of the storage behind the server: definition, rows, log offsets, KV snapshots."""
+    """The tables of the storage behind the server: definitions, rows, log offsets and KV snapshots."""
 
     @_abc_1.abstractmethod
     def DescribeStorage(
         self,
         request: _tables_pb2.DescribeStorageRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_tables_pb2.DescribeStorageResponse, _abc.Awaitable[_tables_pb2.DescribeStorageResponse]]: ...
+    ) -> _typing.Union[_tables_pb2.DescribeStorageResponse, _abc.Awaitable[_tables_pb2.DescribeStorageResponse]]:
+        """Says which storage stands behind the server and how readers reach it."""
 
     @_abc_1.abstractmethod
     def CreateTable(
         self,
         request: _tables_pb2.CreateTableRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_tables_pb2.CreateTableResponse, _abc.Awaitable[_tables_pb2.CreateTableResponse]]: ...
+    ) -> _typing.Union[_tables_pb2.CreateTableResponse, _abc.Awaitable[_tables_pb2.CreateTableResponse]]:
+        """Creates a table."""
 
     @_abc_1.abstractmethod
     def AlterTable(
@@ -111,14 +133,15 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.AlterTableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.AlterTableResponse, _abc.Awaitable[_tables_pb2.AlterTableResponse]]:
-        """Sets and resets table options (table.datalake.…); columns and keys stay as they are."""
+        """Sets and resets table options, for example table.datalake.freshness. Columns and keys cannot be changed."""
 
     @_abc_1.abstractmethod
     def DropTable(
         self,
         request: _tables_pb2.DropTableRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_tables_pb2.DropTableResponse, _abc.Awaitable[_tables_pb2.DropTableResponse]]: ...
+    ) -> _typing.Union[_tables_pb2.DropTableResponse, _abc.Awaitable[_tables_pb2.DropTableResponse]]:
+        """Drops a table with its rows. Its lake table is kept."""
 
     @_abc_1.abstractmethod
     def DropPartition(
@@ -126,14 +149,15 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.DropPartitionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.DropPartitionResponse, _abc.Awaitable[_tables_pb2.DropPartitionResponse]]:
-        """Drops a partition with its rows; what of it is in the lake stays there."""
+        """Drops a partition with its rows. Rows of it that are in the lake are kept there."""
 
     @_abc_1.abstractmethod
     def ListTables(
         self,
         request: _tables_pb2.ListTablesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_tables_pb2.ListTablesResponse, _abc.Awaitable[_tables_pb2.ListTablesResponse]]: ...
+    ) -> _typing.Union[_tables_pb2.ListTablesResponse, _abc.Awaitable[_tables_pb2.ListTablesResponse]]:
+        """Lists the tables of one database, or of all databases."""
 
     @_abc_1.abstractmethod
     def GetTables(
@@ -141,7 +165,7 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.GetTablesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.GetTablesResponse, _abc.Awaitable[_tables_pb2.GetTablesResponse]]:
-        """Batched: a table that does not exist fails the whole call with NOT_FOUND and names it."""
+        """Returns several tables. If one does not exist, the call fails with NOT_FOUND and names it."""
 
     @_abc_1.abstractmethod
     def WriteRows(
@@ -149,7 +173,9 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_tables_pb2.WriteRowsRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_tables_pb2.WriteRowsResponse], _abc.AsyncIterator[_tables_pb2.WriteRowsResponse]]:
-        """Rows as Arrow record batches. Each response acknowledges one request, in order, after it is durable."""
+        """Writes rows that are sent as Arrow record batches. Each response acknowledges one request, in their order, once its
+        rows are durable.
+        """
 
     @_abc_1.abstractmethod
     def ListBuckets(
@@ -157,7 +183,7 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.ListBucketsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.ListBucketsResponse, _abc.Awaitable[_tables_pb2.ListBucketsResponse]]:
-        """For every bucket of each table asked for: log range and, with a primary key, its latest KV snapshot."""
+        """Returns the log range of each bucket of the tables and, for a table with a primary key, its latest KV snapshot."""
 
     @_abc_1.abstractmethod
     def TakeKvSnapshots(
@@ -165,7 +191,7 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.TakeKvSnapshotsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.TakeKvSnapshotsResponse, _abc.Awaitable[_tables_pb2.TakeKvSnapshotsResponse]]:
-        """Takes a KV snapshot of every bucket of a primary-key table now and answers once it is durable."""
+        """Takes a KV snapshot of each bucket of primary-key tables and answers once they are durable."""
 
     @_abc_1.abstractmethod
     def GetKvSnapshotMetadata(
@@ -173,7 +199,9 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.GetKvSnapshotMetadataRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.GetKvSnapshotMetadataResponse, _abc.Awaitable[_tables_pb2.GetKvSnapshotMetadataResponse]]:
-        """Proves that the snapshots exist and says where their files are; NOT_FOUND names the first that does not."""
+        """Returns where the files of KV snapshots are. If a snapshot does not exist, the call fails with NOT_FOUND and names
+        it.
+        """
 
     @_abc_1.abstractmethod
     def FetchLog(
@@ -181,8 +209,8 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.FetchLogRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_tables_pb2.FetchLogResponse], _abc.AsyncIterator[_tables_pb2.FetchLogResponse]]:
-        """The log batches that hold [start_offset, end_offset), whole, in Fluss's log format; for readers that cannot
-        open the storage's files themselves.
+        """Sends the whole log batches that hold the offsets from start_offset to before end_offset, in Fluss's log format. It
+        is for readers that cannot open the files of the storage.
         """
 
     @_abc_1.abstractmethod
@@ -191,6 +219,8 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.FetchKvSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_tables_pb2.FetchKvSnapshotResponse], _abc.AsyncIterator[_tables_pb2.FetchKvSnapshotResponse]]:
-        """Raw keys and values of a key range of a KV snapshot as Arrow IPC bytes (columns key: binary, value: binary)."""
+        """Sends the stored keys and values of a key range of a KV snapshot as Arrow IPC, with the binary columns key and
+        value.
+        """
 
 def add_TablesServicer_to_server(servicer: TablesServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
