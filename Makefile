@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-fluss up up-fluss down test test-long simulate bench bench-flink lint format types imports protos protos-check docs constraints clean
+.PHONY: help setup run run-fluss up up-fluss down test test-long simulate bench bench-flink lint format types imports protos protos-check docs docs-site constraints clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -62,7 +62,7 @@ up-fluss: setup $(FLUSS_JARS) ## Start a Fluss cluster, its tiering server and A
 down: setup ## End what `make up` or `make up-fluss` started
 	@$(BIN)/python -m examples.flights down
 
-test: setup $(FLUSS_JARS) lint types imports protos-check ## All checks and tests but the long ones
+test: setup $(FLUSS_JARS) lint types imports protos-check docs-site ## All checks and tests but the long ones
 	@$(BIN)/pytest -m "not long" --numprocesses 2 $(ARGS)
 
 test-long: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests that take minutes each
@@ -96,6 +96,9 @@ imports: setup ## Directions of imports
 docs: setup ## Fill in what the documentation takes from the code
 	@$(BIN)/python tools/docs.py
 
+docs-site: setup ## Build the documentation site into site/; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 protos: setup ## Generate the gRPC stubs anew
 	@$(BIN)/python tools/generate_protos.py
 
@@ -108,4 +111,4 @@ constraints: $(INSTALLED) ## Pin the newest versions that fit
 		--group dev pyproject.toml engine/pyproject.toml --output-file constraints.txt
 
 clean: ## Remove what was installed and made
-	rm -rf $(VENV) $(dir $(CATALOG_JAR)) .cache .run .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(dir $(CATALOG_JAR)) .cache .run site .mypy_cache .ruff_cache .pytest_cache .hypothesis

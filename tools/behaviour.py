@@ -1,4 +1,4 @@
-"""Which tests show the rows of docs/behaviour.md: those that name a row's number in a comment."""
+"""Which tests show the rows of docs/reference/behaviour.md: those that name a row's number in a comment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fill_in(page: str, root: Path) -> str:
 
     def row(match: re.Match[str]) -> str:
         tests = shown.get(match["number"], [])
-        named = ", ".join(f"[{name}](../{path})" for path, name in tests[:_NAMED_TESTS])
+        named = ", ".join(f"[{name}](../../{path})" for path, name in tests[:_NAMED_TESTS])
         more = len(tests) - _NAMED_TESTS
         cell = f"{named} and {more} more" if more > 0 else named
         return f"| {match['number']} | {match['text']} | {match['where']} | {cell} |"

@@ -1,28 +1,38 @@
-"""Fills in what the documentation takes from the code (`make docs`); with --check, says whether it is current.
-
-docs/behaviour.md: which tests show each row. docs/configuration.md: every setting and option.
-"""
+"""Fills in what the documentation takes from the code (`make docs`); with --check, says whether it is current."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from behaviour import fill_in
-from configuration import page
+import behaviour
+import command_line
+import configuration
+import grpc_reference
 
 ROOT = Path(__file__).resolve().parents[1]
+REFERENCE = ROOT / "docs" / "reference"
+
+
+def pages() -> dict[Path, str]:
+    """Return the text of each page that is made from the code, wholly or in part."""
+    promises = REFERENCE / "behaviour.md"
+    return {
+        promises: behaviour.fill_in(promises.read_text(), ROOT),
+        REFERENCE / "cli.md": command_line.page(),
+        REFERENCE / "configuration.md": configuration.page(),
+        REFERENCE / "grpc-api.md": grpc_reference.page(),
+    }
 
 
 def main() -> int:
-    """Writes or checks the pages; 1 when a check fails."""
+    """Write or check the pages; return 1 if a check fails."""
     check = "--check" in sys.argv[1:]
-    behaviour = ROOT / "docs" / "behaviour.md"
-    pages = {behaviour: fill_in(behaviour.read_text(), ROOT), ROOT / "docs" / "configuration.md": page()}
-    stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
+    texts = pages()
+    stale = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if not check:
-            path.write_text(pages[path])
+            path.write_text(texts[path])
         print(f"{path.relative_to(ROOT)}: {'is not what the code says; run `make docs`' if check else 'written'}")
     return 1 if check and stale else 0
 

@@ -1,4 +1,4 @@
-"""docs/behaviour.md: every promise is shown by a test that names its number, and the page says which."""
+"""docs/reference/behaviour.md: every promise is shown by a test that names its number, and the page says which."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import behaviour
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "behaviour.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "behaviour.md").read_text()
 NUMBERS = [match["number"] for match in behaviour.ROW.finditer(PAGE)]
 SEEDS = [*(f"L{n}" for n in range(1, 25)), *(f"S{n}" for n in range(1, 29)), *(f"K{n}" for n in range(1, 18))]
 

@@ -45,8 +45,8 @@ def serve(
 ) -> None:
     """Run the tiering server until SIGTERM or Ctrl-C: of a Fluss cluster's tables, or of tables that it keeps itself.
 
-    docs/configuration.md lists every setting. Each can also be set by an environment variable: FLUSS_TIERING_ and its
-    key in capitals, with underscores.
+    docs/reference/configuration.md lists every setting. Each can also be set by an environment variable: FLUSS_TIERING_
+    and its key in capitals, with underscores.
     """
     from fluss_tiering.server.app import run  # noqa: PLC0415 - the server's libraries, for this command only
     from fluss_tiering.server.settings import load_settings, settings_from_keys  # noqa: PLC0415

@@ -207,7 +207,7 @@ def settings_from_keys(pairs: Sequence[str]) -> dict[str, str]:
         if not equals or name not in ServerSettings.model_fields:
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
-                f"{key!r} is not a setting: expected KEY=VALUE with a key of docs/configuration.md, "
+                f"{key!r} is not a setting: expected KEY=VALUE with a key of docs/reference/configuration.md, "
                 "for example kv.snapshot.interval=5min",
             )
         given[name] = value.strip()
