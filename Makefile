@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-fluss up up-fluss down test test-long simulate bench bench-flink lint format types imports protos protos-check docs docs-site constraints clean
+.PHONY: help setup run run-fluss up up-fluss down test test-long simulate bench bench-flink lint format types imports protos protos-check docs docs-site constraints dist clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -22,11 +22,16 @@ help: ## List the commands
 # The jars of a Fluss cluster are for tests: who only wants to run the project needs no Maven.
 setup: $(INSTALLED) $(JARS) $(CATALOG_JAR) $(if $(shell command -v mvn),$(FLUSS_JARS)) ## Install everything (the other commands do it by themselves)
 
-$(INSTALLED): pyproject.toml engine/pyproject.toml constraints.txt tools/check_prerequisites.py
+define install_uv
 	@$(PYTHON) tools/check_prerequisites.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraints constraints.txt --editable . --editable './engine[spark,server,postgres]' --group dev
+endef
+
+# Without the engine's build hook, which would download pyspark a second time: the rule of $(CATALOG_JAR) compiles the jar.
+$(INSTALLED): pyproject.toml engine/pyproject.toml constraints.txt tools/check_prerequisites.py
+	$(install_uv)
+	@HATCH_BUILD_NO_HOOKS=true $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraints constraints.txt --editable . --editable './engine[spark,server,postgres]' --group dev
 	@touch $@
 
 $(JARS): tools/fetch_spark_jars.py engine/fluss_tiering/spark/submit.py | $(INSTALLED)
@@ -34,8 +39,8 @@ $(JARS): tools/fetch_spark_jars.py engine/fluss_tiering/spark/submit.py | $(INST
 	@$(BIN)/python tools/fetch_spark_jars.py >$(@D)/fetch.log 2>&1 || { cat $(@D)/fetch.log; exit 1; }
 	@touch $@
 
-$(CATALOG_JAR): tools/compile_spark_catalog.py $(shell find engine/java -type f) $(INSTALLED)
-	@$(BIN)/python tools/compile_spark_catalog.py
+$(CATALOG_JAR): engine/catalog_jar.py $(shell find engine/java -type f) $(INSTALLED)
+	@$(BIN)/python engine/catalog_jar.py
 
 $(FLUSS_JARS): tools/fetch_fluss_jars.py | $(INSTALLED)
 	@mkdir -p $(@D)
@@ -106,9 +111,14 @@ protos-check: setup
 	@$(BIN)/python tools/generate_protos.py --check
 
 constraints: $(INSTALLED) ## Pin the newest versions that fit
-	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-annotate --no-header --no-emit-package fluss-tiering \
+	@HATCH_BUILD_NO_HOOKS=true $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-annotate --no-header --no-emit-package fluss-tiering \
 		--no-emit-package airflow-provider-fluss --all-extras \
 		--group dev pyproject.toml engine/pyproject.toml --output-file constraints.txt
 
+dist: ## Build the wheels and the source archives of both packages into dist/
+	$(install_uv)
+	@rm -rf dist
+	@$(BIN)/uv build --python $(BIN)/python --all-packages --out-dir dist
+
 clean: ## Remove what was installed and made
-	rm -rf $(VENV) $(dir $(CATALOG_JAR)) .cache .run site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(dir $(CATALOG_JAR)) dist .cache .run site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,35 @@
+"""The build hook: a wheel is built only with the jar of the Spark catalog in it."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+# By its path, since a build frontend need not have this folder on its path of modules.
+catalog_jar = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("catalog_jar.py"))))
+
+
+class CatalogJarHook(BuildHookInterface):
+    """Compiles the jar when it is not there, or when it is older than its sources."""
+
+    def dependencies(self) -> list[str]:
+        """Return what the build needs: the release of pyspark that the extra `spark` names, for its jars."""
+        if catalog_jar.is_current():
+            return []
+        extra = self.metadata.core.optional_dependencies["spark"]
+        return [requirement for requirement in extra if requirement.startswith("pyspark")]
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Make sure that the jar is there before files are collected."""
+        del version, build_data
+        if catalog_jar.is_current():
+            return
+        try:
+            catalog_jar.build()
+        except catalog_jar.JarError as error:
+            sys.exit(f"error: no wheel of fluss-tiering was built: {error}")
