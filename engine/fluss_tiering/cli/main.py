@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from fluss_tiering import __version__
 from fluss_tiering.cli import (
@@ -21,6 +22,7 @@ from fluss_tiering.cli import (
     clean,
     compact,
     expire,
+    extras,
     history,
     leases,
     output,
@@ -40,8 +42,24 @@ _USAGE_CODES: Final = frozenset(
     {ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_TABLE, ErrorCode.INVALID_ROWS, ErrorCode.UNAVAILABLE}
 )
 
+
+class _Commands(TyperGroup):
+    """The commands. One whose optional dependencies are not installed says what to install."""
+
+    def invoke(self, ctx: Any) -> object:  # noqa: ANN401 - a type that typer keeps to itself
+        """Run the command that the arguments name."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            missing = extras.missing_extra(ctx.invoked_subcommand or "", error)
+            if missing is None:
+                raise
+            raise missing from error
+
+
 app = typer.Typer(
     name="fluss-tiering",
+    cls=_Commands,
     help="Tier Apache Fluss tables into a lakehouse with Spark: the server and its tools.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

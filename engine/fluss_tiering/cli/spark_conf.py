@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import Annotated
 
 import typer
 
-from fluss_tiering.cli import options, output
+from fluss_tiering.cli import extras, options, output
 from fluss_tiering.client import DEFAULT_TARGET
 from fluss_tiering.spark.startup.catalog_conf import DEFAULT_CATALOG, session_conf
 from fluss_tiering.spark.submit import conf_arguments
@@ -21,5 +22,8 @@ def spark_conf(
 
     Spark then has the server's tables and the table sys.lake_tiering_status in a catalog, and the format "fluss".
     """
+    # Spark reads tables with the Python that runs this command, unless the variable names another.
+    if "PYSPARK_PYTHON" not in os.environ:
+        extras.check_installed(extras.ROWS)
     arguments = conf_arguments(session_conf(server, catalog=catalog))
     output.console.print(shlex.join(arguments), soft_wrap=True, markup=False, highlight=False)
