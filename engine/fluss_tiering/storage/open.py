@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fluss_tiering.model.table import StorageDescription, TableInfo
-from fluss_tiering.storage.embedded.data_dir import read_data_dir_id
+from fluss_tiering.storage.data_dir import read_data_dir_id
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader
 from fluss_tiering.storage.fluss.supported import ICEBERG, LAKE_FORMAT
 from fluss_tiering.storage.protocol import SplitReader

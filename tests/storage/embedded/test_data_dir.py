@@ -10,7 +10,7 @@ from storage_support import PATH, end_offsets, kv_table, log_rows, log_table, op
 
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TablePath, WriteKind
-from fluss_tiering.storage.embedded.data_dir import read_data_dir_id
+from fluss_tiering.storage.data_dir import read_data_dir_id
 
 
 def test_a_second_server_on_a_data_folder_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import structlog
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.storage.embedded.data_dir import DataDir
+from fluss_tiering.storage.data_dir import DataDir
 from fluss_tiering.storage.fluss.link import ClusterLink
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Role

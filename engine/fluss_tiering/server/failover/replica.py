@@ -23,7 +23,7 @@ from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.server.store.database import Database
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.storage.embedded.data_dir import read_data_dir_id
+from fluss_tiering.storage.data_dir import read_data_dir_id
 
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - what to replace
 

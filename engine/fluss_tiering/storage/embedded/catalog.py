@@ -10,8 +10,14 @@ from pathlib import Path
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath
-from fluss_tiering.storage.embedded.data_dir import DataDir
-from fluss_tiering.storage.embedded.files import (
+from fluss_tiering.storage.data_dir import TABLES_FOLDER, DataDir
+from fluss_tiering.storage.embedded.kv.rocksdb import RocksDbMemory
+from fluss_tiering.storage.embedded.layout import table_folder, table_folder_name
+from fluss_tiering.storage.embedded.table.definition_file import read_table_file, write_table_file
+from fluss_tiering.storage.embedded.table.folder import make_table_folder, open_table
+from fluss_tiering.storage.embedded.table.table import EmbeddedTable
+from fluss_tiering.storage.embedded.validation import altered, validate
+from fluss_tiering.storage.files import (
     DELETED_SUFFIX,
     TEMPORARY_SUFFIX,
     corrupt,
@@ -19,12 +25,6 @@ from fluss_tiering.storage.embedded.files import (
     rename_durably,
     reporting_os_errors,
 )
-from fluss_tiering.storage.embedded.kv.rocksdb import RocksDbMemory
-from fluss_tiering.storage.embedded.layout import TABLES_FOLDER, table_folder, table_folder_name
-from fluss_tiering.storage.embedded.table.definition_file import read_table_file, write_table_file
-from fluss_tiering.storage.embedded.table.folder import make_table_folder, open_table
-from fluss_tiering.storage.embedded.table.table import EmbeddedTable
-from fluss_tiering.storage.embedded.validation import altered, validate
 
 _SCHEMA_ID = 1
 """Of a table's first schema, as in Fluss."""

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
-from fluss_tiering.storage.embedded.files import reporting_os_errors, write_durably
 from fluss_tiering.storage.embedded.layout import METADATA_FOLDER, OFFSETS_SUFFIX
+from fluss_tiering.storage.files import reporting_os_errors, write_durably
 
 _VERSION: Final = 1
 _MISSING: Final = -1

@@ -20,10 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.storage.data_dir import TABLES_FOLDER
 
-IDENTITY_FILE: Final = "data-dir.json"
-LOCK_FILE: Final = "data-dir.lock"
-TABLES_FOLDER: Final = "tables"
 TABLE_FILE: Final = "table.json"
 LOG_ENDS_FILE: Final = "log-ends.json"
 METADATA_FOLDER: Final = "metadata"

@@ -15,9 +15,9 @@ from fluss_tiering.formats.projection import Projection
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
-from fluss_tiering.storage.embedded.files import corrupt
 from fluss_tiering.storage.embedded.layout import log_folder, partition_folder, table_folder
 from fluss_tiering.storage.embedded.log.segment_reader import stored_batches
+from fluss_tiering.storage.files import corrupt
 from fluss_tiering.storage.timing import DecodeTimer
 
 _CHUNK_BYTES: Final = 8 << 20

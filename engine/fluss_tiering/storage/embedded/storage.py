@@ -23,8 +23,8 @@ from fluss_tiering.model.table import (
     TablePath,
     WriteKind,
 )
+from fluss_tiering.storage.data_dir import DataDir
 from fluss_tiering.storage.embedded.catalog import Catalog
-from fluss_tiering.storage.embedded.data_dir import DataDir
 from fluss_tiering.storage.embedded.kv.checkpoint import read_checkpoint
 from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
 from fluss_tiering.storage.embedded.lake_offsets import is_offsets_file, write_offsets_file

@@ -13,8 +13,8 @@ from typing import Final
 import pyarrow as pa
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.storage.embedded.files import corrupt
 from fluss_tiering.storage.embedded.layout import SNAPSHOT_FILE
+from fluss_tiering.storage.files import corrupt
 from fluss_tiering.storage.rocksdb_files import entries, folder_of_ones_own
 
 _OWN_FILES: Final = frozenset({SNAPSHOT_FILE, "rocksdict-config.json"})

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from fluss_tiering.model.table import KvSnapshot, TableBucket
-from fluss_tiering.storage.embedded.files import (
+from fluss_tiering.storage.embedded.kv.rocksdb import TableFile
+from fluss_tiering.storage.embedded.layout import ROCKSDB_FOLDER, SNAPSHOT_FILE, snapshot_folder, snapshot_id_of
+from fluss_tiering.storage.files import (
     DELETED_SUFFIX,
     TEMPORARY_SUFFIX,
     corrupt,
@@ -19,8 +21,6 @@ from fluss_tiering.storage.embedded.files import (
     reporting_os_errors,
     write_json,
 )
-from fluss_tiering.storage.embedded.kv.rocksdb import TableFile
-from fluss_tiering.storage.embedded.layout import ROCKSDB_FOLDER, SNAPSHOT_FILE, snapshot_folder, snapshot_id_of
 
 _FIRST_SNAPSHOT_ID: Final = 0
 _PIECE_BYTES: Final = 64 << 20

@@ -20,8 +20,8 @@ from fluss_tiering.formats.log.batch import LogBatch, LogBatchHeader, read_heade
 from fluss_tiering.formats.log.decoding import decode_log_batch
 from fluss_tiering.formats.log.scan import seek_batch
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.storage.embedded.files import corrupt, reporting_os_errors
 from fluss_tiering.storage.embedded.layout import base_offset_of, segment_file
+from fluss_tiering.storage.files import corrupt, reporting_os_errors
 
 CORRUPT_LOG_REMEDY: Final = "restore the file from a backup, or drop the table and load it again"
 

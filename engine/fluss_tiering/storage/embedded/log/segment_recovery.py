@@ -12,13 +12,13 @@ from pathlib import Path
 from fluss_tiering.formats.log.batch import LogBatchHeader, check_crc, read_header
 from fluss_tiering.formats.log.scan import find_whole_batch
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.storage.embedded.files import corrupt
 from fluss_tiering.storage.embedded.log.segment_reader import (
     CORRUPT_LOG_REMEDY,
     map_segment,
     missing_batch,
     naming_segment,
 )
+from fluss_tiering.storage.files import corrupt
 
 
 def scan_segment(path: Path, base_offset: int) -> tuple[int, int]:

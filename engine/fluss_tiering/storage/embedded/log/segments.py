@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.storage.embedded.files import corrupt, reporting_os_errors, sync_directory
 from fluss_tiering.storage.embedded.layout import segment_file
 from fluss_tiering.storage.embedded.log.segment_reader import CORRUPT_LOG_REMEDY, list_segments
 from fluss_tiering.storage.embedded.log.segment_recovery import scan_segment
+from fluss_tiering.storage.files import corrupt, reporting_os_errors, sync_directory
 
 DEFAULT_SEGMENT_BYTES: Final = 128 * 1024 * 1024
 

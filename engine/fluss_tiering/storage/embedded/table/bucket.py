@@ -18,7 +18,6 @@ from fluss_tiering.formats.log.batch import ChangeTypes
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, WriteKind
-from fluss_tiering.storage.embedded.files import corrupt
 from fluss_tiering.storage.embedded.kv.changelog import Change, ChangelogBuilder
 from fluss_tiering.storage.embedded.kv.rocksdb import KvState, RocksDbMemory, RocksDbStore
 from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
@@ -27,6 +26,7 @@ from fluss_tiering.storage.embedded.layout import ROCKSDB_FOLDER
 from fluss_tiering.storage.embedded.log.encoding import LogEncoding
 from fluss_tiering.storage.embedded.log.segment_reader import CORRUPT_LOG_REMEDY, stored_batches
 from fluss_tiering.storage.embedded.log.segments import SegmentedLog
+from fluss_tiering.storage.files import corrupt
 
 logger = logging.getLogger(__name__)
 

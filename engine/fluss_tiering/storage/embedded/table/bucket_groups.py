@@ -11,16 +11,6 @@ from typing import Final
 
 from fluss_tiering.formats.partitioning import PartitionValues
 from fluss_tiering.model.table import TableBucket, TableInfo
-from fluss_tiering.storage.embedded.files import (
-    DELETED_SUFFIX,
-    TEMPORARY_SUFFIX,
-    corrupt,
-    delete_folder,
-    read_json,
-    rename_durably,
-    reporting_os_errors,
-    write_json,
-)
 from fluss_tiering.storage.embedded.kv.rocksdb import RocksDbMemory
 from fluss_tiering.storage.embedded.kv.snapshots import KvSnapshots
 from fluss_tiering.storage.embedded.layout import (
@@ -34,6 +24,16 @@ from fluss_tiering.storage.embedded.layout import (
 )
 from fluss_tiering.storage.embedded.log.segments import SegmentedLog
 from fluss_tiering.storage.embedded.table.bucket import KvBucket, LogBucket
+from fluss_tiering.storage.files import (
+    DELETED_SUFFIX,
+    TEMPORARY_SUFFIX,
+    corrupt,
+    delete_folder,
+    read_json,
+    rename_durably,
+    reporting_os_errors,
+    write_json,
+)
 
 REMEDY: Final = "restore it from a backup, or drop the table and load it again"
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath
-from fluss_tiering.storage.embedded.files import corrupt, read_json, write_json
 from fluss_tiering.storage.embedded.layout import TABLE_FILE
+from fluss_tiering.storage.files import corrupt, read_json, write_json
 
 _FORMAT_VERSION: Final = 1
 _REMEDY: Final = "restore it from a backup, or move the table's folder away and load the table again"

@@ -7,14 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.storage.embedded.files import (
-    DELETED_SUFFIX,
-    TEMPORARY_SUFFIX,
-    corrupt,
-    delete_folder,
-    rename_durably,
-    sync_directory,
-)
 from fluss_tiering.storage.embedded.kv.rocksdb import RocksDbMemory
 from fluss_tiering.storage.embedded.layout import (
     LOG_ENDS_FILE,
@@ -26,6 +18,14 @@ from fluss_tiering.storage.embedded.layout import (
 from fluss_tiering.storage.embedded.table.bucket_groups import REMEDY, BucketGroups
 from fluss_tiering.storage.embedded.table.definition_file import write_table_file
 from fluss_tiering.storage.embedded.table.table import EmbeddedTable
+from fluss_tiering.storage.files import (
+    DELETED_SUFFIX,
+    TEMPORARY_SUFFIX,
+    corrupt,
+    delete_folder,
+    rename_durably,
+    sync_directory,
+)
 
 
 def make_table_folder(folder: Path, info: TableInfo) -> None:

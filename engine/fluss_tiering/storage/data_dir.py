@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.storage.embedded.files import (
+from fluss_tiering.storage.files import (
     TEMPORARY_SUFFIX,
     corrupt,
     read_json,
@@ -20,7 +20,10 @@ from fluss_tiering.storage.embedded.files import (
     sync_directory,
     write_json,
 )
-from fluss_tiering.storage.embedded.layout import IDENTITY_FILE, LOCK_FILE, TABLES_FOLDER
+
+IDENTITY_FILE: Final = "data-dir.json"
+LOCK_FILE: Final = "data-dir.lock"
+TABLES_FOLDER: Final = "tables"
 
 _FORMAT_VERSION: Final = 1
 _FIRST_ID: Final = 1
