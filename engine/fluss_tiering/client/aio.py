@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -15,6 +14,7 @@ from fluss_tiering.api.v1.lake_tiering_pb2 import WatchTieringStatusesResponse
 from fluss_tiering.client.calls import leases, tiering
 from fluss_tiering.client.calls.call import Stubs, UnaryCall
 from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, checked_target, error_of
+from fluss_tiering.model.closing import AsyncClosing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TablePath
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 
-class AsyncTieringClient:
+class AsyncTieringClient(AsyncClosing):
     """Like `TieringClient`, with the same errors and deadlines; belongs to the event loop it is made in."""
 
     def __init__(self, target: str, *, timeout: float = 30.0) -> None:
@@ -36,14 +36,6 @@ class AsyncTieringClient:
         self._channel = grpc.aio.insecure_channel(target, CHANNEL_OPTIONS)
         # The generated stubs serve both kinds of channel; what their methods return differs, see `_call`.
         self._stubs = Stubs(cast("grpc.Channel", self._channel))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Closes the connection."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import grpc
 
@@ -16,6 +15,7 @@ from fluss_tiering.client.calls import tiering as tiering_calls
 from fluss_tiering.client.calls.call import Stubs, UnaryCall
 from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, checked_target, error_of
 from fluss_tiering.client.leasing import lease_latest_snapshots
+from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
@@ -51,7 +51,7 @@ _SCAN_BATCH_BYTES: Final = 4 << 20
 ResultT = TypeVar("ResultT")
 
 
-class TieringClient:
+class TieringClient(Closing):
     """Talks to the server at `target` ("host:port"); safe to share between threads, a context manager.
 
     Every call has a deadline of `timeout` seconds, every message of a stream likewise. A server that is away for a
@@ -65,14 +65,6 @@ class TieringClient:
         self._timeout = timeout
         self._channel = grpc.insecure_channel(target, CHANNEL_OPTIONS)
         self._stubs = Stubs(self._channel)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes the connection; calls in flight end with UNAVAILABLE."""

@@ -15,8 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import grpc
 import pyarrow as pa
@@ -26,6 +25,7 @@ from fluss_tiering.client.calls.kv_scan import BucketScanCalls
 from fluss_tiering.client.channel import FailedCall
 from fluss_tiering.formats.compacted.row import decode_values
 from fluss_tiering.formats.projection import Projection
+from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.wire.kv_scan import ScannedRows, call_to_pb, rows_from_pb
@@ -42,7 +42,7 @@ _MAX_PAUSE_S: Final = 2.0
 _CLOSE_SECONDS: Final = 5.0
 
 
-class TableScan:
+class TableScan(Closing):
     """The rows of a primary-key table: an iterator of Arrow record batches, and a context manager; for one thread.
 
     Batches of different buckets come in any order. A scan that ends early, by an error, by `close` or because nobody
@@ -82,14 +82,6 @@ class TableScan:
 
     def __next__(self) -> pa.RecordBatch:
         return next(self._batches)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends the scan and closes its scanners; again does nothing."""
