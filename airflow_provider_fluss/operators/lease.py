@@ -78,8 +78,10 @@ class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
 
     def _acquire(self, client: TieringClient, lease: str, paths: Sequence[TablePath], duration_ms: int) -> int | None:
         """Return the attempt token, or None if the server has no leases. Tables are then tiered without a lease."""
+        from fluss_tiering.client import lease_latest_snapshots  # noqa: PLC0415 - gRPC is not needed to parse a DAG
+
         try:
-            acquired = client.lease_latest_snapshots(lease, paths, duration_ms)
+            acquired = lease_latest_snapshots(client, lease, paths, duration_ms)
         except FlussTieringError as error:
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
