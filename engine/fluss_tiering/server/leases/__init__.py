@@ -1,1 +1,1 @@
-"""KV snapshot leases: who pins which snapshot until when."""
+"""KV snapshot leases: which KV snapshots are pinned, for whom, and until when."""

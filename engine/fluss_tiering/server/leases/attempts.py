@@ -1,4 +1,4 @@
-"""Attempts under lease ids: each acquire begins one, and what carries an older attempt's token does nothing (L22)."""
+"""Attempts under lease ids: each acquire begins one, and a call with the token of an older attempt does nothing."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from fluss_tiering.server.store.protocol import StoreTransaction, TieringStore
 from fluss_tiering.server.store.records import LeaseAttempt
 
 _REMEMBERED_MS: Final = 7 * 24 * 60 * 60 * 1000
-"""Longer than any task waits in a queue or is retried; then an attempt whose lease is gone is forgotten."""
+"""After this time an attempt without a lease is deleted. No task waits in a queue or is retried for so long."""
 
 
 class LeaseAttempts:
-    """The newest attempt of every lease id, also of dropped leases. Tokens grow over all of them and over restarts.
+    """The newest attempt of every lease id, also of dropped leases.
 
-    Changes are computed, written by the caller in its own transaction, and only then taken over with `remember`.
+    A new token is greater than every earlier one, of any lease and from before any restart. A change is computed
+    first, then the caller writes it in its own transaction, and `remember` makes it in memory at last.
     """
 
     def __init__(self, store: TieringStore) -> None:
@@ -26,44 +27,44 @@ class LeaseAttempts:
         self._attempts = {attempt.lease_id: attempt for attempt in store.attempts()}
 
     def newest(self, lease_id: str) -> LeaseAttempt | None:
-        """The newest attempt under the lease id, or None where none ever began (or long ago)."""
+        """Return the newest attempt under the lease id; None if none ever began, or only long ago."""
         return self._attempts.get(lease_id)
 
     def next(self, lease_id: str, now: int) -> LeaseAttempt:
-        """The attempt that begins now; to be written and remembered."""
+        """Return the attempt that begins now. The caller writes and remembers it."""
         return LeaseAttempt(lease_id, self._newest_token + 1, now)
 
     def reserve(self, lease_id: str, now: int) -> LeaseAttempt:
-        """As `next`, for an attempt that is written later or not at all: its token is not given out again."""
+        """Return an attempt like `next`, but never give its token out again, even if the attempt is not written."""
         attempt = self.next(lease_id, now)
         self._newest_token = attempt.attempt_token
         return attempt
 
     def cancelled(self, attempt: LeaseAttempt, reason: str) -> LeaseAttempt:
-        """The attempt, cancelled; to be written and remembered."""
+        """Return the attempt as a cancelled one. The caller writes and remembers it."""
         return replace(attempt, cancelled_reason=reason)
 
     def write(self, transaction: StoreTransaction, attempt: LeaseAttempt) -> None:
-        """Writes an attempt and the newest token."""
+        """Write an attempt and the newest token."""
         transaction.put_attempt(attempt)
         transaction.put_attempt_token(max(attempt.attempt_token, self._newest_token))
 
     def remember(self, attempt: LeaseAttempt) -> None:
-        """Takes a written attempt over."""
+        """Make a written attempt the newest one of its lease id."""
         self._attempts[attempt.lease_id] = attempt
         self._newest_token = max(attempt.attempt_token, self._newest_token)
 
     def is_stale(self, lease_id: str, attempt_token: int | None) -> bool:
-        """Whether a newer attempt began under the lease id; a caller without a token is never stale."""
+        """Return whether a newer attempt began under the lease id. A caller without a token is never stale."""
         newest = self._attempts.get(lease_id)
         return newest is not None and attempt_token is not None and attempt_token < newest.attempt_token
 
     def require_current(self, lease_id: str, attempt_token: int | None) -> int | None:
-        """The token to run a round under: the one given, else that of the newest attempt, if there is one.
+        """Return the token under which a round runs: the given one, or the newest attempt's if there is one.
 
         Raises:
-            FlussTieringError: STALE_ATTEMPT when a newer attempt began or this one was cancelled; INVALID_REQUEST for
-                a token that was never given out under the lease id, since it would pass for one that is yet to come.
+            FlussTieringError: STALE_ATTEMPT if a newer attempt began or this one was cancelled; INVALID_REQUEST if the
+                token was never given out under the lease id.
         """
         newest = self._attempts.get(lease_id)
         newest_token = self._newest_token if newest is None else newest.attempt_token
@@ -79,7 +80,7 @@ class LeaseAttempts:
             raise FlussTieringError(
                 ErrorCode.STALE_ATTEMPT,
                 f"attempt {attempt_token} of lease {lease_id} was superseded by attempt {newest.attempt_token}: "
-                "this driver must stop, the newer one goes on",
+                "this driver must stop, the newer one continues",
             )
         if newest.cancelled_reason is not None and attempt_token in (None, newest.attempt_token):
             raise FlussTieringError(
@@ -90,7 +91,7 @@ class LeaseAttempts:
         return newest.attempt_token if attempt_token is None else attempt_token
 
     def prune(self, store: TieringStore, now: int, in_use: Collection[str]) -> None:
-        """Forgets attempts that began long ago and whose lease id is not in use."""
+        """Delete attempts that began long ago and whose lease id is not in use."""
         old = [
             attempt.lease_id
             for attempt in self._attempts.values()
@@ -105,12 +106,12 @@ class LeaseAttempts:
 
 
 def outcome_of(newest: LeaseAttempt | None, rounds: Iterable[TieringRound], attempt_token: int | None) -> LeaseOutcome:
-    """What those who wait on a lease see (S25), without the rounds of attempts older than the token.
+    """Return what a client that waits on a lease sees, without the rounds of attempts older than its token.
 
     Args:
-        newest: the newest attempt under the lease id.
-        rounds: the newest of each table under it.
-        attempt_token: of the one who waits, or None.
+        newest: The newest attempt under the lease id; None if there is none.
+        rounds: The newest round of each table under the lease id.
+        attempt_token: The token of the client; None if it has none and sees the rounds of all attempts.
     """
     return LeaseOutcome(
         rounds=tuple(each for each in rounds if attempt_token is None or (each.attempt_token or 0) >= attempt_token),

@@ -1,7 +1,4 @@
-"""KV snapshot leases: who pins which snapshot until when (seeds L1-L24).
-
-A lease only keeps snapshots from being collected; it locks nothing (L18).
-"""
+"""KV snapshot leases: a lease keeps KV snapshots from being collected. It locks nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +19,10 @@ logger = structlog.get_logger(__name__)
 
 
 class KvSnapshotLeaseManager:
-    """The leases. Used in one thread of control (L21); every change is durable before memory follows (L10)."""
+    """The leases of a server.
+
+    It is used in the control thread only. Every change is written to the store before it is made in memory.
+    """
 
     def __init__(self, clock: Clock, store: TieringStore, attempts: LeaseAttempts) -> None:
         self._clock = clock
@@ -35,50 +35,53 @@ class KvSnapshotLeaseManager:
 
     @property
     def collection_stopped_reason(self) -> str | None:
-        """Why no KV snapshot may be collected, and how to go on; None while they may be (L11)."""
+        """The reason why no KV snapshot may be collected, with the remedy; None if snapshots may be collected."""
         if not self._damaged:
             return None
         which = "; ".join(f"{lease_id}: {damage}" for lease_id, damage in sorted(self._damaged.items()))
         return (
-            f"{len(self._damaged)} leases in the server's database cannot be loaded ({which}), so that nobody knows "
-            "what they pin: no KV snapshot is collected until each is dropped (fluss-tiering leases drop LEASE) or the "
-            "database is restored from a backup"
+            f"{len(self._damaged)} leases in the server's database cannot be loaded ({which}), so that it is not known "
+            "which KV snapshots they pin: no KV snapshot is collected until each of these leases is dropped "
+            "(fluss-tiering leases drop LEASE) or the database is restored from a backup"
         )
 
     @property
     def lease_count(self) -> int:
-        """How many leases there are."""
+        """The number of leases."""
         return len(self._leases)
 
     @property
     def leased_snapshot_count(self) -> int:
-        """How many snapshots are pinned, counted once for each lease that pins them, as Fluss counts."""
+        """The number of pinned snapshots. As in Fluss, a snapshot counts once for each lease that pins it."""
         return sum(len(lease.snapshots) for lease in list(self._leases.values()))
 
     def leases(self, lease_id: str | None = None) -> Sequence[KvSnapshotLease]:
-        """The lease of that id, where there is one, or all by id."""
+        """Return the lease with this id, if it exists; without an id, all leases in the order of their ids."""
         if lease_id is not None:
             return [self._leases[lease_id]] if lease_id in self._leases else []
         return sorted(self._leases.values(), key=lambda lease: lease.lease_id)
 
     def protected(self) -> frozenset[tuple[TableBucket, int]]:
-        """The snapshots that must not be collected: (bucket, snapshot id)."""
+        """Return the snapshots that must not be collected, as (bucket, snapshot id)."""
         return frozenset(pinned for lease in self._leases.values() for pinned in lease.snapshots.items())
 
     def begin(
         self, lease_id: str, snapshots: Mapping[TableBucket, int]
     ) -> tuple[LeaseAttempt, Mapping[TableBucket, int]]:
-        """An attempt that `acquire` is to begin, once elsewhere everything is pinned that it then pins; and that.
+        """Reserve an attempt that `acquire` begins once a cluster has pinned the snapshots.
+
+        Returns:
+            The attempt, and all snapshots that the lease then pins.
 
         Raises:
-            FlussTieringError: as `acquire`.
+            FlussTieringError: See `acquire`.
         """
         self._refuse_damaged(lease_id)
         pinned = self._with(lease_id, snapshots)
         return self._attempts.reserve(lease_id, self._clock.now_ms()), pinned
 
     def present(self, lease_id: str, attempt_token: int | None = None) -> KvSnapshotLease | None:
-        """A lease that has not expired; None where there is none, or for a stale attempt."""
+        """Return a lease that has not expired; None if there is none or the attempt is stale."""
         lease = self._leases.get(lease_id)
         if lease is None or lease.expiration_time < self._clock.now_ms():
             return None
@@ -92,20 +95,21 @@ class KvSnapshotLeaseManager:
         unavailable: Mapping[TableBucket, int],
         attempt: LeaseAttempt | None = None,
     ) -> AcquiredLease:
-        """Pins the available snapshots, renews the whole lease and begins an attempt (L1, L2, L4, L6).
+        """Pin the available snapshots, renew the whole lease and begin an attempt.
 
-        A bucket that the lease pins already is pinned at the new snapshot instead. A lease is not made for nothing.
+        A bucket that the lease already pins is pinned at the new snapshot instead. No lease is made if it would pin
+        nothing.
 
         Args:
-            lease_id: the lease.
-            duration_ms: from now on.
-            available: that exist.
-            unavailable: that do not, to be told.
-            attempt: that `begin` gave out; None to begin one.
+            lease_id: The lease to create or extend.
+            duration_ms: How long the lease lasts from now on, in milliseconds.
+            available: The snapshots to pin, by bucket.
+            unavailable: The requested snapshots that do not exist, by bucket. They are returned to the caller.
+            attempt: The attempt that `begin` reserved; None to begin one now.
 
         Raises:
-            FlussTieringError: INVALID_REQUEST when partitioned and unpartitioned buckets of a table would mix (L20);
-                CORRUPT_DATA for a lease that could not be loaded (L11).
+            FlussTieringError: INVALID_REQUEST if the lease would mix buckets with and without a partition of a table;
+                CORRUPT_DATA if the lease could not be loaded.
         """
         self._refuse_damaged(lease_id)
         now = self._clock.now_ms()
@@ -144,7 +148,12 @@ class KvSnapshotLeaseManager:
         )
 
     def renew(self, durations_ms: Iterable[tuple[str, int]]) -> list[int | FlussTieringError]:
-        """The new expiration time of each lease, or KV_SNAPSHOT_LEASE_NOT_EXIST for one unknown or expired (L4, L5)."""
+        """Renew leases.
+
+        Returns:
+            For each lease its new expiration time in milliseconds since the epoch, or the error that says why it was
+            not renewed: KV_SNAPSHOT_LEASE_NOT_EXIST if it is unknown or expired, CORRUPT_DATA if it cannot be loaded.
+        """
         now = self._clock.now_ms()
         answers: list[int | FlussTieringError] = []
         renewed: dict[str, KvSnapshotLease] = {}
@@ -165,7 +174,11 @@ class KvSnapshotLeaseManager:
         return answers
 
     def release(self, lease_id: str, buckets: Iterable[TableBucket], attempt_token: int | None) -> bool:
-        """Releases buckets; with the last goes the lease (L8). False for a stale attempt: nothing is done (L22)."""
+        """Release buckets of a lease, and drop the lease with its last bucket.
+
+        Returns:
+            Whether it was done; False if the attempt is stale, and then nothing is changed.
+        """
         if self._is_stale("release", lease_id, attempt_token):
             return False
         self._refuse_damaged(lease_id)
@@ -173,7 +186,7 @@ class KvSnapshotLeaseManager:
         return True
 
     def drop(self, lease_id: str, attempt_token: int | None) -> LeaseDrop:
-        """Drops a lease with all it pins (L8, L22)."""
+        """Drop a lease with everything that it pins, unless the attempt is stale."""
         if self._is_stale("drop", lease_id, attempt_token):
             return LeaseDrop.STALE
         if lease_id not in self._leases and lease_id not in self._damaged:
@@ -182,7 +195,7 @@ class KvSnapshotLeaseManager:
         return LeaseDrop.DROPPED
 
     def release_tables(self, table_ids: frozenset[int]) -> None:
-        """Releases every bucket of tables that were dropped (S12)."""
+        """Release every bucket of tables that were dropped."""
         self._release(
             {
                 lease.lease_id: frozenset(bucket for bucket in lease.snapshots if bucket.table_id in table_ids)
@@ -191,7 +204,7 @@ class KvSnapshotLeaseManager:
         )
 
     def drop_expired(self) -> Sequence[str]:
-        """Drops the leases that expired before now (L9) and returns their ids."""
+        """Drop the leases that have expired, and return their ids."""
         now = self._clock.now_ms()
         expired = [lease.lease_id for lease in self._leases.values() if lease.expiration_time < now]
         for lease_id in expired:
@@ -201,16 +214,17 @@ class KvSnapshotLeaseManager:
         return expired
 
     def _with(self, lease_id: str, snapshots: Mapping[TableBucket, int]) -> dict[TableBucket, int]:
-        """What a lease pins with these snapshots."""
+        """Return what the lease pins together with these snapshots."""
         present = self._leases.get(lease_id)
         pinned = {**(present.snapshots if present else {}), **snapshots}
         _check_partitions(lease_id, pinned)
         return pinned
 
     def _release(self, released: Mapping[str, frozenset[TableBucket] | None]) -> None:
-        """The one way in which anything stops being pinned (L14): buckets of leases, or with None all of one.
+        """Release buckets of leases, or whole leases where the value is None.
 
-        With its last bucket goes a lease (L8); a bucket that is not held changes nothing.
+        Nothing stops being pinned in any other way. A lease is dropped with its last bucket. A bucket that the lease
+        does not pin changes nothing.
         """
         changed: dict[str, KvSnapshotLease | None] = {}
         for lease_id, buckets in released.items():
@@ -223,7 +237,7 @@ class KvSnapshotLeaseManager:
         self._write(changed)
 
     def _write(self, changed: Mapping[str, KvSnapshotLease | None]) -> None:
-        """Makes changed leases durable, then takes them over; None drops one."""
+        """Write changed leases to the store, then change them in memory. None drops a lease."""
         if not changed:
             return
         with self._store.transaction() as transaction:
@@ -248,8 +262,8 @@ class KvSnapshotLeaseManager:
         return FlussTieringError(
             ErrorCode.CORRUPT_DATA,
             f"lease {lease_id} cannot be loaded from the server's database ({self._damaged[lease_id]}): what it pins "
-            f"is not known, and nothing is collected meanwhile; drop it (fluss-tiering leases drop {lease_id}) and "
-            "acquire again, or restore the database from a backup",
+            "is not known, and no KV snapshot is collected meanwhile; drop it (fluss-tiering leases drop "
+            f"{lease_id}) and acquire it again, or restore the database from a backup",
         )
 
     def _is_stale(self, verb: str, lease_id: str, attempt_token: int | None) -> bool:
@@ -281,7 +295,7 @@ def _not_exist(lease_id: str, lease: KvSnapshotLease | None) -> FlussTieringErro
     what = "does not exist" if lease is None else f"expired at {lease.expiration_time} ms"
     return FlussTieringError(
         ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST,
-        f"lease {lease_id} {what}: its snapshots are no longer safe to read; stop the round and acquire again",
+        f"lease {lease_id} {what}: its snapshots are no longer safe to read; stop the round and acquire it again",
     )
 
 

@@ -1,4 +1,4 @@
-"""KV snapshot leases as the services see them: pinned by this server's storage, or by a Fluss cluster."""
+"""KV snapshot leases as the gRPC services see them: pinned in this server's storage, or in a Fluss cluster."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from fluss_tiering.server.threads import ServerThreads
 
 
 class LeaseService(Protocol):
-    """What leases do; each call raises STORAGE or UNAVAILABLE when it did nothing."""
+    """The calls on leases. A call that raises STORAGE or UNAVAILABLE has done nothing."""
 
     async def acquire(
         self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], *, allow_empty: bool
     ) -> AcquiredLease:
-        """Pins those of the snapshots that exist: see `Managers.acquire_lease`."""
+        """Pin the snapshots that exist: see `Managers.acquire_lease`."""
         ...
 
     async def renew(self, durations_ms: Sequence[tuple[str, int]]) -> list[int | FlussTieringError]:
-        """Renews leases, each on its own: see `KvSnapshotLeaseManager.renew`."""
+        """Renew leases: see `KvSnapshotLeaseManager.renew`."""
         ...
 
     async def release(self, lease_id: str, buckets: Iterable[TableBucket], attempt_token: int | None) -> bool:
-        """Releases buckets; False for a stale attempt, which does nothing (L22)."""
+        """Release buckets of a lease: see `KvSnapshotLeaseManager.release`."""
         ...
 
     async def drop(self, lease_id: str, attempt_token: int | None) -> LeaseDrop:
-        """Drops a lease with all it pins."""
+        """Drop a lease with everything that it pins: see `KvSnapshotLeaseManager.drop`."""
         ...
 
 

@@ -1,1 +1,1 @@
-"""The tiering state machine: which table is due, who tiers it, how its round ended."""
+"""The tiering state machine: which table is due, which driver tiers it, and how its round ended."""

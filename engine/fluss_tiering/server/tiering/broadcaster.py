@@ -1,4 +1,4 @@
-"""Who watches statuses is told of changes: of each table the newest, however slow the watcher (S13)."""
+"""Watchers of statuses: each is told of changes, and a slow one skips to the newest status of a table."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ MAX_WATCHERS: Final = 256
 
 
 class StatusWatcher:
-    """One watcher. What it has not taken yet is kept by table, so it is bounded by the number of tables.
+    """One watcher of statuses.
 
-    Made and read by the watcher's own thread, filled by the thread of control.
+    News that it has not taken yet are kept one per table, so their number is bounded by the number of tables. The
+    watcher's own thread makes and reads it; the control thread fills it.
     """
 
     def __init__(self, paths: Iterable[TablePath], wake: Callable[[], object]) -> None:
-        """Watches these tables, or all with none; `wake` is called, from another thread, when there is news."""
+        """Prepare to watch tables.
+
+        Args:
+            paths: The tables to watch. Without any, all tables are watched.
+            wake: Called when there are news. The call comes from another thread.
+        """
         self._paths = frozenset(paths)
         self._wake = wake
         self._lock = threading.Lock()
@@ -28,7 +34,7 @@ class StatusWatcher:
         self._end: FlussTieringError | None = None
 
     def offer(self, news: Iterable[tuple[TablePath, TieringStatus | None]]) -> None:
-        """Keeps what of the news is watched; None for a table that is not tiered any more."""
+        """Keep the news of watched tables. A status of None means that the table is no longer tiered."""
         with self._lock:
             known = len(self._news)
             for path, status in news:
@@ -39,13 +45,17 @@ class StatusWatcher:
             self._wake()
 
     def end(self, error: FlussTieringError) -> None:
-        """Ends it: what it takes next is the error."""
+        """End the watcher: its next `take` raises the error."""
         with self._lock:
             self._end = error
         self._wake()
 
     def take(self) -> StatusChanges:
-        """What changed since the last call. Raises the error that ended it."""
+        """Return what changed since the last call.
+
+        Raises:
+            FlussTieringError: The error that ended the watcher.
+        """
         with self._lock:
             if self._end is not None:
                 raise FlussTieringError(self._end.code, self._end.message)
@@ -57,7 +67,7 @@ class StatusWatcher:
 
 
 class StatusBroadcaster:
-    """The watchers of a server."""
+    """The watchers of a server, which are told of each change."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,10 +75,13 @@ class StatusBroadcaster:
         self._end: FlussTieringError | None = None
 
     def add(self, watcher: StatusWatcher, statuses: Iterable[TieringStatus]) -> None:
-        """Begins to tell a watcher, at first of all that is; in the thread of control, so that it misses nothing.
+        """Add a watcher and tell it the present statuses.
+
+        Call this in the control thread, so that the watcher misses no change.
 
         Raises:
-            FlussTieringError: UNAVAILABLE when there are `MAX_WATCHERS` already; what ended all, once that happened.
+            FlussTieringError: UNAVAILABLE if there are `MAX_WATCHERS` already; the error given to `end` if it was
+                called before.
         """
         with self._lock:
             if self._end is not None:
@@ -82,12 +95,12 @@ class StatusBroadcaster:
         watcher.offer((status.path, status) for status in statuses)
 
     def discard(self, watcher: StatusWatcher) -> None:
-        """Tells a watcher no more; from any thread."""
+        """Remove a watcher. Any thread may call this."""
         with self._lock:
             self._watchers.discard(watcher)
 
     def publish(self, news: list[tuple[TablePath, TieringStatus | None]]) -> None:
-        """Tells all watchers."""
+        """Tell all watchers."""
         if not news:
             return
         with self._lock:
@@ -96,7 +109,7 @@ class StatusBroadcaster:
             watcher.offer(news)
 
     def end(self, error: FlussTieringError) -> None:
-        """Ends all watchers for good, since the server stops or is no longer the active one; from any thread."""
+        """End all watchers, because the server stops or is no longer the active one. Any thread may call this."""
         with self._lock:
             watchers, self._watchers, self._end = self._watchers, set(), error
         for watcher in watchers:

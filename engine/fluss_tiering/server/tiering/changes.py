@@ -1,4 +1,4 @@
-"""Changes to tables and rounds that are computed first, written together, and only then taken over."""
+"""Changes to tables and rounds: they are computed first, then written together, and only then applied in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ logger = structlog.get_logger(__name__)
 
 
 class TieringChanges:
-    """What one call changes, over the tables as they were: later steps of the call see its earlier ones."""
+    """The changes of one call, laid over the tables as they were. Later steps of the call see the earlier ones.
+
+    Attributes:
+        changed: The changed tables by id.
+        rounds: The rounds that began or ended, by table id and epoch.
+        interrupted: Which of these rounds were cancelled or superseded; they do not count as failures.
+    """
 
     def __init__(self, tables: TieredTables) -> None:
         self._tables = tables
@@ -28,11 +34,14 @@ class TieringChanges:
         self.interrupted: set[tuple[int, int]] = set()
 
     def table(self, table_id: int) -> TieredTable | None:
-        """The table as it is after the changes so far."""
+        """Return the table as it is after the changes so far; None if it is not tiered."""
         return self.changed.get(table_id) or self._tables.get(table_id)
 
     def first_pending(self) -> TieredTable | None:
-        """The table that has been Pending for longest; ids decide within a millisecond, so that restarts keep order."""
+        """Return the table that has been Pending for longest; None if no table is Pending.
+
+        Within one millisecond the lower id comes first, so that a restart keeps the order.
+        """
         candidates = [table for table in self.changed.values() if table.status.state is TieringState.PENDING]
         first = self._tables.pending.first()
         if first is not None and first not in self.changed:
@@ -41,11 +50,17 @@ class TieringChanges:
         return min(candidates, key=lambda table: (table.status.state_since, table.status.table_id), default=None)
 
     def round(self, table_id: int, tiering_epoch: int) -> TieringRound | None:
-        """A round that these changes began or ended."""
+        """Return a round that these changes began or ended; None for any other round."""
         return self.rounds.get((table_id, tiering_epoch))
 
     def put(self, table: TieredTable, ended: TieringRound | None = None, *, interrupted: bool = False) -> None:
-        """Changes a table; `ended` is the round that ended with it, which somebody `interrupted`, or which did not."""
+        """Change a table.
+
+        Args:
+            table: The table as it is from now on.
+            ended: The round that ended with the change; None if none did.
+            interrupted: Whether that round was cancelled or superseded, so that it does not count as a failure.
+        """
         before = self.table(table.status.table_id)
         self.changed[table.status.table_id] = table
         begun = None if before is not None and table.round is before.round else table.round
@@ -56,7 +71,7 @@ class TieringChanges:
             self.interrupted.add((ended.table_id, ended.tiering_epoch))
 
     def statuses(self) -> list[TieringStatus]:
-        """The statuses that changed: a heartbeat alone changes none."""
+        """Return the statuses that changed. A heartbeat alone changes none."""
         changed = []
         for table_id, table in self.changed.items():
             before = self._tables.get(table_id)
@@ -66,12 +81,12 @@ class TieringChanges:
 
 
 class TieringLedger:
-    """The tables with what keeps up with them: the store before a change, watchers and totals after it.
+    """The tables and everything that follows their changes: the store is written before, watchers and totals after.
 
     Attributes:
-        tables: as they stand.
-        feed: of those who watch statuses.
-        totals: of rounds that ended.
+        tables: The tables in their present states.
+        broadcaster: The broadcaster that tells watchers of changed statuses.
+        totals: The totals of the rounds that ended.
     """
 
     def __init__(self, store: TieringStore, kept_rounds: int) -> None:
@@ -83,7 +98,7 @@ class TieringLedger:
 
     @contextmanager
     def changes(self) -> Iterator[TieringChanges]:
-        """Changes that are written and taken over when the block ends; none of them when it or the store raises."""
+        """Collect changes, and write and apply them when the block ends. If the block raises, do neither."""
         changes = TieringChanges(self.tables)
         yield changes
         if changes.statuses():
@@ -92,13 +107,13 @@ class TieringLedger:
         self.apply(changes)
 
     def write(self, changes: TieringChanges, transaction: StoreTransaction) -> None:
-        """Writes changes."""
+        """Write changes to the store, in the caller's transaction."""
         transaction.put_statuses(changes.statuses())
         transaction.put_rounds(list(changes.rounds.values()))
         transaction.prune_rounds({table_id for table_id, _ in changes.rounds}, self._kept_rounds)
 
     def apply(self, changes: TieringChanges) -> None:
-        """Changes the tables, once all of it is durable, tells the watchers and logs what happened."""
+        """Apply changes that are durable: change the tables, tell the watchers, and log what happened."""
         changed = changes.statuses()
         for table in changes.changed.values():
             self.tables.put(table)
@@ -109,7 +124,7 @@ class TieringLedger:
             _log_round(tiering_round)
 
     def withdraw(self, status: TieringStatus, running: TieringRound | None, reason: str, now: int) -> None:
-        """Ends a table's tiering, which was switched off, and keeps its epoch; its running round ends as Failed."""
+        """End the tiering of a table but keep its epoch. Its running round ends as Failed."""
         kept = withdrawn(status, now)
         with self._store.transaction() as transaction:
             transaction.put_statuses([kept])
@@ -119,7 +134,7 @@ class TieringLedger:
         self.tables.withdrawn[kept.table_id] = kept
 
     def delete(self, status: TieringStatus, running: TieringRound | None, now: int) -> None:
-        """Forgets a dropped table (S12, S20). Its running round ends as Failed and alone stays, for its waiters."""
+        """Delete a dropped table. Its running round ends as Failed and is kept for clients that wait for it."""
         with self._store.transaction() as transaction:
             transaction.delete_table(status.table_id)
             if running is not None:

@@ -1,4 +1,4 @@
-"""Claims by name: what a driver that was told its tables does instead of asking for any."""
+"""Claims by name: a driver that was given its tables claims these, instead of asking for any Pending table."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fluss_tiering.server.times import iso_time
 def claim_table(
     changes: TieringChanges, table: TieredTable, owner: RoundOwner, backoff: FailureBackoff, now: int
 ) -> Claim:
-    """Puts the table into Tiering under a new epoch, due or not.
+    """Begin a round of the table under a new epoch, whether the table is due or not.
 
-    A round that an older attempt of the same lease runs, or the same attempt before its driver was restarted, is ended
-    as superseded first; that is no failure of the table (S19).
+    The owner supersedes a running round of its own lease: one of an older attempt, or one of the same attempt from
+    before its driver was restarted. That round is ended first, which does not count as a failure of the table.
 
     Raises:
-        FlussTieringError: TABLE_BEING_TIERED when another's round runs, TABLE_PARKED when the table is (S19).
+        FlussTieringError: TABLE_BEING_TIERED if another owner's round runs; TABLE_PARKED if the table is parked.
     """
     if table.status.parked:
         raise _parked(table.status)
@@ -36,7 +36,7 @@ def claim_table(
 
 
 def _supersedes(owner: RoundOwner, running: TieringRound) -> bool:
-    # Where the lease was ever acquired, the owner carries a token; without one, only the lease id can tell.
+    # The owner has a token if the lease was ever acquired; without one, the lease id alone decides.
     return owner.lease_id == running.lease_id and (owner.attempt_token or 0) >= (running.attempt_token or 0)
 
 
@@ -45,7 +45,7 @@ def _parked(status: TieringStatus) -> FlussTieringError:
     return FlussTieringError(
         ErrorCode.TABLE_PARKED,
         f"table {status.path} is parked after {status.consecutive_failures} failures in a row, the last one: "
-        f"{lines[0] if lines else 'no reason was given'}; once the cause is gone, run "
+        f"{lines[0] if lines else 'no reason was given'}; mend the cause, then run "
         f"`fluss-tiering resume {status.path}`",
     )
 

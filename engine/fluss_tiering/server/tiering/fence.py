@@ -1,4 +1,4 @@
-"""What a driver must show before it may act on a table: that the round it runs is the table's present one (S5, S6)."""
+"""Fencing: a driver may act on a table only if the round that it runs is the table's present one."""
 
 from __future__ import annotations
 
@@ -9,44 +9,49 @@ from fluss_tiering.model.tiering import TieringRound
 from fluss_tiering.server.tiering.states import TieredTable
 
 COORDINATOR_EPOCH: Final = 0
-"""Of this server; there is one server, whose epochs are persisted, so it never changes."""
+"""The coordinator epoch of this server. It never changes, since one server is active and tiering epochs persist."""
 
 
 def require_coordinator(coordinator_epoch: int) -> None:
-    """Raises INVALID_COORDINATOR unless the round was handed out by this server."""
+    """Check that this server handed the round out.
+
+    Raises:
+        FlussTieringError: INVALID_COORDINATOR if another server did.
+    """
     if coordinator_epoch != COORDINATOR_EPOCH:
         raise FlussTieringError(
             ErrorCode.INVALID_COORDINATOR,
             f"coordinator epoch {coordinator_epoch} is not {COORDINATOR_EPOCH}: another server handed the round out; "
-            "stop it",
+            "stop the round",
         )
 
 
 def require_epoch(table: TieredTable | None, table_id: int, tiering_epoch: int) -> TieredTable:
-    """The table, whose present epoch it is.
+    """Check that the epoch is the table's present one, and return the table.
 
     Raises:
-        FlussTieringError: TABLE_NOT_EXIST, FENCED_TIERING_EPOCH.
+        FlussTieringError: TABLE_NOT_EXIST if the table is None; FENCED_TIERING_EPOCH if the table has another epoch.
     """
     if table is None:
         raise FlussTieringError(
-            ErrorCode.TABLE_NOT_EXIST, f"table {table_id} does not exist (any more), or is not tiered: stop its round"
+            ErrorCode.TABLE_NOT_EXIST, f"table {table_id} does not exist or is not tiered: stop its round"
         )
     status = table.status
     if tiering_epoch != status.tiering_epoch:
         raise FlussTieringError(
             ErrorCode.FENCED_TIERING_EPOCH,
             f"tiering epoch {tiering_epoch} of table {status.path} is not its present one, {status.tiering_epoch}: "
-            "the round was ended or taken over; stop it",
+            "the round was ended or superseded; stop it",
         )
     return table
 
 
 def require_running(table: TieredTable | None, table_id: int, tiering_epoch: int) -> tuple[TieredTable, TieringRound]:
-    """The table and its running round, which is of that epoch.
+    """Check that the table's round of this epoch runs, and return both.
 
     Raises:
-        FlussTieringError: TABLE_NOT_EXIST, FENCED_TIERING_EPOCH, INVALID_TIERING_STATE when the round ended.
+        FlussTieringError: TABLE_NOT_EXIST if the table is None; FENCED_TIERING_EPOCH if the table has another epoch;
+            INVALID_TIERING_STATE if the round has ended.
     """
     table = require_epoch(table, table_id, tiering_epoch)
     if table.round is None:
@@ -54,7 +59,7 @@ def require_running(table: TieredTable | None, table_id: int, tiering_epoch: int
         reason = f" ({status.last_error})" if status.last_error else ""
         raise FlussTieringError(
             ErrorCode.INVALID_TIERING_STATE,
-            f"table {status.path} is not Tiering but {status.state}{reason}: the round of epoch {tiering_epoch} ended; "
-            "stop it",
+            f"table {status.path} is not Tiering but {status.state}{reason}: the round of epoch {tiering_epoch} has "
+            "ended; stop it",
         )
     return table, table.round

@@ -1,4 +1,4 @@
-"""One heartbeat's reports, applied table by table (S5-S9)."""
+"""The reports of one heartbeat, applied table by table."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a driver reports.
+    """The reports of a driver, and its request for a table.
 
     Attributes:
-        force_finished: ids of tables among `finished` that have more to tier (S8).
-        requester: who asks for a pending table; None when nobody does.
+        tiering: The rounds that still run.
+        finished: The rounds that succeeded.
+        failed: The rounds that failed.
+        force_finished: The ids of tables among `finished` that have more to tier.
+        requester: The owner that asks for a Pending table; None if the driver does not ask for one.
     """
 
     tiering: tuple[HeartbeatEntry, ...] = ()
@@ -34,7 +37,10 @@ class Heartbeat:
 
 
 class HeartbeatReports:
-    """Applies reports to changes; each answers what it refused by table id, and the others go on (S5)."""
+    """Applies reports to changes.
+
+    Each method returns the reports that were refused, as errors by table id. All other reports are applied.
+    """
 
     def __init__(self, changes: TieringChanges, store: TieringStore, backoff: FailureBackoff, now: int) -> None:
         self._changes = changes
@@ -43,7 +49,7 @@ class HeartbeatReports:
         self._now = now
 
     def failed(self, entries: Iterable[HeartbeatEntry]) -> dict[int, FlussTieringError]:
-        """Ends rounds as Failed, with or without a reason (S10, S15)."""
+        """End rounds as Failed, with or without a reason."""
 
         def apply(entry: HeartbeatEntry) -> None:
             if self._ended_as(entry, TieringState.FAILED):
@@ -55,7 +61,7 @@ class HeartbeatReports:
         return self._each(entries, apply)
 
     def tiering(self, entries: Iterable[HeartbeatEntry]) -> dict[int, FlussTieringError]:
-        """Keeps rounds alive (S4, S6)."""
+        """Record that rounds still run."""
 
         def apply(entry: HeartbeatEntry) -> None:
             table, _ = require_running(self._changes.table(entry.table_id), entry.table_id, entry.tiering_epoch)
@@ -66,7 +72,7 @@ class HeartbeatReports:
     def finished(
         self, entries: Iterable[HeartbeatEntry], force_finished: frozenset[int]
     ) -> dict[int, FlussTieringError]:
-        """Ends rounds as Tiered; a repeated finish changes nothing (S8, S9)."""
+        """End rounds as Tiered. A repeated report changes nothing."""
 
         def apply(entry: HeartbeatEntry) -> None:
             if self._ended_as(entry, TieringState.TIERED):
@@ -79,7 +85,7 @@ class HeartbeatReports:
         return self._each(entries, apply)
 
     def _ended_as(self, entry: HeartbeatEntry, outcome: TieringState) -> bool:
-        """Whether the round already ended with this outcome: then the report is a repetition."""
+        """Return whether the round has already ended with this outcome, so that the report is a repetition."""
         table = self._changes.table(entry.table_id)
         if table is None or (table.round is not None and table.round.tiering_epoch == entry.tiering_epoch):
             return False

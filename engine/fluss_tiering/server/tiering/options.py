@@ -11,26 +11,31 @@ from fluss_tiering.model.table_options import LAKE_ENABLED, freshness_ms, max_ro
 
 ENABLED: Final = LAKE_ENABLED.key
 ICEBERG_PREFIX: Final = "table.datalake.iceberg."
-"""What stands behind it overrides a property of the server's lake catalog for this table."""
+"""A table option with this prefix overrides a property of the server's lake catalog for its table."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeOptions:
-    """Whether a table is tiered, and how old its lake table may become."""
+    """The options of a table's tiering.
+
+    Attributes:
+        enabled: Whether the table is tiered.
+        freshness_ms: How far the lake table may fall behind the Fluss table, in milliseconds.
+    """
 
     enabled: bool
     freshness_ms: int
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self:
-        """The options in a table's properties; not enabled and 3 min by default, as in Fluss (S2).
+        """Return the options among a table's properties. As in Fluss, the default is not enabled and 3 minutes.
 
         Raises:
-            FlussTieringError: INVALID_TABLE for values that are none.
+            FlussTieringError: INVALID_TABLE if an option has an invalid value.
         """
         enabled = properties.get(ENABLED, LAKE_ENABLED.default).strip().lower()
         if enabled not in ("true", "false"):
             raise FlussTieringError(ErrorCode.INVALID_TABLE, f"{ENABLED} is {enabled!r}: expected true or false")
-        # Only a driver needs it, which would find out too late that it is no duration.
+        # Only a driver uses this option, and it would find an invalid value too late.
         max_round_duration_ms(properties)
         return cls(enabled == "true", freshness_ms(properties))

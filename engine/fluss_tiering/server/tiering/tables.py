@@ -1,4 +1,4 @@
-"""The tables that are tiered, as they stand, found by id, path, time and running round without a look at all."""
+"""The tiered tables in memory, with indexes by id, path, time and running round."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from fluss_tiering.server.tiering.states import TieredTable
 
 
 class TieredTables:
-    """Changed in the thread of control alone.
+    """The tables that are tiered. Only the control thread changes them.
 
     Attributes:
-        pending: by how long they have been Pending: first in, first out (S7).
-        due: by when they become Pending by themselves (S2, S18).
-        withdrawn: statuses of tables whose tiering was switched off; their epochs go on when it is switched on (S3).
+        pending: The Pending tables by the time at which they became Pending: first in, first out.
+        due: The tables that become Pending by themselves, by the time at which they do.
+        withdrawn: The statuses of tables whose tiering was switched off, by table id. Their epochs continue when it is
+            switched on again.
     """
 
     def __init__(self) -> None:
@@ -32,37 +33,37 @@ class TieredTables:
         return len(self._tables)
 
     def get(self, table_id: int) -> TieredTable | None:
-        """The table of that id."""
+        """Return the table with this id; None if it is not tiered."""
         return self._tables.get(table_id)
 
     def get_by_path(self, path: TablePath) -> TieredTable | None:
-        """The table of that path."""
+        """Return the table with this path; None if it is not tiered."""
         table_id = self._ids.get(path)
         return None if table_id is None else self._tables[table_id]
 
     def all(self) -> list[TieredTable]:
-        """All tables; safe to call from any thread, since the copy is one step of the interpreter."""
+        """Return all tables. Any thread may call this, because the interpreter makes the copy in one step."""
         return list(self._tables.values())
 
     def running(self) -> Iterator[TieredTable]:
-        """The tables whose round runs."""
+        """Yield the tables whose round runs."""
         return (self._tables[table_id] for table_id in list(self._running))
 
     @property
     def running_count(self) -> int:
-        """How many rounds run."""
+        """The number of rounds that run."""
         return len(self._running)
 
     def statuses(self) -> list[TieringStatus]:
-        """The statuses of all tables, by path."""
+        """Return the statuses of all tables in the order of their paths."""
         if self._by_path is None:
-            # Strings compare many times faster than paths do.
+            # Strings compare many times faster than paths.
             paths = {table_id: (path.database, path.table) for path, table_id in self._ids.items()}
             self._by_path = sorted(paths, key=paths.__getitem__)
         return [self._tables[table_id].status for table_id in self._by_path]
 
     def put(self, table: TieredTable) -> None:
-        """Adds or replaces a table."""
+        """Add or replace a table."""
         status = table.status
         table_id = status.table_id
         before = self._tables.get(table_id)
@@ -72,7 +73,7 @@ class TieredTables:
             self._by_path = None
             self.withdrawn.pop(table_id, None)
         if before is not None and before.status is status and before.freshness_ms == table.freshness_ms:
-            return  # a heartbeat alone
+            return  # only the time of the last heartbeat changed
         self.pending.put(table_id, status.state_since if status.state is TieringState.PENDING else None)
         self.due.put(table_id, table.due_time)
         if table.round is None:
@@ -81,7 +82,7 @@ class TieredTables:
             self._running[table_id] = None
 
     def remove(self, table_id: int) -> None:
-        """Takes a table out."""
+        """Remove a table."""
         self.withdrawn.pop(table_id, None)
         table = self._tables.pop(table_id, None)
         if table is None:

@@ -1,4 +1,4 @@
-"""What rounds came to since the server started, for its metrics; the history is in the store (S23)."""
+"""Totals of the rounds that ended since the server started, for its metrics. The history of rounds is in the store."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStats
 
 @dataclass(frozen=True, slots=True)
 class TableTotals:
-    """Of one table's rounds.
+    """The totals of one table's rounds.
 
     Attributes:
-        failures: rounds that failed.
-        duration_ms: of the last round that was tiered; None before the first.
-        lake_file_size: bytes of the lake table's files, as the last driver that knew told.
-        lake_record_count: records of them, likewise.
-        rows: that all rounds wrote.
-        bytes: that all rounds wrote.
+        failures: The number of rounds that failed.
+        duration_ms: The duration of the last round that was tiered, in milliseconds; None before the first.
+        lake_file_size: The size of the lake table's files in bytes, as a driver last reported it; None until then.
+        lake_record_count: The number of records in these files, as a driver last reported it; None until then.
+        rows: The number of rows that all rounds wrote.
+        bytes: The number of bytes that all rounds wrote.
     """
 
     failures: int = 0
@@ -32,17 +32,20 @@ _NONE = TableTotals()
 
 
 class RoundTotals:
-    """Changed in the thread of control; a table's totals may be read from any, since each change replaces them."""
+    """The totals of all tables.
+
+    Only the control thread changes them. Any thread may read a table's totals, because each change replaces them.
+    """
 
     def __init__(self) -> None:
         self._totals: dict[int, TableTotals] = {}
 
     def of(self, table_id: int) -> TableTotals:
-        """A table's totals."""
+        """Return a table's totals."""
         return self._totals.get(table_id, _NONE)
 
     def count(self, tiering_round: TieringRound) -> None:
-        """Counts a round that ended; one that began is not counted."""
+        """Count a round that ended. A round that began is not counted."""
         totals = self.of(tiering_round.table_id)
         if tiering_round.state is TieringState.FAILED:
             self._totals[tiering_round.table_id] = replace(totals, failures=totals.failures + 1)
@@ -51,7 +54,7 @@ class RoundTotals:
             self._totals[tiering_round.table_id] = replace(
                 totals,
                 duration_ms=tiering_round.end_time - tiering_round.start_time,
-                # An empty round leaves the lake table as it was, and tells nothing of it.
+                # An empty round leaves the lake table as it was, and does not report its size.
                 lake_file_size=totals.lake_file_size if stats.lake_file_size is None else stats.lake_file_size,
                 lake_record_count=totals.lake_record_count
                 if stats.lake_record_count is None
@@ -61,5 +64,5 @@ class RoundTotals:
             )
 
     def forget(self, table_id: int) -> None:
-        """Forgets a table that was dropped or is not tiered any more."""
+        """Delete the totals of a table that was dropped or is no longer tiered."""
         self._totals.pop(table_id, None)
