@@ -12,7 +12,7 @@ from fluss_tiering.cli import options, output
 from fluss_tiering.cli.output import Heading
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, partition_name
 
 app = typer.Typer(help="Tables of the storage: list, create, describe, alter, drop.", no_args_is_help=True)
 
@@ -123,7 +123,7 @@ def describe_table(table: options.Table, server: options.Server = DEFAULT_TARGET
         ],
         (
             [
-                *(["$".join(bucket.partition_values)] if info.descriptor.partition_keys else ()),
+                *([partition_name(bucket.partition_values)] if info.descriptor.partition_keys else ()),
                 str(bucket.bucket.bucket),
                 f"{bucket.log_start_offset:,} – {bucket.log_end_offset:,}",
                 output.bytes_cell(bucket.log_size_bytes),
@@ -190,7 +190,7 @@ def drop_partition(
     """Drop a partition with its rows and snapshots. What is in the lake stays."""
     with TieringClient(server) as client:
         client.drop_partition(table, values, ignore_if_not_exists=if_exists)
-    output.console.print(f"Dropped partition {'$'.join(values)} of {table}.", highlight=False, markup=False)
+    output.console.print(f"Dropped partition {partition_name(values)} of {table}.", highlight=False, markup=False)
 
 
 def _columns(like: Path | None, texts: list[str], key: tuple[str, ...], null_values: list[str]) -> tuple[Column, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -214,3 +214,8 @@ class StorageDescription:
     data_dir_id: str
     server_version: str
     bootstrap_servers: str = ""
+
+
+def partition_name(values: Sequence[str]) -> str:
+    """Return the name that Fluss gives the partition of these values (Fluss's `ResolvedPartitionSpec`)."""
+    return "$".join(values)

@@ -13,7 +13,7 @@ from fluss_support import FlussCluster
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, WriteKind
-from fluss_tiering.storage.fluss.link import ClusterLink
+from fluss_tiering.storage.fluss.cluster_link import ClusterLink
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_partition, drop_partition
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.storage import FlussStorage

@@ -11,7 +11,7 @@ from refusals import refused
 from fluss_support import FlussCluster
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
-from fluss_tiering.storage.fluss.link import ClusterLink
+from fluss_tiering.storage.fluss.cluster_link import ClusterLink
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.calls.tables import (
     alter_table,

@@ -15,7 +15,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.storage.fluss import scans
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
-from fluss_tiering.storage.fluss.link import ClusterLink
+from fluss_tiering.storage.fluss.cluster_link import ClusterLink
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable

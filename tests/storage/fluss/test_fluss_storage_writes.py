@@ -21,7 +21,7 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.storage.fluss import writer
-from fluss_tiering.storage.fluss.link import ClusterLink
+from fluss_tiering.storage.fluss.cluster_link import ClusterLink
 from fluss_tiering.storage.fluss.rpc.calls.tables import drop_partition, list_partitions
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.storage import FlussStorage

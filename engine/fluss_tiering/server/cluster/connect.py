@@ -13,7 +13,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.data_dir import DataDir
-from fluss_tiering.storage.fluss.link import ClusterLink
+from fluss_tiering.storage.fluss.cluster_link import ClusterLink
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Role
 from fluss_tiering.storage.fluss.rpc.client import FlussClient

@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import Final, NoReturn
 
 from fluss_tiering.formats.bucketing import check_bucket_key_type
-from fluss_tiering.formats.log.batch import LogCompression
 from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataType, DataTypeRoot, TableDescriptor, TableInfo
-from fluss_tiering.model.table_options import FIXED, LOG_COMPRESSION
+from fluss_tiering.model.table_options import FIXED
 from fluss_tiering.storage.lake_rules import check_lake_rules
+from fluss_tiering.storage.log_compression import compression_of
 
-_COMPRESSIONS: Final[Mapping[str, LogCompression]] = {"NONE": "NONE", "LZ4_FRAME": "LZ4_FRAME", "ZSTD": "ZSTD"}
 _MAX_BUCKETS: Final = 1024
 MAX_PARTITIONS: Final = 1000
 """Of a table (Fluss's `max.partition.num`)."""
@@ -99,24 +98,6 @@ def check_partition_values(info: TableInfo, values: Sequence[str]) -> None:
                 f"the partition key {key!r} of table {info.path} is {value!r} in a row: expected 1 to 200 letters, "
                 "digits, '_' or '-', no '__' first, since a partition is named by it",
             )
-
-
-def partition_name(values: Sequence[str]) -> str:
-    """A partition's name (Fluss's `ResolvedPartitionSpec`)."""
-    return "$".join(values)
-
-
-def compression_of(descriptor: TableDescriptor) -> LogCompression:
-    """How the table's log batches are compressed.
-
-    Raises:
-        FlussTieringError: INVALID_TABLE when the option names anything else.
-    """
-    value = descriptor.properties.get(LOG_COMPRESSION.key, LOG_COMPRESSION.default)
-    compression = _COMPRESSIONS.get(value.upper())
-    if compression is None:
-        _refuse(f"{LOG_COMPRESSION.key} is {value!r}: expected one of {', '.join(_COMPRESSIONS)}")
-    return compression
 
 
 def _check_columns(columns: tuple[Column, ...]) -> None:

@@ -20,12 +20,13 @@ from fluss_tiering.model.table import (
     TableInfo,
     TablePath,
     WriteKind,
+    partition_name,
 )
 from fluss_tiering.storage.fluss.access import s3_from_environment
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
+from fluss_tiering.storage.fluss.cluster_link import ClusterLink
 from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
 from fluss_tiering.storage.fluss.lake_offsets_files import is_offsets_file
-from fluss_tiering.storage.fluss.link import ClusterLink
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.rpc.call import Role
@@ -149,8 +150,8 @@ class FlussStorage:
         if not keys or len(keys) != len(values):
             raise FlussTieringError(
                 ErrorCode.PARTITION_NOT_EXIST,
-                f"table {path} has no partition {'$'.join(values)!r}: expected a value for each of its partition keys "
-                f"({', '.join(keys) or 'it has none'})",
+                f"table {path} has no partition {partition_name(values)!r}: expected a value for each of its "
+                f"partition keys ({', '.join(keys) or 'it has none'})",
             )
         self._client.call(drop_partition(path, dict(zip(keys, values, strict=True))))
         self._writer.forget_partitions(table.table_id)

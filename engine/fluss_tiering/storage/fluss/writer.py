@@ -14,10 +14,9 @@ from fluss_tiering.formats.log.batch import encode_log_batch
 from fluss_tiering.formats.partitioning import rows_by_partition
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind
-from fluss_tiering.storage.embedded.validation import compression_of
-from fluss_tiering.storage.fluss.keys import encode_primary_keys
 from fluss_tiering.storage.fluss.kv_batch import encode_kv_batch
 from fluss_tiering.storage.fluss.partitions import PartitionIds
+from fluss_tiering.storage.fluss.primary_keys import encode_primary_keys
 from fluss_tiering.storage.fluss.rpc.call import Call
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log, put_kv
@@ -25,6 +24,7 @@ from fluss_tiering.storage.fluss.rpc.client import BACK_OFF, FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.supported import ICEBERG, LAKE_FORMAT, check_stored
+from fluss_tiering.storage.log_compression import compression_of
 from fluss_tiering.storage.offered_rows import conform_write
 from fluss_tiering.storage.placement import place_by_key, place_evenly
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fluss_tiering.formats.log.batch import ChangeTypes, LogCompression, encode_log_batch
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.storage.embedded.validation import compression_of
+from fluss_tiering.storage.log_compression import compression_of
 
 _BATCH_ROWS: Final = 65_536
 _BATCH_BYTES: Final = 8 << 20

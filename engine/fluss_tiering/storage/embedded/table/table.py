@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from fluss_tiering.formats.partitioning import PartitionValues, rows_by_partition
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, WriteKind
+from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, WriteKind, partition_name
 from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
 from fluss_tiering.storage.embedded.table.bucket import KvBucket, LogBucket
 from fluss_tiering.storage.embedded.table.bucket_groups import BucketGroup, BucketGroups, write_log_ends
-from fluss_tiering.storage.embedded.validation import MAX_PARTITIONS, check_partition_values, partition_name
+from fluss_tiering.storage.embedded.validation import MAX_PARTITIONS, check_partition_values
 from fluss_tiering.storage.files import delete_folder
 from fluss_tiering.storage.offered_rows import conform_write
 from fluss_tiering.storage.placement import place_by_key, place_evenly

@@ -15,7 +15,7 @@ from fluss_tiering.formats.compacted.row import encode_values
 from fluss_tiering.formats.log.batch import ChangeType, ChangeTypes, LogBatch
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.storage.fluss.keys import encode_primary_keys
+from fluss_tiering.storage.fluss.primary_keys import encode_primary_keys
 from fluss_tiering.storage.rocksdb_files import ENTRY_SCHEMA
 
 _REDUCED_AT_BYTES: Final = 32 << 20

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fluss_tiering.api.fluss.v1 import tables_pb2
-from fluss_tiering.model.table import TableDescriptor, TablePath
+from fluss_tiering.model.table import TableDescriptor, TablePath, partition_name
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call, Role
 from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
@@ -27,8 +27,8 @@ class Partition:
 
     @property
     def name(self) -> str:
-        """As Fluss names it: the values with a dollar sign between them (`ResolvedPartitionSpec`)."""
-        return "$".join(self.values.values())
+        """The name that Fluss gives the partition."""
+        return partition_name(tuple(self.values.values()))
 
 
 def list_databases() -> Call[tables_pb2.ListDatabasesResponse, list[str]]:
