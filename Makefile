@@ -102,7 +102,7 @@ docs: setup ## Fill in what the documentation takes from the code
 	@$(BIN)/python tools/docs.py
 
 docs-site: setup ## Build the documentation site into site/; a warning is an error
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 protos: setup ## Generate the gRPC stubs anew
 	@$(BIN)/python tools/generate_protos.py

@@ -1,1 +1,1 @@
-"""The hook by which Airflow reaches the tiering server."""
+"""Hooks: how Airflow reaches the tiering server."""

@@ -1,1 +1,1 @@
-"""The sensor that waits for the outcome of tiering rounds."""
+"""Sensors: wait for the outcome of tiering rounds."""

@@ -1,1 +1,1 @@
-"""The trigger in which a deferred sensor waits."""
+"""Triggers: what deferred sensors wait with."""

@@ -14,7 +14,7 @@ from typing import Final, Self
 from tenacity import Retrying, retry_if_exception_type, stop_when_event_set, wait_random_exponential
 from tenacity.nap import sleep_using_event
 
-from fluss_tiering.client import TieringClient, lease_latest_snapshots
+from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim
@@ -71,7 +71,7 @@ def open_lease(
 
 def _acquired_token(client: TieringClient, lease_id: str, paths: Sequence[TablePath], duration_ms: int) -> int | None:
     try:
-        return lease_latest_snapshots(client, lease_id, paths, duration_ms).attempt_token
+        return client.lease_latest_snapshots(lease_id, paths, duration_ms).attempt_token
     except FlussTieringError as error:
         if error.code in {ErrorCode.UNAVAILABLE, ErrorCode.UNSUPPORTED_VERSION}:
             raise
@@ -124,7 +124,7 @@ class TableLease:
             return found
         lease_id = f"{self._lease.lease_id}/{claim.table_id}.{claim.tiering_epoch}"
         logger.info("leasing KV snapshots of %s that the round's lease does not pin: lease_id=%s", claim.path, lease_id)
-        acquired = lease_latest_snapshots(self._client, lease_id, [self._table.path], self._lease.duration_ms)
+        acquired = self._client.lease_latest_snapshots(lease_id, [self._table.path], self._lease.duration_ms)
         self._hold(lease_id, wanted, acquired.attempt_token)
         return self._metadata(lease_id, wanted)
 
