@@ -39,6 +39,21 @@ def is_current() -> bool:
     return all(source.stat().st_mtime <= built for source in SOURCES.rglob("*") if source.is_file())
 
 
+def compiler() -> str:
+    """Return the path of the Java compiler.
+
+    Raises:
+        JarError: If there is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home and not Path(home, "bin", "javac").exists():
+        raise JarError(f"JAVA_HOME={home} has no bin/javac, which compiles the Spark catalog: {JDK_WANTED}")
+    javac = str(Path(home, "bin", "javac")) if home else shutil.which("javac")
+    if javac is None:
+        raise JarError(f"there is no `javac` on PATH, which compiles the Spark catalog: {JDK_WANTED}")
+    return javac
+
+
 def build(*, warnings_are_errors: bool = False) -> None:
     """Compile the catalog and write the jar.
 
@@ -57,23 +72,13 @@ def build(*, warnings_are_errors: bool = False) -> None:
 
 
 def _compile(lint: list[str], classes: Path) -> None:
-    javac = _javac()
+    javac = compiler()
     sources = [str(source) for source in sorted(SOURCES.rglob("*.java"))]
     command = [javac, "--release", RELEASE, *lint, "-cp", f"{_spark_jars()}/*", "-d", str(classes), *sources]
     try:
         subprocess.run(command, check=True, timeout=300)
     except (OSError, subprocess.SubprocessError) as error:
         raise JarError(f"{javac} did not compile the Spark catalog in {SOURCES} ({error}): {JDK_WANTED}") from error
-
-
-def _javac() -> str:
-    home = os.environ.get("JAVA_HOME")
-    if home and not Path(home, "bin", "javac").exists():
-        raise JarError(f"JAVA_HOME={home} has no bin/javac, which compiles the Spark catalog: {JDK_WANTED}")
-    javac = str(Path(home, "bin", "javac")) if home else shutil.which("javac")
-    if javac is None:
-        raise JarError(f"there is no `javac` on PATH, which compiles the Spark catalog: {JDK_WANTED}")
-    return javac
 
 
 def _spark_jars() -> Path:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import runpy
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +16,15 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 catalog_jar = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("catalog_jar.py"))))
 
 
+@contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """End the build with the error's message instead of a traceback."""
+    try:
+        yield
+    except catalog_jar.JarError as error:
+        sys.exit(f"error: no wheel of fluss-tiering was built: {error}")
+
+
 class CatalogJarHook(BuildHookInterface):
     """Compiles the jar when it is not there, or when it is older than its sources."""
 
@@ -21,15 +32,15 @@ class CatalogJarHook(BuildHookInterface):
         """Return what the build needs: the release of pyspark that the extra `spark` names, for its jars."""
         if catalog_jar.is_current():
             return []
+        with errors_in_one_line():
+            # Before pyspark is downloaded, which is large.
+            catalog_jar.compiler()
         extra = self.metadata.core.optional_dependencies["spark"]
         return [requirement for requirement in extra if requirement.startswith("pyspark")]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Make sure that the jar is there before files are collected."""
         del version, build_data
-        if catalog_jar.is_current():
-            return
-        try:
-            catalog_jar.build()
-        except catalog_jar.JarError as error:
-            sys.exit(f"error: no wheel of fluss-tiering was built: {error}")
+        if not catalog_jar.is_current():
+            with errors_in_one_line():
+                catalog_jar.build()

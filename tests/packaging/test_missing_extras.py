@@ -15,10 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import fluss_tiering
-from engine_fixtures import server
 from fluss_tiering.cli.extras import MODULES
-
-__all__ = ["server"]
 
 # Typer itself needs pydantic, so that it is never missing.
 ALL = frozenset().union(*MODULES.values()) - {"pydantic"}
