@@ -134,7 +134,7 @@ def test_a_pipe_gets_a_line_for_each_change_over_a_restart(tmp_path):
             fail(client, table.path)
             until(rf"{table.path}  Failed  epoch 1  no space left$")
             server.kill()
-            until("waiting for it")
+            until("waiting for the server")
             server.start()
             with TieringClient(server.target) as again:
                 again.resume_tables([table.path])
@@ -187,7 +187,7 @@ def test_an_outage_is_told_once(client, monkeypatch, capsys):
     with closing(watch._statuses(client, path)) as seen:
         for told in (0, 1, 1):
             assert path in next(seen)
-            assert capsys.readouterr().err == "cannot reach it; waiting for it\n" * told
+            assert capsys.readouterr().err == "cannot reach it; waiting for the server\n" * told
 
 
 def test_a_watch_that_cannot_begin_is_refused(command):

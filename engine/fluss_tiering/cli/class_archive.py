@@ -1,4 +1,4 @@
-"""`fluss-tiering class-archive`: what Spark's JVM loads, for a faster start."""
+"""`fluss-tiering class-archive`: make an archive of Spark's classes, with which the JVM starts faster."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from fluss_tiering.cli import output
 
 
 def class_archive(
-    file: Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, resolve_path=True, help="The archive.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", dir_okay=False, resolve_path=True, help="The file to write the archive to."),
+    ],
 ) -> None:
-    """Make a class-data archive, with which Spark starts in half the time: once for a machine, or in an image.
+    """Make a class-data archive, with which Spark starts in half the time.
 
-    Applications use it where FLUSS_TIERING_CLASS_ARCHIVE names it. Make it anew after an update of Spark or Java: a JVM
-    that it does not fit ignores it.
+    Make the archive once on each machine, or in an image. Applications use the archive that the environment variable
+    FLUSS_TIERING_CLASS_ARCHIVE names. Make it again after an update of Spark or Java, because a JVM ignores an archive
+    of another version.
     """
     from fluss_tiering.spark.startup.class_archive import make_class_archive  # noqa: PLC0415 - Spark, for this command only
     from fluss_tiering.spark.startup.driver_jvm import ARCHIVE_VARIABLE  # noqa: PLC0415
 
     size = make_class_archive(file)
     output.console.print(
-        f"{escape(str(file))} is made, {size / 1e6:,.0f} MB. "
-        f"Applications start with it where {ARCHIVE_VARIABLE} names it.",
+        f"{escape(str(file))} has been written ({size / 1e6:,.0f} MB). "
+        f"Set {ARCHIVE_VARIABLE} to its path, so that applications use it.",
         highlight=False,
         soft_wrap=True,
     )

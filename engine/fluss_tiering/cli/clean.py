@@ -1,4 +1,4 @@
-"""`fluss-tiering clean`: files in the lake's data folders that no snapshot refers to."""
+"""`fluss-tiering clean`: list or delete files of lake tables that no snapshot refers to."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ if TYPE_CHECKING:
 def clean(
     table: options.OptionalTable = None,
     older_than: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long ago a file must have been written; a day or more.")
+        str, typer.Option(metavar="DURATION", help="The minimum age of a file. It must be at least one day.")
     ] = "3d",
-    delete: Annotated[bool, typer.Option("--delete", help="Delete the files; else they are only listed.")] = False,
-    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete the files. Without this option they are only listed.")
+    ] = False,
+    master: Annotated[str, typer.Option(help="The master URL of Spark.")] = "local[*]",
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:
-    """List, or delete, files in lake tables' data folders that no snapshot refers to: what killed tasks leave behind.
+    """List or delete orphan files: files in the data folders of lake tables that no snapshot refers to.
 
-    Files of a round that is running, or whose commit has no known outcome, are listed and kept, and so are all files
-    where another lake table may have its own in the same folder. Offsets files of prepares that came to nothing lie
-    with the server, a few hundred bytes each, and are not looked at.
+    Killed tasks leave such files behind. The command lists but keeps the files of a running round, the files of a
+    commit whose outcome is unknown, and all files in a folder that another lake table may share. It does not look at
+    offsets files, which the server keeps.
     """
     grace = timedelta(milliseconds=parse_duration_ms(older_than))
     from fluss_tiering.lake.iceberg.orphans import check_grace  # noqa: PLC0415 - Spark, for this command only
@@ -62,9 +64,9 @@ def _print(found: list[TableFiles], *, delete: bool) -> None:
             fate = _fate(orphan, table, delete=delete)
             output.console.print(f"{escape(orphan.location)} [dim]{escape(fate)}[/]", highlight=False, soft_wrap=True)
         if table.orphans and not delete:
-            output.console.print(f"{table.path}: --delete deletes those that may be", highlight=False)
+            output.console.print(f"{table.path}: use --delete to delete the files that may be deleted", highlight=False)
     if not any(table.orphans for table in found):
-        output.console.print("Every file that is old enough is referred to.", highlight=False)
+        output.console.print("There are no orphan files of this age.", highlight=False)
     output.print_errors((str(each.path), each.error) for each in found if each.error)
 
 

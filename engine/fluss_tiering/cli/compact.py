@@ -1,4 +1,4 @@
-"""`fluss-tiering compact`: small files and deletes of lake tables are rewritten."""
+"""`fluss-tiering compact`: rewrite small files and files with deletes of lake tables."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def compact(
     ] = 5,
     delete_files: Annotated[
         int,
-        typer.Option(min=1, help="Rewrite a data file of any size once this many delete files apply to it."),
+        typer.Option(min=1, help="Rewrite a data file of any size if at least this many delete files apply to it."),
     ] = 1,
-    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    master: Annotated[str, typer.Option(help="The master URL of Spark.")] = "local[*]",
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:
-    """Rewrite small files, and files whose rows were deleted or changed, of lake tables.
+    """Compact lake tables: rewrite small files, and files whose rows were deleted or changed.
 
-    Rounds and readers may go on meanwhile. The files that were replaced stay until `expire` removes the snapshots that
-    refer to them. Fluss's readers see the new files from the next round on.
+    Rounds and readers may run at the same time. The old files stay until `fluss-tiering expire` removes the snapshots
+    that refer to them. Readers of Fluss see the new files after the next round.
     """
     from fluss_tiering.spark.maintenance.compact import (  # noqa: PLC0415 - Spark, for this command only
         CompactionOptions,

@@ -1,4 +1,4 @@
-"""`fluss-tiering expire`: old snapshots of lake tables are removed."""
+"""`fluss-tiering expire`: remove old snapshots of lake tables."""
 
 from __future__ import annotations
 
@@ -20,20 +20,27 @@ def expire(
     tables: options.Tables,
     older_than: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Age of a snapshot; else as the lake table's properties say (5d)."),
+        typer.Option(
+            metavar="DURATION",
+            help="The minimum age of a snapshot. The default comes from the properties of the lake table (5d).",
+        ),
     ] = None,
     retain_last: Annotated[
         int | None,
-        typer.Option(min=1, help="Snapshots that stay at any age; else as the lake table's properties say (1)."),
+        typer.Option(
+            min=1,
+            help="The number of newest snapshots to keep at any age. "
+            "The default comes from the properties of the lake table (1).",
+        ),
     ] = None,
-    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    master: Annotated[str, typer.Option(help="The master URL of Spark.")] = "local[*]",
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:
-    """Remove old snapshots of lake tables, and the files that nothing else refers to.
+    """Remove old snapshots of lake tables, and the files that only those snapshots refer to.
 
-    The snapshot that the server knows stays, and every later one: Fluss's readers and the recovery of rounds need them.
-    Rounds may go on meanwhile.
+    The command keeps the snapshot that is registered at the server and every later one, because readers of Fluss and
+    the recovery of rounds need them. Rounds may run at the same time.
     """
     age = None if older_than is None else timedelta(milliseconds=parse_duration_ms(older_than))
     from fluss_tiering.spark.maintenance.expire import expire_snapshots  # noqa: PLC0415 - Spark, for this command only
@@ -76,7 +83,7 @@ def _print(found: list[Expiry]) -> None:
     for each in found:
         if each.needed:
             output.console.print(
-                f"{each.path}: {each.needed:,} more are old enough, but readers of Fluss or recovery need them",
+                f"{each.path}: {each.needed:,} more are old enough, but Fluss's readers or recovery need them",
                 highlight=False,
             )
     output.print_errors((str(each.path), each.error) for each in found if each.error)

@@ -1,4 +1,4 @@
-"""Parquet and CSV files as Arrow batches, with errors that name the file."""
+"""Read Parquet and CSV files as Arrow batches. Errors name the file."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fluss_tiering.cli import hexadecimal
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 BATCH_ROWS: Final = 65_536
-"""Rows of one write request: large enough for columns, small enough for a message."""
+"""The number of rows in one write request: enough for columnar work, and few enough for one message."""
 
 _CSV: Final = ".csv"
 _PARQUET: Final = ".parquet"
 
 
 def file_schema(path: Path, null_values: list[str]) -> pa.Schema:
-    """The Arrow schema of a Parquet file, or what the first block of a CSV file looks like.
+    """Return the Arrow schema of a Parquet file, or the schema inferred from the first block of a CSV file.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST naming the file.
+        FlussTieringError: INVALID_REQUEST if the file cannot be read. The message names the file.
     """
     with _errors_name(path):
         if _kind(path) == _PARQUET:
@@ -38,11 +38,13 @@ def file_schema(path: Path, null_values: list[str]) -> pa.Schema:
 
 
 def file_batches(path: Path, schema: pa.Schema, null_values: list[str]) -> Iterator[pa.RecordBatch]:
-    """The file's rows in batches of at most `BATCH_ROWS`; CSV text is read as the types of `schema`, bytes in
-    hexadecimal.
+    """Return the rows of the file in batches of at most `BATCH_ROWS`.
+
+    Text in a CSV file is read as the types of `schema`. Bytes are written in hexadecimal there.
 
     Raises:
-        FlussTieringError: INVALID_ROWS naming the file and what pyarrow says of the value.
+        FlussTieringError: INVALID_ROWS if a value cannot be read. The message names the file and gives pyarrow's
+            reason.
     """
     with _errors_name(path, ErrorCode.INVALID_ROWS):
         if _kind(path) == _PARQUET:
@@ -61,7 +63,7 @@ def file_batches(path: Path, schema: pa.Schema, null_values: list[str]) -> Itera
 
 
 def row_count(path: Path) -> int | None:
-    """How many rows a Parquet file says it has; None for CSV, which does not say."""
+    """Return the number of rows of a Parquet file, or None for a CSV file, which does not store it."""
     with _errors_name(path):
         return pa.parquet.read_metadata(path).num_rows if _kind(path) == _PARQUET else None
 
@@ -74,17 +76,18 @@ def _kind(path: Path) -> str:
     kind = path.suffix.lower()
     if kind not in {_CSV, _PARQUET}:
         raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST, f"{path} is neither a {_PARQUET} nor a {_CSV} file by its name"
+            ErrorCode.INVALID_REQUEST,
+            f"{path} does not end with {_PARQUET} or {_CSV}: expected a Parquet or a CSV file",
         )
     return kind
 
 
 def _check_names(schema: pa.Schema) -> None:
-    """Names are decoded when they are first looked at: here, where an error can still name the file."""
+    """Decode the column names now, where an error can still name the file."""
     try:
         _ = schema.names
     except UnicodeDecodeError as error:
-        raise pa.ArrowInvalid(f"a column's name is not UTF-8 ({error}): expected the file's text in UTF-8") from error
+        raise pa.ArrowInvalid(f"the name of a column is not UTF-8 ({error}): expected text in UTF-8") from error
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Bytes as text: two hexadecimal digits each, as `scan` shows them and `put` reads them from CSV."""
+"""Bytes as text with two hexadecimal digits for each byte. `scan` prints them so, and `put` reads them so from CSV."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from fluss_tiering.formats.schema import is_bytes
 
 
 def texts(values: pa.Array) -> pa.StringArray:
-    """The digits of each value; null where it is NULL."""
+    """Return each value as hexadecimal text, and null for NULL."""
     return pa.array([None if value is None else value.hex() for value in values.to_pylist()], pa.string())
 
 
 def schema_of_texts(schema: pa.Schema) -> pa.Schema:
-    """The schema with texts instead of bytes."""
+    """Return the schema with text columns instead of bytes columns."""
     return pa.schema([field.with_type(pa.string()) if is_bytes(field.type) else field for field in schema])
 
 
 def from_texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with bytes in the columns that hold bytes in `schema`.
+    """Return the batch with bytes in those columns that hold bytes in `schema`.
 
     Raises:
-        pa.ArrowInvalid: naming the column and the first text that is not pairs of hexadecimal digits, or not as many
-            bytes as the column holds.
+        pa.ArrowInvalid: A text is not pairs of hexadecimal digits, or does not have as many bytes as the column holds.
+            The message names the column and the text.
     """
     for position, name in enumerate(batch.schema.names):
         index = schema.get_field_index(name)
@@ -39,7 +39,7 @@ def _bytes(name: str, digits: pa.Array, kind: pa.DataType) -> pa.Array:
             values.append(None if text is None else bytes.fromhex(text))
         except ValueError:
             raise pa.ArrowInvalid(
-                f"column {name!r} holds {text!r}: expected bytes as pairs of hexadecimal digits, as 00ff"
+                f"column {name!r} holds {text!r}: expected bytes as pairs of hexadecimal digits, for example 00ff"
             ) from None
     try:
         return pa.array(values, pa.binary()).cast(kind)

@@ -1,4 +1,4 @@
-"""`fluss-tiering history`: the last rounds of a table (S23)."""
+"""`fluss-tiering history`: show the last rounds of a table."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fluss_tiering.model.tiering import TieringRound
 
 def history(
     table: options.Table,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many rounds, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="The number of rounds to show, newest first.")] = 20,
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:
-    """Show the last rounds of a table: what they wrote, how they ended, who ran them."""
+    """Show the last rounds of a table: what each round wrote, how it ended and who ran it."""
     with TieringClient(server) as client:
         rounds = client.list_tiering_rounds(table, limit=limit)
     if json:

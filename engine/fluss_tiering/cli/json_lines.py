@@ -1,4 +1,4 @@
-"""Arrow record batches as JSON lines, whole columns at a time: an object for each row."""
+"""Arrow record batches as JSON lines with one object for each row. Whole columns are converted at a time."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _CONTROL_CHARACTERS: Final = "".join(map(chr, range(0x20)))
 
 
 def json_lines(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[memoryview]:
-    """The lines in UTF-8, in chunks of whole lines.
+    """Return the lines in UTF-8, in chunks of whole lines.
 
-    Numbers are written with all their digits; what JSON has no number for (NaN, infinities) is null. Dates and times
-    are ISO 8601 texts, instants (TIMESTAMP_LTZ) with a Z. Bytes are in hexadecimal.
+    Numbers are written with all their digits. NaN and infinities are written as null, because JSON has no numbers for
+    them. Dates and times are ISO 8601 texts; TIMESTAMP_LTZ values end with Z. Bytes are in hexadecimal.
 
     Args:
-        batch: in the Arrow schema of the table.
-        columns: of the table.
+        batch: The rows in the Arrow schema of the table.
+        columns: The columns of the table.
     """
     for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
         part = batch.slice(start, _ROWS_AT_ONCE)
@@ -37,7 +37,7 @@ def json_lines(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[mem
 
 
 def _texts(values: pa.Array, column: Column) -> pa.Array:
-    """Each value as JSON; null where it is NULL."""
+    """Return each value as JSON text, and null for NULL."""
     match column.data_type.root:
         case DataTypeRoot.CHAR | DataTypeRoot.STRING:
             return _quoted(_escaped(values))
@@ -69,11 +69,11 @@ def _quoted(texts: pa.Array, suffix: str = "") -> pa.Array:
 
 
 def _large(piece: pa.Array | str) -> pa.Array | pa.Scalar:
-    """With offsets of 64 bits: lines of many wide rows take more than 2 GiB."""
+    """Return the piece with 64-bit offsets, because the lines of many wide rows can exceed 2 GiB."""
     return pa.scalar(piece, pa.large_string()) if isinstance(piece, str) else piece.cast(pa.large_string())
 
 
 def _bytes_of(lines: pa.Array) -> memoryview:
-    """The characters of all lines, which stand one behind the other."""
+    """Return the bytes of all lines, which are contiguous in the buffer."""
     _, _, data = lines.buffers()
     return memoryview(data)[: pc.sum(pc.binary_length(lines)).as_py()]

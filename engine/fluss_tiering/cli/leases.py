@@ -1,4 +1,4 @@
-"""`fluss-tiering leases`: what is pinned, by whom, until when."""
+"""`fluss-tiering leases`: list KV snapshot leases and drop them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fluss_tiering.client import DEFAULT_TARGET, LeaseDrop, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import KvSnapshotLease
 
-app = typer.Typer(help="KV snapshot leases: list them, drop one.", no_args_is_help=True)
+app = typer.Typer(help="List KV snapshot leases, or drop one.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_leases(server: options.Server = DEFAULT_TARGET, json: options.Json = False) -> None:
-    """Show every KV snapshot lease."""
+    """Show all KV snapshot leases."""
     with TieringClient(server) as client:
         leases = client.list_leases()
     if json:
@@ -42,16 +42,21 @@ def list_leases(server: options.Server = DEFAULT_TARGET, json: options.Json = Fa
             ]
             for lease in leases
         ),
-        empty="No KV snapshot is leased.",
+        empty="There are no KV snapshot leases.",
     )
 
 
 @app.command("drop")
 def drop_lease(
-    lease_id: Annotated[str, typer.Argument(help="The lease, as `leases list` shows it.", show_default=False)],
+    lease_id: Annotated[
+        str, typer.Argument(help="The id of the lease, as `leases list` shows it.", show_default=False)
+    ],
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
-    """Drop a lease: what only it pins may be collected, and a round that reads it will fail."""
+    """Drop a lease.
+
+    KV snapshots that no other lease pins may then be deleted, and a round that reads them fails.
+    """
     with TieringClient(server) as client:
         outcome = client.drop_lease(lease_id)
     if outcome is not LeaseDrop.DROPPED:

@@ -1,6 +1,7 @@
-"""Puts the commands together and turns errors into one line and an exit code.
+"""The console script: it registers the commands and turns errors into one line and an exit code.
 
-Exit codes: 0 done; 1 refused or failed; 2 bad usage, bad input or a server that cannot be reached.
+The exit code is 0 if the command succeeded, 1 if it was refused or failed, and 2 for wrong usage, for bad input and for
+a server that cannot be reached.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="fluss-tiering",
     cls=_Commands,
-    help="Tier Apache Fluss tables into a lakehouse with Spark: the server and its tools.",
+    help="Tier Apache Fluss tables into a lakehouse with Spark. This command runs the server and its tools.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -68,7 +69,7 @@ app = typer.Typer(
 
 
 def _add(name: str, command: Callable[..., Any]) -> None:
-    # Typer keeps the docstring's line breaks in all paragraphs but the first.
+    # Typer joins the lines of the first paragraph only.
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
     app.command(name, help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))(command)
 
@@ -98,7 +99,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _common(
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what is done, to standard error.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log each step to standard error.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
@@ -109,7 +110,7 @@ def _common(
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script and exit with its code."""
     if sys.stdout is None:
         output.error_console.print("[bold red]error:[/] cannot write to standard output: it is closed", highlight=False)
         sys.exit(1)
@@ -117,7 +118,7 @@ def main() -> None:
         try:
             app()
         finally:
-            # Or what is still buffered would fail in the interpreter's end, where nobody can tell it in words.
+            # An error in the last flush at the interpreter's exit could not be reported in words.
             sys.stdout.flush()
     except FlussTieringError as error:
         output.print_error(error.message)
@@ -136,5 +137,5 @@ def main() -> None:
 
 
 def _discard_output() -> None:
-    """What is still buffered would fail once more at the interpreter's end."""
+    """Discard buffered output, which would otherwise fail again when the interpreter exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Nested values as JSON texts: arrays, objects for rows, arrays of pairs for maps, whose keys may be of any type."""
+"""Nested values as JSON: rows become objects, and maps become arrays of pairs because keys may be of any type."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fluss_tiering.model.data_type import DataType, DataTypeRoot
 
 
 def texts(values: pa.Array, data_type: DataType) -> pa.StringArray:
-    """Each value as JSON; null where it is NULL."""
-    # Python's dates and times have neither all years nor nanoseconds.
+    """Return each value as JSON text, and null for NULL."""
+    # Python's dates and times cover neither all years nor nanoseconds.
     values = cast_parts(values, _with_texts(values.type), _moments)
     return pa.array(
         [
@@ -27,7 +27,7 @@ def texts(values: pa.Array, data_type: DataType) -> pa.StringArray:
 
 
 def _with_texts(kind: pa.DataType) -> pa.DataType:
-    """The type with texts for dates, times and timestamps."""
+    """Return the type with text for dates, times and timestamps."""
     if pa.types.is_map(kind):
         return pa.map_(_text_field(kind.key_field), _text_field(kind.item_field))
     if pa.types.is_list(kind):

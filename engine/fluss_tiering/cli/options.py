@@ -10,7 +10,9 @@ from fluss_tiering.model.table import TablePath
 
 Server = Annotated[
     str,
-    typer.Option("--server", "-s", envvar="FLUSS_TIERING_SERVER", metavar="HOST:PORT", help="The tiering server."),
+    typer.Option(
+        "--server", "-s", envvar="FLUSS_TIERING_SERVER", metavar="HOST:PORT", help="The address of the tiering server."
+    ),
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -31,5 +33,5 @@ OptionalTable = Annotated[
 
 
 def names(text: str) -> tuple[str, ...]:
-    """The names of columns in `A,B`."""
+    """Return the column names in a text such as `A,B`."""
     return tuple(name.strip() for name in text.split(",") if name.strip())

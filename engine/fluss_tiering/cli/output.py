@@ -1,4 +1,4 @@
-"""Tables and JSON for people and programs: how values look in both."""
+"""Print values as tables for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from rich.markup import escape
 from rich.table import Table
 
 _PIPED_WIDTH: Final = 140
-"""In a pipe or a log nothing tells the width; rich's 80 columns break words of the wider tables apart."""
+"""The width in a pipe or a log. The 80 columns that rich takes by default would break words of wide tables."""
 
 _ON_TERMINAL: Final = sys.stdout is not None and sys.stdout.isatty()
 console = Console(width=None if _ON_TERMINAL or "COLUMNS" in os.environ else _PIPED_WIDTH)
 error_console = Console(stderr=True)
 
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""A terminal would obey them."""
+"""Control characters, which a terminal would obey."""
 
 NOTHING: Final = "[dim]–[/]"
-"""What stands in a cell that has no value."""
+"""The text of a cell that has no value."""
 
 _STATUS_STYLES: Final = {
     "New": "white",
@@ -44,19 +44,19 @@ _STATUS_STYLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A column's title. Numbers are set to the right and never broken over lines."""
+    """The title of a column. Numeric columns are aligned to the right and never broken over lines."""
 
     title: str
     numeric: bool = False
 
 
 def print_error(message: str) -> None:
-    """Prints what went wrong, to standard error."""
+    """Print an error message to standard error."""
     error_console.print(f"[bold red]error:[/] {escape(harmless(message))}", highlight=False, soft_wrap=True)
 
 
 def print_table(title: str | None, headings: Sequence[Heading], rows: Iterable[Sequence[str]], empty: str) -> None:
-    """Prints rows of marked-up cells, or the sentence `empty` when there are none."""
+    """Print a table of cells with rich markup, or the sentence `empty` if there are no rows."""
     table = make_table(title, headings, rows)
     if table.row_count:
         console.print(table)
@@ -65,7 +65,7 @@ def print_table(title: str | None, headings: Sequence[Heading], rows: Iterable[S
 
 
 def make_table(title: str | None, headings: Sequence[Heading], rows: Iterable[Sequence[str]]) -> Table:
-    """A table of rows of marked-up cells; a first column wider than half of the width may be broken over lines."""
+    """Return a table of cells with rich markup. A first column wider than half of the console may be folded."""
     cells = list(rows)
     first_fits = all(2 * cell_len(row[0]) <= console.width for row in cells)
     table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -82,59 +82,59 @@ def make_table(title: str | None, headings: Sequence[Heading], rows: Iterable[Se
 
 
 def print_errors(errors: Iterable[tuple[str, str]]) -> None:
-    """Prints what failed below a table, where a long message has room: (what, message)."""
+    """Print pairs of a name and an error message below a table, where long messages have room."""
     for what, message in errors:
         console.print(f"[bold red]{escape(what)}:[/] {escape(harmless(message))}", highlight=False, soft_wrap=True)
 
 
 def print_json(values: Iterable[Mapping[str, object]]) -> None:
-    """Prints a JSON array, undecorated, so that other programs can read it."""
+    """Print a JSON array without decoration, so that other programs can read it."""
     console.file.write(json.dumps(list(values), indent=2, ensure_ascii=False) + "\n")
 
 
 def print_line(line: str) -> None:
-    """Prints a line, undecorated and at once, also into a pipe."""
+    """Print a line without decoration and flush it, so that a pipe receives it at once."""
     console.file.write(line + "\n")
     console.file.flush()
 
 
 def status_cell(status: str) -> str:
-    """The status in its colour."""
+    """Return the status in its colour."""
     return f"[{_STATUS_STYLES.get(status, 'white')}]{status}[/]"
 
 
 def ago_cell(time_ms: int | None) -> str:
-    """How long ago (or ahead) a time is."""
+    """Return how long ago a time was, or how far ahead it is."""
     return NOTHING if time_ms is None else humanize.naturaltime(_datetime(time_ms), when=datetime.now(UTC))
 
 
 def since_cell(time_ms: int) -> str:
-    """How long something has been so."""
+    """Return the duration since a time."""
     return humanize.naturaldelta(datetime.now(UTC) - _datetime(time_ms))
 
 
 def text_cell(text: str | None) -> str:
-    """Text that came from elsewhere: never read as markup."""
+    """Return text from elsewhere as a cell. The text is never read as markup."""
     return NOTHING if text is None else escape(harmless(text))
 
 
 def harmless(text: str) -> str:
-    """Text that came from elsewhere, without what would steer a terminal."""
+    """Return text from elsewhere without control characters, which could steer a terminal."""
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def count_cell(number: int | None) -> str:
-    """A count with separators."""
+    """Return a count with thousands separators."""
     return NOTHING if number is None else f"{number:,}"
 
 
 def bytes_cell(number: int | None) -> str:
-    """A size in bytes."""
+    """Return a size in bytes with a binary unit."""
     return NOTHING if number is None else humanize.naturalsize(number, binary=True)
 
 
 def iso_time(time_ms: int | None) -> str | None:
-    """A time for JSON: ISO 8601 in UTC with milliseconds."""
+    """Return a time for JSON as ISO 8601 in UTC with milliseconds."""
     return None if time_ms is None else _datetime(time_ms).isoformat(timespec="milliseconds")
 
 

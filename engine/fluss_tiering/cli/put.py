@@ -1,4 +1,4 @@
-"""`fluss-tiering put`: rows from files into a table."""
+"""`fluss-tiering put`: write rows from files to a table."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ def put(
     table: options.Table,
     files: Annotated[list[Path], typer.Argument(help="Parquet or CSV files.", show_default=False)],
     delete: Annotated[
-        bool, typer.Option("--delete", help="Delete the rows with these keys (primary-key tables).")
+        bool, typer.Option("--delete", help="Delete the rows with these keys from a primary-key table.")
     ] = False,
-    null_value: Annotated[list[str] | None, typer.Option(help="CSV text that means NULL, besides nothing.")] = None,
+    null_value: Annotated[
+        list[str] | None, typer.Option(help="A text in a CSV file that means NULL. An empty field always means NULL.")
+    ] = None,
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
-    """Write rows from files: append to a log table, upsert or delete by key in a primary-key table."""
+    """Write rows from files to a table.
+
+    Rows are appended to a log table. In a primary-key table they are upserted, or deleted by key with --delete.
+    """
     from fluss_tiering.cli.files import file_batches, row_count  # noqa: PLC0415 - pyarrow, for this command only
     from fluss_tiering.formats.schema import arrow_schema  # noqa: PLC0415
 

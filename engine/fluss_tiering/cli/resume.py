@@ -1,4 +1,4 @@
-"""`fluss-tiering resume`: ends the rest of tables that failed (S19)."""
+"""`fluss-tiering resume`: make failed tables Pending at once."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ def resume(
         list[TablePath] | None,
         typer.Argument(parser=TablePath.parse, metavar="[DATABASE.TABLE]...", help="The tables.", show_default=False),
     ] = None,
-    parked: Annotated[bool, typer.Option("--parked", help="All tables that are parked.")] = False,
+    parked: Annotated[bool, typer.Option("--parked", help="Resume all parked tables.")] = False,
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
-    """Make failed tables Pending at once, parked ones too, with no failures counted.
+    """Make failed tables Pending at once and reset their count of failures. This also resumes parked tables.
 
     A table that has not failed stays as it is.
     """
     if bool(tables) == parked:
         raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST, "name the tables to resume, or all that are parked by --parked"
+            ErrorCode.INVALID_REQUEST,
+            "name the tables to resume, or use --parked to resume all parked tables, but not both",
         )
     with TieringClient(server) as client:
         paths = tables or [status.path for status in client.list_tiering_statuses() if status.parked]

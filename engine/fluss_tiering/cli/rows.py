@@ -1,4 +1,4 @@
-"""Rows on standard output: for people as a table, for programs as CSV, JSON lines or an Arrow stream."""
+"""Write rows to standard output: as a table for people, or as CSV, JSON lines or an Arrow stream for programs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.table import Column, DataTypeRoot
 
 SHOWN_ROWS: Final = 100
-"""In a table, where no limit is given: more scroll by unread."""
+"""The number of rows in a table if no limit is given, because nobody reads more rows that scroll by."""
 _BROKEN_PIPE_CODE: Final = 141
-"""What a shell says of a program that SIGPIPE ended."""
+"""The exit code that a shell reports for a program that SIGPIPE ended."""
 _NUMERIC: Final = frozenset(
     {
         DataTypeRoot.TINYINT,
@@ -39,32 +39,35 @@ _NUMERIC: Final = frozenset(
 
 @contextmanager
 def standard_output() -> Iterator[BinaryIO]:
-    """Standard output for bytes; ends quietly when whoever reads it has enough, as `| head` does."""
+    """Yield standard output for bytes. The program ends quietly when the reader closes the pipe, as `| head` does."""
     stdout = sys.stdout.buffer
-    # Unbuffered (PYTHONUNBUFFERED), it takes a part of what is written, and whoever writes would have to go on.
+    # With PYTHONUNBUFFERED a write may be partial, and the writer would have to repeat it for the rest.
     buffered = BufferedWriter(stdout) if isinstance(stdout, RawIOBase) else stdout
     try:
         yield buffered
         buffered.flush()
     except BrokenPipeError:
-        # What is still buffered would fail once more at the interpreter's end.
+        # Buffered output would fail again when the interpreter exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(_BROKEN_PIPE_CODE) from None
     finally:
         if isinstance(buffered, BufferedWriter) and buffered is not stdout:
-            # Or it would close standard output with itself.
+            # Otherwise it would close standard output when it is closed.
             buffered.detach()
 
 
 def write_arrow(out: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    """An Arrow IPC stream."""
+    """Write the rows as an Arrow IPC stream."""
     with pa.ipc.new_stream(out, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
 
 
 def write_csv(out: BinaryIO, columns: Sequence[Column], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    """CSV with a header; NULL is nothing, an empty text is quoted, instants carry a Z, bytes are in hexadecimal."""
+    """Write the rows as CSV with a header.
+
+    NULL is an empty field, and an empty text is quoted. TIMESTAMP_LTZ values end with Z. Bytes are in hexadecimal.
+    """
     zoned = _zoned(columns, schema)
     with pa.csv.CSVWriter(out, zoned) as writer:
         for batch in batches:
@@ -72,14 +75,14 @@ def write_csv(out: BinaryIO, columns: Sequence[Column], schema: pa.Schema, batch
 
 
 def write_json(out: BinaryIO, columns: Sequence[Column], batches: Iterable[pa.RecordBatch]) -> None:
-    """JSON lines: an object for each row."""
+    """Write the rows as JSON lines with one object for each row."""
     for batch in batches:
         for lines in json_lines(batch, columns):
             out.write(lines)
 
 
 def print_rows(columns: Sequence[Column], batches: Iterable[pa.RecordBatch], limit: int, empty: str) -> bool:
-    """Prints a table of so many rows, or the sentence `empty`; whether these were all."""
+    """Print a table of at most `limit` rows, or the sentence `empty`. Return whether these were all rows."""
     headings = [Heading(column.name, numeric=column.data_type.root in _NUMERIC) for column in columns]
     texts = [
         [column.cast(pa.string()).to_pylist() for column in _with_texts(batch, columns).columns] for batch in batches
@@ -91,7 +94,7 @@ def print_rows(columns: Sequence[Column], batches: Iterable[pa.RecordBatch], lim
 
 
 def at_most(batches: Iterable[pa.RecordBatch], limit: int | None) -> Generator[pa.RecordBatch, None, None]:
-    """The first rows."""
+    """Yield the first `limit` rows, or all rows if `limit` is None."""
     if limit is None:
         yield from batches
         return
@@ -103,7 +106,7 @@ def at_most(batches: Iterable[pa.RecordBatch], limit: int | None) -> Generator[p
 
 
 def _with_texts(batch: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
-    """The rows with texts for what neither CSV nor a table for people has a form of its own for."""
+    """Return the rows with text for nested values and bytes, which CSV and tables cannot show otherwise."""
     arrays = []
     for column, values in zip(columns, batch.columns, strict=True):
         if column.data_type.root in NESTED:
@@ -114,7 +117,7 @@ def _with_texts(batch: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBa
 
 
 def _zoned(columns: Sequence[Column], schema: pa.Schema) -> pa.Schema:
-    """The schema of `_with_texts`, with UTC for instants, which log batches carry without a time zone."""
+    """Return the schema of `_with_texts` with UTC for TIMESTAMP_LTZ, which log batches store without a time zone."""
     return pa.schema([_zoned_field(column, field) for column, field in zip(columns, schema, strict=True)])
 
 

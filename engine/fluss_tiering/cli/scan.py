@@ -1,4 +1,4 @@
-"""`fluss-tiering scan`: the rows of a table as of now."""
+"""`fluss-tiering scan`: show the current rows of a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RowFormat(StrEnum):
-    """How rows are written."""
+    """The format in which rows are written."""
 
     TABLE = "table"
     CSV = "csv"
@@ -31,23 +31,27 @@ class RowFormat(StrEnum):
 def scan(
     table: options.Table,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="At most so many rows.", show_default=False)
+        int | None, typer.Option("--limit", "-n", min=1, help="The maximum number of rows.", show_default=False)
     ] = None,
     row_format: Annotated[
         RowFormat | None,
         typer.Option(
             "--format",
             "-f",
-            help="A table to look at, CSV, JSON lines or an Arrow IPC stream.",
+            help="The format: a table for people, CSV, JSON lines or an Arrow IPC stream.",
             show_default="table on a terminal, else csv",
         ),
     ] = None,
     columns: Annotated[
-        str, typer.Option("--columns", metavar="A,B", help="These columns alone, in this order.", show_default="all")
+        str, typer.Option("--columns", metavar="A,B", help="The columns to show, in this order.", show_default="all")
     ] = "",
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
-    """Show the rows of a table as of now: a primary-key table's by key, a log table's in log order by bucket."""
+    """Show the current rows of a table.
+
+    For a primary-key table, these are the latest rows of all keys. For a log table, these are all rows, in log order
+    within each bucket.
+    """
     from fluss_tiering.cli import rows  # noqa: PLC0415 - pyarrow, for this command only
     from fluss_tiering.formats.projection import named_columns  # noqa: PLC0415
     from fluss_tiering.formats.schema import arrow_schema  # noqa: PLC0415
@@ -57,7 +61,7 @@ def scan(
     if row_format is RowFormat.ARROW and on_terminal:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            "an Arrow stream is not for a terminal: redirect it to a file or a program, or take another --format",
+            "an Arrow stream cannot be shown on a terminal: redirect it to a file or a program, or use another format",
         )
     shown = limit if limit or row_format is not RowFormat.TABLE else rows.SHOWN_ROWS + 1
     with rows.standard_output() as out, TieringClient(server) as client, ExitStack() as stack:
@@ -79,7 +83,7 @@ def scan(
                 all_shown = rows.print_rows(chosen, batches, limit or rows.SHOWN_ROWS, f"{table} has no rows.")
                 if not all_shown:
                     output.error_console.print(
-                        f"These are {rows.SHOWN_ROWS} rows of more: --limit for another number, --format csv for all.",
+                        f"These are the first {rows.SHOWN_ROWS} rows. Use --limit for more, or --format csv for all.",
                         highlight=False,
                     )
 

@@ -1,4 +1,4 @@
-"""`fluss-tiering serve`: the tiering server in the foreground."""
+"""`fluss-tiering serve`: run the tiering server in the foreground."""
 
 from __future__ import annotations
 
@@ -15,38 +15,50 @@ def serve(
     data_dir: Annotated[
         Path | None,
         typer.Option(
-            "--data-dir", "-d", help="Folder of tables, leases and statuses.", show_default="./fluss-tiering-data"
+            "--data-dir",
+            "-d",
+            help="The data folder of the server, with its tables, leases and statuses.",
+            show_default="./fluss-tiering-data",
         ),
     ] = None,
     fluss: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT[,HOST:PORT]",
-            help="Fluss cluster whose tables are tiered, by any of its servers.",
-            show_default="tables of the server's own",
+            help="The addresses of one or more servers of the Fluss cluster whose tables are tiered.",
+            show_default="embedded storage",
         ),
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 takes a free one.", show_default="9133")] = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen on.", show_default="127.0.0.1")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="The port to listen on. 0 chooses a free port.", show_default="9133"),
+    ] = None,
     store: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="PostgreSQL database of leases, statuses and epochs, as postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
+            help="The PostgreSQL database for leases, statuses and epochs: postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
             show_default="SQLite in the data folder",
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "-D", metavar="KEY=VALUE", help="Any setting by its key, as kv.snapshot.interval=5min.", show_default=False
+            "-D",
+            metavar="KEY=VALUE",
+            help="Any other setting by its key, for example kv.snapshot.interval=5min.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Run the tiering server until SIGTERM or Ctrl-C: of a Fluss cluster's tables, or of tables that it keeps itself.
+    """Run the tiering server until SIGTERM or Ctrl-C.
 
-    docs/reference/configuration.md lists every setting. Each can also be set by an environment variable: FLUSS_TIERING_
-    and its key in capitals, with underscores.
+    With --fluss the server tiers the tables of a Fluss cluster. Without it the server stores tables itself, in its
+    embedded storage.
+
+    docs/reference/configuration.md lists every setting. Each setting can also be set by an environment variable. Its
+    name is FLUSS_TIERING_ followed by the key in capitals, with underscores for dots and hyphens.
     """
     from fluss_tiering.server.app import run  # noqa: PLC0415 - the server's libraries, for this command only
     from fluss_tiering.server.settings import load_settings, settings_from_keys  # noqa: PLC0415
@@ -57,6 +69,6 @@ def serve(
     try:
         run(loaded)
     except FlussTieringError as error:
-        # However it is called for a client: the command was right, so that trying again may help.
+        # The usage was right and another try may help, so the exit code is not the one for wrong usage.
         output.print_error(error.message)
         raise typer.Exit(1) from None

@@ -1,4 +1,4 @@
-"""`fluss-tiering spark-conf`: what to start Spark with."""
+"""`fluss-tiering spark-conf`: print the settings with which Spark reads Fluss tables."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from fluss_tiering.spark.submit import conf_arguments
 
 
 def spark_conf(
-    catalog: Annotated[str, typer.Option(help="What the catalog is called in SQL.")] = DEFAULT_CATALOG,
+    catalog: Annotated[str, typer.Option(help="The name of the catalog in SQL.")] = DEFAULT_CATALOG,
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
-    """Print arguments for spark-sql, pyspark and spark-submit: spark-sql $(fluss-tiering spark-conf).
+    """Print arguments for spark-sql, pyspark and spark-submit, for example: spark-sql $(fluss-tiering spark-conf).
 
-    Spark then has the server's tables and the table sys.lake_tiering_status in a catalog, and the format "fluss".
+    With these arguments Spark has a catalog with the tables of the server and the table sys.lake_tiering_status, and
+    the data source format "fluss".
     """
     # Spark reads tables with the Python that runs this command, unless the variable names another.
     if "PYSPARK_PYTHON" not in os.environ:

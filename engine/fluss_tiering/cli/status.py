@@ -1,4 +1,4 @@
-"""`fluss-tiering status`: why a table is where it is."""
+"""`fluss-tiering status`: show the tiering status of tables."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _EMPTY = "No table is tiered yet. Create one with `fluss-tiering tables create`.
 
 def status(
     table: options.OptionalTable = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on and show each change, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing changes until Ctrl-C.")] = False,
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:
-    """Show each table's tiering status, with its last error.
+    """Show the tiering status and the last error of each table.
 
-    With --watch a terminal shows the table of statuses as it stands; a pipe gets a line for each change, with --json
-    as a JSON object.
+    With --watch, a terminal shows the current statuses all the time. A pipe gets one line for each change; with --json
+    the line is a JSON object.
     """
     if watch:
         from fluss_tiering.cli.watch import watch_statuses  # noqa: PLC0415 - for this option only

@@ -1,4 +1,4 @@
-"""`fluss-tiering tables`: list, create, describe, alter, drop."""
+"""`fluss-tiering tables`: list, create, describe, alter and drop tables."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, partition_name
 
-app = typer.Typer(help="Tables of the storage: list, create, describe, alter, drop.", no_args_is_help=True)
+app = typer.Typer(help="List, create, describe, alter and drop tables.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_tables(server: options.Server = DEFAULT_TARGET, json: options.Json = False) -> None:
-    """Show every table."""
+    """Show all tables."""
     with TieringClient(server) as client:
         tables = client.list_tables()
     if json:
@@ -54,24 +54,31 @@ def create_table(
             "--column", "-c", metavar="'NAME TYPE'", help="A column, for example 'price DECIMAL(10, 2) NOT NULL'."
         ),
     ] = None,
-    primary_key: Annotated[str, typer.Option("--primary-key", metavar="A,B", help="Columns of the primary key.")] = "",
+    primary_key: Annotated[
+        str, typer.Option("--primary-key", metavar="A,B", help="The columns of the primary key.")
+    ] = "",
     bucket_key: Annotated[
         str, typer.Option("--bucket-key", metavar="A", help="The column that decides the bucket.", show_default=False)
     ] = "",
     partition_key: Annotated[
-        str, typer.Option("--partition-key", metavar="A,B", help="Columns that partition the table, texts all of them.")
+        str,
+        typer.Option(
+            "--partition-key", metavar="A,B", help="The partition columns. All of them must be of type STRING."
+        ),
     ] = "",
-    buckets: Annotated[int, typer.Option("--buckets", min=1, max=1024, help="How many buckets.")] = 1,
-    freshness: Annotated[str, typer.Option("--freshness", help="How old the lake may become.")] = "3min",
+    buckets: Annotated[int, typer.Option("--buckets", min=1, max=1024, help="The number of buckets.")] = 1,
+    freshness: Annotated[str, typer.Option("--freshness", help="The maximum age of the data in the lake.")] = "3min",
     table_property: Annotated[
         list[str] | None,
         typer.Option("--property", "-p", metavar="KEY=VALUE", help="A table option, by its Fluss name."),
     ] = None,
-    null_value: Annotated[list[str] | None, typer.Option(help="CSV text that means NULL, besides nothing.")] = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing when it exists.")] = False,
+    null_value: Annotated[
+        list[str] | None, typer.Option(help="A text in a CSV file that means NULL. An empty field always means NULL.")
+    ] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if the table exists.")] = False,
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
-    """Create a table that is tiered into the lake, from a file's schema or from columns."""
+    """Create a table that is tiered into the lake. The columns come from a file or from --column."""
     key = options.names(primary_key)
     descriptor = TableDescriptor(
         columns=_columns(like, column or [], key, ["", *(null_value or [])]),
@@ -92,7 +99,7 @@ def create_table(
 
 @app.command("describe")
 def describe_table(table: options.Table, server: options.Server = DEFAULT_TARGET, json: options.Json = False) -> None:
-    """Show a table's columns, options and buckets."""
+    """Show the columns, options and buckets of a table."""
     with TieringClient(server) as client:
         info = client.get_tables([table])[0]
         buckets = client.list_buckets([table])[table]
@@ -150,11 +157,14 @@ def alter_table(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A table option, by its Fluss name.")
     ] = None,
     reset_option: Annotated[
-        list[str] | None, typer.Option("--reset", metavar="KEY", help="An option that is to have its default again.")
+        list[str] | None, typer.Option("--reset", metavar="KEY", help="A table option to reset to its default.")
     ] = None,
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
-    """Set and reset options of a table: table.datalake.… and ones of your own. Ends the parking of a failed table."""
+    """Set and reset options of a table.
+
+    Options are those that begin with table.datalake. and custom ones. Altering a parked table also resumes it.
+    """
     with TieringClient(server) as client:
         set_properties = dict(_key_value("--set", each) for each in set_option or [])
         info = client.alter_table(table, set_properties, reset_option or [])
@@ -169,10 +179,10 @@ def alter_table(
 @app.command("drop")
 def drop_table(
     table: options.Table,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing when it does not exist.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing if the table does not exist.")] = False,
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
-    """Drop a table with its rows, snapshots and status. What is in the lake stays."""
+    """Drop a table with its rows, snapshots and status. Its lake table stays."""
     with TieringClient(server) as client:
         client.drop_table(table, ignore_if_not_exists=if_exists)
     output.console.print(f"Dropped {table}.", highlight=False)
@@ -182,12 +192,12 @@ def drop_table(
 def drop_partition(
     table: options.Table,
     values: Annotated[
-        list[str], typer.Argument(metavar="VALUE...", help="Its value for each partition key.", show_default=False)
+        list[str], typer.Argument(metavar="VALUE...", help="The value of each partition column.", show_default=False)
     ],
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing when it does not exist.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing if the partition does not exist.")] = False,
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
-    """Drop a partition with its rows and snapshots. What is in the lake stays."""
+    """Drop a partition with its rows and snapshots. Its rows in the lake stay."""
     with TieringClient(server) as client:
         client.drop_partition(table, values, ignore_if_not_exists=if_exists)
     output.console.print(f"Dropped partition {partition_name(values)} of {table}.", highlight=False, markup=False)
@@ -196,7 +206,8 @@ def drop_partition(
 def _columns(like: Path | None, texts: list[str], key: tuple[str, ...], null_values: list[str]) -> tuple[Column, ...]:
     if (like is None) == (not texts):
         raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST, "give the columns either by --like FILE or by one --column 'NAME TYPE' for each"
+            ErrorCode.INVALID_REQUEST,
+            "no columns or two kinds of them: use either --like FILE or one --column 'NAME TYPE' for each column",
         )
     if like is None:
         return tuple(_column(text, key) for text in texts)
@@ -219,7 +230,7 @@ def _column(text: str, key: tuple[str, ...]) -> Column:
 
 
 def _key_parts(info: TableInfo, name: str) -> str:
-    """Which of the table's keys the column is in."""
+    """Return the keys of the table that the column belongs to."""
     keys = {"primary": info.descriptor.primary_key, "partition": info.descriptor.partition_keys}
     return ", ".join(kind for kind, names in keys.items() if name in names) or output.NOTHING
 

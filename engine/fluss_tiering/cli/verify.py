@@ -1,4 +1,4 @@
-"""`fluss-tiering verify`: compares a lake table with its source."""
+"""`fluss-tiering verify`: compare a lake table with its source table."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 def verify(
     table: options.Table,
-    limit: Annotated[int, typer.Option(min=1, help="Differing keys that are named.")] = 20,
-    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number of differing keys to list.")] = 20,
+    master: Annotated[str, typer.Option(help="The master URL of Spark.")] = "local[*]",
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:
-    """Compare a table's lake table with the table itself, at the offsets that the lake holds; exit code 1 if not equal.
+    """Compare the lake table of a table with the table itself. The exit code is 1 if they differ.
 
-    Rows are counted and their hashes added up by bucket, in Spark; where a bucket differs, so are its keys (of a log
-    table: its offsets). Nothing is locked, and writes may go on.
+    The comparison uses the rows up to the offsets that the lake holds. Spark counts the rows of each bucket and adds up
+    their hashes. If a bucket differs, its keys are compared, or its offsets for a log table. Nothing is locked, and
+    writes may go on.
     """
     from fluss_tiering.spark.audit.verify import verify_table  # noqa: PLC0415 - Spark and pyarrow, for this command only
     from fluss_tiering.spark.startup.session import own_session  # noqa: PLC0415
@@ -42,7 +43,7 @@ def verify(
 
 def _print(audit: TableAudit) -> None:
     if audit.lake_snapshot_id is None:
-        output.console.print(f"{audit.path}: nothing is tiered yet", highlight=False)
+        output.console.print(f"{audit.path} has not been tiered yet", highlight=False)
         return
     output.print_table(
         f"{audit.path} at lake snapshot {audit.lake_snapshot_id}",
@@ -73,7 +74,7 @@ def _print(audit: TableAudit) -> None:
         for each in audit.differences
     )
     if audit.more_differences:
-        output.console.print("and more: see --limit", highlight=False)
+        output.console.print("There are more differences. Use --limit to list more of them.", highlight=False)
 
 
 def _plain(value: object) -> object:

@@ -1,4 +1,4 @@
-"""`fluss-tiering status --watch`: statuses as they change, also over restarts of the server."""
+"""`fluss-tiering status --watch`: show statuses as they change, also across restarts of the server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringStatus
 
 _PAUSE_S: Final = 1.0
-"""Between two attempts to reach a server that is away."""
+"""The pause between two attempts to reach an unavailable server."""
 
 _AWAY: Final = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
@@ -26,9 +26,9 @@ Statuses = Mapping[TablePath, TieringStatus]
 
 
 def watch_statuses(server: str, table: TablePath | None, *, json: bool) -> None:
-    """Shows the statuses of a table, or of all, and each change, until it is interrupted.
+    """Show the statuses of one table or of all tables, and each change, until the program is interrupted.
 
-    A server that cannot be reached at first is an error; one that goes away later is waited for.
+    A server that cannot be reached at the start is an error. A server that becomes unavailable later is waited for.
     """
     with TieringClient(server) as client, closing(_statuses(client, table)) as seen:
         if json or not output.console.is_terminal:
@@ -38,7 +38,7 @@ def watch_statuses(server: str, table: TablePath | None, *, json: bool) -> None:
 
 
 def _statuses(client: TieringClient, table: TablePath | None) -> Generator[Statuses, None, None]:
-    """All that is watched, as it stands after each change."""
+    """Yield all watched statuses after each change."""
     reached = told = False
     while True:
         statuses: dict[TablePath, TieringStatus] = {}
@@ -54,7 +54,7 @@ def _statuses(client: TieringClient, table: TablePath | None) -> Generator[Statu
                 raise
             if not told:
                 output.error_console.print(
-                    f"{error.message}; waiting for it", highlight=False, soft_wrap=True, markup=False
+                    f"{error.message}; waiting for the server", highlight=False, soft_wrap=True, markup=False
                 )
             told = True
         time.sleep(_PAUSE_S)
@@ -67,7 +67,7 @@ def _show(seen: Iterator[Statuses]) -> None:
 
 
 def _print_changes(seen: Iterator[Statuses], *, json: bool) -> None:
-    # Compared with what was shown last, so that a server that was away only adds what it changed.
+    # Only what differs from the last shown statuses is printed, also after the server was unavailable.
     shown: Statuses = {}
     for statuses in seen:
         for path in sorted(shown.keys() - statuses.keys()):
