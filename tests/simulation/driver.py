@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace, TracebackType
-from typing import Any, Self
+from types import SimpleNamespace
+from typing import Any
 
 from airflow_provider_fluss.lease import LeaseHandle
 from fluss_tiering.lake.protocol import FileContent, LakeFile
+from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import StorageDescription, TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim
@@ -21,7 +22,7 @@ from fluss_tiering.spark.round.round import RoundServices
 from fluss_tiering.spark.table_run import TableRun
 from simulation.lake import FileRows, ModelLake, SimCatalog
 from simulation.network import Endpoint, SimClient, SimRetryingClient
-from simulation.scheduler import Process, Scheduler, SimEvent, current_process
+from simulation.scheduler import Process, Scheduler, SimEvent, current_process, runtime_of
 from simulation.storage import ROW_BYTES, Change, ModelStorage
 
 _FILE_BYTES = 1000
@@ -98,15 +99,10 @@ class ModelSpark:
         return [*files, FileRows(bucket, FileContent.DATA, rows)] if rows else files
 
 
-class NoProgress:
+class NoProgress(Closing):
     """`Progress` that shows nothing."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         return
 
     def step(self, path: TablePath, what: str) -> None:
@@ -179,9 +175,10 @@ class Driver:
             attempt_token=handle and handle.attempt_token,
             duration_ms=duration_ms,
         )
-        stopped: Any = SimEvent(self._scheduler)
+        stopped = SimEvent(self._scheduler)
         target: Any = self._endpoint
-        client = SimRetryingClient(target, stopped=stopped)
+        runtime = runtime_of(self._scheduler)
+        client = SimRetryingClient(target, stopped=stopped, runtime=runtime)
         spark: Any = self._spark
         services = RoundServices(
             client=client,
@@ -191,6 +188,8 @@ class Driver:
             target="",
             limits=self._limits,
             progress=NoProgress(),
+            runtime=runtime,
+            run_stage=self._spark.run_stage,
         )
         claim = None
         if not paths:
@@ -203,7 +202,10 @@ class Driver:
             if claim is None:
                 return
             tables = client.get_tables([claim.path])
-        with Releaser(client) as releaser, KeepAlive(client, duration_ms) as keepalive:
+        with (
+            Releaser(client, runtime=runtime) as releaser,
+            KeepAlive(client, duration_ms, runtime=runtime) as keepalive,
+        ):
             run = (HandedOut if claim else TableRun)(
                 services,
                 lease,

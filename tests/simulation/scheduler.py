@@ -10,10 +10,11 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable
-from types import SimpleNamespace, TracebackType
-from typing import Any, Self
+from typing import Any
 
 import greenlet
+
+from fluss_tiering.spark.runtime import Runtime
 
 START_MS = 1_700_000_000_000
 
@@ -180,7 +181,7 @@ class SimEvent:
 class SimThread:
     """`threading.Thread` of the process that starts it."""
 
-    def __init__(self, scheduler: Scheduler, target: Callable[[], None], **_named: object) -> None:
+    def __init__(self, scheduler: Scheduler, target: Callable[[], None]) -> None:
         self._scheduler = scheduler
         self._target = target
         self._ended = SimEvent(scheduler)
@@ -216,34 +217,14 @@ class SimQueue:
         return self._items.popleft()
 
 
-class SimLock:
-    """`threading.Lock`: never waited for, since no fiber waits while it holds one."""
+def runtime_of(scheduler: Scheduler) -> Runtime:
+    """Return the clock and the threads that a simulated application uses.
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        return
-
-
-def threading_of(scheduler: Scheduler) -> SimpleNamespace:
-    """What modules under simulation see as `threading`."""
-    return SimpleNamespace(
-        Thread=lambda target, **named: SimThread(scheduler, target, **named),
-        Event=lambda: SimEvent(scheduler),
-        Lock=SimLock,
-    )
-
-
-def queue_of(scheduler: Scheduler) -> SimpleNamespace:
-    """What modules under simulation see as `queue`."""
-    return SimpleNamespace(SimpleQueue=lambda: SimQueue(scheduler))
-
-
-def time_of(scheduler: Scheduler) -> SimpleNamespace:
-    """What modules under simulation see as `time`."""
-    return SimpleNamespace(
-        monotonic=lambda: (scheduler.now - START_MS) / 1000, perf_counter=lambda: (scheduler.now - START_MS) / 1000
+    It keeps the real locks: no fiber waits while it holds one, so that no other fiber finds it locked.
+    """
+    return Runtime(
+        monotonic=lambda: (scheduler.now - START_MS) / 1000,
+        new_event=lambda: SimEvent(scheduler),
+        new_thread=lambda target, name: SimThread(scheduler, target),
+        new_queue=lambda: SimQueue(scheduler),
     )

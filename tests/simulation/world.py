@@ -15,7 +15,6 @@ from typing import Any
 from unittest import mock
 
 import structlog
-import tenacity
 from google.protobuf.message import Message
 
 from airflow_provider_fluss.lease import LeaseHandle
@@ -23,16 +22,12 @@ from fluss_tiering.lake.iceberg import content_file
 from fluss_tiering.lake.iceberg import table as iceberg_table
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.server.store.store import SqlTieringStore
-from fluss_tiering.spark import table_run
-from fluss_tiering.spark.round import keepalive
-from fluss_tiering.spark.round import lease as spark_lease
-from fluss_tiering.spark.round import round as spark_round
 from simulation.actors import DagRun, Operator, Writer
 from simulation.checks import Checks
 from simulation.driver import Driver, ModelSpark
 from simulation.lake import ModelLake, NoStatistics
 from simulation.network import Endpoint, Network
-from simulation.scheduler import Process, Scheduler, queue_of, threading_of, time_of
+from simulation.scheduler import Process, Scheduler
 from simulation.server import SimServer
 from simulation.storage import ModelStorage
 from simulation.store import FaultyStore, MemoryStore
@@ -234,23 +229,18 @@ class World:
 
 @contextmanager
 def _simulated(world: World) -> Iterator[None]:
-    """The application's modules see the simulation's clock, threads, numbers and Spark."""
-    scheduler, chance = world.scheduler, random.Random(f"{world.seed}/uuid")
+    """Make random numbers depend on the seed alone, keep the logs quiet, and replace what Iceberg reads of files.
+
+    The application's clock, threads and Spark are handed to its objects, where a driver is made.
+    """
+    chance = random.Random(f"{world.seed}/uuid")
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     logging.disable(logging.CRITICAL)
     random.seed(world.seed)
     with ExitStack() as stack:
         patch = mock.patch.object
-        threads, clock = threading_of(scheduler), time_of(scheduler)
-        for module in (keepalive, spark_lease):
-            stack.enter_context(patch(module, "threading", threads))
-        for module in (keepalive, table_run, spark_round):
-            stack.enter_context(patch(module, "time", clock))
-        stack.enter_context(patch(tenacity, "time", clock))
-        stack.enter_context(patch(spark_lease, "queue", queue_of(scheduler)))
         stack.enter_context(patch(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128))))
-        stack.enter_context(patch(spark_round, "run_stage", world.spark.run_stage))
         stack.enter_context(patch(iceberg_table, "write_file_without_rows", world.spark.write_file_without_rows))
         stack.enter_context(patch(content_file, "ContentFiles", NoStatistics))
         try:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -25,7 +26,8 @@ from fluss_tiering.model.tiering import TieringRound
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round.progress import LogProgress
-from fluss_tiering.spark.round.result import TableResult
+from fluss_tiering.spark.round.result import PieceResult, TableResult
+from fluss_tiering.spark.round.round import RoundServices
 
 _NUMBERS = itertools.count(1)
 
@@ -129,6 +131,11 @@ class Tiering:
     def rounds(self, table: TableInfo) -> list[TieringRound]:
         """Newest first."""
         return self.client.list_tiering_rounds(table.path)
+
+
+def replace_stage(monkeypatch: pytest.MonkeyPatch, run_stage: Callable[..., list[PieceResult]]) -> None:
+    """Let the rounds of applications that begin from now on run their Spark stages by this function."""
+    monkeypatch.setattr(application, "RoundServices", partial(RoundServices, run_stage=run_stage))
 
 
 @contextmanager

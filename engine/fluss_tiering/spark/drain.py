@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self
 
-from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_when_event_set, wait_random_exponential
-from tenacity.nap import sleep_using_event
-
 from fluss_tiering.client import TieringClient
+from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import StatusChanges, TieringState
+from fluss_tiering.spark.retry import Retry
 from fluss_tiering.spark.round.result import TableResult
 
 _LOOK_S: Final = 1.0
 """Between two looks at the clock while nothing happens."""
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +89,7 @@ class Drain:
                     self._results[path] = result
 
 
-class PendingTables:
+class PendingTables(Closing):
     """Which tables are pending, as the server tells; a context manager. A stream that breaks is opened again.
 
     Args:
@@ -114,10 +109,9 @@ class PendingTables:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        # A daemon: its stream ends with the client's channel.
+    def close(self) -> None:
+        """Stop watching."""
+        # The thread is a daemon, and its stream ends with the client's channel: nobody waits for it.
         self._closed.set()
 
     def longest_waiting(self) -> list[TablePath]:
@@ -149,17 +143,10 @@ class PendingTables:
             self._condition.notify_all()
 
     def _watch(self) -> None:
-        retrying = Retrying(
-            retry=retry_if_exception_type(FlussTieringError),
-            wait=wait_random_exponential(multiplier=0.2, max=5),
-            stop=stop_when_event_set(self._closed),
-            sleep=sleep_using_event(self._closed),
-            before_sleep=before_sleep_log(logger, logging.WARNING),
-            reraise=True,
-        )
+        retry = Retry(self._closed, what="the stream of tiering statuses broke")
         with contextlib.suppress(FlussTieringError):
             while not self._closed.is_set():
-                retrying.copy()(self._follow)
+                retry(self._follow)
 
     def _follow(self) -> None:
         # All tables: one of those named that was dropped would otherwise end the watching of the others.

@@ -1,52 +1,42 @@
-"""A client that waits for a server that is away: a restart of the server ends no round (Fluss issue #3681)."""
+"""A client that waits while the server is unavailable, so that a restart of the server ends no round."""
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Final
-
-from tenacity import (
-    Retrying,
-    retry_if_exception,
-    stop_after_delay,
-    stop_any,
-    stop_when_event_set,
-    wait_random_exponential,
-)
-from tenacity.nap import sleep_using_event
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.calls.call import UnaryCall
 from fluss_tiering.client.client import ResultT
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.spark.retry import Retry
+from fluss_tiering.spark.runtime import SYSTEM, Event, Runtime
 
-_PATIENCE_S: Final = 60.0
-"""Half of the time after which the server fails a silent round (S4)."""
+_UNAVAILABLE_TIMEOUT_S: Final = 60.0
+"""Half of the time after which the server fails a round that sends no heartbeats."""
 
 
 class RetryingClient(TieringClient):
-    """A `TieringClient` of rounds, whose calls are all safe to repeat.
+    """A `TieringClient` for rounds, whose calls are all safe to repeat.
 
     Args:
-        target: "host:port".
-        stopped: set when nothing is worth waiting for any more.
-        unavailable_timeout_s: for how long an unavailable server is called again.
+        target: The server's address, "host:port".
+        stopped: The event that ends all waiting when it is set.
+        unavailable_timeout_s: How long an unavailable server is called again, in seconds.
+        runtime: The clock that the time-out is measured with.
     """
 
-    def __init__(self, target: str, *, stopped: threading.Event, unavailable_timeout_s: float = _PATIENCE_S) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        stopped: Event,
+        unavailable_timeout_s: float = _UNAVAILABLE_TIMEOUT_S,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
         super().__init__(target)
-        self._retrying = Retrying(
-            retry=retry_if_exception(_is_unavailable),
-            wait=wait_random_exponential(multiplier=0.2, max=5),
-            stop=stop_any(stop_after_delay(unavailable_timeout_s), stop_when_event_set(stopped)),
-            sleep=sleep_using_event(stopped),
-            reraise=True,
+        self._retry = Retry(
+            stopped, codes=frozenset({ErrorCode.UNAVAILABLE}), within_s=unavailable_timeout_s, runtime=runtime
         )
 
     def _call(self, call: UnaryCall[Any, Any, ResultT]) -> ResultT:
-        result: ResultT = self._retrying.copy()(super()._call, call)
-        return result
-
-
-def _is_unavailable(error: BaseException) -> bool:
-    return isinstance(error, FlussTieringError) and error.code is ErrorCode.UNAVAILABLE
+        return self._retry(super()._call, call)

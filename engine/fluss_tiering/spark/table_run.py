@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from typing import Final
 
 from py4j.protocol import Py4JError
-from tenacity import (
-    Retrying,
-    retry_if_exception,
-    stop_after_delay,
-    stop_any,
-    stop_when_event_set,
-    wait_random_exponential,
-)
-from tenacity.nap import sleep_using_event
 
 from fluss_tiering.lake.iceberg.java import java_error_text
 from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS, Claim, HeartbeatEntry, TieringState
+from fluss_tiering.spark.retry import Retry
 from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
 from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease
 from fluss_tiering.spark.round.result import RoundOutcome, TableResult
 from fluss_tiering.spark.round.round import RoundServices, job_group, run_round
+from fluss_tiering.spark.runtime import Event
 
 _CANCELLED: Final = "cancelled: the application was told to stop before the round ended"
 
@@ -55,7 +46,7 @@ class TableRun:
         releaser: Releaser,
         claim_timeout_s: float,
         driver: str,
-        stopped: threading.Event,
+        stopped: Event,
     ) -> None:
         self._services = services
         self._lease = lease
@@ -72,7 +63,7 @@ class TableRun:
             table: not tiered by another thread of this application.
             lease: the table's part of what is pinned.
         """
-        began = time.perf_counter()
+        began = self._now()
         try:
             self._services.progress.step(table.path, "claiming")
             claim = self._claim(table)
@@ -80,7 +71,7 @@ class TableRun:
             result = TableResult(
                 table.path,
                 TieringState.FAILED,
-                time.perf_counter() - began,
+                self._now() - began,
                 error=_text(error),
                 held_by_another=_is_being_tiered(error),
             )
@@ -91,16 +82,18 @@ class TableRun:
         self._services.progress.done(result)
         return result
 
+    def _now(self) -> float:
+        return self._services.runtime.monotonic()
+
     def _claim(self, table: TableInfo) -> Claim:
-        retrying = Retrying(
-            retry=retry_if_exception(_is_being_tiered),
-            wait=wait_random_exponential(multiplier=0.2, max=5),
-            stop=stop_any(stop_after_delay(self._claim_timeout_s), stop_when_event_set(self._stopped)),
-            sleep=sleep_using_event(self._stopped),
-            reraise=True,
+        retry = Retry(
+            self._stopped,
+            codes=frozenset({ErrorCode.TABLE_BEING_TIERED}),
+            within_s=self._claim_timeout_s,
+            runtime=self._services.runtime,
         )
         try:
-            return retrying(self._claim_once, table)
+            return retry(self._claim_once, table)
         except FlussTieringError as error:
             if not _is_being_tiered(error) or self._stopped.is_set():
                 raise
@@ -120,7 +113,8 @@ class TableRun:
         return claim
 
     def _round(self, table: TableInfo, claim: Claim, lease: TableLease, began: float) -> TableResult:
-        guard = RoundGuard(claim, lambda: self._services.spark.sparkContext.cancelJobGroup(job_group(guard)))
+        context = self._services.spark.sparkContext
+        guard = RoundGuard(claim, lambda: context.cancelJobGroup(job_group(guard)), self._services.runtime)
         self._keepalive.watch(guard)
         try:
             if self._stopped.is_set():
@@ -132,7 +126,7 @@ class TableRun:
             return TableResult(
                 table.path,
                 TieringState.FAILED,
-                time.perf_counter() - began,
+                self._now() - began,
                 epoch=claim.tiering_epoch,
                 error=error,
                 recorded=self._fail(claim, error),
@@ -142,7 +136,7 @@ class TableRun:
         return TableResult(
             table.path,
             TieringState.TIERED,
-            time.perf_counter() - began,
+            self._now() - began,
             epoch=claim.tiering_epoch,
             stats=outcome.stats,
             recorded=True,
@@ -170,8 +164,8 @@ class TableRun:
         return True
 
 
-def _is_being_tiered(error: BaseException) -> bool:
-    return isinstance(error, FlussTieringError) and error.code is ErrorCode.TABLE_BEING_TIERED
+def _is_being_tiered(error: FlussTieringError) -> bool:
+    return error.code is ErrorCode.TABLE_BEING_TIERED
 
 
 def _text(failure: Exception) -> str:

@@ -11,7 +11,7 @@ import pytest
 from driver_support import wait_until
 from held_writer import HeldStage
 from source_support import columns
-from spark_support import Tiering, in_background, served
+from spark_support import Tiering, in_background, replace_stage, served
 
 from engine_support import new_path
 from fluss_support import FlussCluster
@@ -19,8 +19,8 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.spark.round import round as rounds
 from fluss_tiering.spark.round.result import TableResult
+from fluss_tiering.spark.round.stage import run_stage
 from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.rpc.calls.tables import drop_partition
@@ -151,7 +151,6 @@ def check(
 def test_a_partition_that_is_gone(
     cluster: Tiering, fluss: FlussClient, tables: list[TableInfo], monkeypatch: pytest.MonkeyPatch, read: bool
 ) -> None:
-    run_stage = rounds.run_stage
 
     def run(spark, job, *arguments):
         if not read:
@@ -161,7 +160,7 @@ def test_a_partition_that_is_gone(
             drop(cluster, fluss, job.table, gone=True)
         return written
 
-    monkeypatch.setattr(rounds, "run_stage", run)
+    replace_stage(monkeypatch, run)
     results = cluster.tier_all(*tables)
     monkeypatch.undo()
     for table, result in zip(tables, results, strict=True):

@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from spark_support import Tiering, served
+from spark_support import Tiering, replace_stage, served
 
 from fluss_support import USER, FlussCluster
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.round import plan, waves
-from fluss_tiering.spark.round import round as rounds
 from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.plan import LogPiece, SnapshotPiece
+from fluss_tiering.spark.round.stage import run_stage
 from fluss_tiering.storage.fluss.access import PASSWORD_VARIABLE, USERNAME_VARIABLE
 from fluss_tiering.storage.fluss.reading import kv_snapshot_cuts
 
@@ -46,13 +46,12 @@ def cluster(behind_sasl: Tiering, monkeypatch: pytest.MonkeyPatch) -> Tiering:
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[StageJob]:
     """The stages that are run from now on, of small pieces."""
     seen: list[StageJob] = []
-    run_stage = rounds.run_stage
 
     def run(spark, job: StageJob, *arguments):
         seen.append(job)
         return run_stage(spark, job, *arguments)
 
-    monkeypatch.setattr(rounds, "run_stage", run)
+    replace_stage(monkeypatch, run)
     monkeypatch.setattr(plan, "MIN_PIECE_BYTES", SMALL)
     monkeypatch.setattr(waves, "MIN_PIECE_BYTES", SMALL)
     monkeypatch.setattr(kv_snapshot_cuts, "_PIECE_BYTES", SMALL)

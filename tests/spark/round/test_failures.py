@@ -23,7 +23,7 @@ from fault_proxy import FaultProxy, refused
 from held_writer import HeldStage, wait_until
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
-from spark_support import Tiering, driver_environment, in_background, lake_server, named
+from spark_support import Tiering, driver_environment, in_background, lake_server, named, replace_stage
 
 from engine_support import ServerProcess
 from fluss_tiering.client import TieringClient
@@ -305,7 +305,7 @@ def elsewhere(describe):
 def test_many_empty_tables_are_over_in_no_time(tiering: Tiering, monkeypatch):
     tables = [tiering.table(primary_key=number % 2 == 0) for number in range(12)]
     tiering.tier_all(*tables)
-    monkeypatch.setattr(round_module, "run_stage", pytest.fail)
+    replace_stage(monkeypatch, pytest.fail)
     began = time.monotonic()
 
     results = tiering.tier_all(*tables)

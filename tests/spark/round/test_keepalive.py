@@ -13,17 +13,16 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.retrying_client import RetryingClient
-from fluss_tiering.spark.round import keepalive as keepalive_module
 from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
 from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease
+from waiting import WAIT_S, wait_until
 
-_PATIENCE_S = 20
 LEASE_MS = 900
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[ServerThread]:
-    with ServerThread(tmp_path_factory.mktemp("keeper") / "data", lake_catalog={"type": "hadoop"}) as running:
+    with ServerThread(tmp_path_factory.mktemp("keepalive") / "data", lake_catalog={"type": "hadoop"}) as running:
         yield running
 
 
@@ -37,13 +36,6 @@ def claim(client: TieringClient, table: TableInfo, lease_id: str, token: int | N
     (claimed,) = client.claim_tables([table.path], lease_id, token, "test")
     assert not isinstance(claimed, FlussTieringError), claimed
     return claimed
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def leased(client: TieringClient, lease_id: str) -> tuple[TableInfo, Lease]:
@@ -94,7 +86,7 @@ def test_the_round_of_a_lost_lease_is_stopped_and_no_other(client: TieringClient
             keepalive.hold(lease_id, each.claim.table_id)
         client.drop_lease(lease.lease_id)
 
-        assert stopped.wait(_PATIENCE_S)
+        assert stopped.wait(WAIT_S)
     with pytest.raises(FlussTieringError) as raised:
         guard.check()
     assert raised.value.code is ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST
@@ -121,7 +113,7 @@ def test_heartbeats_are_batched_and_a_fenced_round_is_stopped(client: TieringCli
         assert not stopped.is_set()
         claim(client, tables[0], "beats")
 
-        assert stopped.wait(_PATIENCE_S)
+        assert stopped.wait(WAIT_S)
     with pytest.raises(FlussTieringError) as raised:
         guards[0].check()
     assert raised.value.code is ErrorCode.FENCED_TIERING_EPOCH
@@ -130,7 +122,6 @@ def test_heartbeats_are_batched_and_a_fenced_round_is_stopped(client: TieringCli
 
 # regression: Fluss #3681, one transient error ends the job
 def test_a_server_that_is_away_for_a_moment_stops_no_round(client: TieringClient, monkeypatch):
-    monkeypatch.setattr(keepalive_module, "_RETRY_S", 0.05)
     heartbeat = client.heartbeat
     answers = iter([FlussTieringError(ErrorCode.UNAVAILABLE, "away")] * 3)
     after = threading.Event()
@@ -143,9 +134,9 @@ def test_a_server_that_is_away_for_a_moment_stops_no_round(client: TieringClient
 
     monkeypatch.setattr(client, "heartbeat", flaky)
     guard = RoundGuard(claim(client, new_table(client), "flaky"), pytest.fail)
-    with KeepAlive(client, LEASE_MS, heartbeat_interval_s=0.05) as keepalive:
+    with KeepAlive(client, LEASE_MS, heartbeat_interval_s=0.05, retry_s=0.05) as keepalive:
         keepalive.watch(guard)
-        assert after.wait(_PATIENCE_S)
+        assert after.wait(WAIT_S)
     guard.check()
 
 

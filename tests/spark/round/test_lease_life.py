@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -18,7 +19,7 @@ import pytest
 from fault_proxy import FaultProxy, refused
 from held_writer import HeldStage, wait_until
 from pyspark import TaskContext, cloudpickle
-from spark_support import Tiering, in_background, lake_server, named
+from spark_support import Tiering, in_background, lake_server, named, replace_stage
 
 from engine_support import ServerProcess
 from fluss_tiering.client import TieringClient
@@ -28,9 +29,9 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application
-from fluss_tiering.spark.round import keepalive as keepalive_module
-from fluss_tiering.spark.round import round as round_module
+from fluss_tiering.spark.round.keepalive import KeepAlive
 from fluss_tiering.spark.round.plan import SnapshotPiece
+from fluss_tiering.spark.round.stage import run_stage
 
 pytestmark = [pytest.mark.spark, pytest.mark.system]
 
@@ -95,7 +96,6 @@ def exists(lake: Tiering, snapshots) -> bool:
 def test_all_snapshots_of_a_round_are_leased_when_the_first_goes_to_a_reader(lake: Tiering, monkeypatch):
     tables = [written(lake, num_buckets=3) for _ in range(2)]
     seen = {}
-    run_stage = round_module.run_stage
 
     def look(spark, job, *rest):
         (lease,) = lake.client.list_leases(lake.rounds(job.table)[0].lease_id)
@@ -106,7 +106,7 @@ def test_all_snapshots_of_a_round_are_leased_when_the_first_goes_to_a_reader(lak
         )
         return run_stage(spark, job, *rest)
 
-    monkeypatch.setattr(round_module, "run_stage", look)
+    replace_stage(monkeypatch, look)
     results = lake.tier_all(*tables)
 
     assert [result.error for result in results] == [None, None]
@@ -153,11 +153,8 @@ def test_snapshots_that_keep_vanishing_fail_their_table_alone_and_nothing_unpinn
             wait_until(lambda: not exists(lake, snapshots))
         return acquire(client, lease_id, duration_ms, snapshots, **kwargs)
 
-    run_stage = round_module.run_stage
     monkeypatch.setattr(TieringClient, "acquire_lease", always_too_late)
-    monkeypatch.setattr(
-        round_module, "run_stage", lambda spark, job, *rest: stages.append(job.table) or run_stage(spark, job, *rest)
-    )
+    replace_stage(monkeypatch, lambda spark, job, *rest: stages.append(job.table) or run_stage(spark, job, *rest))
     failed, good = lake.tier_all(table, log)
 
     # Fluss #2360
@@ -209,7 +206,6 @@ def test_a_restarted_driver_of_the_same_lease_reads_the_same_snapshot(lake: Tier
     lease = lake.client.lease_latest_snapshots("restarted", [table.path], 60_000)
     (pinned,) = lake.client.list_leases("restarted")
     read = []
-    run_stage = round_module.run_stage
 
     def killed(spark, job, *rest):
         pieces = [work.piece for work in job.work]
@@ -221,13 +217,13 @@ def test_a_restarted_driver_of_the_same_lease_reads_the_same_snapshot(lake: Tier
             raise FlussTieringError(ErrorCode.UNKNOWN, "killed")
         return run_stage(spark, job, *rest)
 
-    monkeypatch.setattr(round_module, "run_stage", killed)
+    replace_stage(monkeypatch, killed)
     options = {"lease_id": "restarted", "attempt_token": lease.attempt_token}
     assert lake.tier_all(table, **options)[0].failed
     replace_snapshots(lake, table)
     assert lake.client.list_leases("restarted")[0].snapshots == pinned.snapshots
     monkeypatch.undo()
-    monkeypatch.setattr(round_module, "run_stage", killed)
+    replace_stage(monkeypatch, killed)
 
     lake.tier(table, **options)
 
@@ -260,7 +256,7 @@ def test_a_late_release_of_an_earlier_attempt_unpins_nothing(lake: Tiering, tmp_
 
 # L13, L14
 def test_a_slow_release_holds_up_neither_heartbeats_nor_other_tables(lake: Tiering, proxy: FaultProxy, monkeypatch):
-    monkeypatch.setattr(keepalive_module.KeepAlive.__init__, "__defaults__", (0.2,))
+    monkeypatch.setattr(application, "KeepAlive", partial(KeepAlive, heartbeat_interval_s=0.2))
     released = threading.Event()
     times: dict[str, list[float]] = {"release": [], "heartbeats while releasing": []}
 

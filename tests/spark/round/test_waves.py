@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spark_support import Tiering, named
+from spark_support import Tiering, named, replace_stage
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.table import IcebergTable
@@ -13,8 +13,8 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application
-from fluss_tiering.spark.round import round as round_module
 from fluss_tiering.spark.round.plan import PlanLimits, RoundPlan, SnapshotPiece, plan_round
+from fluss_tiering.spark.round.stage import run_stage
 from fluss_tiering.spark.round.waves import after, time_limit_s, waves
 
 
@@ -149,13 +149,12 @@ def test_what_is_read_when_the_time_is_over_is_committed_and_the_rest_is_due_at_
 @pytest.mark.usefixtures("small_waves")
 def test_a_round_within_its_time_reads_everything_in_its_waves(tiering: Tiering, monkeypatch):
     stages = []
-    run_stage = round_module.run_stage
 
     def counting(*args):
         stages.append(args)
         return run_stage(*args)
 
-    monkeypatch.setattr(round_module, "run_stage", counting)
+    replace_stage(monkeypatch, counting)
     table = tiering.table(primary_key=False, num_buckets=2)
     for step in range(3):
         tiering.write(table, named(range(step * 10, step * 10 + 10), "row"))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Self
 
 from fluss_tiering.client import TieringClient
+from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
+from fluss_tiering.spark.runtime import SYSTEM, Runtime
 
 HEARTBEAT_INTERVAL_S: Final = 30.0
 """A quarter of the time after which the server fails a silent round (S4)."""
@@ -35,9 +35,9 @@ class RoundGuard:
         began: when it was claimed, on the monotonic clock.
     """
 
-    def __init__(self, claim: Claim, stop: Callable[[], None]) -> None:
+    def __init__(self, claim: Claim, stop: Callable[[], None], runtime: Runtime = SYSTEM) -> None:
         self.claim = claim
-        self.began = time.monotonic()
+        self.began = runtime.monotonic()
         self._stop = stop
         self._lost: FlussTieringError | None = None
         self._lock = threading.Lock()
@@ -62,29 +62,36 @@ class RoundGuard:
             raise self._lost
 
 
-class KeepAlive:
+class KeepAlive(Closing):
     """Renews leases every third of their duration (L16), sends one heartbeat for all rounds (S4); a context manager."""
 
     def __init__(
-        self, client: TieringClient, lease_duration_ms: int, heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S
+        self,
+        client: TieringClient,
+        lease_duration_ms: int,
+        *,
+        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        retry_s: float = _RETRY_S,
+        runtime: Runtime = SYSTEM,
     ) -> None:
         self._client = client
         self._duration_ms = lease_duration_ms
         self._renew_interval_s = lease_duration_ms / 3000
         self._heartbeat_interval_s = heartbeat_interval_s
+        self._retry_s = retry_s
+        self._now = runtime.monotonic
         self._lock = threading.Lock()
         self._holders: dict[str, set[int]] = {}
         self._guards: dict[int, RoundGuard] = {}
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="fluss-tiering-keepalive", daemon=True)
+        self._closed = runtime.new_event()
+        self._thread = runtime.new_thread(self._run, "fluss-tiering-keepalive")
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End the renewals and the heartbeats."""
         self._closed.set()
         self._thread.join()
 
@@ -119,21 +126,21 @@ class KeepAlive:
             guard.lose(reason)
 
     def _run(self) -> None:
-        now = time.monotonic()
+        now = self._now()
         next_renewal, next_heartbeat = now + self._renew_interval_s, now + self._heartbeat_interval_s
-        while not self._closed.wait(max(0.0, min(next_renewal, next_heartbeat) - time.monotonic())):
-            now = time.monotonic()
+        while not self._closed.wait(max(0.0, min(next_renewal, next_heartbeat) - self._now())):
+            now = self._now()
             if now >= next_heartbeat:
-                next_heartbeat = now + (self._heartbeat_interval_s if self._try(self._heartbeat) else _RETRY_S)
+                next_heartbeat = now + (self._heartbeat_interval_s if self._try(self._heartbeat) else self._retry_s)
             if now >= next_renewal:
-                next_renewal = now + (self._renew_interval_s if self._try(self._renew) else _RETRY_S)
+                next_renewal = now + (self._renew_interval_s if self._try(self._renew) else self._retry_s)
 
     def _try(self, call: Callable[[], None]) -> bool:
         try:
             call()
         except FlussTieringError as error:
             logger.warning(
-                "the server cannot be told that the rounds still run, trying again in %g s: %s", _RETRY_S, error
+                "the server cannot be told that the rounds still run, trying again in %g s: %s", self._retry_s, error
             )
             return False
         return True

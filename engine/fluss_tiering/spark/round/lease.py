@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import logging
-import queue
-import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Final, Self
 
-from tenacity import Retrying, retry_if_exception_type, stop_when_event_set, wait_random_exponential
-from tenacity.nap import sleep_using_event
-
 from fluss_tiering.client import TieringClient
+from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim
+from fluss_tiering.spark.retry import Retry
 from fluss_tiering.spark.round.keepalive import KeepAlive
+from fluss_tiering.spark.runtime import SYSTEM, Queue, Runtime
 
 _CLOSE_TIMEOUT_S: Final = 30.0
 
@@ -154,26 +151,27 @@ class TableLease:
             return {}
 
 
-class Releaser:
+class Releaser(Closing):
     """Releases buckets in a thread of its own, again with back-off until the server confirms (L13); a context manager.
 
     What could not be released when the application ends is left to the lease's expiry.
     """
 
-    def __init__(self, client: TieringClient, close_timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
+    def __init__(
+        self, client: TieringClient, close_timeout_s: float = _CLOSE_TIMEOUT_S, runtime: Runtime = SYSTEM
+    ) -> None:
         self._client = client
         self._close_timeout_s = close_timeout_s
-        self._requests: queue.SimpleQueue[tuple[str, set[TableBucket], int | None] | None] = queue.SimpleQueue()
-        self._given_up = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="fluss-tiering-releaser", daemon=True)
+        self._requests: Queue[tuple[str, set[TableBucket], int | None] | None] = runtime.new_queue()
+        self._given_up = runtime.new_event()
+        self._thread = runtime.new_thread(self._run, "fluss-tiering-releaser")
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Wait until all is released, or the time to close is over."""
         self._requests.put(None)
         self._thread.join(self._close_timeout_s)
         self._given_up.set()
@@ -184,16 +182,10 @@ class Releaser:
         self._requests.put((lease_id, buckets, attempt_token))
 
     def _run(self) -> None:
+        retry = Retry(self._given_up, first_pause_s=0.5, longest_pause_s=30.0)
         while (request := self._requests.get()) is not None:
             lease_id, buckets, attempt_token = request
-            retrying = Retrying(
-                retry=retry_if_exception_type(FlussTieringError),
-                wait=wait_random_exponential(multiplier=0.5, max=30),
-                stop=stop_when_event_set(self._given_up),
-                sleep=sleep_using_event(self._given_up),
-                reraise=True,
-            )
             try:
-                retrying(self._client.release_lease, lease_id, buckets, attempt_token=attempt_token)
+                retry(self._client.release_lease, lease_id, buckets, attempt_token=attempt_token)
             except FlussTieringError as error:
                 logger.warning("lease %s keeps %d buckets until it expires: %s", lease_id, len(buckets), error)

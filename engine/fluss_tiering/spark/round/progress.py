@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
+from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.spark.round.result import TableResult
 
@@ -43,16 +44,11 @@ class Progress(Protocol):
         ...
 
 
-class LogProgress:
+class LogProgress(Closing):
     """A line for each step."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        return
+    def close(self) -> None:
+        """Do nothing: lines are written at once."""
 
     def step(self, path: TablePath, what: str) -> None:
         """Logs the step."""
@@ -70,7 +66,7 @@ class LogProgress:
             logger.info("%s: %s", result.path, outcome_text(result))
 
 
-class TerminalProgress:
+class TerminalProgress(Closing):
     """A bar for each table, moved on as Spark's tasks end."""
 
     def __init__(self, context: SparkContext, console: Console | None = None) -> None:
@@ -95,9 +91,8 @@ class TerminalProgress:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Leave the bars as they are."""
         self._closed.set()
         self._thread.join()
         self._bars.stop()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -26,6 +25,7 @@ from fluss_tiering.spark.round.progress import Progress
 from fluss_tiering.spark.round.result import PieceResult, RoundCost, RoundOutcome, StageSeconds, total_stats
 from fluss_tiering.spark.round.stage import run_stage
 from fluss_tiering.spark.round.waves import after, tasks_of, time_limit_s, waves
+from fluss_tiering.spark.runtime import SYSTEM, Runtime
 from fluss_tiering.storage.open import cluster_access, open_split_reader
 
 
@@ -34,9 +34,16 @@ class RoundServices:
     """What the rounds of an application share.
 
     Attributes:
-        target: address of the server.
-        storage: what executors read from.
-        max_round_duration: what the application was given for it (`waves.time_limit_s`).
+        client: The client for the tiering server.
+        spark: The session that runs the stages.
+        catalog: The lake's catalog.
+        storage: The description of the storage that executors read from.
+        target: The server's address, "host:port".
+        limits: How large pieces and rounds may be.
+        progress: Hears of each step of a round.
+        max_round_duration: The limit that the application was given (see `waves.time_limit_s`).
+        runtime: The clock and the threads of the rounds.
+        run_stage: Runs the Spark stage of a round.
     """
 
     client: TieringClient
@@ -47,6 +54,8 @@ class RoundServices:
     limits: PlanLimits
     progress: Progress
     max_round_duration: str | None = None
+    runtime: Runtime = SYSTEM
+    run_stage: Callable[[SparkSession, StageJob, str, RoundGuard], list[PieceResult]] = run_stage
 
 
 def job_group(guard: RoundGuard) -> str:
@@ -61,23 +70,24 @@ def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guar
         FlussTieringError: why the round failed; nothing of it is in the lake unless the lake's commit was the last
             step that worked, and then the next round registers that.
     """
-    began = time.perf_counter()
+    now = services.runtime.monotonic
+    began = now()
     services.progress.step(table.path, "planning")
     # The base before everything else: whatever another driver commits after this makes our commit fail.
     lake = services.catalog.open_table(table)
     known = recover(services.client, lake, table, guard.claim)
     plan = _plan(services, table, known, lease, guard)
-    planned = time.perf_counter()
+    planned = now()
     if not plan.advances:
         return RoundOutcome(TieringStats(), cost=RoundCost(plan=planned - began))
     plan, pieces = _read_and_write(services, table, lake, plan, guard)
-    written = time.perf_counter()
+    written = now()
     services.progress.step(table.path, "committing")
     snapshot_id = commit_round(services.client, lake, plan, pieces, table=table, guard=guard)
     cost = RoundCost(
         plan=planned - began,
         stage=written - planned,
-        commit=time.perf_counter() - written,
+        commit=now() - written,
         workers=sum((piece.seconds for piece in pieces), StageSeconds()),
         peak_worker_bytes=max((piece.peak_bytes for piece in pieces), default=0),
     )
@@ -121,7 +131,7 @@ def _read_and_write(
     # Unique to this attempt: files of another one are never overwritten, whoever still writes them.
     attempt = uuid.uuid4()
     for pieces in parts:
-        if done and limit_s is not None and time.monotonic() - guard.began >= limit_s:
+        if done and limit_s is not None and services.runtime.monotonic() - guard.began >= limit_s:
             break
         try:
             guard.check()
@@ -138,7 +148,7 @@ def _read_and_write(
             )
             tasks = tasks_of(pieces, parallelism)
             job = StageJob(table, services.storage, services.target, lake.file_writer(), work, tasks, access)
-            results += run_stage(services.spark, job, job_group(guard), guard)
+            results += services.run_stage(services.spark, job, job_group(guard), guard)
         except FlussTieringError:
             lake.delete_files([file for result in results for file in result.files])
             raise
