@@ -1,11 +1,12 @@
-"""`on_failure_callback` for the failures after which no teardown runs.
+"""The `on_failure_callback` that releases leases after failures for which Airflow runs no teardown.
 
-The teardown releases the lease in most cases. It does not when it is itself killed or fails, or when the run is marked
-failed by hand; then this does, as the callback of the task, of the DAG, or of both. Where nothing runs at all, the
-lease expires.
+The teardown task releases the lease in most cases. It cannot do so when it fails itself, when it is killed, or when
+somebody marks the run as failed. In these cases this callback releases the lease. It can be the callback of the task,
+of the DAG, or of both. If no callback runs either, the lease expires.
 
-Callbacks may run in the DAG processor, which loses all callbacks of a file when one of them hangs. So this reads the
-acquire task's XCom and nothing else, gives each call to the server five seconds, all of them ten, and never raises.
+Airflow may run callbacks in the DAG processor. If one callback of a DAG file hangs there, the DAG processor loses all
+callbacks of that file. This callback therefore reads nothing but the XCom of the acquire task, allows five seconds for
+each call to the server and ten seconds for all calls together, and never raises.
 """
 
 from __future__ import annotations
@@ -30,21 +31,25 @@ logger = logging.getLogger(__name__)
 
 
 def release_lease_on_failure(context: Context) -> None:
-    """Release the leases of the failed task or, as a DAG's callback, of the failed run.
+    """Release the leases of a failed task or, if it is the callback of a DAG, of the failed run.
 
-    For a task these are the leases of the acquire tasks that it follows, in a mapped task group those of its own map
-    index; for a DAG run those of all its acquire tasks. It may run more than once. It is not for `on_retry_callback`:
-    the next try may have begun.
+    For a task, the callback releases the leases of the acquire tasks that are upstream of it. In a mapped task group,
+    it releases only the leases of the task's own map index. For a DAG run, it releases the leases of all acquire tasks
+    of the run. The callback may run more than once. Do not use it as `on_retry_callback`, because the next try may
+    have begun already.
+
+    Args:
+        context: The context that Airflow passes to callbacks.
     """
     try:
         leases = list(_leases(context))
     except Exception:
-        logger.exception("The leases of the failed run could not be read; they end when they expire")
+        logger.exception("The leases of the failed run could not be read. They end when they expire")
         return
     give_up_at = time.monotonic() + TOTAL_TIMEOUT_SECONDS
     for lease in leases:
         if time.monotonic() > give_up_at:
-            logger.warning("No time is left to release lease %s; it ends when it expires", lease.lease_id)
+            logger.warning("No time is left to release lease %s. It ends when it expires", lease.lease_id)
         else:
             _release(lease, _reason(context))
 
@@ -54,13 +59,13 @@ def _release(lease: LeaseHandle, reason: str) -> None:
         with FlussHook(lease.fluss_conn_id, timeout=CALL_TIMEOUT_SECONDS).get_client() as client:
             release_lease(client, lease, reason, logger)
     except Exception:
-        logger.exception("Lease %s could not be released; it ends when it expires", lease.lease_id)
+        logger.exception("Lease %s could not be released. It ends when it expires", lease.lease_id)
 
 
 def _leases(context: Context) -> Iterator[LeaseHandle]:
-    of_dag = _is_of_dag(context)
-    dag_id, run_id = context["dag"].dag_id, context["run_id"] if of_dag else context["ti"].run_id
-    for value in _of_run(context) if of_dag else _of_task(context):
+    is_dag_callback = _is_dag_callback(context)
+    dag_id, run_id = context["dag"].dag_id, context["run_id"] if is_dag_callback else context["ti"].run_id
+    for value in _xcoms_of_run(context) if is_dag_callback else _xcoms_of_task(context):
         if value is None:
             continue
         try:
@@ -69,25 +74,25 @@ def _leases(context: Context) -> Iterator[LeaseHandle]:
             logger.warning("Nothing to release. %s", error)
 
 
-def _is_of_dag(context: Context) -> bool:
-    """Whether Airflow calls for a DAG run: only then it gives a reason, and perhaps no task instance."""
+def _is_dag_callback(context: Context) -> bool:
+    """Return whether this is the callback of a DAG run. Only then does Airflow pass a reason."""
     return "reason" in context
 
 
 def _reason(context: Context) -> str:
-    if _is_of_dag(context):
+    if _is_dag_callback(context):
         return f"DAG run {context['run_id']} failed"
     return f"task {context['ti'].task_id} of DAG run {context['run_id']} failed"
 
 
-def _of_run(context: Context) -> Iterator[Any]:
+def _xcoms_of_run(context: Context) -> Iterator[Any]:
     from airflow.sdk.bases.xcom import BaseXCom  # noqa: PLC0415
     from airflow.sdk.execution_time.xcom import XCom  # noqa: PLC0415
 
     dag = context["dag"]
     for task in dag.tasks:
         if _is_acquire(task):
-            # Of every map index; read without a task instance, since there may be none.
+            # This reads every map index. It uses no task instance, because the context of a DAG run may have none.
             yield from (
                 XCom.get_all(
                     key=BaseXCom.XCOM_RETURN_KEY, dag_id=dag.dag_id, task_id=task.task_id, run_id=context["run_id"]
@@ -96,7 +101,7 @@ def _of_run(context: Context) -> Iterator[Any]:
             )
 
 
-def _of_task(context: Context) -> Iterator[Any]:
+def _xcoms_of_task(context: Context) -> Iterator[Any]:
     ti = context["ti"]
     dag = context["dag"]
     failed = dag.get_task(ti.task_id)
@@ -111,7 +116,7 @@ def _of_task(context: Context) -> Iterator[Any]:
         elif acquire_group is None and not task.is_mapped:
             yield ti.xcom_pull(task_ids=task_id, map_indexes=None)
         else:
-            # The other instances' leases may be in use; the teardown, or the DAG's callback, releases them.
+            # Other instances may still use their leases. The teardown or the callback of the DAG releases those.
             logger.info("Task %s does not say which instance of %s it follows", ti.task_id, task_id)
 
 

@@ -1,7 +1,7 @@
-"""The lease as Airflow's tasks hand it to each other: its id, and the value kept in the acquire task's XCom.
+"""The lease as tasks hand it to each other: its id, and its value in the XCom of the acquire task.
 
-The id is the same for every try of the acquire task (L17), so that a retry renews what its predecessor pinned instead
-of pinning it twice. The attempt token beside it is new at each acquire; it fences what an older try still does (L22).
+The lease id is the same for every try of the acquire task. A retry therefore renews what the earlier try pinned and
+does not pin it a second time. The attempt token is new at each acquire. It fences off whatever an older try still does.
 """
 
 from __future__ import annotations
@@ -21,11 +21,17 @@ _DIGEST_CHARACTERS: Final = 32
 
 
 def lease_id(dag_id: str, run_id: str, task_id: str, table_ids: Iterable[int]) -> str:
-    """The id of the lease that this task of this DAG run holds on these tables.
+    """Return the id of the lease that this task of this DAG run holds on these tables.
 
-    It names the table ids and not the map index: after a clear the same index of a mapped task can mean another table.
-    The readable start is for people who list leases; the digest behind it tells the leases apart and keeps the id below
-    100 characters whatever the lengths of the names.
+    The id depends on the table ids and not on the map index, because the same index of a mapped task can mean another
+    table after a clear. The id begins with the DAG id, for people who list leases. It ends with a digest that tells
+    leases apart. The id is always shorter than 100 characters.
+
+    Args:
+        dag_id: The id of the DAG.
+        run_id: The id of the DAG run.
+        task_id: The id of the acquire task.
+        table_ids: The ids of the leased tables, in any order.
     """
     return _named(dag_id, [dag_id, run_id, task_id, sorted(set(table_ids))])
 
@@ -38,13 +44,14 @@ def _named(dag_id: str, identity: Sequence[object]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeaseHandle:
-    """What the acquire task returns and the other tasks of its group work with.
+    """The lease that the acquire task returns and the other tasks of its group use.
 
     Attributes:
-        attempt_token: of the acquire that made this handle; None where none was made.
-        tables: `database.table` of each table under the lease.
-        lease_duration_ms: for how long it was acquired, and is to be renewed.
-        fluss_conn_id: the connection of the server that granted it.
+        lease_id: The id of the lease.
+        attempt_token: The token of the acquire that made this handle, or None if the server has no leases.
+        tables: The `database.table` of each table under the lease.
+        lease_duration_ms: The duration in milliseconds for which the lease is acquired and renewed.
+        fluss_conn_id: The Airflow connection of the server that granted the lease.
     """
 
     lease_id: str
@@ -54,7 +61,7 @@ class LeaseHandle:
     fluss_conn_id: str
 
     def to_xcom(self) -> dict[str, Any]:
-        """The handle as JSON values, for XCom and for a trigger's arguments."""
+        """Return the handle as JSON values, for XCom and for the arguments of a trigger."""
         return {
             "lease_id": self.lease_id,
             "attempt_token": self.attempt_token,
@@ -65,19 +72,19 @@ class LeaseHandle:
 
     @classmethod
     def from_xcom(cls, value: object, dag_id: str = "", run_id: str = "") -> LeaseHandle:
-        """The handle that `to_xcom` wrote.
+        """Return the handle that `to_xcom` wrote.
 
-        A value of an older format, which names tables but no lease id or no attempt token, stands for a fresh lease
-        (L23): its id is the same for all tasks of the DAG run, and the application leases what it needs under it. What
-        the older lease pinned ends with its expiry.
+        A value of an older format names tables but has no lease id or no attempt token. It stands for a fresh lease.
+        All tasks of the DAG run then use the same fresh id, and the application leases under it what it needs. The
+        older lease ends when it expires.
 
         Args:
-            value: of the acquire task's XCom.
-            dag_id: of the run, for the id of a fresh lease.
-            run_id: likewise.
+            value: The XCom of the acquire task.
+            dag_id: The id of the DAG, which becomes part of a fresh lease id.
+            run_id: The id of the DAG run, which becomes part of a fresh lease id.
 
         Raises:
-            ValueError: the value is missing or is no lease; the message says what was found.
+            ValueError: The value is missing or is not a lease. The message says what was found.
         """
         if isinstance(value, Mapping) and not {"lease_id", "attempt_token"} <= value.keys():
             value = _with_fresh_id(value, dag_id, run_id)
@@ -97,7 +104,7 @@ class LeaseHandle:
 
 
 def _with_fresh_id(value: Mapping[Any, Any], dag_id: str, run_id: str) -> Mapping[Any, Any]:
-    """The value, completed by what an older format lacks; unchanged where it names no tables and so is no lease."""
+    """Return the value with the fields that an older format lacks. A value without tables is returned unchanged."""
     if "tables" not in value:
         return value
     return {

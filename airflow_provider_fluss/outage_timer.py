@@ -1,4 +1,4 @@
-"""For how long a waiter puts up with a tiering server that cannot be reached, for example while it is restarted."""
+"""Measure how long the tiering server has been unavailable, and decide when a waiting task gives up."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 
 class OutageTimer:
-    """Measures one spell of unavailability at a time.
+    """Measure one outage of the server at a time.
 
     Args:
-        tolerated_seconds: how long a spell may last.
-        monotonic: the clock, in seconds.
+        tolerated_seconds: The longest outage that a waiting task tolerates.
+        monotonic: A monotonic clock in seconds.
     """
 
     def __init__(self, tolerated_seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -23,23 +23,23 @@ class OutageTimer:
         self._lost_at: float | None = None
 
     def restore(self) -> None:
-        """The server answered: the spell is over."""
+        """Note that the server answered, which ends the outage."""
         self._lost_at = None
 
     def lost(self, error: FlussTieringError) -> Judgement | None:
-        """The server did not answer: None to try again, or the judgement that ends the waiting.
+        """Note that the server did not answer. Return None to try again, or the judgement that ends the waiting.
 
         Raises:
-            FlussTieringError: `error` itself, when it says anything else than that the server is unavailable.
+            FlussTieringError: `error` itself, if its code is not UNAVAILABLE.
         """
         if error.code is not ErrorCode.UNAVAILABLE:
             raise error
         now = self._monotonic()
         if self._lost_at is None:
             self._lost_at = now
-        spell = now - self._lost_at
-        if spell <= self._tolerated_seconds:
+        outage = now - self._lost_at
+        if outage <= self._tolerated_seconds:
             return None
         return Judgement(
-            Verdict.UNREACHABLE, f"The tiering server has been unavailable for {spell:.0f} s: {error.message}"
+            Verdict.UNREACHABLE, f"The tiering server has been unavailable for {outage:.0f} s: {error.message}"
         )

@@ -1,4 +1,4 @@
-"""What the rounds under a lease mean for a task that waits for them; pure, shared by the sensor and its trigger."""
+"""Judge what the rounds under a lease mean for a task that waits for them. The sensor and its trigger share this."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fluss_tiering.model.tiering import OUTCOMES, LeaseOutcome, TieringRound, Ti
 
 
 class Verdict(StrEnum):
-    """How waiting on a lease stands."""
+    """The result of looking at the rounds under a lease."""
 
     WAITING = "waiting"
     TIERED = "tiered"
@@ -24,12 +24,13 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict with what to say about it.
+    """A verdict and a message about it.
 
     Attributes:
-        message: for people; names each table that failed with its last error.
-        rounds: one summary for each table that has a round, as JSON values.
-        unclaimed: tables whose round has not begun.
+        verdict: The verdict.
+        message: A text for people. It names each table that failed with its last error.
+        rounds: One summary for each table that has a round, as JSON values.
+        unclaimed: The tables whose round has not begun.
     """
 
     verdict: Verdict
@@ -38,24 +39,25 @@ class Judgement:
     unclaimed: tuple[str, ...] = ()
 
     def to_event(self) -> dict[str, Any]:
-        """The judgement as a trigger event's payload."""
+        """Return the judgement as the payload of a trigger event."""
         return {"verdict": self.verdict.value, "message": self.message, "rounds": list(self.rounds)}
 
 
 def judge(
     outcome: LeaseOutcome, tables: Sequence[str], attempt_token: int | None, submit_ended: str | None = None
 ) -> Judgement:
-    """Whether all `tables` are Tiered, or why they will not be, under this attempt of a lease.
+    """Return whether all `tables` are Tiered under this attempt of a lease, or why they will not be.
 
-    Recorded outcomes are what counts (S25): the tables' own statuses move on within the same instant. All Tiered is
-    success even if the attempt was cancelled or taken over afterwards; nothing is final before every table has an
-    outcome, so that one bad table does not hide how the others ended.
+    The judgement uses the recorded outcomes of rounds and not the statuses of the tables, because a status moves on as
+    soon as its round has ended. If all tables are Tiered, the verdict is success, even if the attempt was cancelled or
+    superseded afterwards. A failure is final only when every table has an outcome, so that one bad table does not hide
+    how the other rounds ended.
 
     Args:
-        outcome: what the server answered for the lease and the attempt.
-        tables: `database.table` of each table waited for.
-        attempt_token: of the attempt waited for; None where the lease was never acquired.
-        submit_ended: how the task that submits the application ended, if it did, before `outcome` was asked for.
+        outcome: The answer of the server for the lease and the attempt.
+        tables: The `database.table` of each table that the task waits for.
+        attempt_token: The attempt that the task waits for, or None if the lease was never acquired.
+        submit_ended: How the submit task ended, if it had ended before `outcome` was asked for.
     """
     rounds = {str(each.path): each for each in outcome.rounds}
     of_tables = [rounds[table] for table in tables if table in rounds]

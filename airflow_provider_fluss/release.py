@@ -1,4 +1,4 @@
-"""Giving a lease up: the one way that the release task and the failure callbacks share."""
+"""Release a lease. The release task and the failure callbacks share this."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ if TYPE_CHECKING:
 
 
 def release_lease(client: TieringClient, lease: LeaseHandle, reason: str, log: Logger | logging.Logger) -> None:
-    """Cancel the attempt unless all of its rounds have ended, then drop the lease; repeating it changes nothing.
+    """Cancel the attempt unless all of its rounds have ended, and then drop the lease. A repeated call changes nothing.
 
-    The cancel comes first, since the application may have outlived its task: from then on it is refused at its next
-    claim, heartbeat and commit, and no longer reads what the drop unpins. Both carry the attempt token, so that neither
-    touches a newer attempt (L22).
+    The cancel comes first, because the application may still run after its task has ended. The server then refuses the
+    next claim, heartbeat and commit of the application, so that it does not read snapshots that the drop unpins. Both
+    calls carry the attempt token, so that they never touch a newer attempt.
+
+    Args:
+        client: A client of the server that granted the lease.
+        lease: The lease to release.
+        reason: The reason that is recorded with the cancelled rounds.
+        log: The logger for the result.
 
     Raises:
-        FlussTieringError: the server refused or could not be reached; whatever remains ends with the lease's expiry.
+        FlussTieringError: The server refused the call or could not be reached. The lease then ends when it expires.
     """
     rounds = client.lease_outcome(lease.lease_id, lease.attempt_token).rounds
     ended = {str(each.path) for each in rounds if each.state in OUTCOMES}
@@ -35,7 +41,7 @@ def release_lease(client: TieringClient, lease: LeaseHandle, reason: str, log: L
         case LeaseDrop.DROPPED:
             log.info("Released lease %s of %s", lease.lease_id, ", ".join(lease.tables))
         case LeaseDrop.UNKNOWN:
-            log.info("Lease %s pins nothing any more", lease.lease_id)
+            log.info("Lease %s does not exist any more, so there is nothing to release", lease.lease_id)
         case LeaseDrop.STALE:
             log.warning(
                 "Lease %s was not released: a newer attempt than %s holds it", lease.lease_id, lease.attempt_token
@@ -48,4 +54,4 @@ def _drop(client: TieringClient, lease: LeaseHandle) -> LeaseDrop:
     except FlussTieringError as error:
         if error.code is not ErrorCode.UNSUPPORTED_VERSION:
             raise
-        return LeaseDrop.UNKNOWN  # A server without leases pins nothing (L15).
+        return LeaseDrop.UNKNOWN  # A server without leases pins nothing.

@@ -1,8 +1,8 @@
-"""The task that submits the application, as the waiting sensor watches it.
+"""Watch the submit task on behalf of the waiting sensor.
 
-A submit task that is killed reports nothing anywhere. If its application never claimed a table, no round exists whose
-heartbeats could time out, and whoever waits for one would wait for ever. The same holds for a sensor that is cleared
-alone: its acquire task runs again and begins an attempt under which nothing is ever submitted.
+A submit task that is killed reports nothing. If its application never claimed a table, there is no round whose
+heartbeats could time out, and the sensor would wait for ever. The same would happen when somebody clears only the
+sensor: Airflow then runs the acquire task again, which begins an attempt under which no application is submitted.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _UNSUCCESSFUL: Final = frozenset(
 
 
 class SubmitTask:
-    """Watches one task instance.
+    """Watch one instance of the submit task.
 
     Args:
-        dag_id: of the task.
-        run_id: of the task.
-        task_id: of the task.
-        map_index: -1 for a task that is not mapped.
-        claim_timeout: seconds after its success in which the application must have claimed its tables: with a cluster
-            deploy mode it may start later than the task ends.
-        monotonic: the clock, in seconds.
+        dag_id: The DAG of the task.
+        run_id: The DAG run of the task.
+        task_id: The id of the task.
+        map_index: The map index of the task, or -1 for a task that is not mapped.
+        claim_timeout: The time in seconds after the success of the task in which the application must claim its tables.
+            In cluster deploy mode the application may start after the task has ended.
+        monotonic: A monotonic clock in seconds.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SubmitTask:
         self._succeeded_at: float | None = None
 
     def to_kwargs(self) -> dict[str, Any]:
-        """What it is made from, as JSON values."""
+        """Return the arguments of this object as JSON values."""
         return {
             "dag_id": self._dag_id,
             "run_id": self._run_id,
@@ -65,17 +65,17 @@ class SubmitTask:
         }
 
     def look(self) -> str | None:
-        """How the task ended, once nothing more is to be expected of it; asks Airflow's API server."""
+        """Return how the task ended, or None while it may still submit or claim. This asks Airflow's API server."""
         from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance  # noqa: PLC0415
 
         states = RuntimeTaskInstance.get_task_states(
             dag_id=self._dag_id, run_ids=[self._run_id], task_ids=[self._task_id], map_index=self._map_index
         )
-        # One task instance was asked for; whether its key carries the map index depends on whether it is mapped.
+        # The answer has one task instance. Its key carries the map index only if the task is mapped.
         return self.ended_in(next(iter(states.get(self._run_id, {}).values()), None))
 
     def ended_in(self, state: str | None) -> str | None:
-        """What `look` says of a task that is seen in this state now."""
+        """Return what `look` returns for a task that is in this state now."""
         if state in _UNSUCCESSFUL:
             return str(state)
         if state != TaskInstanceState.SUCCESS.value:

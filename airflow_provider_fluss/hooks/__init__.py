@@ -1,1 +1,1 @@
-"""Hooks: how Airflow reaches the tiering server."""
+"""The hook by which Airflow reaches the tiering server."""

@@ -1,4 +1,4 @@
-"""The hook: a connection of type `fluss` as a client of the tiering server."""
+"""The hook that makes a client of the tiering server from a connection of type `fluss`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ DEFAULT_TIMEOUT_SECONDS: Final = 30.0
 
 
 class FlussHook(BaseHook):
-    """Reaches a tiering server.
+    """Connect to a tiering server.
 
-    The connection's host and port are the server's; its extra may hold `timeout`, the deadline of a call in seconds.
+    The host and the port of the connection are those of the server. The extra of the connection may hold `timeout`, the
+    deadline of each call in seconds.
 
     Args:
-        fluss_conn_id: the Airflow connection.
-        timeout: deadline of each call in seconds, instead of the connection's.
+        fluss_conn_id: The id of the Airflow connection.
+        timeout: The deadline of each call in seconds. It overrides the timeout of the connection.
     """
 
     conn_name_attr = "fluss_conn_id"
@@ -38,14 +39,18 @@ class FlussHook(BaseHook):
         self.timeout = timeout
 
     def get_address(self) -> str:
-        """The server's `host:port`."""
+        """Return the address of the server as `host:port`.
+
+        Raises:
+            ValueError: The connection has no host.
+        """
         return _address(self.get_connection(self.fluss_conn_id))
 
     def get_client(self) -> TieringClient:
-        """A client of the server; close it, or use it as a context manager.
+        """Return a client of the server. Close it, or use it as a context manager.
 
         Raises:
-            ValueError: the connection is not usable; the message names it and what is wrong.
+            ValueError: The connection is not usable. The message names the connection and says what is wrong.
         """
         from fluss_tiering.client import TieringClient  # noqa: PLC0415 - gRPC is not needed to parse a DAG
 
@@ -53,10 +58,10 @@ class FlussHook(BaseHook):
         return TieringClient(_address(connection), timeout=self.timeout or _timeout(connection))
 
     async def get_async_client(self) -> AsyncTieringClient:
-        """The same for asyncio, for triggers.
+        """Return an asyncio client of the server, for triggers. Close it, or use it as an async context manager.
 
         Raises:
-            ValueError: the connection is not usable; the message names it and what is wrong.
+            ValueError: The connection is not usable. The message names the connection and says what is wrong.
         """
         from fluss_tiering.client import AsyncTieringClient  # noqa: PLC0415 - gRPC is not needed to parse a DAG
 
@@ -64,11 +69,11 @@ class FlussHook(BaseHook):
         return AsyncTieringClient(_address(connection), timeout=self.timeout or _timeout(connection))
 
     def get_conn(self) -> TieringClient:
-        """The client, under the name that Airflow gives it."""
+        """Return a client of the server. Airflow calls this method by this name."""
         return self.get_client()
 
     def test_connection(self) -> tuple[bool, str]:
-        """Whether the server answers, and what it says about itself; for the button of the connection's form."""
+        """Return whether the server answers, and a message. The Test button of the connection form calls this."""
         try:
             with self.get_client() as client:
                 storage = client.describe_storage()

@@ -1,1 +1,1 @@
-"""Operators: acquire and release KV snapshot leases, submit the tiering application."""
+"""The operators that acquire and release KV snapshot leases and submit the tiering application."""

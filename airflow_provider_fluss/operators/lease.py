@@ -1,4 +1,4 @@
-"""The setup and the teardown of a tiering round: acquire and release a KV snapshot lease."""
+"""The operators that acquire a KV snapshot lease before a tiering round and release it afterwards."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 
 _WRONG_TABLES: Final = frozenset({ErrorCode.INVALID_TABLE, ErrorCode.DATABASE_NOT_EXIST, ErrorCode.TABLE_NOT_EXIST})
-"""What another try will not change."""
+"""Errors that another try will not change."""
 
 
 class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
-    """Leases the latest KV snapshots of tables that have not been tiered yet, so that a round can read them.
+    """Lease the latest KV snapshots of tables that have not been tiered yet, so that a round can read them.
 
-    A setup task. Its lease id is the same for every try and stands in the XCom that it returns, with the attempt token
-    of this try: `{"lease_id", "attempt_token", "tables", "lease_duration_ms", "fluss_conn_id"}`. Acquiring claims
-    nothing, so the tasks that follow may queue for hours. Tables without anything to pin are part of the lease all the
-    same.
+    Use this operator for a setup task. It returns an XCom with the keys `lease_id`, `attempt_token`, `tables`,
+    `lease_duration_ms` and `fluss_conn_id`. The lease id is the same for every try of the task; the attempt token is
+    new in each try. Acquiring a lease does not claim the tables, so the tasks that follow may wait in a queue for
+    hours. A table that has nothing to pin is part of the lease too.
 
     Args:
-        tables: `database.table` of each table of the round. (templated)
-        lease_duration: how long the lease lives unless the running application renews it.
-        fluss_conn_id: the connection of the tiering server. (templated)
+        tables: The `database.table` of each table of the round. (templated)
+        lease_duration: The time after which the lease expires, unless the running application renews it.
+        fluss_conn_id: The connection of the tiering server. (templated)
     """
 
     template_fields: Sequence[str] = ("tables", "fluss_conn_id")
@@ -57,7 +57,7 @@ class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
         self.fluss_conn_id = fluss_conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Acquire under this task's lease id and return the lease for XCom."""
+        """Acquire the lease and return it for XCom."""
         if isinstance(self.tables, str) or not self.tables:
             raise AirflowFailException(
                 f"tables is {self.tables!r}: expected a list of DATABASE.TABLE with at least one table"
@@ -77,13 +77,15 @@ class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
         return LeaseHandle(lease, token, tuple(map(str, paths)), duration_ms, self.fluss_conn_id).to_xcom()
 
     def _acquire(self, client: TieringClient, lease: str, paths: Sequence[TablePath], duration_ms: int) -> int | None:
-        """The attempt token; None from a server that knows no leases, without which tables are tiered then (L15)."""
+        """Return the attempt token, or None if the server has no leases. Tables are then tiered without a lease."""
+        from fluss_tiering.client import lease_latest_snapshots  # noqa: PLC0415 - gRPC is not needed to parse a DAG
+
         try:
-            acquired = client.lease_latest_snapshots(lease, paths, duration_ms)
+            acquired = lease_latest_snapshots(client, lease, paths, duration_ms)
         except FlussTieringError as error:
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
-            self.log.warning("The server knows no KV snapshot leases, tables are tiered without: %s", error)
+            self.log.warning("The server has no KV snapshot leases, so tables are tiered without a lease: %s", error)
             return None
         self.log.info(
             "Acquired lease %s (attempt %d) for %s", lease, acquired.attempt_token, ", ".join(map(str, paths))
@@ -92,13 +94,13 @@ class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
 
 
 class FlussReleaseKvSnapshotLeaseOperator(BaseOperator):
-    """Releases the lease of an acquire task, after cancelling what still runs under its attempt.
+    """Cancel what still runs under the attempt of an acquire task, and release its lease.
 
-    A teardown task: it succeeds when there is nothing to release and when a newer attempt holds the lease, which it
-    leaves alone.
+    Use this operator for a teardown task. It succeeds if there is nothing to release. If a newer attempt holds the
+    lease, the operator leaves the lease alone and succeeds too.
 
     Args:
-        lease: the output of the acquire task. (templated)
+        lease: The output of the acquire task. (templated)
     """
 
     template_fields: Sequence[str] = ("lease",)
@@ -109,7 +111,7 @@ class FlussReleaseKvSnapshotLeaseOperator(BaseOperator):
         self.lease = lease
 
     def execute(self, context: Context) -> None:
-        """Cancel and drop; nothing else than the acquire task's XCom is read."""
+        """Cancel the attempt and drop the lease. This reads nothing but the XCom of the acquire task."""
         ti = context["ti"]
         try:
             lease = LeaseHandle.from_xcom(self.lease, ti.dag_id, ti.run_id)

@@ -1,4 +1,4 @@
-"""Submits the tiering application to Spark."""
+"""The operator that submits the tiering application to Spark."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ if TYPE_CHECKING:
 
 CANCEL_TIMEOUT_SECONDS: Final = 5.0
 REASON_CHARACTERS: Final = 1500
-"""How much of a failed submit's message is kept: its end, where Spark's own last lines are."""
+"""The number of characters that are kept from the end of a failed submit's message, where Spark's last lines are."""
 
 
 class FlussTieringSparkOperator(SparkSubmitOperator):
-    """Tiers all tables of a lease with one Spark application.
+    """Tier all tables of a lease with one Spark application.
 
-    Everything that `SparkSubmitOperator` takes can be given, but for the application and its arguments: the deploy
-    mode, `py_files` that ship this package to a cluster, resources. Settings in `conf` win over those that the
-    application brings; jars and packages are added to its own. With a client deploy mode the task lasts as long as the
-    application; with a cluster deploy mode a retry reattaches to an application that survived its worker, where Spark's
-    provider can.
+    The operator takes every argument of `SparkSubmitOperator` except `application` and `application_args`, for example
+    the deploy mode, the resources, and `py_files` that ship this package to a cluster. Settings in `conf` override
+    those that the application needs. Jars and packages are added to those that the application needs. In client deploy
+    mode the task runs as long as the application. In cluster deploy mode a retry reattaches to an application that
+    survived its worker, if the Spark provider supports this.
 
-    A table that cannot be tiered does not fail this task: it is Failed with its last error, and the
-    `FlussTieringStatusSensor` beside this task names it. When this task is killed or fails and no try is left, it
-    cancels the attempt with the reason, so that the sensor fails with it. While tries are left it does not: the next
-    one takes over the rounds of the one before, under the same attempt.
+    A table that cannot be tiered does not fail this task. The table becomes Failed with its last error, and the
+    `FlussTieringStatusSensor` beside this task reports it. If this task fails or is killed on its last try, it cancels
+    the attempt and gives the reason, so that the sensor fails too. While tries are left, the task does not cancel the
+    attempt, because the next try takes over its rounds.
 
     Args:
-        lease: the output of the acquire task. (templated)
-        conn_id: the Spark connection. (templated)
-        kwargs: what else `SparkSubmitOperator` takes.
+        lease: The output of the acquire task. (templated)
+        conn_id: The Spark connection. (templated)
+        name: The name of the Spark application. (templated)
+        kwargs: Other arguments of `SparkSubmitOperator`.
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "lease", "conn_id")
@@ -60,7 +61,7 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
         self._killed = False
 
     def execute(self, context: Context) -> None:
-        """Submit, and in client mode wait for the application's end."""
+        """Submit the application and, in client deploy mode, wait until it ends."""
         from fluss_tiering.spark import submit  # noqa: PLC0415
 
         try:
@@ -87,9 +88,10 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
             raise
 
     def on_kill(self) -> None:
-        """Cancel the attempt, so that the application is fenced whatever becomes of it, then end it.
+        """Cancel the attempt on the last try, so that the application is fenced, and then end the application.
 
-        A time-out or a worker's shutdown comes here too; then the next try goes on with the attempt.
+        Airflow also calls this after a time-out and when a worker shuts down. If tries are left, the next try goes on
+        with the same attempt.
         """
         self._killed = True
         if self._is_last_try:
@@ -97,12 +99,12 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
         super().on_kill()
 
     def _complete_conf(self, needed: dict[str, str]) -> None:
-        """Adds what the application needs to what was given, which wins; jars and packages are needed beside it."""
+        """Complete the given settings with those that the application needs. Given settings win; jars are joined."""
         given: dict[str, Any] = self.conf or {}
         lists = {"spark.jars": self.jars, "spark.jars.packages": self.packages}
         joined = {key: _joined(option, given.get(key), needed.get(key)) for key, option in lists.items()}
         self.conf = {**needed, **given, **{key: value for key, value in joined.items() if value}}
-        # On the command line they would take the place of those in the settings.
+        # On the command line these options would replace the jars and packages of the settings.
         self.jars = self.packages = None
 
     def _cancel(self, reason: str) -> None:
@@ -113,7 +115,7 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
             with FlussHook(lease.fluss_conn_id, timeout=CANCEL_TIMEOUT_SECONDS).get_client() as client:
                 client.cancel_tiering(lease.lease_id, lease.attempt_token, reason)
         except FlussTieringError as error:
-            # What happened to the task counts, not this; the rounds end when their heartbeats time out.
+            # The failure of the task matters more than this one. The rounds end when their heartbeats time out.
             self.log.warning("The rounds under lease %s could not be cancelled: %s", lease.lease_id, error)
 
 

@@ -1,1 +1,1 @@
-"""Sensors: wait for the outcome of tiering rounds."""
+"""The sensor that waits for the outcome of tiering rounds."""

@@ -1,4 +1,4 @@
-"""The sensor: waits until every table of a lease has been tiered, and fails naming those that could not be."""
+"""The sensor that waits until every table of a lease has been tiered."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _ATTEMPT_IS_OVER = frozenset({Verdict.CANCELLED, Verdict.SUPERSEDED, Verdict.NOT_SUBMITTED})
-"""What a retry of the sensor cannot change: only a new acquire and submit can."""
+"""Verdicts that a retry of the sensor cannot change. Only a new acquire and submit can."""
 
 
 @poke_mode_only
 class FlussTieringStatusSensor(BaseSensorOperator):
-    """Waits for the outcome of each table's round under a lease, beside the task that submits the application.
+    """Wait for the outcome of each table's round under a lease, beside the task that submits the application.
 
-    Returns one summary for each table: its epoch, rows, bytes, files and lake snapshot. Fails naming each table that
-    failed with its last error, once all have ended; when the attempt was cancelled, with the reason given; when a newer
-    attempt took over. An unavailable server is waited for, for a while.
+    The sensor returns one summary for each table with its epoch, rows, bytes, files and lake snapshot. It fails if
+    rounds failed, once all rounds have ended; the error names each failed table with its last error. It also fails if
+    the attempt was cancelled, with the reason of the cancellation, and if a newer attempt took over. If the server is
+    unavailable, the sensor waits for it for `unavailable_timeout`.
 
     Args:
-        lease: the output of the acquire task. (templated)
-        submit_task_id: the task that submits the application, in the same task group. With it the sensor also fails
-            when that task has ended and left tables unclaimed: a task that is killed cannot say it itself.
-        claim_timeout: seconds after the success of that task in which the application must have claimed its tables;
-            with a cluster deploy mode it may start later than the task ends.
-        deferrable: wait in the triggerer; else poke in a worker.
-        poke_interval: seconds between two polls, one of which covers all tables.
-        unavailable_timeout: seconds for which an unavailable server is waited for.
+        lease: The output of the acquire task. (templated)
+        submit_task_id: The id of the submit task in the same task group. If it is given, the sensor also fails when the
+            submit task has ended and tables are unclaimed. A submit task that is killed cannot report this itself.
+        claim_timeout: The time in seconds after the success of the submit task in which the application must claim its
+            tables. In cluster deploy mode the application may start after the submit task has ended.
+        deferrable: Whether the sensor waits in the triggerer. If it is False, the sensor pokes in a worker.
+        poke_interval: The time in seconds between two polls. One poll covers all tables.
+        unavailable_timeout: The time in seconds for which the sensor waits for an unavailable server.
     """
 
     template_fields: Sequence[str] = ("lease",)
@@ -69,7 +70,7 @@ class FlussTieringStatusSensor(BaseSensorOperator):
         self._unclaimed = False
 
     def execute(self, context: Context) -> object:
-        """Defer to the trigger, unless all is decided already; or poke."""
+        """Poke once, and then defer to the trigger or go on poking until the outcome is known."""
         if self.submit_task_id is not None:
             ti = context["ti"]
             self._submit = SubmitTask(
@@ -96,9 +97,9 @@ class FlussTieringStatusSensor(BaseSensorOperator):
         return decided.xcom_value
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Ask once."""
+        """Ask the server once for the outcome of the rounds."""
         lease = self._lease_handle(context)
-        # Before the outcome is asked for, so that a claim made in between is seen.
+        # This comes before the question for the outcome, so that a claim in between is seen.
         submit_ended = self._submit.look() if self._submit and self._unclaimed else None
         try:
             with FlussHook(lease.fluss_conn_id).get_client() as client:
@@ -117,7 +118,7 @@ class FlussTieringStatusSensor(BaseSensorOperator):
         return PokeReturnValue(is_done=False)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the rounds, or fail with what the trigger found."""
+        """Return the summaries of the rounds, or fail with the message of the trigger."""
         verdict = Verdict(event["verdict"])
         if verdict is not Verdict.TIERED:
             _fail(verdict, event["message"])

@@ -1,1 +1,1 @@
-"""Triggers: what deferred sensors wait with."""
+"""The trigger in which a deferred sensor waits."""

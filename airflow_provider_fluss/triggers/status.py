@@ -1,4 +1,4 @@
-"""The trigger: waits in the triggerer for the outcome of all rounds under a lease."""
+"""The trigger that waits in the triggerer for the outcome of all rounds under a lease."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ KILL_TIMEOUT_SECONDS: Final = 5.0
 
 
 class FlussTieringStatusTrigger(BaseTrigger):
-    """Fires once every table of a lease has an outcome, or once it is clear that one will not come.
+    """Fire when every table of a lease has an outcome, or when it is clear that one of them will not have one.
 
-    One call a poll covers all tables. The trigger's arguments are all that it knows: it runs again from them after a
-    restart of the triggerer, and leaves nothing behind to clean up.
+    One call covers all tables in each poll. The trigger keeps no state besides its arguments, so it can start again
+    from them after a restart of the triggerer, and it has nothing to clean up.
 
     Args:
-        lease: the lease as the acquire task's XCom holds it.
-        poll_interval: seconds between two polls.
-        unavailable_timeout: seconds for which an unavailable server is waited for.
-        submit_task: the task that submits the application, as `SubmitTask.to_kwargs` gives it.
+        lease: The lease as the XCom of the acquire task holds it.
+        poll_interval: The time in seconds between two polls.
+        unavailable_timeout: The time in seconds for which the trigger waits for an unavailable server.
+        submit_task: The arguments of `SubmitTask`, or None if no submit task is watched.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class FlussTieringStatusTrigger(BaseTrigger):
         self.submit_task = submit_task
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class path and the arguments to run again from."""
+        """Return the path of the class and the arguments with which Airflow starts the trigger again."""
         return (
             "airflow_provider_fluss.triggers.status.FlussTieringStatusTrigger",
             {
@@ -61,16 +61,17 @@ class FlussTieringStatusTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Poll until the verdict is final and fire it."""
+        """Poll until the verdict is final, and fire an event with it."""
         lease = LeaseHandle.from_xcom(self.lease)
         async with await FlussHook(lease.fluss_conn_id).get_async_client() as client:
             judgement = await self._wait(client, lease)
         yield TriggerEvent(judgement.to_event())  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
-        """Cancel the rounds of this attempt: somebody marked or cleared the waiting task.
+        """Cancel the rounds of this attempt, because somebody marked or cleared the waiting task.
 
-        It may run after a newer attempt began under the same lease id, which the attempt token protects (L22).
+        Airflow may call this after a newer attempt began under the same lease id. The attempt token protects the newer
+        attempt.
         """
         lease = LeaseHandle.from_xcom(self.lease)
         hook = FlussHook(lease.fluss_conn_id, timeout=KILL_TIMEOUT_SECONDS)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from engine_support import SCHEMA
+from fluss_tiering.client import lease_latest_snapshots
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import HeartbeatEntry
 
@@ -56,7 +57,7 @@ def test_leases_are_listed_and_dropped(command, client, table):
     list(
         client.write_rows(path, WriteKind.UPSERT, [SCHEMA.empty_table().from_pylist([{"id": 1, "name": "a"}], SCHEMA)])
     )
-    client.lease_latest_snapshots("cli-pins", [path], 60_000)
+    lease_latest_snapshots(client, "cli-pins", [path], 60_000)
     assert "cli-pins" in command("leases", "list").out
     (lease,) = [each for each in json.loads(command("leases", "list", "--json").out) if each["lease_id"] == "cli-pins"]
     assert len(lease["snapshots"]) == 1

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from engine_support import HOUR, ServerProcess, new_table
-from fluss_tiering.client import AsyncTieringClient, LeaseDrop, TieringClient
+from fluss_tiering.client import AsyncTieringClient, LeaseDrop, TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
@@ -15,8 +15,8 @@ from fluss_tiering.model.tiering import TieringState
 
 async def test_waiting_on_a_round(server: ServerProcess, client: TieringClient) -> None:  # S25
     table = new_table(client, [1])
-    older = client.lease_latest_snapshots("async", [table.path], HOUR).attempt_token
-    token = client.lease_latest_snapshots("async", [table.path], HOUR).attempt_token
+    older = lease_latest_snapshots(client, "async", [table.path], HOUR).attempt_token
+    token = lease_latest_snapshots(client, "async", [table.path], HOUR).attempt_token
     client.claim_tables([table.path], "async", token, "d")
     async with AsyncTieringClient(server.target) as waiting:
         assert await waiting.list_leases("async") == client.list_leases("async")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from engine_support import HOUR, SCHEMA, ServerThread, new_table
-from fluss_tiering.client import TieringClient
+from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind
@@ -33,7 +33,7 @@ def latest(client: TieringClient, table: TableInfo) -> dict[TableBucket, int]:
 def test_all_snapshots_of_a_round_are_leased_at_once(client: TieringClient) -> None:  # L12, L24
     one, two = new_table(client, range(50), num_buckets=3), new_table(client, range(50), num_buckets=2)
     log = new_table(client, range(50), primary_key=False)
-    acquired = client.lease_latest_snapshots("all", [one.path, log.path, two.path], HOUR)
+    acquired = lease_latest_snapshots(client, "all", [one.path, log.path, two.path], HOUR)
     assert acquired.unavailable_snapshots == {}
     assert pinned(client, "all") == {**latest(client, one), **latest(client, two)}
     assert len(pinned(client, "all")) == 5
@@ -42,7 +42,7 @@ def test_all_snapshots_of_a_round_are_leased_at_once(client: TieringClient) -> N
 
 def test_buckets_without_data_need_no_snapshot(client: TieringClient) -> None:
     table = new_table(client, [1], num_buckets=8)
-    client.lease_latest_snapshots("one row", [table.path], HOUR)
+    lease_latest_snapshots(client, "one row", [table.path], HOUR)
     assert len(pinned(client, "one row")) == 1
 
 
@@ -53,7 +53,7 @@ def test_tiered_buckets_need_no_snapshot(client: TieringClient) -> None:
     offsets = {TableBucket(table.table_id, 0): 3}
     path = client.prepare_lake_snapshot(table, claim.tiering_epoch, offsets)
     client.commit_lake_snapshot(table, claim.tiering_epoch, 1, offsets, path, "c")
-    acquired = client.lease_latest_snapshots("tiered", [table.path], HOUR)
+    acquired = lease_latest_snapshots(client, "tiered", [table.path], HOUR)
     assert (acquired.expiration_time, pinned(client, "tiered")) == (0, {})
     assert acquired.attempt_token > 0, "an attempt begins all the same"
 
@@ -61,15 +61,15 @@ def test_tiered_buckets_need_no_snapshot(client: TieringClient) -> None:
 @pytest.mark.parametrize("options", [{"primary_key": False}, {}])
 def test_tables_without_anything_to_lease_go_on(client: TieringClient, options: dict[str, bool]) -> None:
     table = new_table(client, **options)
-    acquired = client.lease_latest_snapshots(f"nothing {options}", [table.path], HOUR)
+    acquired = lease_latest_snapshots(client, f"nothing {options}", [table.path], HOUR)
     assert acquired.expiration_time == 0
     assert acquired.attempt_token > 0
 
 
 def test_the_same_round_acquires_again_under_its_lease_id(client: TieringClient) -> None:  # L17
     table = new_table(client, [1])
-    first = client.lease_latest_snapshots("again", [table.path], HOUR)
-    second = client.lease_latest_snapshots("again", [table.path], HOUR)
+    first = lease_latest_snapshots(client, "again", [table.path], HOUR)
+    second = lease_latest_snapshots(client, "again", [table.path], HOUR)
     assert second.attempt_token > first.attempt_token
     assert len(client.list_leases("again")) == 1
 
@@ -78,7 +78,7 @@ def test_an_unknown_table_leases_nothing(client: TieringClient) -> None:
     table = new_table(client, [1])
     client.drop_table(table.path)
     with pytest.raises(FlussTieringError) as refused:
-        client.lease_latest_snapshots("unknown", [table.path], HOUR)
+        lease_latest_snapshots(client, "unknown", [table.path], HOUR)
     assert refused.value.code is ErrorCode.TABLE_NOT_EXIST
     assert pinned(client, "unknown") == {}
 
@@ -125,7 +125,7 @@ def test_a_vanished_snapshot_is_planned_again_from_the_latest(
     with TieringClient(collecting.target) as client:
         table = new_table(client, [1])
     with SnapshotsVanish(collecting.target, table, times=1) as client, caplog.at_level(logging.WARNING):
-        acquired = client.lease_latest_snapshots("X", [table.path], HOUR)
+        acquired = lease_latest_snapshots(client, "X", [table.path], HOUR)
         assert acquired.unavailable_snapshots == {}
         assert pinned(client, "X") == client.planned[1] != client.planned[0]
         (bucket, gone), *_ = client.planned[0].items()
@@ -148,7 +148,7 @@ def test_what_was_leased_is_proven_to_exist(collecting: ServerThread) -> None:  
     with TieringClient(collecting.target) as client:
         table = new_table(client, range(20), num_buckets=2)
     with PinsWithoutLooking(collecting.target, table, times=1) as client:
-        client.lease_latest_snapshots("X", [table.path], HOUR)
+        lease_latest_snapshots(client, "X", [table.path], HOUR)
         assert len(client.planned) == 2
         assert len(client.kv_snapshot_metadata(list(pinned(client, "X").items()))) == 2
 
@@ -158,7 +158,7 @@ def test_snapshots_that_keep_vanishing_end_the_round(collecting: ServerThread) -
         table = new_table(client, [1])
     with SnapshotsVanish(collecting.target, table, times=100) as client:
         with pytest.raises(FlussTieringError) as failed:
-            client.lease_latest_snapshots("X", [table.path], HOUR)
+            lease_latest_snapshots(client, "X", [table.path], HOUR)
         assert failed.value.code is ErrorCode.KV_SNAPSHOT_NOT_EXIST
         assert str(TableBucket(table.table_id, 0)) in failed.value.message
         assert len(client.planned) == 3

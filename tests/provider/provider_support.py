@@ -77,6 +77,14 @@ class Driver:
         answer = self._client.heartbeat(finished=[entry])
         assert not answer.finished_errors
 
+    def tier(self, lease: dict[str, Any], table: str) -> None:
+        """Run a whole round of the table that ends well."""
+        self.finish(self.claim(lease, table))
+
+    def fail_round(self, lease: dict[str, Any], table: str, error: str) -> None:
+        """Run a whole round of the table that fails with this error."""
+        self.fail(self.claim(lease, table), error)
+
     def fail(self, claim: Claim, error: str) -> None:
         answer = self._client.heartbeat(failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, error)])
         assert not answer.failed_errors

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,16 @@ def test_dags_import_and_serialize(bag):
     for dag in bag.dags.values():
         DagSerialization.to_dict(dag)
         assert dag.doc_md
+
+
+def test_no_dag_file_has_the_name_of_a_package():  # D28
+    names = {path.stem for path in DAGS.glob("*.py")}
+    assert not names & {"fluss_tiering", "airflow_provider_fluss", *packages_distributions(), *sys.stdlib_module_names}
+
+
+@pytest.mark.parametrize("path", sorted(DAGS.glob("*.py")), ids=lambda path: path.name)
+def test_a_dag_file_can_be_run_by_python(path):  # D28
+    subprocess.run([sys.executable, str(path)], check=True, timeout=120)
 
 
 @pytest.mark.parametrize(("dag_id", "prefix"), [("fluss_tiering", "tier."), ("fluss_tiering_table", "")])

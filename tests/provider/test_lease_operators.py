@@ -99,7 +99,7 @@ def test_release_drops_the_lease_and_repeating_it_changes_nothing(client, new_ta
 def test_release_after_the_rounds_ended_says_nothing_of_a_cancellation(client, new_table, acquire, driver, release):
     table = new_table()
     lease = acquire(table)
-    driver.finish(driver.claim(lease, table))
+    driver.tier(lease, table)
     release(lease)
     outcome = client.lease_outcome(lease["lease_id"], lease["attempt_token"])
     assert [each.state for each in outcome.rounds] == [TieringState.TIERED]
@@ -170,5 +170,5 @@ def test_a_server_without_leases_is_warned_of_and_neither_task_fails(new_table, 
     with capture_logs() as logs:
         lease = acquire(new_table())
     assert lease["attempt_token"] is None
-    assert ["knows no KV snapshot leases" in entry["event"] for entry in logs].count(True) == 1
+    assert ["has no KV snapshot leases" in entry["event"] for entry in logs].count(True) == 1
     release(lease)

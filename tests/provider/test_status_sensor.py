@@ -28,7 +28,7 @@ def wait(context):
 def test_it_waits_until_every_table_is_tiered(new_table, acquire, driver, wait):  # S25
     first, second = new_table(), new_table(primary_key=False)
     lease = acquire(first, second)
-    driver.finish(driver.claim(lease, first))
+    driver.tier(lease, first)
 
     def finish_second_later() -> None:
         claim = driver.claim(lease, second)
@@ -49,7 +49,7 @@ def test_it_waits_until_every_table_is_tiered(new_table, acquire, driver, wait):
 def test_a_failed_table_is_named_with_its_last_error_once_all_have_ended(new_table, acquire, driver, wait):  # S10
     good, bad = new_table(), new_table()
     lease = acquire(good, bad)
-    driver.fail(driver.claim(lease, bad), "the lake is on fire")
+    driver.fail_round(lease, bad, "the lake is on fire")
     claim = driver.claim(lease, good)
     with pytest.raises(AirflowSensorTimeout):
         wait(lease, timeout=1)
@@ -127,7 +127,7 @@ def test_it_defers_with_a_trigger_that_the_triggerer_can_make_again(new_table, a
 def test_what_is_decided_already_is_not_deferred(new_table, acquire, driver, wait):
     table = new_table()
     lease = acquire(table)
-    driver.finish(driver.claim(lease, table))
+    driver.tier(lease, table)
     (ended,) = wait(lease, deferrable=True)
     assert ended["status"] == "Tiered"
 

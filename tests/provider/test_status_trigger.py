@@ -27,7 +27,7 @@ async def test_it_fires_once_all_tables_have_ended(new_table, acquire, driver): 
     first, second = new_table(), new_table()
     lease = acquire(first, second)
     waiting = asyncio.create_task(fire(trigger(lease)))
-    driver.finish(driver.claim(lease, first))
+    driver.tier(lease, first)
     claim = driver.claim(lease, second)
     await asyncio.sleep(0.5)
     assert not waiting.done()
@@ -40,7 +40,7 @@ async def test_it_fires_once_all_tables_have_ended(new_table, acquire, driver): 
 async def test_it_fires_the_last_error_of_a_failed_round(new_table, acquire, driver):  # S10
     table = new_table()
     lease = acquire(table)
-    driver.fail(driver.claim(lease, table), "no space left on device")
+    driver.fail_round(lease, table, "no space left on device")
     event = await asyncio.wait_for(fire(trigger(lease)), 10)
     assert event["verdict"] == "failed"
     assert table in event["message"]

@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from engine_support import SCHEMA, ServerProcess, ServerThread, descriptor, new_path, new_table
 from fluss_tiering.api.v1 import tables_pb2
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
-from fluss_tiering.client import TieringClient
+from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import TablePath, WriteKind
@@ -125,7 +125,7 @@ def test_a_restarted_server_has_everything_back(tmp_path: Path) -> None:  # S24,
     process = ServerProcess(tmp_path).start()
     with TieringClient(process.target) as client:
         table = new_table(client, range(100))
-        lease = client.lease_latest_snapshots("X", [table.path], 3_600_000)
+        lease = lease_latest_snapshots(client, "X", [table.path], 3_600_000)
         client.claim_tables([table.path], "X", lease.attempt_token, "d")
         before = (client.list_leases(), client.list_tiering_statuses(), client.list_tiering_rounds())
     process.kill()
@@ -197,7 +197,7 @@ def test_silent_rounds_fail_and_expired_leases_go_by_themselves(tmp_path: Path) 
     }
     with ServerThread(tmp_path / "data", **settings) as running, TieringClient(running.target) as client:
         table = new_table(client, [1])
-        client.lease_latest_snapshots("X", [table.path], 400)
+        lease_latest_snapshots(client, "X", [table.path], 400)
         client.claim_tables([table.path], "X", None, "d")
         assert client.list_leases()
         wait_until(lambda: client.list_tiering_statuses(table.path)[0].state is TieringState.FAILED)
@@ -217,7 +217,7 @@ def test_a_leased_snapshot_outlives_newer_ones_until_it_is_released(tmp_path: Pa
     settings = {"kv_snapshot_interval": 50, "kv_snapshot_num_retained": 1}
     with ServerThread(tmp_path / "data", **settings) as running, TieringClient(running.target) as client:
         table = new_table(client, [1, 2])
-        client.lease_latest_snapshots("X", [table.path], 3_600_000)
+        lease_latest_snapshots(client, "X", [table.path], 3_600_000)
         (leased,) = client.list_leases()[0].snapshots.items()
         bucket, snapshot_id = leased
         for newer in (1, 2, 3):
@@ -237,7 +237,7 @@ def test_a_lease_that_cannot_be_loaded_stops_collection_but_not_the_server(tmp_p
     settings = {"kv_snapshot_interval": 50, "kv_snapshot_num_retained": 1}
     with ServerThread(tmp_path / "data") as running, TieringClient(running.target) as client:
         table = new_table(client, [1, 2])
-        client.lease_latest_snapshots("X", [table.path], 3_600_000)
+        lease_latest_snapshots(client, "X", [table.path], 3_600_000)
         (leased,) = client.list_leases()[0].snapshots.items()
     with closing(sqlite3.connect(tmp_path / "data" / "server.db")) as database:
         database.execute("DELETE FROM leased_snapshots")

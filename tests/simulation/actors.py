@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fluss.lease import LeaseHandle
 from airflow_provider_fluss.outcome import Verdict, judge
 from airflow_provider_fluss.release import release_lease
+from fluss_tiering.client import lease_latest_snapshots
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
 from simulation.driver import Driver
@@ -68,7 +69,7 @@ class DagRun:
     def _acquire(self, paths: Sequence[TablePath]) -> LeaseHandle | None:
         for _ in range(3):
             try:
-                acquired = self._client.lease_latest_snapshots(self._lease_id, paths, self._duration_ms)
+                acquired = lease_latest_snapshots(self._client, self._lease_id, paths, self._duration_ms)
             except FlussTieringError:
                 self._world.scheduler.sleep(self._chance.randrange(60_000))
                 continue

@@ -10,6 +10,7 @@ import pyspark
 import pytest
 from spark_support import Tiering, named, submit_environment
 
+from fluss_tiering.client import lease_latest_snapshots
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.submit import (
     APPLICATION,
@@ -29,7 +30,7 @@ def test_a_submit_tiers_what_it_can_and_leaves_failures_to_the_status(tiering: T
         tiering.write(table, named(range(5), "row"))
     tiering.tier(bad)
     tiering.spark.sql(f"ALTER TABLE {tiering.name(bad)} DROP COLUMN name")
-    acquired = tiering.client.lease_latest_snapshots("submitted", [good.path, bad.path], 60_000)
+    acquired = lease_latest_snapshots(tiering.client, "submitted", [good.path, bad.path], 60_000)
     arguments = application_arguments(
         server=tiering.target,
         tables=[good.path, bad.path],

@@ -11,7 +11,7 @@ from typing import Final
 from rich.live import Live
 
 from fluss_tiering.cli import output
-from fluss_tiering.cli.status import status_as_json, status_table
+from fluss_tiering.cli.status_view import status_as_json, status_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath

@@ -14,7 +14,6 @@ from fluss_tiering.client.calls import lake, leases, tables
 from fluss_tiering.client.calls import tiering as tiering_calls
 from fluss_tiering.client.calls.call import Stubs, UnaryCall
 from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, checked_target, error_of
-from fluss_tiering.client.leasing import lease_latest_snapshots
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
@@ -242,10 +241,6 @@ class TieringClient(Closing):
     def list_leases(self, lease_id: str | None = None) -> list[KvSnapshotLease]:
         """The lease of that id, where there is one, or all."""
         return self._call(leases.list_leases(lease_id))
-
-    def lease_latest_snapshots(self, lease_id: str, paths: Sequence[TablePath], duration_ms: int) -> AcquiredLease:
-        """Leases what a round of these tables will read of KV snapshots: see `leasing.lease_latest_snapshots`."""
-        return lease_latest_snapshots(self, lease_id, paths, duration_ms)
 
     # Tiering
 

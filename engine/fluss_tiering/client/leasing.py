@@ -1,4 +1,4 @@
-"""The acquire step of a round: pin the latest KV snapshots that the round will read, and prove that they exist."""
+"""The first step of a round: lease the KV snapshots that the round will read, and check that they exist."""
 
 from __future__ import annotations
 
@@ -21,13 +21,24 @@ logger = logging.getLogger(__name__)
 def lease_latest_snapshots(
     client: TieringClient, lease_id: str, paths: Sequence[TablePath], duration_ms: int
 ) -> AcquiredLease:
-    """Leases the latest KV snapshot of every never-tiered bucket with data of the primary-key tables among `paths`.
+    """Lease the KV snapshots that a round of these tables will read, and begin an attempt.
 
-    All are leased before any is read (L12). One that does not exist any more is planned again from the latest (L7).
+    These are the latest KV snapshots of the buckets that have data but were never tiered. Tables without a primary key
+    have no KV snapshots. All snapshots are leased before any of them is read. If one of them no longer exists, it is
+    replaced by the latest snapshot of its bucket.
+
+    Args:
+        client: The client of the tiering server.
+        lease_id: The id of the lease. An existing lease of this id is renewed, and a new attempt begins under it.
+        paths: The tables of the round.
+        duration_ms: The time in milliseconds after which the lease expires unless it is renewed.
+
+    Returns:
+        The lease as acquired, with the token of the attempt.
 
     Raises:
-        FlussTieringError: TABLE_NOT_EXIST; KV_SNAPSHOT_NOT_EXIST when snapshots kept vanishing, and then nothing stays
-            leased.
+        FlussTieringError: TABLE_NOT_EXIST if one of the tables does not exist; KV_SNAPSHOT_NOT_EXIST if snapshots were
+            removed again and again before they could be leased. Nothing is leased then.
     """
     to_plan = _never_tiered(client, [table.path for table in client.get_tables(paths) if table.has_primary_key])
     for _ in range(_MAX_PLANS):
@@ -38,18 +49,22 @@ def lease_latest_snapshots(
         if not gone:
             return acquired
         named = ", ".join(f"snapshot {snapshot_id} of {bucket}" for bucket, snapshot_id in gone.items())
-        logger.warning("KV snapshots cannot be leased, they are gone: lease_id=%s unavailable=[%s]", lease_id, named)
+        logger.warning(
+            "some KV snapshots cannot be leased because they no longer exist: lease_id=%s unavailable=[%s]",
+            lease_id,
+            named,
+        )
         to_plan = {path: buckets & gone.keys() for path, buckets in to_plan.items() if buckets & gone.keys()}
     client.drop_lease(lease_id, attempt_token=acquired.attempt_token)
     raise FlussTieringError(
         ErrorCode.KV_SNAPSHOT_NOT_EXIST,
-        f"lease {lease_id}: after {_MAX_PLANS} plans with the latest KV snapshots some were gone again ({named}): "
-        "let the server keep more snapshots of a bucket",
+        f"lease {lease_id}: KV snapshots were removed before they could be leased, {_MAX_PLANS} times in a row "
+        f"({named}): let the server keep more snapshots of each bucket",
     )
 
 
 def _never_tiered(client: TieringClient, paths: Sequence[TablePath]) -> dict[TablePath, set[TableBucket]]:
-    """The buckets that have data of which nothing is in the lake."""
+    """Return the buckets of each table that have data but were never tiered."""
     never_tiered = {}
     for path, infos in client.list_buckets(paths).items() if paths else ():
         snapshot = client.lake_snapshot(path)
@@ -59,7 +74,7 @@ def _never_tiered(client: TieringClient, paths: Sequence[TablePath]) -> dict[Tab
 
 
 def _plan(client: TieringClient, buckets: Mapping[TablePath, set[TableBucket]]) -> dict[TableBucket, int]:
-    """Bucket -> id of its latest KV snapshot, which is taken now where there is none."""
+    """Return the id of each bucket's latest KV snapshot; take a snapshot now if a bucket has none."""
     latest: dict[TableBucket, int] = {}
     to_take = []
     for path, infos in client.list_buckets(list(buckets)).items() if buckets else ():
@@ -75,13 +90,14 @@ def _plan(client: TieringClient, buckets: Mapping[TablePath, set[TableBucket]]) 
 
 
 def _missing(client: TieringClient, snapshots: Mapping[TableBucket, int]) -> dict[TableBucket, int]:
-    """Those of the snapshots whose metadata cannot be read any more."""
+    """Return those of the snapshots that no longer exist."""
     if not snapshots or _exist(client, list(snapshots.items())):
         return {}
     return {bucket: id_ for bucket, id_ in snapshots.items() if not _exist(client, [(bucket, id_)])}
 
 
 def _exist(client: TieringClient, snapshots: Sequence[tuple[TableBucket, int]]) -> bool:
+    """Tell whether all of the snapshots exist."""
     try:
         client.kv_snapshot_metadata(snapshots)
     except FlussTieringError as error:

@@ -18,7 +18,7 @@ from fluss_tiering.api.v1 import common_pb2, lake_tiering_pb2, tables_pb2
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringStub
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
 from fluss_tiering.cli import main
-from fluss_tiering.client import TieringClient
+from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
@@ -107,7 +107,7 @@ def test_the_second_takes_over_within_15_seconds(pair: Callable[..., Pair]) -> N
     servers = pair()
     with TieringClient(servers.second.target, timeout=15) as client:
         table = new_table(client, range(50))
-        lease = client.lease_latest_snapshots("X", [table.path], HOUR)
+        lease = lease_latest_snapshots(client, "X", [table.path], HOUR)
         (claim,) = client.claim_tables([table.path], "X", lease.attempt_token, "driver-1")
         assert isinstance(claim, Claim)
         driver = Driver(servers.second.target, claim)
@@ -154,7 +154,7 @@ def test_the_first_one_resumed_can_write_nothing(pair: Callable[..., Pair]) -> N
     assert servers.first.process is not None
     with TieringClient(servers.first.target) as old, TieringClient(servers.second.target) as new:
         table = new_table(old, [1])
-        before = old.lease_latest_snapshots("X", [table.path], HOUR)
+        before = lease_latest_snapshots(old, "X", [table.path], HOUR)
         servers.first.process.send_signal(signal.SIGSTOP)
         # What it is asked now it finds when it goes on.
         late: list[BaseException | object] = []
@@ -256,7 +256,7 @@ def test_a_lost_database_changes_nothing_and_all_goes_on_when_it_is_back(
     settings = {"store_url": postgres_url, "leader_lease": 2000}
     with ServerThread(tmp_path / "data", **settings) as running, TieringClient(running.target) as client:
         table = new_table(client, [1])
-        client.lease_latest_snapshots("X", [table.path], HOUR)
+        lease_latest_snapshots(client, "X", [table.path], HOUR)
         before = client.list_leases(), client.list_tiering_statuses()
         postgres.stop()
         try:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine_support import HOUR, MINUTE, ServerThread, VirtualClock, new_path, new_table, put
-from fluss_tiering.client import TieringClient
+from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
@@ -147,7 +147,7 @@ def test_tables_are_counted_by_status(exporting: Exporting) -> None:
 def test_leases_are_counted(exporting: Exporting) -> None:  # L1
     table = new_table(exporting.client, range(8), num_buckets=2)
     for lease_id in ("X", "Y"):
-        exporting.client.lease_latest_snapshots(lease_id, [table.path], HOUR)
+        lease_latest_snapshots(exporting.client, lease_id, [table.path], HOUR)
     samples = exporting.scrape()
     assert value(samples, "fluss_coordinator_kvSnapshotLeaseCount") == 2
     assert value(samples, "fluss_coordinator_leasedKvSnapshotCount") == 4

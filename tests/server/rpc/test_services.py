@@ -13,7 +13,7 @@ from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, table
 from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import KvSnapshotLeasesStub
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringStub
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
-from fluss_tiering.client import TieringClient
+from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath, WriteKind
@@ -319,7 +319,7 @@ def test_cancelling_over_the_wire(client: TieringClient) -> None:  # L22
 
 def test_dropping_a_table_ends_all_it_had(client: TieringClient) -> None:  # S12, S20, upstream 3483
     dropped, other = new_table(client, [1, 2]), new_table(client, [1, 2])
-    client.lease_latest_snapshots("drop", [dropped.path, other.path], HOUR)
+    lease_latest_snapshots(client, "drop", [dropped.path, other.path], HOUR)
     claim = claimed(client, dropped, "drop")
     client.drop_table(dropped.path)
     (lease,) = client.list_leases("drop")

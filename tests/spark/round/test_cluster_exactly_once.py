@@ -26,6 +26,7 @@ from driver_support import (
 from spark_support import Tiering, named, served
 
 from fluss_support import FlussCluster
+from fluss_tiering.client import lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.lease import AcquiredLease
@@ -73,7 +74,7 @@ def two_tables(cluster: Tiering, purpose: str) -> Iterator[TwoTables]:
     wait_until(lambda: all(each.latest_kv_snapshot for each in cluster.client.list_buckets([keyed.path])[keyed.path]))
     for table in (logged, keyed):
         cluster.write(table, SECOND)
-    yield TwoTables(logged, keyed, cluster.client.lease_latest_snapshots(purpose, [logged.path, keyed.path], 600_000))
+    yield TwoTables(logged, keyed, lease_latest_snapshots(cluster.client, purpose, [logged.path, keyed.path], 600_000))
     for table in (logged, keyed):
         cluster.client.drop_table(table.path)
 

@@ -31,7 +31,7 @@ from driver_support import (
 from pyspark import TaskContext, cloudpickle
 from spark_support import Tiering, named
 
-from fluss_tiering.client import TieringClient
+from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
 from fluss_tiering.model.table import TableInfo
@@ -84,7 +84,7 @@ def killed(lake: Tiering, tmp_path_factory) -> dict[tuple[str, str], Killed]:
     folder = tmp_path_factory.mktemp("killed")
     tables = {at: two_tables(lake) for at in KILLED_AT}
     every = [table for each in tables.values() for table in each.values()]
-    lease = lake.client.lease_latest_snapshots("killed drivers", [table.path for table in every], 600_000)
+    lease = lease_latest_snapshots(lake.client, "killed drivers", [table.path for table in every], 600_000)
     for pair in zip(KILLED_AT[::2], KILLED_AT[1::2], strict=True):
         drivers = {
             at: start_faulty("kill", *at, folder / "-".join(at), *driver_arguments(lake, lease, *tables[at].values()))
@@ -125,7 +125,7 @@ def test_a_driver_killed_at_any_step_of_the_commit_leaves_every_row_once(lake: T
 def test_of_a_stopped_driver_and_its_successor_exactly_one_lands(lake: Tiering, tmp_path, monkeypatch, woken):
     table = lake.table()
     lake.write(table, KILLED)
-    lease = lake.client.lease_latest_snapshots(f"stopped, let go {woken}", [table.path], 600_000)
+    lease = lease_latest_snapshots(lake.client, f"stopped, let go {woken}", [table.path], 600_000)
     marker = tmp_path / "stopped"
     stopped = start_faulty("stop", "after", "prepare", marker, *driver_arguments(lake, lease, table))
     try:

@@ -26,7 +26,7 @@ from pyspark.errors import PySparkException
 from spark_support import Tiering, driver_environment, in_background, lake_server, named, replace_stage
 
 from engine_support import ServerProcess
-from fluss_tiering.client import TieringClient
+from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.lake.iceberg import catalog as catalog_module
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
@@ -257,7 +257,7 @@ def test_a_round_whose_heartbeats_do_not_arrive(lake: Tiering, tmp_path, monkeyp
 # Fluss #3562: the results of a round that was taken over are never part of its successor's
 def test_the_files_of_two_rounds_of_a_table_never_mix(tiering: Tiering, tmp_path, monkeypatch):
     table = written(tiering, primary_key=False)
-    lease = tiering.client.lease_latest_snapshots("two rounds", [table.path], 60_000)
+    lease = lease_latest_snapshots(tiering.client, "two rounds", [table.path], 60_000)
     options = {"lease_id": "two rounds", "attempt_token": lease.attempt_token}
     with monkeypatch.context() as patched:
         held = HeldStage(tmp_path, patched)

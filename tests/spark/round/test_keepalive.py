@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from engine_support import ServerThread, new_table
-from fluss_tiering.client import TieringClient
+from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.retrying_client import RetryingClient
@@ -40,7 +40,7 @@ def claim(client: TieringClient, table: TableInfo, lease_id: str, token: int | N
 
 def leased(client: TieringClient, lease_id: str) -> tuple[TableInfo, Lease]:
     table = new_table(client, [1, 2, 3])
-    acquired = client.lease_latest_snapshots(lease_id, [table.path], LEASE_MS)
+    acquired = lease_latest_snapshots(client, lease_id, [table.path], LEASE_MS)
     return table, Lease(lease_id, acquired.attempt_token, LEASE_MS)
 
 

@@ -22,7 +22,7 @@ from pyspark import TaskContext, cloudpickle
 from spark_support import Tiering, in_background, lake_server, named, replace_stage
 
 from engine_support import ServerProcess
-from fluss_tiering.client import TieringClient
+from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -162,7 +162,7 @@ def test_snapshots_that_keep_vanishing_fail_their_table_alone_and_nothing_unpinn
     assert [each.path for each in stages] == [log.path]
     (status,) = lake.client.list_tiering_statuses(table.path)
     assert (status.state, status.last_error) == (TieringState.FAILED, failed.error)
-    assert "after 3 plans with the latest KV snapshots some were gone again (snapshot " in status.last_error
+    assert "KV snapshots were removed before they could be leased, 3 times in a row (snapshot " in status.last_error
     assert lake.client.list_leases() == []
 
 
@@ -190,7 +190,7 @@ def test_a_round_longer_than_its_lease_reads_the_snapshots_that_it_leased(lake: 
 # L17, L18: a lease pins and says who is alive; it keeps nobody out
 def test_a_lease_of_somebody_else_on_the_same_snapshot_is_no_lock(lake: Tiering):
     table = written(lake)
-    theirs = lake.client.lease_latest_snapshots("theirs", [table.path], 60_000)
+    theirs = lease_latest_snapshots(lake.client, "theirs", [table.path], 60_000)
 
     lake.tier(table)
 
@@ -203,7 +203,7 @@ def test_a_lease_of_somebody_else_on_the_same_snapshot_is_no_lock(lake: Tiering)
 # L17: closing does not drop a lease that was given; a restarted driver of the same round finds it
 def test_a_restarted_driver_of_the_same_lease_reads_the_same_snapshot(lake: Tiering, monkeypatch):
     table = written(lake)
-    lease = lake.client.lease_latest_snapshots("restarted", [table.path], 60_000)
+    lease = lease_latest_snapshots(lake.client, "restarted", [table.path], 60_000)
     (pinned,) = lake.client.list_leases("restarted")
     read = []
 
@@ -235,8 +235,8 @@ def test_a_restarted_driver_of_the_same_lease_reads_the_same_snapshot(lake: Tier
 # L22: what attempt 1 still does when attempt 2 has begun under the same lease id
 def test_a_late_release_of_an_earlier_attempt_unpins_nothing(lake: Tiering, tmp_path, monkeypatch):
     table = written(lake)
-    earlier = lake.client.lease_latest_snapshots("twice", [table.path], 60_000)
-    newer = lake.client.lease_latest_snapshots("twice", [table.path], 60_000)
+    earlier = lease_latest_snapshots(lake.client, "twice", [table.path], 60_000)
+    newer = lease_latest_snapshots(lake.client, "twice", [table.path], 60_000)
     held = HeldStage(tmp_path, monkeypatch)
     tiered = in_background(lake, table, lease_id="twice", attempt_token=newer.attempt_token)
     held.wait()

@@ -9,12 +9,13 @@ import pytest
 from rich.console import Console
 from spark_support import Tiering, named
 
-from fluss_tiering.client import TieringClient
+from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
+from fluss_tiering.spark.round import lease as leases
 from fluss_tiering.spark.round.plan import PlanLimits
 from fluss_tiering.spark.round.progress import TerminalProgress
 
@@ -193,7 +194,7 @@ def test_the_outcome_comes_before_the_release_and_each_table_is_released_on_its_
     tables = [tiering.table() for _ in range(2)]
     for table in tables:
         tiering.write(table, named(range(4), "row"))
-    acquired = tiering.client.lease_latest_snapshots("two tables", [table.path for table in tables], 60_000)
+    acquired = lease_latest_snapshots(tiering.client, "two tables", [table.path for table in tables], 60_000)
     assert len(tiering.client.list_leases("two tables")[0].snapshots) == 2
 
     tiering.tier_all(*tables, lease_id="two tables", attempt_token=acquired.attempt_token)
@@ -215,7 +216,7 @@ def test_the_outcome_comes_before_the_release_and_each_table_is_released_on_its_
 
 def test_a_bucket_that_the_given_lease_does_not_pin_is_leased_by_the_driver(tiering: Tiering):
     table = tiering.table()
-    acquired = tiering.client.lease_latest_snapshots("acquired while empty", [table.path], 60_000)
+    acquired = lease_latest_snapshots(tiering.client, "acquired while empty", [table.path], 60_000)
     tiering.write(table, named(range(4), "row"))
     tiering.client.take_kv_snapshots([table.path])
 
@@ -228,16 +229,15 @@ def test_a_bucket_that_the_given_lease_does_not_pin_is_leased_by_the_driver(tier
 
 def test_rows_that_arrive_while_the_driver_leases_are_not_lost(tiering: Tiering, monkeypatch):
     table = tiering.table()
-    acquired = tiering.client.lease_latest_snapshots("rows arrive", [table.path], 60_000)
+    acquired = lease_latest_snapshots(tiering.client, "rows arrive", [table.path], 60_000)
     tiering.write(table, named(range(4), "row"))
-    lease = TieringClient.lease_latest_snapshots
 
     def lease_later(*args):
         tiering.write(table, named(range(4, 8), "row"))
         tiering.client.take_kv_snapshots([table.path])
-        return lease(*args)
+        return lease_latest_snapshots(*args)
 
-    monkeypatch.setattr(TieringClient, "lease_latest_snapshots", lease_later)
+    monkeypatch.setattr(leases, "lease_latest_snapshots", lease_later)
 
     tiering.tier(table, lease_id="rows arrive", attempt_token=acquired.attempt_token)
 
@@ -247,7 +247,7 @@ def test_rows_that_arrive_while_the_driver_leases_are_not_lost(tiering: Tiering,
 # L22: the driver's own acquire must not make its owner's token an old one
 def test_the_owner_s_attempt_token_stays_the_newest(tiering: Tiering):
     table = tiering.table()
-    acquired = tiering.client.lease_latest_snapshots("the owner's", [table.path], 60_000)
+    acquired = lease_latest_snapshots(tiering.client, "the owner's", [table.path], 60_000)
     tiering.write(table, named(range(4), "row"))
 
     tiering.tier(table, lease_id="the owner's", attempt_token=acquired.attempt_token)
@@ -259,7 +259,7 @@ def test_the_owner_s_attempt_token_stays_the_newest(tiering: Tiering):
 def test_a_leased_snapshot_whose_bucket_was_tiered_since_is_not_read_again(tiering: Tiering):
     table = tiering.table()
     tiering.write(table, named(range(4), "row"))
-    acquired = tiering.client.lease_latest_snapshots("queued for hours", [table.path], 60_000)
+    acquired = lease_latest_snapshots(tiering.client, "queued for hours", [table.path], 60_000)
     tiering.tier(table)
     tiering.write(table, named(range(4, 6), "row"))
 

@@ -10,6 +10,7 @@ import pytest
 from driver_support import driver_arguments, end, kill, start, wait_until
 from spark_support import Tiering, named
 
+from fluss_tiering.client import lease_latest_snapshots
 from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf
 from fluss_tiering.spark.submit import APPLICATION
 
@@ -60,7 +61,7 @@ def test_who_tunes_it_in_spark_s_files_has_it_alone(file: str, text: str, conf: 
 def test_an_application_starts_so(tiering: Tiering) -> None:
     table = tiering.table()
     tiering.write(table, named(range(5), "row"))
-    lease = tiering.client.lease_latest_snapshots("driver-jvm", [table.path], 60_000)
+    lease = lease_latest_snapshots(tiering.client, "driver-jvm", [table.path], 60_000)
     driver = start(str(APPLICATION), *driver_arguments(tiering, lease, table))
     try:
         wait_until(lambda: java(driver.pid), driver)

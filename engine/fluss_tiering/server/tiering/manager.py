@@ -1,4 +1,4 @@
-"""The tiering of all tables: claims, heartbeats, time-outs, outcomes (seeds S1-S26)."""
+"""The tiering of all tables: claims, heartbeats, time-outs and outcomes."""
 
 from __future__ import annotations
 
@@ -37,19 +37,23 @@ from fluss_tiering.server.times import iso_time
 
 _OUTCOME_OF_DROPPED_TABLE_KEPT_MS: Final = 7 * 24 * 60 * 60 * 1000
 _MOVED_AT_ONCE: Final = 500
-"""Due tables that one turn makes Pending: many thousands, due together after a restart, must not hold up heartbeats."""
+"""How many due tables become Pending in one go.
+
+After a restart many thousands may be due together, and heartbeats must not wait for all of them.
+"""
 
 logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class TieringPolicy:
-    """The numbers that rule tiering.
+    """The settings of tiering.
 
     Attributes:
-        heartbeat_timeout_ms: a round without a heartbeat for so long has failed (S4).
-        kept_rounds: of each table, in its history (S23).
-        due_by_freshness: whether tables become Pending by themselves (S2); on a Fluss cluster its coordinator decides.
+        heartbeat_timeout_ms: A round that sends no heartbeat for this long fails, in milliseconds.
+        backoff: How long failed tables wait before their next round.
+        kept_rounds: How many ended rounds the history of each table keeps.
+        due_by_freshness: Whether tables become Pending by themselves. On a Fluss cluster the coordinator decides.
     """
 
     heartbeat_timeout_ms: int
@@ -59,7 +63,10 @@ class TieringPolicy:
 
 
 class LakeTieringManager:
-    """The tables that are tiered. Used in one thread of control (S24); a change is durable before memory follows."""
+    """The tables that are tiered, and the changes of their states.
+
+    It is used in the control thread only. Every change is written to the store before it is made in memory.
+    """
 
     def __init__(self, clock: Clock, store: TieringStore, attempts: LeaseAttempts, policy: TieringPolicy) -> None:
         self._clock = clock
@@ -71,42 +78,46 @@ class LakeTieringManager:
 
     @property
     def tables(self) -> TieredTables:
-        """The tables as they stand, for metrics."""
+        """The tables in their present states, for metrics."""
         return self._ledger.tables
 
     @property
     def totals(self) -> RoundTotals:
-        """What rounds came to, for metrics."""
+        """The totals of the rounds that ended, for metrics."""
         return self._ledger.totals
 
     @property
     def broadcaster(self) -> StatusBroadcaster:
-        """Of those who watch statuses."""
+        """The broadcaster that tells watchers of changed statuses."""
         return self._ledger.broadcaster
 
     # Tables
 
     def load(self, tables: Iterable[TableInfo]) -> None:
-        """Takes up where the server stopped: see `TableRegistration.load`."""
+        """Continue where the server stopped: see `TableRegistration.load`."""
         now = self._clock.now_ms()
         self._registration.load(tables, now)
         with self._store.transaction() as transaction:
             transaction.delete_rounds_of_dropped_tables(now - _OUTCOME_OF_DROPPED_TABLE_KEPT_MS)
 
     def register(self, table: TableInfo) -> None:
-        """Begins to tier a table that was created, where its options ask for it; again changes nothing."""
+        """Begin to tier a new table if its options ask for it. A repeated call changes nothing."""
         self._registration.register(table, self._clock.now_ms())
 
     def redefine(self, table: TableInfo) -> None:
-        """Takes over the options of a table that was altered: see `TableRegistration.redefine`."""
+        """Apply the options of a table that was altered: see `TableRegistration.redefine`."""
         self._registration.redefine(table, self._clock.now_ms())
 
     def remove(self, table_id: int) -> None:
-        """Forgets a dropped table (S12, S20). Its running round ends as Failed and alone stays, for its waiters."""
+        """Delete a dropped table: see `TableRegistration.remove`."""
         self._registration.remove(table_id, self._clock.now_ms())
 
     def resume(self, paths: Iterable[TablePath]) -> list[TieringStatus | FlussTieringError]:
-        """Ends the rest of failed tables, parked ones too, each on its own (S19): its status then, or why not."""
+        """Make failed tables Pending at once, parked ones too.
+
+        Returns:
+            For each path the status that the table then has, or the error that says why it was not resumed.
+        """
         now = self._clock.now_ms()
         answers: list[TieringStatus | FlussTieringError] = []
         with self._ledger.changes() as changes:
@@ -121,10 +132,10 @@ class LakeTieringManager:
         return answers
 
     def make_due(self, table_id: int) -> TieringState | None:
-        """Scheduled -> Pending, since a cluster's coordinator says so; a table in another state stays as it is.
+        """Move a Scheduled table to Pending because a cluster's coordinator says so; leave any other table as it is.
 
         Returns:
-            The state then; None for a table that is not tiered.
+            The state that the table then has; None if the table is not tiered.
         """
         with self._ledger.changes() as changes:
             table = changes.table(table_id)
@@ -136,11 +147,13 @@ class LakeTieringManager:
     # Rounds
 
     def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
-        """Applies reports in the order failed, still tiering, finished, then hands out a pending table (S7).
+        """Apply the reports in the order failed, still tiering, finished; then hand out a Pending table if asked to.
+
+        Nothing is changed if an error is raised.
 
         Raises:
-            FlussTieringError: INVALID_REQUEST for a force-finish without a finish (S8), STALE_ATTEMPT when a stale
-                attempt asks for a table; nothing was done then.
+            FlussTieringError: INVALID_REQUEST if a table is force-finished but not finished; STALE_ATTEMPT if a stale
+                attempt asks for a table.
         """
         unfinished = heartbeat.force_finished - {entry.table_id for entry in heartbeat.finished}
         if unfinished:
@@ -159,10 +172,13 @@ class LakeTieringManager:
         return HeartbeatAnswer(COORDINATOR_EPOCH, claim, tiering, finished, failed)
 
     def claim(self, paths: Iterable[TablePath], owner: RoundOwner) -> list[Claim | FlussTieringError]:
-        """Claims tables by name, each on its own, due or not: see `claims.claim_table`.
+        """Claim tables by name, due or not: see `claims.claim_table`.
+
+        Returns:
+            For each path the claim, or the error that says why the table was not claimed.
 
         Raises:
-            FlussTieringError: STALE_ATTEMPT; nothing was claimed then.
+            FlussTieringError: STALE_ATTEMPT if a newer attempt began under the lease. Nothing is claimed then.
         """
         owner = self._current(owner)
         now = self._clock.now_ms()
@@ -181,10 +197,10 @@ class LakeTieringManager:
         return claims
 
     def cancel(self, lease_id: str, attempt_token: int | None, reason: str) -> Sequence[TieringRound] | None:
-        """Fails the running rounds of an attempt and its elders, and keeps the reason for waiters.
+        """End the running rounds of an attempt and of older ones, and keep the reason for clients that wait.
 
         Returns:
-            The rounds that were ended; None for a stale attempt: nothing was done (L22).
+            The rounds that were ended; None if the attempt is stale, and then nothing is changed.
         """
         if self._attempts.is_stale(lease_id, attempt_token):
             logger.warning("cancel by a stale attempt ignored", lease_id=lease_id, attempt_token=attempt_token)
@@ -195,7 +211,7 @@ class LakeTieringManager:
         cancelled = self._attempts.cancelled(newest, kept_reason) if newest else None
         changes = TieringChanges(self._ledger.tables)
         for table in self._ledger.tables.running():
-            # The caller is not stale, so whatever runs under the lease is of its attempt or of an older one.
+            # The caller is not stale, so every round under the lease belongs to its attempt or to an older one.
             if table.round is not None and table.round.lease_id == lease_id:
                 failed, ended = interrupt(table, table.round, kept_reason, self._policy.backoff, now)
                 changes.put(failed, ended, interrupted=True)
@@ -210,11 +226,15 @@ class LakeTieringManager:
         return list(changes.rounds.values())
 
     def require_round(self, table_id: int, tiering_epoch: int) -> None:
-        """Raises TABLE_NOT_EXIST, FENCED_TIERING_EPOCH or INVALID_TIERING_STATE unless that round runs (S5)."""
+        """Check that the round of this epoch runs.
+
+        Raises:
+            FlussTieringError: See `require_running`.
+        """
         require_running(self._ledger.tables.get(table_id), table_id, tiering_epoch)
 
     def note_refused_commit(self, table_id: int, tiering_epoch: int, error: str) -> None:
-        """Keeps why a commit of the running round was refused (S10); the round itself goes on."""
+        """Record why a commit of the running round was refused. The round itself continues."""
         table, _ = require_running(self._ledger.tables.get(table_id), table_id, tiering_epoch)
         kept = clean_error(error, MAX_KEPT_ERROR_CHARS)
         status = replace(table.status, last_error=kept, last_error_time=self._clock.now_ms())
@@ -224,12 +244,12 @@ class LakeTieringManager:
     # Time
 
     def move_due_tables(self) -> None:
-        """Scheduled and Failed tables whose time has come -> Pending (S2, S18), as many as one turn may take."""
+        """Move Scheduled and Failed tables whose time has come to Pending, as many as one call may move."""
         with self._ledger.changes() as changes:
             self._move_due(changes, self._clock.now_ms())
 
     def fail_silent_rounds(self) -> None:
-        """Rounds without a heartbeat for the time-out -> Failed (S4)."""
+        """Fail the rounds whose last heartbeat is older than the time-out."""
         now = self._clock.now_ms()
         timeout_ms = self._policy.heartbeat_timeout_ms
         with self._ledger.changes() as changes:
@@ -246,10 +266,10 @@ class LakeTieringManager:
     # Reading
 
     def statuses(self, path: TablePath | None = None) -> Sequence[TieringStatus]:
-        """The status of that table, or of all tables that are tiered, by path (S16).
+        """Return the status of the table, or without a path of all tiered tables in the order of their paths.
 
         Raises:
-            FlussTieringError: INVALID_TIERING_STATE for a table that is not tiered.
+            FlussTieringError: INVALID_TIERING_STATE if the table is not tiered.
         """
         if path is None:
             return self._ledger.tables.statuses()
@@ -259,24 +279,24 @@ class LakeTieringManager:
         return [table.status]
 
     def untiered(self, paths: Iterable[TablePath]) -> list[TablePath]:
-        """Those of the paths that name no table that is tiered."""
+        """Return the paths whose tables are not tiered."""
         return [path for path in paths if self._ledger.tables.get_by_path(path) is None]
 
     def watch(self, watcher: StatusWatcher, paths: Iterable[TablePath]) -> None:
-        """Tells a watcher what these tables' statuses are, or all with none, and from now on what changes.
+        """Tell a watcher the statuses of these tables and each change from now on; without paths, of all tables.
 
         Raises:
-            FlussTieringError: INVALID_TIERING_STATE for a table that is not tiered, UNAVAILABLE for a watcher too many.
+            FlussTieringError: INVALID_TIERING_STATE if a table is not tiered; UNAVAILABLE if too many watchers exist.
         """
         statuses = [status for path in paths for status in self.statuses(path)] or self.statuses()
         self._ledger.broadcaster.add(watcher, statuses)
 
     def rounds(self, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
-        """The newest `limit` rounds of each table that fits, newest first (S23)."""
+        """Return the newest `limit` rounds of each table that matches, the newest first."""
         return self._store.rounds(path=path, lease_id=lease_id, limit=limit)
 
     def lease_outcome(self, lease_id: str, attempt_token: int | None) -> LeaseOutcome:
-        """The newest round of each table under the lease, without those of older attempts (S25)."""
+        """Return the newest round of each table under the lease, without the rounds of older attempts."""
         rounds = self._store.rounds(path=None, lease_id=lease_id, limit=1)
         return outcome_of(self._attempts.newest(lease_id), rounds, attempt_token)
 
@@ -286,7 +306,7 @@ class LakeTieringManager:
     def _hand_out(self, changes: TieringChanges, requester: RoundOwner, now: int) -> Claim | None:
         first = changes.first_pending()
         if first is None:
-            # Only then: what becomes Pending now comes after all that is, and may be thousands of tables.
+            # Due tables are moved only if none is Pending: they would come last anyway, and may be thousands.
             self._move_due(changes, now)
             first = changes.first_pending()
         if first is None:
@@ -302,7 +322,7 @@ class LakeTieringManager:
 
 
 def not_tiered(path: TablePath) -> FlussTieringError:
-    """That an existing table is not tiered."""
+    """Return the error that says that an existing table is not tiered."""
     return FlussTieringError(
         ErrorCode.INVALID_TIERING_STATE,
         f"table {path} is not tiered: create or alter it with the option {ENABLED}=true",

@@ -1,4 +1,4 @@
-"""Which tables are tiered: how they come, change and go, at the start of the server too (S2, S3, S12, S20)."""
+"""Which tables are tiered: how they are added, changed and removed, also when the server starts."""
 
 from __future__ import annotations
 
@@ -20,19 +20,27 @@ logger = structlog.get_logger(__name__)
 
 
 class TableRegistration:
-    """Registers and removes tables. Used in the thread of control."""
+    """Registers, changes and removes tables. It is used in the control thread only."""
 
     def __init__(self, ledger: TieringLedger, store: TieringStore, *, due_by_freshness: bool) -> None:
-        """With `due_by_freshness` the tables become Pending by themselves."""
+        """Prepare the registration of tables.
+
+        Args:
+            ledger: The tables and everything that follows their changes.
+            store: The persisted statuses and rounds.
+            due_by_freshness: Whether tables become Pending by themselves once their lake tables are older than their
+                freshness.
+        """
         self._ledger = ledger
         self._store = store
         self._due_by_freshness = due_by_freshness
 
     def load(self, tables: Iterable[TableInfo], now: int) -> None:
-        """Takes up where the server stopped: the statuses of the storage's tables, forgetting those of dropped ones.
+        """Continue where the server stopped: load the statuses of the storage's tables, delete those of dropped tables.
 
-        A table that was never registered, since the server died right after it was created, is Initialized. One whose
-        tiering was switched on or off as the server died is found so by its options.
+        The server may have stopped right after a table was created, before it was registered: such a table becomes
+        Initialized. It may also have stopped while a table's tiering was switched on or off: then the table's options
+        decide.
         """
         infos = {info.table_id: (info, LakeOptions.of(info.descriptor.properties)) for info in tables}
         running = {each.table_id: each for each in self._store.running_rounds()}
@@ -65,16 +73,16 @@ class TableRegistration:
             ledger.delete(statuses[table_id], running.get(table_id), now)
 
     def register(self, table: TableInfo, now: int) -> None:
-        """Begins to tier a table that was created, where its options ask for it; again changes nothing."""
+        """Begin to tier a new table if its options ask for it. A repeated call changes nothing."""
         options = LakeOptions.of(table.descriptor.properties)
         if options.enabled and self._ledger.tables.get(table.table_id) is None:
             self._register(table, options, TieringState.NEW, now)
 
     def redefine(self, table: TableInfo, now: int) -> None:
-        """Takes over the options of a table that was altered, and ends its parking (S19).
+        """Apply the options of a table that was altered, and resume it if it is parked.
 
-        Another freshness reschedules it while it is Scheduled (S20). Switching its tiering off takes it out but for its
-        epoch, from which it goes on when it is switched on again (S3).
+        A new freshness reschedules a table that is Scheduled. A table whose tiering is switched off is removed, except
+        for its epoch: it continues from there when its tiering is switched on again.
         """
         options = LakeOptions.of(table.descriptor.properties)
         tiered = self._ledger.tables.get(table.table_id)
@@ -95,7 +103,10 @@ class TableRegistration:
             changes.put(redefined)
 
     def remove(self, table_id: int, now: int) -> None:
-        """Forgets a dropped table (S12, S20). Its running round ends as Failed and alone stays, for its waiters."""
+        """Delete everything about a dropped table except its running round, which ends as Failed.
+
+        The round is kept for clients that wait for its outcome.
+        """
         tables = self._ledger.tables
         table = tables.get(table_id)
         status = table.status if table is not None else tables.withdrawn.get(table_id)

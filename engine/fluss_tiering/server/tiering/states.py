@@ -1,4 +1,4 @@
-"""The states of one table's tiering and the steps between them; pure, on frozen values (seeds S1-S3, S12, S14, S18)."""
+"""The states of one table's tiering and the steps between them. Each step is a pure function of frozen values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fluss_tiering.model.tiering import (
 )
 
 MAX_CONSECUTIVE_FAILURES: Final = 10
-"""After so many a table is parked, unless the server is told another number (S19)."""
+"""A table is parked after this many failures in a row, unless the server is configured with another number."""
 
 logger = structlog.get_logger(__name__)
 
@@ -31,11 +31,15 @@ class TieredTable:
     """A table that is tiered.
 
     Attributes:
-        freshness_ms: how old the lake table may become.
-        due_by_freshness: whether it becomes Pending by itself; on a Fluss cluster the coordinator says when it does.
-        created_time: what freshness counts from before the first success.
-        round: the running one, in state TIERING only.
-        last_heartbeat: of the running round; kept in memory alone, so a restart gives every driver its time anew.
+        status: The table's tiering status, as the server persists it and shows it to clients.
+        freshness_ms: How far the lake table may fall behind the Fluss table, in milliseconds.
+        created_time: When the table was created, in milliseconds since the epoch. Freshness is counted from this time
+            until the first round has succeeded.
+        round: The running round. It is None in every state but TIERING.
+        last_heartbeat: When the running round last sent a heartbeat, in milliseconds since the epoch. It is kept in
+            memory only, so that after a restart every driver has the full time-out again.
+        due_by_freshness: Whether the table becomes Pending by itself once its lake table is older than its freshness.
+            On a Fluss cluster it does not: the coordinator says when the table is due.
     """
 
     status: TieringStatus
@@ -47,7 +51,7 @@ class TieredTable:
 
     @property
     def due_time(self) -> int | None:
-        """When it becomes Pending by itself (S2, S18); None while it does not."""
+        """The time at which the table becomes Pending by itself; None while nothing is scheduled."""
         if self.status.state is TieringState.SCHEDULED and self.due_by_freshness:
             last = self.status.last_tiered_time
             return (self.created_time if last is None else last) + self.freshness_ms
@@ -58,7 +62,13 @@ class TieredTable:
 
 @dataclass(frozen=True, slots=True)
 class RoundOwner:
-    """Who runs a round."""
+    """The owner of a round.
+
+    Attributes:
+        lease_id: The KV snapshot lease under which the round runs.
+        attempt_token: The token of the lease's attempt; None if the lease was never acquired.
+        driver: The name of the driver, for messages and logs.
+    """
 
     lease_id: str
     attempt_token: int | None
@@ -66,9 +76,10 @@ class RoundOwner:
 
 
 class FailureBackoff:
-    """How long a failed table rests (S18): doubled with each failure in a row, jittered by half, capped.
+    """How long a failed table waits before its next round.
 
-    After `max_consecutive_failures` in a row it is parked: not tried again by itself (S19).
+    The wait doubles with each failure in a row, up to a cap. A random part of up to one half is then taken off. After
+    `max_consecutive_failures` in a row the table is parked: it is not tried again by itself.
     """
 
     def __init__(
@@ -80,14 +91,14 @@ class FailureBackoff:
         self._max_consecutive_failures = max_consecutive_failures
 
     def retry_time(self, consecutive_failures: int, now: int) -> int | None:
-        """When a table is tried again after that many failures in a row, from 1 on; None where it is parked."""
+        """Return when a table is tried again after this many failures in a row (at least 1); None if it is parked."""
         if consecutive_failures >= self._max_consecutive_failures:
             return None
         return now + self.delay_ms(consecutive_failures)
 
     def delay_ms(self, consecutive_failures: int) -> int:
-        """The rest after that many failures in a row, from 1 on."""
-        # The exponent is bounded, since the number of failures is not.
+        """Return how long a table waits after this many failures in a row (at least 1), in milliseconds."""
+        # The number of failures has no limit, so the exponent needs one.
         delay = min(self._cap_ms, self._base_ms << min(consecutive_failures - 1, 32))
         return delay - int(self._jitter.random() * delay / 2)
 
@@ -101,9 +112,9 @@ def registered(
     *,
     due_by_freshness: bool = True,
 ) -> TieredTable:
-    """None -> New or Initialized (S1), and on to Scheduled, under epoch 0 (S3); last_tiered_time is None (S14).
+    """Return a table that is tiered from now on: New or Initialized, then Scheduled, under epoch 0.
 
-    A table whose tiering was switched off before goes on from the epoch and the success that it had then (S3).
+    A table whose tiering was switched off before continues with the epoch and the last success that it had then.
     """
     status = TieringStatus(table_id=table.table_id, path=table.path, state=state, state_since=now, tiering_epoch=0)
     if withdrawn is not None:
@@ -113,7 +124,7 @@ def registered(
 
 
 def withdrawn(status: TieringStatus, now: int) -> TieringStatus:
-    """What is kept of a table whose tiering is switched off, so that its epoch never goes back (S3)."""
+    """Return the status that is kept of a table whose tiering is switched off, so that its epoch never goes back."""
     return TieringStatus(
         table_id=status.table_id,
         path=status.path,
@@ -125,10 +136,10 @@ def withdrawn(status: TieringStatus, now: int) -> TieringStatus:
 
 
 def move(table: TieredTable, to: TieringState, now: int) -> TieredTable:
-    """The table in another state.
+    """Return the table in another state.
 
     Raises:
-        FlussTieringError: INVALID_TIERING_STATE for a transition that S1 does not know.
+        FlussTieringError: INVALID_TIERING_STATE if `TRANSITIONS` does not list the transition.
     """
     status = table.status
     if to not in TRANSITIONS[status.state]:
@@ -148,32 +159,32 @@ def move(table: TieredTable, to: TieringState, now: int) -> TieredTable:
 
 
 def schedule(table: TieredTable, now: int) -> TieredTable:
-    """New, Initialized or Tiered -> Scheduled, and on to Pending where it is due at once."""
+    """Schedule a table that is New, Initialized or Tiered, and move it on to Pending if it is due at once."""
     scheduled = move(table, TieringState.SCHEDULED, now)
     return pend(scheduled, now) if is_due(scheduled, now) else scheduled
 
 
 def is_due(table: TieredTable, now: int) -> bool:
-    """Whether the table goes to Pending by itself now."""
+    """Return whether the table becomes Pending by itself now."""
     return table.due_time is not None and table.due_time <= now
 
 
 def pend(table: TieredTable, now: int) -> TieredTable:
-    """Scheduled, Failed or Tiered -> Pending, under the next epoch (S3)."""
+    """Move a table that is Scheduled, Failed or Tiered to Pending, under the next epoch."""
     pending = move(table, TieringState.PENDING, now)
     epoch = pending.status.tiering_epoch + 1
     return replace(pending, status=replace(pending.status, tiering_epoch=epoch, next_retry_time=None))
 
 
 def claimable(table: TieredTable, now: int) -> TieredTable:
-    """Any state but Tiering -> Pending by legal steps, whether due or not: a claim by name does not wait."""
+    """Move a table from any state but Tiering to Pending by legal steps. A claim by name does not wait for its time."""
     if table.status.state in (TieringState.NEW, TieringState.INITIALIZED):
         table = move(table, TieringState.SCHEDULED, now)
     return table if table.status.state is TieringState.PENDING else pend(table, now)
 
 
 def begin(table: TieredTable, owner: RoundOwner, now: int) -> TieredTable:
-    """Pending -> Tiering: the round of the table's epoch begins."""
+    """Begin the round of the table's epoch: Pending -> Tiering."""
     tiering = move(table, TieringState.TIERING, now)
     return replace(
         tiering,
@@ -194,7 +205,11 @@ def begin(table: TieredTable, owner: RoundOwner, now: int) -> TieredTable:
 def finish(
     table: TieredTable, running: TieringRound, stats: TieringStats | None, *, forced: bool, now: int
 ) -> tuple[TieredTable, TieringRound]:
-    """Tiering -> Tiered, and on to Scheduled, or to Pending when forced (S8); with the round's outcome (S25)."""
+    """End a round with success: Tiering -> Tiered -> Scheduled, or -> Pending if forced.
+
+    Returns:
+        The table, and the round as it ended.
+    """
     ended = replace(running, state=TieringState.TIERED, end_time=now, stats=stats, force_finished=forced)
     tiered = move(table, TieringState.TIERED, now)
     tiered = replace(
@@ -216,7 +231,11 @@ def finish(
 def fail(
     table: TieredTable, running: TieringRound, error: str | None, backoff: FailureBackoff, now: int
 ) -> tuple[TieredTable, TieringRound]:
-    """Tiering -> Failed, where it stays for its back-off (S10, S18); with the round's outcome (S25)."""
+    """End a round with a failure: Tiering -> Failed, where the table stays for its back-off.
+
+    Returns:
+        The table, and the round as it ended.
+    """
     kept = None if error is None else clean_error(error, MAX_KEPT_ERROR_CHARS)
     failures = table.status.consecutive_failures + 1
     status = replace(
@@ -232,7 +251,13 @@ def fail(
 def interrupt(
     table: TieredTable, running: TieringRound, reason: str, backoff: FailureBackoff, now: int
 ) -> tuple[TieredTable, TieringRound]:
-    """Tiering -> Failed where somebody ended the round: no failure of the table, which rests a base back-off (S19)."""
+    """End a round that was cancelled or superseded: Tiering -> Failed.
+
+    This does not count as a failure of the table, which waits for the base back-off only.
+
+    Returns:
+        The table, and the round as it ended.
+    """
     kept = clean_error(reason, MAX_KEPT_ERROR_CHARS)
     retry_time = now + backoff.delay_ms(1)
     status = replace(table.status, last_error=kept, last_error_time=now, next_retry_time=retry_time)
@@ -240,7 +265,7 @@ def interrupt(
 
 
 def resume(table: TieredTable, now: int) -> TieredTable:
-    """Failed, parked or not -> Pending at once, with no failures counted (S19); another table stays as it is."""
+    """Move a Failed table, parked or not, to Pending at once and reset its failures. Leave any other table as it is."""
     if table.status.state is not TieringState.FAILED:
         return table
     return pend(replace(table, status=replace(table.status, consecutive_failures=0)), now)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from fluss_tiering.client import TieringClient
+from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, TablePath
@@ -68,7 +68,7 @@ def open_lease(
 
 def _acquired_token(client: TieringClient, lease_id: str, paths: Sequence[TablePath], duration_ms: int) -> int | None:
     try:
-        return client.lease_latest_snapshots(lease_id, paths, duration_ms).attempt_token
+        return lease_latest_snapshots(client, lease_id, paths, duration_ms).attempt_token
     except FlussTieringError as error:
         if error.code in {ErrorCode.UNAVAILABLE, ErrorCode.UNSUPPORTED_VERSION}:
             raise
@@ -121,7 +121,7 @@ class TableLease:
             return found
         lease_id = f"{self._lease.lease_id}/{claim.table_id}.{claim.tiering_epoch}"
         logger.info("leasing KV snapshots of %s that the round's lease does not pin: lease_id=%s", claim.path, lease_id)
-        acquired = self._client.lease_latest_snapshots(lease_id, [self._table.path], self._lease.duration_ms)
+        acquired = lease_latest_snapshots(self._client, lease_id, [self._table.path], self._lease.duration_ms)
         self._hold(lease_id, wanted, acquired.attempt_token)
         return self._metadata(lease_id, wanted)
 
