@@ -1,1 +1,1 @@
-"""The server's durable state in SQL: leases and their attempts, tiering statuses, rounds, lake snapshots."""
+"""The store: the server's durable state in SQL. It holds leases, attempts, tiering statuses, rounds, lake snapshots."""

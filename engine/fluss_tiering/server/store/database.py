@@ -1,4 +1,4 @@
-"""The database behind the store: SQLite in a file or PostgreSQL, its settings, and what its errors mean."""
+"""The database behind the store: SQLite in a file or PostgreSQL. Its settings, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _POSTGRESQL_SCHEMES: Final = frozenset({"postgresql", "postgres", "postgresql+ps
 _CONNECT_TIMEOUT_S: Final = 5
 _SQLITE_LOCK_TIMEOUT_S: Final = 5
 
-# A commit is acknowledged once it is on the disk, whatever the database's own default is (L10). A server that stands
-# still in the middle of a transaction must not keep the leader's row locked from the one that takes over.
+# A commit is acknowledged once it is on the disk, whatever the database's own default is. A server that hangs in the
+# middle of a transaction must not keep the leader's row locked from the server that becomes the active one.
 _POSTGRESQL_SETTINGS: Final = (
     "synchronous_commit = on",
     "statement_timeout = '30s'",
@@ -34,10 +34,11 @@ _FOREIGN: Final = ("not a database", "malformed")
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A database that can be connected to.
+    """A database to connect to.
 
     Attributes:
-        name: for people, without its password.
+        engine: SQLAlchemy's engine, which opens the connections.
+        name: The file or URL for messages, without the password.
     """
 
     engine: sa.Engine
@@ -45,12 +46,13 @@ class Database:
 
     @classmethod
     def sqlite(cls, file: Path) -> Self:
-        """A file, which is made when it does not exist."""
-        # One connection: SQLite has one writer anyway, and the server's control thread is the only user.
+        """Return the database of a SQLite file, which is created if it does not exist."""
+        # One connection is enough: SQLite has one writer anyway, and only the server's control thread uses it.
         engine = sa.create_engine(
             f"sqlite:///{file}",
             poolclass=StaticPool,
-            # The driver would begin transactions only before some statements, and so leave a migration half done.
+            # By default the driver begins transactions before some statements only, so that a migration could stop
+            # half-way.
             connect_args={"check_same_thread": False, "timeout": _SQLITE_LOCK_TIMEOUT_S, "isolation_level": None},
         )
         sa.event.listen(engine, "connect", _run_each([f"PRAGMA {each}" for each in _SQLITE_SETTINGS]))
@@ -59,10 +61,10 @@ class Database:
 
     @classmethod
     def postgresql(cls, url: str) -> Self:
-        """A PostgreSQL database; connections that it dropped are made anew.
+        """Return a PostgreSQL database. Connections that were lost are opened again.
 
         Raises:
-            FlussTieringError: INVALID_REQUEST for a URL of another kind, or when the driver is not installed.
+            FlussTieringError: INVALID_REQUEST if the URL is not one of PostgreSQL, or if the driver is not installed.
         """
         parsed = checked_store_url(url)
         try:
@@ -91,16 +93,19 @@ class Database:
 
     @property
     def is_postgresql(self) -> bool:
-        """Whether it is PostgreSQL."""
+        """Whether the database is PostgreSQL."""
         return self.engine.dialect.name == _POSTGRESQL
 
     @contextmanager
     def errors(self, effect: str) -> Iterator[None]:
-        """Errors of the database as ours; `effect` says what follows from them.
+        """Translate the database's errors in the block.
+
+        Args:
+            effect: What the error means for the caller's data, for the message.
 
         Raises:
-            FlussTieringError: CORRUPT_DATA for a file that is no database, UNAVAILABLE when it cannot be reached,
-                STORAGE for the rest.
+            FlussTieringError: CORRUPT_DATA if the file is not a database; UNAVAILABLE if the database cannot be
+                reached; STORAGE for any other error of the database.
         """
         try:
             yield
@@ -118,16 +123,16 @@ class Database:
             return ErrorCode.STORAGE, f"{failed}; check the disk's space and permissions"
         if is_disconnect(error):
             unreachable = f"the server's database {self.name} cannot be reached: {text}; {effect}"
-            return ErrorCode.UNAVAILABLE, f"{unreachable}; check that it runs and lets this server in"
+            return ErrorCode.UNAVAILABLE, f"{unreachable}; check that it runs and accepts this server's login"
         return ErrorCode.STORAGE, f"{failed}; check the database and its log"
 
 
 def is_disconnect(error: sa.exc.DBAPIError) -> bool:
-    """Whether PostgreSQL could not be reached, or the connection to it was lost."""
+    """Return whether PostgreSQL could not be reached, or the connection to it was lost."""
     state = getattr(error.orig, "sqlstate", None)
-    # Class 08: connection; 57P: the server shuts down or ended the session; 25P03: it stood idle in a transaction.
-    # No state: the driver's own word, since the database said nothing. 28: it did not let this server in; 3D: no such
-    # database.
+    # 08: the connection failed. 57P: PostgreSQL shuts down or ended the session. 25P03: the session was idle in a
+    # transaction. 28: PostgreSQL refused the login. 3D: the database does not exist. 53300: too many connections. No
+    # state: the driver raised the error itself, because PostgreSQL did not answer.
     return error.connection_invalidated or (
         isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError)
         and (state is None or state.startswith(("08", "57P", "25P03", "28", "3D", "53300")))
@@ -135,20 +140,20 @@ def is_disconnect(error: sa.exc.DBAPIError) -> bool:
 
 
 def checked_store_url(url: str) -> sa.URL:
-    """The URL of a PostgreSQL database.
+    """Return a URL of a PostgreSQL database as SQLAlchemy needs it.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST for anything else.
+        FlussTieringError: INVALID_REQUEST if the text is anything else.
     """
     try:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError:
         parsed = None
     if parsed is None or parsed.drivername not in _POSTGRESQL_SCHEMES:
-        kind = "" if parsed is None else f" of {parsed.drivername}"
+        kind = "" if parsed is None else f" but of {parsed.drivername}"
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"the store's URL is none{kind}: expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE; "
+            f"the store's URL is not one of PostgreSQL{kind}: expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE; "
             "leave it out for SQLite in the data folder",
         )
     return parsed.set(drivername="postgresql+psycopg")

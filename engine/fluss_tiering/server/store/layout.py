@@ -1,7 +1,7 @@
-"""The layout of the database: which one it has, and its migration to the present one.
+"""The layout of the database: which revision it has, and its migration to the present one.
 
-Alembic keeps the version. The first release kept it in `server_meta` instead, as the number 1, and wrote the layout of
-revision 0001: such a database is stamped and then migrated as any other.
+Alembic keeps the revision. The first release kept a version number in `server_meta` instead, the number 1, and wrote
+the layout of revision 0001. Such a database is stamped with that revision first and then migrated as any other.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from fluss_tiering.server.store import schema
 from fluss_tiering.server.store.database import Database
 
 HEAD: Final = "0002"
-"""The revision that this server knows and migrates to."""
+"""The revision that this server uses and migrates to."""
 
 _KNOWN: Final = frozenset({"0001", HEAD})
 _FIRST: Final = "0001"
 _FIRST_VERSION_NUMBER: Final = 1
 _MIGRATED_VERSION_NUMBER: Final = 2
-"""What revision 0002 leaves in the number's place."""
+"""The version number that revision 0002 writes, so that servers of the first release refuse the database."""
 _ALEMBIC_VERSION: Final = sa.table("alembic_version", sa.column("version_num"))
 _SCRIPTS: Final = Path(__file__).parent / "migrations"
 
 
 def migrate(database: Database, enter: Callable[[sa.Connection], object]) -> None:
-    """Brings the database to the present layout, in one transaction; a new one gets it from the first migration on.
+    """Migrate the database to the present layout in one transaction. A new database goes through all migrations.
 
     Args:
-        database: the database.
-        enter: called with the transaction's connection first; it raises when this server may not write.
+        database: The database.
+        enter: Called first, with the transaction's connection. It raises if this server may not write.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST for a layout that a newer server made; CORRUPT_DATA when parts of the layout
-            are missing; STORAGE, UNAVAILABLE.
+        FlussTieringError: INVALID_REQUEST if a newer server made the layout; CORRUPT_DATA if parts of the layout are
+            missing; STORAGE if the database fails; UNAVAILABLE if it cannot be reached.
     """
     with database.errors("its layout was not changed"):
         with database.engine.begin() as connection:
@@ -49,18 +49,18 @@ def migrate(database: Database, enter: Callable[[sa.Connection], object]) -> Non
 
 
 def check_layout(database: Database) -> None:
-    """That the database has the present layout, with all its tables.
+    """Check that the database has the present layout with all its tables.
 
     Raises:
-        FlussTieringError: UNAVAILABLE when it is older or new; otherwise as `migrate`.
+        FlussTieringError: UNAVAILABLE if the layout is older or the database is new; all others as `migrate`.
     """
     with database.errors("nothing was read"), database.engine.connect() as connection:
         revision = _revision(connection, database.name)
         if revision != HEAD:
             raise FlussTieringError(
                 ErrorCode.UNAVAILABLE,
-                f"{database.name} has the layout {revision or 'of no server yet'}: expected {HEAD}, "
-                "to which the next active server of this release brings it",
+                f"{database.name} has the layout {revision or 'of no server yet'}: expected {HEAD}; "
+                "the next active server of this release will migrate it",
             )
         missing = schema.metadata.tables.keys() - set(sa.inspect(connection).get_table_names())
         if missing:
@@ -68,7 +68,7 @@ def check_layout(database: Database) -> None:
 
 
 def _revision(connection: sa.Connection, name: str) -> str | None:
-    """The database's revision, None for a new database."""
+    """Return the database's revision; None if the database is new."""
     if _has(connection, _ALEMBIC_VERSION.name):
         rows = connection.execute(sa.select(_ALEMBIC_VERSION)).all()
         if len(rows) != 1:
@@ -92,7 +92,7 @@ def _revision(connection: sa.Connection, name: str) -> str | None:
 
 
 def _upgrade(connection: sa.Connection, *, stamp_first: bool) -> None:
-    # Only a database that must be migrated waits for Alembic to load.
+    # Loading Alembic takes time, which only a migration should cost.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
 
@@ -111,13 +111,13 @@ def _has(connection: sa.Connection, table: str) -> bool:
 def _corrupt(name: str, what: str) -> FlussTieringError:
     return FlussTieringError(
         ErrorCode.CORRUPT_DATA,
-        f"{name} {what}: expected the tables that a tiering server made; restore it from a backup, since epochs and "
-        "leases would start anew without them",
+        f"{name} {what}: expected the tables that a tiering server made; restore it from a backup, since without them "
+        "epochs and leases would start anew",
     )
 
 
 def _newer(name: str, version: str) -> FlussTieringError:
     return FlussTieringError(
         ErrorCode.INVALID_REQUEST,
-        f"{name} has the layout of version {version}, this server knows {HEAD}: run the server that wrote it",
+        f"{name} has the layout {version}, but this server knows layouts up to {HEAD}: run the server that wrote it",
     )

@@ -1,4 +1,4 @@
-"""Leases out of their rows, and which of them are damaged: a lease of which nobody knows what it pins (L11)."""
+"""Reading leases from their rows. A lease is damaged if its rows do not tell which snapshots it pins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class StoredLeases:
     """The leases of a database.
 
     Attributes:
-        damaged: lease id -> what is wrong with it.
+        sound: The leases that could be read.
+        damaged: The leases that could not be read: lease id -> what is wrong with it.
     """
 
     sound: Sequence[KvSnapshotLease]
@@ -26,7 +27,7 @@ class StoredLeases:
 
 
 def stored_leases(leases: Iterable[sa.Row[Any]], snapshots: Iterable[sa.Row[Any]]) -> StoredLeases:
-    """The leases of rows of `kv_snapshot_leases` and `leased_snapshots`; one bad row damages its lease alone."""
+    """Read leases from the rows of `kv_snapshot_leases` and `leased_snapshots`. A bad row damages one lease only."""
     pinned: dict[str, dict[TableBucket, int]] = {}
     damaged: dict[str, str] = {}
     for row in snapshots:

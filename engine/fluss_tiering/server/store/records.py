@@ -1,4 +1,4 @@
-"""What is stored beside the values of the model."""
+"""Records that are stored in addition to the values of the model."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from fluss_tiering.model.lake import LakeSnapshot
 
 @dataclass(frozen=True, slots=True)
 class LeaseAttempt:
-    """The newest attempt under a lease id; it outlives the lease, so that late calls of older attempts are recognised.
+    """The newest attempt under a lease id. It outlives the lease, so that late calls of older attempts are recognised.
 
     Attributes:
-        cancelled_reason: why the attempt was cancelled, for those who wait on it; None while it may run.
+        lease_id: The lease id.
+        attempt_token: The token of the attempt. It is greater than the tokens of all earlier attempts.
+        started_time: When the attempt began, in milliseconds since the epoch.
+        cancelled_reason: Why the attempt was cancelled, for clients that wait on it; None if it was not cancelled.
     """
 
     lease_id: str
@@ -23,10 +26,14 @@ class LeaseAttempt:
 
 @dataclass(frozen=True, slots=True)
 class CommittedLakeSnapshot:
-    """A lake snapshot with what identifies its commit.
+    """A lake snapshot and the commit that made it.
 
     Attributes:
-        offsets_path: the offsets file that the snapshot's summary names.
+        snapshot: The lake snapshot.
+        tiering_epoch: The epoch of the round that committed it.
+        commit_id: The id by which a repeated commit is recognised.
+        offsets_path: The offsets file that the snapshot's summary names.
+        committed_time: When the commit was registered, in milliseconds since the epoch.
     """
 
     snapshot: LakeSnapshot

@@ -1,4 +1,4 @@
-"""Rows of the database <-> values; both directions together."""
+"""The conversions between values and rows of the database, in both directions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fluss_tiering.server.store.schema import NO_PARTITION
 
 
 def bucket_to_columns(bucket: TableBucket) -> dict[str, int]:
-    """Partition and bucket id of a bucket as columns of a key."""
+    """Return the partition id and the bucket id of a bucket as columns of a key."""
     return {
         "partition_id": NO_PARTITION if bucket.partition_id is None else bucket.partition_id,
         "bucket_id": bucket.bucket,
@@ -22,12 +22,12 @@ def bucket_to_columns(bucket: TableBucket) -> dict[str, int]:
 
 
 def bucket_from_row(table_id: int, row: sa.Row[Any]) -> TableBucket:
-    """The bucket of a row with partition and bucket id."""
+    """Return the bucket of a row that has a partition id and a bucket id."""
     return TableBucket(table_id, row.bucket_id, None if row.partition_id == NO_PARTITION else row.partition_id)
 
 
 def attempt_to_columns(attempt: LeaseAttempt) -> Mapping[str, object]:
-    """The newest attempt under a lease id as a row."""
+    """Return an attempt as a row."""
     return {
         "lease_id": attempt.lease_id,
         "attempt_token": attempt.attempt_token,
@@ -37,12 +37,12 @@ def attempt_to_columns(attempt: LeaseAttempt) -> Mapping[str, object]:
 
 
 def attempt_from_row(row: sa.Row[Any]) -> LeaseAttempt:
-    """The newest attempt under a lease id."""
+    """Return the attempt of a row."""
     return LeaseAttempt(row.lease_id, int(row.attempt_token), int(row.started_time), row.cancelled_reason)
 
 
 def status_to_columns(status: TieringStatus) -> Mapping[str, object]:
-    """A table's status as a row."""
+    """Return a table's status as a row."""
     return {
         "table_id": status.table_id,
         "database_name": status.path.database,
@@ -59,7 +59,7 @@ def status_to_columns(status: TieringStatus) -> Mapping[str, object]:
 
 
 def status_from_row(row: sa.Row[Any]) -> TieringStatus:
-    """A table's status."""
+    """Return the table's status of a row."""
     return TieringStatus(
         table_id=row.table_id,
         path=TablePath(row.database_name, row.table_name),
@@ -75,7 +75,7 @@ def status_from_row(row: sa.Row[Any]) -> TieringStatus:
 
 
 def round_to_columns(tiering_round: TieringRound) -> Mapping[str, object]:
-    """A round as a row."""
+    """Return a round as a row."""
     stats = tiering_round.stats
     return {
         "table_id": tiering_round.table_id,
@@ -98,7 +98,7 @@ def round_to_columns(tiering_round: TieringRound) -> Mapping[str, object]:
 
 
 def round_from_row(row: sa.Row[Any]) -> TieringRound:
-    """A round."""
+    """Return the round of a row."""
     return TieringRound(
         table_id=row.table_id,
         path=TablePath(row.database_name, row.table_name),
@@ -116,5 +116,5 @@ def round_from_row(row: sa.Row[Any]) -> TieringRound:
 
 
 def _storable(text: str | None) -> str | None:
-    """What people wrote; PostgreSQL stores no NUL."""
+    """Return a free text as it can be stored: PostgreSQL does not store NUL."""
     return None if text is None else text.replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -1,4 +1,4 @@
-"""The tables of the server's database as they are now; the way there from older layouts is in `migrations`."""
+"""The tables of the server's database in the present layout. `migrations` brings older layouts to it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 metadata = sa.MetaData()
 
-# Stands for "no partition" where a column is part of a key, which SQL does not allow to be NULL.
 NO_PARTITION: Final = -1
+"""Stands for "no partition" where the column is part of a key, because SQL does not allow NULL there."""
 
 server_meta = sa.Table(
     "server_meta",
@@ -17,10 +17,10 @@ server_meta = sa.Table(
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("value", sa.BigInteger, nullable=False),
 )
-"""Numbers of the server as a whole: `SCHEMA_VERSION_NAME`, `ATTEMPT_TOKEN_NAME`."""
+"""Numbers that belong to the server as a whole: `SCHEMA_VERSION_NAME`, `ATTEMPT_TOKEN_NAME`."""
 
 SCHEMA_VERSION_NAME: Final = "schema_version"
-"""Read by servers of the first release alone; Alembic keeps the version."""
+"""Only servers of the first release read this number; Alembic keeps the revision of the layout."""
 
 ATTEMPT_TOKEN_NAME: Final = "attempt_token"  # noqa: S105 - the name of a row
 
@@ -30,7 +30,10 @@ bound_storage = sa.Table(
     sa.Column("storage_id", sa.Text, primary_key=True),
     sa.Column("location", sa.Text, nullable=False),
 )
-"""The storage that the database belongs to, one row: on another's tables, its epochs and offsets would be wrong."""
+"""The storage that the database belongs to, in one row.
+
+The epochs and offsets in the database would be wrong for the tables of another storage.
+"""
 
 kv_snapshot_leases = sa.Table(
     "kv_snapshot_leases",
@@ -101,7 +104,7 @@ tiering_rounds = sa.Table(
 lake_snapshots = sa.Table(
     "lake_snapshots",
     metadata,
-    # In the order of commits: a lake's own snapshot ids are random numbers. BIGINT does not count up in SQLite.
+    # The order of commits, since a lake's own snapshot ids are random. SQLite counts up INTEGER keys only, not BIGINT.
     sa.Column("commit_order", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
     sa.Column("table_id", sa.BigInteger, nullable=False),
     sa.Column("snapshot_id", sa.BigInteger, nullable=False),

@@ -1,4 +1,4 @@
-"""`TieringStore` over SQLAlchemy: SQLite in a file, or PostgreSQL; synced at each commit."""
+"""The store in an SQL database: SQLite in a file or PostgreSQL, with each commit on the disk."""
 
 from __future__ import annotations
 
@@ -26,27 +26,30 @@ T = TypeVar("T")
 
 
 class Fence(Protocol):
-    """Keeps a server from writing to a database that another one has taken over."""
+    """Keeps a server from writing to the database after another server has become the active one."""
 
     def enter(self, connection: sa.Connection) -> str:
-        """Passes the transaction, and holds off a take-over until it ends; returns the transaction's name.
+        """Let the transaction begin, and let no other server become the active one until it ends.
+
+        Returns:
+            The name of the transaction.
 
         Raises:
-            FlussTieringError: NOT_LEADER_OR_FOLLOWER when another server is the active one.
+            FlussTieringError: NOT_LEADER_OR_FOLLOWER if another server is the active one.
         """
         ...
 
     def was_committed(self, name: str) -> bool:
-        """Whether a transaction was committed whose commit got no answer.
+        """Return whether a transaction was committed although the commit got no answer.
 
         Raises:
-            FlussTieringError: UNAVAILABLE when nobody can tell.
+            FlussTieringError: UNAVAILABLE if that cannot be found out.
         """
         ...
 
 
 class SqlTieringStore:
-    """The store in a database of its own; used by one thread at a time."""
+    """Implements `TieringStore` in an SQL database of its own. Only one thread uses it at a time."""
 
     def __init__(self, database: Database, fence: Fence | None) -> None:
         self._database = database
@@ -54,15 +57,16 @@ class SqlTieringStore:
 
     @classmethod
     def open(cls, location: Path | str, fence: Fence | None = None) -> Self:
-        """Opens the database in its present layout; a file that does not exist is made.
+        """Open the database and migrate it to the present layout. A file that does not exist is created.
 
         Args:
-            location: a SQLite file, or the URL of a PostgreSQL database.
-            fence: what every transaction must pass; needed where several servers share the database.
+            location: A SQLite file, or the URL of a PostgreSQL database.
+            fence: The fence that every transaction must enter. It is needed if several servers share the database.
 
         Raises:
-            FlussTieringError: STORAGE when it cannot be opened, UNAVAILABLE when it cannot be reached, CORRUPT_DATA
-                when it is none of ours, INVALID_REQUEST when a newer server wrote it or the URL is none.
+            FlussTieringError: STORAGE if the database cannot be opened; UNAVAILABLE if it cannot be reached;
+                CORRUPT_DATA if it is not a tiering server's; INVALID_REQUEST if a newer server wrote it, or if the URL
+                is not one of PostgreSQL.
         """
         store = cls(open_database(location), fence)
         try:
@@ -74,7 +78,11 @@ class SqlTieringStore:
 
     @classmethod
     def open_to_read(cls, location: Path | str) -> Self:
-        """Opens the database without migrating it. Raises as `open`, and UNAVAILABLE for another layout."""
+        """Open the database without migrating it.
+
+        Raises:
+            FlussTieringError: See `open`; also UNAVAILABLE if the database has another layout.
+        """
         store = cls(open_database(location), None)
         try:
             check_layout(store._database)
@@ -84,34 +92,38 @@ class SqlTieringStore:
         return store
 
     def bind(self, storage_id: str, location: str) -> None:
-        """Binds a new database to the storage whose tables it speaks of.
+        """Bind a new database to the storage whose tables it describes.
 
         Raises:
-            FlussTieringError: INVALID_REQUEST when it is bound to another one; nothing was changed then.
+            FlussTieringError: INVALID_REQUEST if it is bound to another storage. Nothing is changed then.
         """
         if not self.is_bound(storage_id, location):
             with self.transaction() as transaction:
                 transaction.put_bound_storage(storage_id, location)
 
     def is_bound(self, storage_id: str | None, location: str) -> bool:
-        """Whether the database is bound to this storage, whose id is None before its first use.
+        """Return whether the database is bound to this storage.
+
+        Args:
+            storage_id: The storage's id; None if the storage was never used and has none yet.
+            location: The storage's location, for the message.
 
         Raises:
-            FlussTieringError: INVALID_REQUEST when it is bound to another one.
+            FlussTieringError: INVALID_REQUEST if it is bound to another storage.
         """
         bound = self._read(sa.select(schema.bound_storage))
         if bound and bound[0].storage_id != storage_id:
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
                 f"{self._database.name} belongs to the storage at {bound[0].location} ({bound[0].storage_id}), not to "
-                f"{location} ({storage_id or 'without an id'}): its epochs, leases and offsets are of other tables; "
+                f"{location} ({storage_id or 'without an id'}): its epochs, leases and offsets belong to other tables; "
                 "start the server with that storage, or with a database of its own",
             )
         return bool(bound)
 
     @contextmanager
     def transaction(self) -> Iterator[SqlTransaction]:
-        """A transaction that is durable when the block ends, and undone when the block or the commit raises."""
+        """Open a transaction. It is durable when the block ends, and undone if the block or the commit raises."""
         with self._database.errors("nothing was changed"), self._database.engine.connect() as connection:
             begun = connection.begin()
             try:
@@ -127,66 +139,66 @@ class SqlTieringStore:
                     raise
 
     def leases(self) -> Sequence[KvSnapshotLease]:
-        """All leases but for damaged ones."""
+        """Return all leases except damaged ones."""
         return self._stored_leases().sound
 
     def damaged_leases(self) -> Mapping[str, str]:
-        """Leases that cannot be loaded: lease id -> what is wrong with it."""
+        """Return the leases that cannot be loaded: lease id -> what is wrong with it."""
         return self._stored_leases().damaged
 
     def attempts(self) -> Sequence[LeaseAttempt]:
-        """The newest attempt of every lease id."""
+        """Return the newest attempt of every lease id."""
         return self._values(sa.select(schema.lease_attempts), attempt_from_row)
 
     def attempt_token(self) -> int:
-        """The newest token that was given out; 0 before the first."""
+        """Return the newest token that was given out; 0 if none was."""
         meta = schema.server_meta
         rows = self._read(sa.select(meta.c.value).where(meta.c.name == schema.ATTEMPT_TOKEN_NAME))
         return int(rows[0].value) if rows else 0
 
     def statuses(self) -> Sequence[TieringStatus]:
-        """All tables' statuses."""
+        """Return the statuses of all tables."""
         return self._values(sa.select(schema.tiering_statuses), status_from_row)
 
     def running_rounds(self) -> Sequence[TieringRound]:
-        """The rounds that have not ended."""
+        """Return the rounds that have not ended."""
         rounds = schema.tiering_rounds
         return self._values(sa.select(rounds).where(rounds.c.state == TieringState.TIERING.value), round_from_row)
 
     def round(self, table_id: int, tiering_epoch: int) -> TieringRound | None:
-        """A round by its name."""
+        """Return a round; None if it is not stored."""
         rounds = schema.tiering_rounds
         which = sa.select(rounds).where(rounds.c.table_id == table_id, rounds.c.tiering_epoch == tiering_epoch)
         return next(iter(self._values(which, round_from_row)), None)
 
     def rounds(self, *, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
-        """The newest `limit` rounds of each table that fits, by table path, newest first."""
+        """Return the newest `limit` rounds of each table that matches, in the order of paths, the newest first."""
         rounds = schema.tiering_rounds
         newness = sa.func.row_number().over(partition_by=rounds.c.table_id, order_by=rounds.c.tiering_epoch.desc())
-        fitting = sa.select(rounds, newness.label("newness"))
+        matching = sa.select(rounds, newness.label("newness"))
         if path is not None:
-            fitting = fitting.where(rounds.c.database_name == path.database, rounds.c.table_name == path.table)
+            matching = matching.where(rounds.c.database_name == path.database, rounds.c.table_name == path.table)
         if lease_id is not None:
-            fitting = fitting.where(rounds.c.lease_id == lease_id)
-        numbered = fitting.subquery()
+            matching = matching.where(rounds.c.lease_id == lease_id)
+        numbered = matching.subquery()
         newest = sa.select(numbered).where(numbered.c.newness <= limit).order_by(numbered.c.newness)
-        # By path here, since each database has an order of its own for letters.
+        # Python sorts by path, because each database has its own order of letters.
         return sorted(self._values(newest, round_from_row), key=lambda each: each.path)
 
     def lake_snapshots(self) -> Sequence[CommittedLakeSnapshot]:
-        """The newest lake snapshot of each table."""
+        """Return the newest lake snapshot of each table."""
         snapshots = schema.lake_snapshots
         newest = sa.select(sa.func.max(snapshots.c.commit_order)).group_by(snapshots.c.table_id)
         return self._committed(snapshots.c.commit_order.in_(newest))
 
     def lake_snapshot(self, table_id: int, snapshot_id: int) -> CommittedLakeSnapshot | None:
-        """A lake snapshot by its id."""
+        """Return a lake snapshot; None if it is not stored."""
         snapshots = schema.lake_snapshots
         which = sa.and_(snapshots.c.table_id == table_id, snapshots.c.snapshot_id == snapshot_id)
         return next(iter(self._committed(which)), None)
 
     def close(self) -> None:
-        """Closes the database."""
+        """Close the database."""
         self._database.engine.dispose()
 
     def _committed(self, which: sa.ColumnElement[bool]) -> list[CommittedLakeSnapshot]:
@@ -214,10 +226,10 @@ class SqlTieringStore:
         )
 
     def _values(self, query: sa.Select[Any], convert: Callable[[sa.Row[Any]], T]) -> list[T]:
-        """The rows as values.
+        """Return the rows of a query as values.
 
         Raises:
-            FlussTieringError: CORRUPT_DATA for a row that no server wrote.
+            FlussTieringError: CORRUPT_DATA if there is a row that no server wrote.
         """
         values = []
         for row in self._read(query):
@@ -237,5 +249,9 @@ class SqlTieringStore:
 
 
 def open_database(location: Path | str) -> Database:
-    """The database of a SQLite file or of a PostgreSQL URL. Raises INVALID_REQUEST for a URL of another kind."""
+    """Return the database of a SQLite file or of a PostgreSQL URL.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the URL is not one of PostgreSQL.
+    """
     return Database.sqlite(location) if isinstance(location, Path) else Database.postgresql(location)

@@ -1,4 +1,4 @@
-"""The writes of one transaction, in SQL."""
+"""The writes of one transaction, as SQL statements."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from fluss_tiering.server.store.rows import (
 
 
 class SqlTransaction:
-    """`StoreTransaction` on a connection whose transaction the store begins and ends."""
+    """Implements `StoreTransaction` on a connection. The store begins and ends the connection's transaction."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
     def put_bound_storage(self, storage_id: str, location: str) -> None:
-        """Sets the storage that the database belongs to, once."""
+        """Record the storage that the database belongs to. This happens once."""
         self._connection.execute(sa.insert(schema.bound_storage), {"storage_id": storage_id, "location": location})
 
     def put_lease(self, lease: KvSnapshotLease) -> None:
-        """Inserts or replaces a lease with all it pins."""
+        """Insert or replace a lease with everything that it pins."""
         self._put(
             schema.kv_snapshot_leases,
             [
@@ -60,46 +60,46 @@ class SqlTransaction:
             )
 
     def put_lease_expirations(self, expiration_times: Mapping[str, int]) -> None:
-        """Sets when leases that exist expire: lease id -> time."""
+        """Set when existing leases expire: lease id -> milliseconds since the epoch."""
         if expiration_times:
             self._connection.execute(
                 _SET_EXPIRATION, [{"id": lease_id, "time": time} for lease_id, time in expiration_times.items()]
             )
 
     def delete_lease(self, lease_id: str) -> None:
-        """Deletes a lease, a damaged one too."""
-        # Not left to the foreign key alone: a damaged lease may have lost one of its two parts.
+        """Delete a lease, even a damaged one."""
+        # The foreign key alone is not enough: a damaged lease may have snapshots without its own row.
         self._delete(schema.leased_snapshots, lease_id=lease_id)
         self._delete(schema.kv_snapshot_leases, lease_id=lease_id)
 
     def put_attempt(self, attempt: LeaseAttempt) -> None:
-        """Inserts or replaces the newest attempt under a lease id."""
+        """Insert or replace the newest attempt under a lease id."""
         self._put(schema.lease_attempts, [attempt_to_columns(attempt)])
 
     def delete_attempts(self, lease_ids: Iterable[str]) -> None:
-        """Forgets the attempts under lease ids."""
+        """Delete the attempts under these lease ids."""
         for lease_id in lease_ids:
             self._delete(schema.lease_attempts, lease_id=lease_id)
 
     def put_attempt_token(self, attempt_token: int) -> None:
-        """Sets the newest token that was given out."""
+        """Set the newest token that was given out."""
         self._put(schema.server_meta, [{"name": schema.ATTEMPT_TOKEN_NAME, "value": attempt_token}])
 
     def put_statuses(self, statuses: Sequence[TieringStatus]) -> None:
-        """Inserts or replaces the statuses of tables."""
+        """Insert or replace the statuses of tables."""
         self._put(schema.tiering_statuses, [status_to_columns(status) for status in statuses])
 
     def put_rounds(self, rounds: Sequence[TieringRound]) -> None:
-        """Inserts or replaces rounds."""
+        """Insert or replace rounds."""
         self._put(schema.tiering_rounds, [round_to_columns(each) for each in rounds])
 
     def prune_rounds(self, table_ids: Collection[int], keep: int) -> None:
-        """Deletes the rounds of each of the tables but for its newest `keep`."""
+        """Delete the rounds of each table except its newest `keep`."""
         if table_ids:
             self._connection.execute(_prune(schema.tiering_rounds.c.tiering_epoch, keep), _by_table(table_ids))
 
     def put_lake_snapshot(self, committed: CommittedLakeSnapshot) -> None:
-        """Appends a lake snapshot to its table's."""
+        """Add a lake snapshot, as the newest one of its table."""
         inserted = self._connection.execute(
             sa.insert(schema.lake_snapshots),
             {
@@ -122,16 +122,16 @@ class SqlTransaction:
             )
 
     def prune_lake_snapshots(self, table_id: int, keep: int) -> None:
-        """Deletes a table's lake snapshots but for the newest `keep`."""
+        """Delete a table's lake snapshots except the newest `keep`."""
         self._connection.execute(_prune(schema.lake_snapshots.c.commit_order, keep), _by_table([table_id]))
 
     def delete_table(self, table_id: int) -> None:
-        """Deletes a table's status, rounds and lake snapshots."""
+        """Delete a table's status, rounds and lake snapshots."""
         for table in (schema.tiering_statuses, schema.tiering_rounds, schema.lake_snapshots):
             self._delete(table, table_id=table_id)
 
     def delete_rounds_of_dropped_tables(self, before: int) -> None:
-        """Deletes rounds that ended before then and whose table has no status any more."""
+        """Delete the rounds of tables without a status that ended before this time in milliseconds since the epoch."""
         rounds = schema.tiering_rounds
         present = sa.select(schema.tiering_statuses.c.table_id)
         self._connection.execute(sa.delete(rounds).where(rounds.c.table_id.not_in(present), rounds.c.end_time < before))
@@ -140,7 +140,7 @@ class SqlTransaction:
         self._connection.execute(sa.delete(table).where(*(table.c[name] == value for name, value in key.items())))
 
     def _put(self, table: sa.Table, rows: Sequence[Mapping[str, object]]) -> None:
-        """Inserts rows, or replaces those of the same keys."""
+        """Insert rows, and replace those that have the same keys."""
         if rows:
             self._connection.execute(_upsert(self._connection.dialect.name, table), rows)
 
@@ -154,7 +154,7 @@ _SET_EXPIRATION: Final = (
 
 @cache
 def _upsert(dialect: str, table: sa.Table) -> sa.Executable:
-    # The two databases share the words; SQLAlchemy has them once for each.
+    # Both databases have the same statement, but SQLAlchemy has one function for each.
     insert = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
     return insert.on_conflict_do_update(
         index_elements=list(table.primary_key),
@@ -166,7 +166,7 @@ def _upsert(dialect: str, table: sa.Table) -> sa.Executable:
 def _prune(order: sa.Column[Any], keep: int) -> sa.Executable:
     table = order.table
     of_table = table.c.table_id == sa.bindparam("of_table")
-    # The newest that is not kept: everything up to it goes.
+    # The newest row that is not kept: it and all older ones are deleted.
     newest = sa.select(order).where(of_table).order_by(order.desc()).limit(1).offset(keep)
     return sa.delete(table).where(of_table, order <= newest.scalar_subquery())
 

@@ -1,1 +1,1 @@
-"""The migrations of the server's database, run by Alembic."""
+"""The migrations of the server's database, which Alembic runs."""

@@ -1,4 +1,4 @@
-"""Runs migrations on the connection, and inside the transaction, that `layout.migrate` gives."""
+"""Runs migrations on the connection that `layout.migrate` provides, inside its transaction."""
 
 import logging
 

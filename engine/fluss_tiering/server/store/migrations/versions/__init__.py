@@ -1,1 +1,1 @@
-"""One module for each revision of the layout."""
+"""The revisions of the layout, one module for each."""

@@ -8,7 +8,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Makes all tables of the first release."""
+    """Create all tables of the first release."""
     meta = op.create_table(
         "server_meta",
         sa.Column("name", sa.Text, primary_key=True),

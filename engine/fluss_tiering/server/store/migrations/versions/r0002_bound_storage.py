@@ -1,4 +1,4 @@
-"""The storage whose tables the database speaks of."""
+"""The table that records which storage the database belongs to."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Adds `bound_storage`; servers of the first release, which do not ask Alembic, refuse the database from now on."""
+    """Create `bound_storage`. Servers of the first release do not use Alembic and now refuse the database."""
     op.create_table(
         "bound_storage",
         sa.Column("storage_id", sa.Text, primary_key=True),
