@@ -76,7 +76,7 @@ def test_what_is_no_type_is_refused_with_those_that_are(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["ROW<a INT, a INT>", "ROW<`` INT>"])
 def test_fields_have_names_of_their_own(text: str) -> None:
-    with pytest.raises(FlussTieringError, match="expected fields with names of their own"):
+    with pytest.raises(FlussTieringError, match="expected fields that all have different names"):
         DataType.parse(text)
 
 

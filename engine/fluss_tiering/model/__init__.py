@@ -1,4 +1,4 @@
-"""Values that every layer shares: frozen, without I/O.
+"""Values that every layer shares. They are immutable and do no I/O.
 
-The public names are those of the modules below; import them from there.
+Import public names from the modules of this package.
 """

@@ -1,4 +1,4 @@
-"""The clock that managers are given, so that tests can turn it by hand."""
+"""The clock that managers are given, so that tests can set the time."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Milliseconds since the epoch, as Fluss's timestamps are."""
+    """A clock that counts milliseconds since the epoch, as Fluss's timestamps do."""
 
     def now_ms(self) -> int:
-        """The present."""
+        """Return the present time in milliseconds since the epoch."""
         ...
 
 
 class SystemClock:
-    """The machine's own clock, but for jumps backward: then it goes on as if there had been none.
+    """The machine's own clock, except that it never jumps backward: it continues as if nothing had happened.
 
-    Otherwise time-outs, freshness and leases would all be late by as much as somebody sets the clock back.
+    If it did jump, time-outs, freshness and the ends of leases would all be late by as much as the clock was set back.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class SystemClock:
         self._ahead_ns = wall_ns() - monotonic_ns()
 
     def now_ms(self) -> int:
-        """The present; never before an earlier answer."""
+        """Return the present time in milliseconds since the epoch, which is never before an earlier answer."""
         monotonic = self._monotonic_ns()
         self._ahead_ns = max(self._ahead_ns, self._wall_ns() - monotonic)
         return (monotonic + self._ahead_ns) // 1_000_000

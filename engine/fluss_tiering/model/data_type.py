@@ -1,6 +1,6 @@
-"""Data types as Fluss describes them, to and from their SQL text.
+"""Data types as Fluss describes them, and their conversion to and from SQL text.
 
-Type names are those of Fluss's SQL (`org.apache.fluss.types.DataTypeRoot`).
+The names of types are those of Fluss's SQL (`org.apache.fluss.types.DataTypeRoot`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ELEMENT: Final = "element"
 KEY: Final = "key"
 VALUE: Final = "value"
 PARTS: Final[Mapping[DataTypeRoot, list[str]]] = {DataTypeRoot.ARRAY: [ELEMENT], DataTypeRoot.MAP: [KEY, VALUE]}
-"""What the fields of these are named."""
+"""The names of the fields that these types have."""
 WITH_LENGTH: Final = frozenset({DataTypeRoot.CHAR, DataTypeRoot.BINARY})
 WITH_PRECISION: Final = frozenset(
     {DataTypeRoot.DECIMAL, DataTypeRoot.TIME, DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}
@@ -60,7 +60,13 @@ _MAX_LENGTH: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A part of a nested type."""
+    """A field of a nested type.
+
+    Attributes:
+        name: The name of the field.
+        data_type: The type of its values.
+        comment: A comment for people; None if there is none.
+    """
 
     name: str
     data_type: DataType
@@ -72,11 +78,14 @@ class DataType:
     """A data type.
 
     Attributes:
-        precision: digits of a DECIMAL (1-38), sub-second digits of a TIME or a timestamp (0-9). A TIME keeps no more
-            than milliseconds, whatever its precision.
-        scale: of a DECIMAL.
-        length: of a CHAR in characters, of a BINARY in bytes; 1 or more.
-        fields: of a ROW; of an ARRAY its `element`; of a MAP its `key`, which is NOT NULL, and its `value`.
+        root: The family of the type.
+        nullable: Whether values may be null.
+        precision: The number of digits of a DECIMAL (1 to 38), or the number of digits after the second of a TIME or a
+            timestamp (0 to 9). A TIME keeps no more than milliseconds, whatever its precision. 0 for other types.
+        scale: The number of digits after the point of a DECIMAL. 0 for other types.
+        length: The length of a CHAR in characters or of a BINARY in bytes, 1 or more. 0 for other types.
+        fields: The fields of a ROW; the `element` of an ARRAY; the `key`, which is NOT NULL, and the `value` of a MAP.
+            Empty for other types.
     """
 
     root: DataTypeRoot
@@ -92,7 +101,7 @@ class DataType:
                 raise FlussTieringError(
                     ErrorCode.INVALID_TABLE,
                     f"DECIMAL({self.precision}, {self.scale}): expected a precision from 1 to 38 and a scale from 0 "
-                    "to it",
+                    "to the precision",
                 )
         elif self.root in WITH_PRECISION and not 0 <= self.precision <= 9:
             raise FlussTieringError(
@@ -110,24 +119,24 @@ class DataType:
         ):
             raise FlussTieringError(
                 ErrorCode.INVALID_TABLE,
-                f"{self.root} has the parts {', '.join(map(repr, names)) or 'none'}: expected "
-                f"{', '.join(PARTS.get(self.root, ['fields with names of their own']))}",
+                f"{self.root} has the fields {', '.join(map(repr, names)) or 'none'}: expected "
+                f"{', '.join(PARTS.get(self.root, ['fields that all have different names']))}",
             )
         if self.root is DataTypeRoot.MAP and self.fields[0].data_type.nullable:
-            raise FlussTieringError(ErrorCode.INVALID_TABLE, "MAP with a key that may be null: expected one NOT NULL")
+            raise FlussTieringError(ErrorCode.INVALID_TABLE, "MAP with a nullable key: expected a key that is NOT NULL")
 
     @staticmethod
     def parse(text: str) -> DataType:
-        """A type from its SQL text, for example `DECIMAL(10, 2) NOT NULL`, `ARRAY<INT>` or `ROW<a INT, b STRING>`.
+        """Parse the SQL text of a type, for example `DECIMAL(10, 2) NOT NULL`, `ARRAY<INT>` or `ROW<a INT, b STRING>`.
 
         Raises:
-            FlussTieringError: INVALID_TABLE for text that is no supported type.
+            FlussTieringError: INVALID_TABLE if the text is not a supported type.
         """
         return _parse_type(text)
 
     @property
     def nesting(self) -> int:
-        """How many types lie in each other; 0 for a type without parts."""
+        """How deep types are nested in each other; 0 for a type without fields."""
         return 1 + max(field.data_type.nesting for field in self.fields) if self.fields else 0
 
     def __str__(self) -> str:
@@ -168,11 +177,11 @@ def _parse_type(text: str) -> DataType:
 
 
 class _NoTypeError(Exception):
-    """The text is that of no type."""
+    """The text is not that of a type."""
 
 
 class _Parser:
-    """Reads a type's text from left to right."""
+    """Parses a type's text from left to right."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[tuple[str, str]] = []
@@ -228,7 +237,7 @@ class _Parser:
             if number >= len(names):
                 raise _NoTypeError
             data_type = self.data_type()
-            # As Fluss has it: a key is never null.
+            # As in Fluss, a key is never null.
             return Field(names[number], replace(data_type, nullable=False) if names[number] == KEY else data_type)
         name = self._take("word", "name").replace("``", "`")
         data_type = self.data_type()

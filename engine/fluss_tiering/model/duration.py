@@ -26,10 +26,10 @@ _MAX_MS: Final = 10 * 365 * 86_400_000
 
 
 def parse_duration_ms(text: str) -> int:
-    """A duration in whole milliseconds, rounded down, at most ten years.
+    """Return a duration in whole milliseconds, rounded down.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST for anything else than a whole number and a unit.
+        FlussTieringError: INVALID_REQUEST if the text is not a whole number with a unit, or is more than ten years.
     """
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None or match.group(2) not in _NANOS_BY_LABEL:

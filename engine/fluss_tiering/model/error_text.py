@@ -1,4 +1,4 @@
-"""What error texts look like before they are sent, kept or logged: secrets masked, then cut (S11)."""
+"""Preparing error texts before they are sent, kept or logged: secrets are masked first, then the text is cut."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 
 _MASK: Final = "***"
 
-# Names that hold secrets in Hadoop, Iceberg, JDBC, SASL and cloud settings. The first group is the name, the second
-# what stands between name and value, the third the value, which may be quoted.
+# Names that hold secrets in the settings of Hadoop, Iceberg, JDBC, SASL and clouds. The first group is the name, the
+# second is the text between name and value, and the third is the value, which may be quoted.
 _ASSIGNMENT: Final = re.compile(
     r"""(?ix)
     ( (?<![\w.-]) [\w.-]*? (?: passw(?:or)?d | passphrase | pwd | secret | token | credentials? | signature
@@ -17,7 +17,7 @@ _ASSIGNMENT: Final = re.compile(
     ( \[ [^\]]* \]? | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | [^\s,;&"'<>)}\]]+ )
     """
 )
-# The server's own attempt tokens are ordinals, and people need them to see which attempt was fenced.
+# The server's attempt tokens are plain numbers, and people need them to see which attempt was fenced.
 _NOT_SECRET: Final = re.compile(r"(?i)attempt[_.-]?token$")
 _URL_PASSWORD: Final = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{0,31}://[^\s:/@?#]{0,256}):[^\s/@]{1,1024}@")
 _AUTHORIZATION: Final = re.compile(r"(?i)\b(bearer|basic|digest|negotiate)\s+[A-Za-z0-9+/=._~-]{8,}")
@@ -30,9 +30,9 @@ _MAX_SCANNED_CHARS: Final = 1 << 16
 
 
 def mask_secrets(text: str) -> str:
-    """The text with passwords, tokens and keys replaced in `name=value` pairs, URLs, HTTP headers and PEM blocks.
+    """Mask the passwords, tokens and keys in `name=value` pairs, URLs, HTTP headers and PEM blocks of a text.
 
-    Texts are scanned up to 64 Ki characters; what is beyond is dropped rather than left unmasked.
+    The first 64 Ki characters are scanned; the rest is dropped rather than left unmasked.
     """
     text = text[:_MAX_SCANNED_CHARS]
     text = _PRIVATE_KEY.sub(_MASK, text)
@@ -43,7 +43,7 @@ def mask_secrets(text: str) -> str:
 
 
 def clean_error(text: str, max_chars: int) -> str:
-    """The text with secrets masked and then cut to `max_chars` characters, the last of which says that it was cut."""
+    """Mask the secrets of a text and cut it to `max_chars` characters. A text that was cut ends with "…"."""
     masked = mask_secrets(text)
     return masked if len(masked) <= max_chars else masked[: max_chars - 1] + "…"
 

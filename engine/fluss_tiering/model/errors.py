@@ -1,7 +1,7 @@
-"""The errors that cross layers and the wire, with the names that Fluss gives them.
+"""The errors that all layers, the server and the client share, under the names that Fluss gives them.
 
-Every error of ours is a `FlussTieringError` with an `ErrorCode`. The server turns the code into a gRPC status with the
-code's name in its details, the client turns it back: a caller on either side catches the same class.
+Every error of this package is a `FlussTieringError` with an `ErrorCode`. The server sends the code with a gRPC status,
+and the client turns it back into the same error: callers on both sides catch the same class.
 """
 
 from __future__ import annotations
@@ -11,39 +11,70 @@ from typing import Final
 
 
 class ErrorCode(StrEnum):
-    """What kind of error it is; `GRPC_STATUS_NAMES` says which gRPC status carries it."""
+    """The kind of an error. `GRPC_STATUS_NAMES` says which gRPC status carries each code."""
 
     INVALID_REQUEST = "INVALID_REQUEST"
+    """The request, an argument or a setting is not valid."""
     INVALID_TABLE = "INVALID_TABLE"
+    """The definition, a name or an option of a table is not valid."""
     INVALID_ROWS = "INVALID_ROWS"
+    """The rows do not fit the table, or there are too many of them for one write."""
     DATABASE_NOT_EXIST = "DATABASE_NOT_EXIST"
+    """The database does not exist."""
     TABLE_NOT_EXIST = "TABLE_NOT_EXIST"
+    """The table does not exist, was dropped, or is not tiered."""
     TABLE_ALREADY_EXIST = "TABLE_ALREADY_EXIST"
+    """A table with this path exists already."""
     TABLE_WITHOUT_PRIMARY_KEY = "TABLE_WITHOUT_PRIMARY_KEY"
+    """The call is for primary-key tables, but the table is a log table."""
     PARTITION_NOT_EXIST = "PARTITION_NOT_EXIST"
+    """The partition does not exist."""
     KV_SNAPSHOT_NOT_EXIST = "KV_SNAPSHOT_NOT_EXIST"
+    """The KV snapshot does not exist or was collected."""
     KV_SNAPSHOT_LEASE_NOT_EXIST = "KV_SNAPSHOT_LEASE_NOT_EXIST"
+    """The lease does not exist or has expired."""
     STALE_ATTEMPT = "STALE_ATTEMPT"
+    """A newer attempt began under the lease, or the attempt was cancelled."""
     LAKE_SNAPSHOT_NOT_EXIST = "LAKE_SNAPSHOT_NOT_EXIST"
+    """No such lake snapshot is registered for the table."""
     LOG_OFFSET_OUT_OF_RANGE = "LOG_OFFSET_OUT_OF_RANGE"
+    """The log offset lies outside the log."""
     FENCED_TIERING_EPOCH = "FENCED_TIERING_EPOCH"
+    """The tiering epoch is not the table's present one: the round was ended or superseded."""
     INVALID_COORDINATOR = "INVALID_COORDINATOR"
+    """Another server handed the round out."""
     INVALID_TIERING_STATE = "INVALID_TIERING_STATE"
+    """The table is not tiered, or it is in a state that does not allow the step."""
     TABLE_BEING_TIERED = "TABLE_BEING_TIERED"
+    """Another owner's round of the table runs."""
     TABLE_PARKED = "TABLE_PARKED"
+    """The table failed too often in a row and must be resumed first."""
     LAKE_CONFLICT = "LAKE_CONFLICT"
+    """Another writer changed the lake table since the round was planned."""
     LAKE_TABLE_MISMATCH = "LAKE_TABLE_MISMATCH"
+    """The lake table has another layout or another history than the Fluss table."""
     NOT_LEADER_OR_FOLLOWER = "NOT_LEADER_OR_FOLLOWER"
+    """This server is not the active one, or no longer."""
     SCANNER_EXPIRED = "SCANNER_EXPIRED"
+    """The scanner was idle for too long, or its bucket was closed."""
     UNKNOWN_SCANNER_ID = "UNKNOWN_SCANNER_ID"
+    """There is no scanner with this id."""
     INVALID_SCAN_REQUEST = "INVALID_SCAN_REQUEST"
+    """The call of a scan is not valid, or it comes out of turn."""
     TOO_MANY_SCANNERS = "TOO_MANY_SCANNERS"
+    """The bucket or the server has as many open scanners as it may have."""
     STORAGE = "STORAGE"
+    """The storage, the lake or the server's database failed."""
     CORRUPT_DATA = "CORRUPT_DATA"
+    """Stored data is damaged or missing."""
     DATA_DIR_IN_USE = "DATA_DIR_IN_USE"
+    """Another server uses the data folder."""
     UNAVAILABLE = "UNAVAILABLE"
+    """The server, the cluster or the database cannot be reached now; the call may succeed later."""
     UNSUPPORTED_VERSION = "UNSUPPORTED_VERSION"
+    """The other side is of a version that does not know the call."""
     UNKNOWN = "UNKNOWN"
+    """An error without a code that is known here, or a defect of the server."""
 
 
 GRPC_STATUS_NAMES: Final[dict[ErrorCode, str]] = {
@@ -85,8 +116,8 @@ class FlussTieringError(Exception):
     """An error that says what was wrong, what was expected and what to do.
 
     Attributes:
-        code: what kind of error it is.
-        message: for people, without a traceback and with secrets masked.
+        code: The kind of the error, for programs.
+        message: The text for people. It contains no traceback, and its secrets are masked.
     """
 
     def __init__(self, code: ErrorCode, message: str) -> None:
@@ -95,5 +126,5 @@ class FlussTieringError(Exception):
         self.message = message
 
     def __reduce__(self) -> tuple[type[FlussTieringError], tuple[ErrorCode, str]]:
-        """Survives the pickling between Spark's workers and the driver."""
+        """Return what is pickled, so that the error travels from Spark's workers to the driver unchanged."""
         return FlussTieringError, (self.code, self.message)

@@ -1,4 +1,4 @@
-"""KV snapshot leases (seeds L1-L24)."""
+"""KV snapshot leases, which keep the KV snapshots that a round reads from being collected."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from typing import Final
 from fluss_tiering.model.table import TableBucket
 
 DEFAULT_LEASE_DURATION_MS: Final = 6 * 60 * 60 * 1000
-"""L16. A round renews its lease every third of it."""
+"""How long a lease lasts, in milliseconds. A round renews its lease whenever a third of this time has passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class KvSnapshotLease:
-    """What a lease id pins.
+    """A lease and the KV snapshots that it pins. Times are in milliseconds since the epoch.
 
     Attributes:
-        attempt_token: of the newest acquire under this id.
-        snapshots: bucket -> snapshot id.
+        lease_id: The id of the lease.
+        acquired_time: When the lease was first acquired.
+        expiration_time: When the lease expires unless it is renewed.
+        attempt_token: The token of the newest attempt under this id.
+        snapshots: The pinned snapshots: bucket -> snapshot id.
     """
 
     lease_id: str
@@ -31,7 +34,14 @@ class KvSnapshotLease:
 
 @dataclass(frozen=True, slots=True)
 class AcquiredLease:
-    """The answer to an acquire. `expiration_time` is 0 when nothing was pinned."""
+    """The answer to an acquire.
+
+    Attributes:
+        lease_id: The id of the lease.
+        attempt_token: The token of the attempt that begins with this acquire.
+        expiration_time: When the lease expires, in milliseconds since the epoch; 0 if nothing was pinned.
+        unavailable_snapshots: The requested snapshots that do not exist: bucket -> snapshot id.
+    """
 
     lease_id: str
     attempt_token: int
@@ -40,7 +50,7 @@ class AcquiredLease:
 
 
 class LeaseDrop(StrEnum):
-    """The answer to dropping a lease (L8, L22): UNKNOWN and STALE changed nothing."""
+    """The answer to dropping a lease. UNKNOWN (no such lease) and STALE (a stale attempt) changed nothing."""
 
     DROPPED = "dropped"
     UNKNOWN = "unknown"

@@ -25,10 +25,10 @@ _SIZE: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
 
 
 def parse_memory_size(text: str) -> int:
-    """A size in bytes; a kb has 1024 of them.
+    """Return a size in bytes. One kb has 1024 bytes.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST for anything else than a whole number and, perhaps, a unit.
+        FlussTieringError: INVALID_REQUEST if the text is not a whole number with or without a unit.
     """
     match = _SIZE.fullmatch(text.strip().lower())
     if match is None or match.group(2) not in _BYTES_BY_LABEL:

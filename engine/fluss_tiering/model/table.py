@@ -1,4 +1,4 @@
-"""Tables as Fluss describes them: path, bucket, schema, descriptor."""
+"""Tables as Fluss describes them: paths, buckets, columns and descriptors."""
 
 from __future__ import annotations
 
@@ -36,12 +36,17 @@ BUCKET_COLUMN: Final = "__bucket"
 OFFSET_COLUMN: Final = "__offset"
 TIMESTAMP_COLUMN: Final = "__timestamp"
 SYSTEM_COLUMNS: Final = (BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN)
-"""What the lake table has behind the user's columns, in this order (Fluss's `TableDescriptor`)."""
+"""The columns that a lake table has after the user's columns, in this order (as in Fluss's `TableDescriptor`)."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class TablePath:
-    """`database.table`."""
+    """The path of a table, written `database.table`.
+
+    Attributes:
+        database: The name of the database.
+        table: The name of the table in it.
+    """
 
     database: str
     table: str
@@ -56,16 +61,16 @@ class TablePath:
 
     @classmethod
     def parse(cls, text: str) -> TablePath:
-        """`"db.table"` as a path.
+        """Parse a path such as `fluss.orders`.
 
         Raises:
-            FlussTieringError: INVALID_TABLE when the text is anything else.
+            FlussTieringError: INVALID_TABLE if the text is anything else.
         """
         parts = text.split(".")
         if len(parts) != 2:
             raise FlussTieringError(
                 ErrorCode.INVALID_TABLE,
-                f"{text!r} is not a table path: expected DATABASE.TABLE, as fluss.orders",
+                f"{text!r} is not a table path: expected DATABASE.TABLE, for example fluss.orders",
             )
         return cls(*parts)
 
@@ -75,7 +80,13 @@ class TablePath:
 
 @dataclass(frozen=True, slots=True)
 class TableBucket:
-    """One bucket of a table (of a partition, where the table is partitioned)."""
+    """One bucket of a table, or of a partition if the table is partitioned.
+
+    Attributes:
+        table_id: The table's id.
+        bucket: The number of the bucket, from 0 on.
+        partition_id: The partition's id; None if the table is not partitioned.
+    """
 
     table_id: int
     bucket: int
@@ -88,7 +99,13 @@ class TableBucket:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table."""
+    """A column of a table.
+
+    Attributes:
+        name: The name of the column.
+        data_type: The type of its values.
+        comment: A comment for people; None if there is none.
+    """
 
     name: str
     data_type: DataType
@@ -97,15 +114,18 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableDescriptor:
-    """What a table is created from.
+    """The definition of a table, from which it is created.
 
     Attributes:
-        primary_key: names of the key columns; empty for a log table. Key columns are never nullable.
-        bucket_keys: at most one (Iceberg tables in Fluss allow no more); without one rows go to buckets in turn.
-        num_buckets: 1 or more.
-        properties: Fluss's table options, for example `table.datalake.freshness`.
-        partition_keys: names of the columns by whose values the table is partitioned; empty where it is not. Those of a
-            primary-key table are among its primary key.
+        columns: The columns in order.
+        primary_key: The names of the key columns; empty for a log table. Key columns are never nullable.
+        bucket_keys: The names of the columns that choose a row's bucket. Fluss allows at most one if the lake is
+            Iceberg. Without one, rows go to the buckets in turn.
+        num_buckets: The number of buckets, 1 or more.
+        properties: The table's options under Fluss's keys, for example `table.datalake.freshness`.
+        comment: A comment for people; None if there is none.
+        partition_keys: The names of the columns by whose values the table is partitioned; empty if it is not
+            partitioned. A primary-key table has them in its primary key.
     """
 
     columns: tuple[Column, ...]
@@ -123,11 +143,15 @@ class TableDescriptor:
 
     @property
     def physical_primary_key(self) -> tuple[str, ...]:
-        """The key columns that tell the rows of one partition apart."""
+        """The names of the key columns without the partition keys: they identify a row within its partition."""
         return tuple(name for name in self.primary_key if name not in self.partition_keys)
 
     def column(self, name: str) -> Column:
-        """The column of that name; KeyError when there is none."""
+        """Return the column with this name.
+
+        Raises:
+            KeyError: There is no such column.
+        """
         for column in self.columns:
             if column.name == name:
                 return column
@@ -136,10 +160,16 @@ class TableDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A table that exists. `created_time` in ms since the epoch.
+    """A table that exists.
 
     Attributes:
-        lake_catalog_properties: Iceberg catalog properties (type, uri, warehouse, …) of the lake it is tiered into.
+        table_id: The table's id.
+        path: The table's path.
+        schema_id: The id of the present schema.
+        descriptor: The table's definition.
+        created_time: When the table was created, in milliseconds since the epoch.
+        lake_catalog_properties: The properties of the Iceberg catalog (type, uri, warehouse, …) into which the table is
+            tiered.
     """
 
     table_id: int
@@ -157,12 +187,16 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class KvSnapshot:
-    """A point-in-time snapshot of one bucket of a primary-key table.
+    """A KV snapshot: the rows of one bucket of a primary-key table at one point in time.
 
     Attributes:
-        log_offset: the log from here on is not in the snapshot.
-        path: folder of its files, relative to the storage's data folder.
-        split_keys: keys at which it may be cut into ranges of like size, ascending.
+        bucket: The bucket.
+        snapshot_id: The id of the snapshot within its bucket.
+        log_offset: The offset up to which the bucket's log is in the snapshot (exclusive).
+        row_count: The number of rows.
+        size_bytes: The size of the snapshot's files in bytes.
+        path: The folder of the snapshot's files, relative to the storage's data folder.
+        split_keys: The keys at which the snapshot may be cut into ranges of similar size, in ascending order.
     """
 
     bucket: TableBucket
@@ -176,10 +210,15 @@ class KvSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class BucketInfo:
-    """What a reader may plan with: offsets are half-open, [log_start_offset, log_end_offset).
+    """What can be read of a bucket.
 
     Attributes:
-        partition_values: of the bucket's partition, one for each of the table's partition keys.
+        bucket: The bucket.
+        log_start_offset: The offset of the first record in the log.
+        log_end_offset: The offset after the last record in the log.
+        log_size_bytes: The size of the log in bytes.
+        latest_kv_snapshot: The newest KV snapshot; None for a log table, and as long as there is none.
+        partition_values: The values of the bucket's partition, one for each of the table's partition keys.
     """
 
     bucket: TableBucket
@@ -191,7 +230,7 @@ class BucketInfo:
 
 
 class WriteKind(StrEnum):
-    """What rows mean: APPEND to a log table; UPSERT or DELETE by key in a primary-key table."""
+    """What a write does with its rows: APPEND to a log table; UPSERT or DELETE by key in a primary-key table."""
 
     APPEND = "append"
     UPSERT = "upsert"
@@ -200,13 +239,14 @@ class WriteKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StorageDescription:
-    """Which storage a server has, so that a reader can tell how to get at the data without the server.
+    """The storage of a server. With it a reader can read the data without the server.
 
     Attributes:
-        kind: "embedded" or "fluss".
-        data_dir: of the embedded storage, which a reader on the same machine opens.
-        data_dir_id: that the folder bears.
-        bootstrap_servers: of a Fluss cluster, HOST:PORT with commas between them.
+        kind: The kind of storage, "embedded" or "fluss".
+        data_dir: The data folder of the embedded storage, which a reader on the same machine opens; else empty.
+        data_dir_id: The id that is written in the data folder, so that a reader recognises it; else empty.
+        server_version: The version of the server.
+        bootstrap_servers: The addresses of a Fluss cluster, HOST:PORT separated by commas; else empty.
     """
 
     kind: str

@@ -15,9 +15,11 @@ class TableOption:
     """An option in a table's properties.
 
     Attributes:
-        type: of its value, in Fluss's words.
-        default: what stands where it is not set.
-        only: it may be given, but with its default alone: nothing else is implemented.
+        key: The key of the option.
+        type: The type of its value, in Fluss's words.
+        default: The value if the option is not set.
+        meaning: What the option does, for the documentation.
+        only: Whether the default is the only value that is allowed, because no other one is implemented.
     """
 
     key: str
@@ -34,45 +36,57 @@ LAKE_FRESHNESS: Final = TableOption(
     "table.datalake.freshness",
     "Duration",
     "3min",
-    "How old what the lake has may become before the table is Pending again (S2).",
+    "How far the lake table may fall behind before the table is Pending again.",
 )
 LAKE_MAX_ROUND_DURATION: Final = TableOption(
     "table.datalake.max-round-duration",
     "Duration",
     "–",
-    "How long a round may read; what is left is Pending again at once (S26). Without it a round takes what it needs.",
+    "How long a round may read. The table is then Pending again at once, for the rest. Without this option a round "
+    "takes as long as it needs.",
 )
 LOG_COMPRESSION: Final = TableOption(
-    "table.log.arrow.compression.type", "Enum", "ZSTD", "Compression of log batches: NONE, LZ4_FRAME or ZSTD."
+    "table.log.arrow.compression.type", "Enum", "ZSTD", "The compression of log batches: NONE, LZ4_FRAME or ZSTD."
 )
 ICEBERG_TARGET_FILE_SIZE: Final = TableOption(
-    "iceberg.write.target-file-size-bytes", "Long", "536870912", "At this size a piece begins another data file."
+    "iceberg.write.target-file-size-bytes",
+    "Long",
+    "536870912",
+    "A data file that reaches this size, in bytes, is closed.",
 )
 ICEBERG_CODEC: Final = TableOption(
     "iceberg.write.parquet.compression-codec",
     "String",
     "zstd",
-    "Of data and delete files: zstd, gzip, snappy, lz4, brotli or uncompressed.",
+    "The compression of data files and delete files: zstd, gzip, snappy, lz4, brotli or uncompressed.",
 )
 ICEBERG_LEVEL: Final = TableOption(
     "iceberg.write.parquet.compression-level",
     "Integer",
     "the codec's own",
-    "Compression level, where the codec has any.",
+    "The compression level, if the codec has levels.",
 )
 FIXED: Final = (
-    TableOption("table.log.format", "Enum", "ARROW", "Format of log batches.", only=True),
-    TableOption("table.log.arrow.compression.zstd.level", "Integer", "3", "Level of ZSTD in log batches.", only=True),
-    TableOption("table.kv.format", "Enum", "COMPACTED", "Format of rows by key.", only=True),
-    TableOption("table.changelog.image", "Enum", "FULL", "What the changelog has of a row.", only=True),
-    TableOption("table.delete.behavior", "Enum", "ALLOW", "What a delete does.", only=True),
+    TableOption("table.log.format", "Enum", "ARROW", "The format of log batches.", only=True),
+    TableOption(
+        "table.log.arrow.compression.zstd.level", "Integer", "3", "The level of ZSTD in log batches.", only=True
+    ),
+    TableOption("table.kv.format", "Enum", "COMPACTED", "The format of the rows of a primary-key table.", only=True),
+    TableOption("table.changelog.image", "Enum", "FULL", "How much of a changed row the changelog has.", only=True),
+    TableOption("table.delete.behavior", "Enum", "ALLOW", "Whether rows may be deleted.", only=True),
 )
-"""Options that change what is stored."""
+"""The options that would change how data is stored."""
 ICEBERG_FIXED: Final = (
-    TableOption("iceberg.format-version", "Integer", "2", "Of the lake table: equality deletes need it.", only=True),
-    TableOption("iceberg.write.format.default", "String", "parquet", "Of data files.", only=True),
+    TableOption(
+        "iceberg.format-version",
+        "Integer",
+        "2",
+        "The format version of the lake table. Equality deletes need version 2.",
+        only=True,
+    ),
+    TableOption("iceberg.write.format.default", "String", "parquet", "The format of data files.", only=True),
 )
-"""Options of the lake table that change what a round would have to write."""
+"""The options of the lake table that would change what a round has to write."""
 
 TABLE_OPTIONS: Final = (
     LAKE_ENABLED,
@@ -88,15 +102,19 @@ TABLE_OPTIONS: Final = (
 
 
 def freshness_ms(properties: Mapping[str, str]) -> int:
-    """The table's freshness in ms (S2). Raises INVALID_TABLE for what is no duration."""
+    """Return the table's freshness in milliseconds.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE if the option's value is not a duration.
+    """
     return _duration_ms(LAKE_FRESHNESS, properties.get(LAKE_FRESHNESS.key, LAKE_FRESHNESS.default))
 
 
 def max_round_duration_ms(properties: Mapping[str, str]) -> int | None:
-    """How long a round of the table may read, in ms; None where it does not say (S26).
+    """Return how long a round of the table may read, in milliseconds; None if the option is not set.
 
     Raises:
-        FlussTieringError: INVALID_TABLE for what is no duration.
+        FlussTieringError: INVALID_TABLE if the option's value is not a duration.
     """
     value = properties.get(LAKE_MAX_ROUND_DURATION.key)
     return None if value is None else _duration_ms(LAKE_MAX_ROUND_DURATION, value)

@@ -1,4 +1,4 @@
-"""Tiering states, statuses and rounds (seeds S1-S28)."""
+"""Tiering states, statuses and rounds."""
 
 from __future__ import annotations
 
@@ -33,38 +33,58 @@ TRANSITIONS: Final[dict[TieringState | None, frozenset[TieringState]]] = {
     TieringState.TIERED: frozenset({TieringState.SCHEDULED, TieringState.PENDING}),
     TieringState.FAILED: frozenset({TieringState.PENDING}),
 }
-"""S1: from -> to; every other transition is refused."""
+"""The states that may follow each state; every other transition is refused. None stands for a table that is new."""
 
 OUTCOMES: Final = frozenset({TieringState.TIERED, TieringState.FAILED})
 """The states in which a round ends."""
 
 MAX_SENT_ERROR_CHARS: Final = 2048
+"""A driver cuts an error message to this many characters before it sends it."""
 MAX_KEPT_ERROR_CHARS: Final = 4096
-"""S11: the sender cuts to the first, the server to the second."""
+"""The server cuts an error message to this many characters before it keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TieringStats:
-    """What a round wrote.
+    """What a round wrote, and how large the lake table is after it.
 
     Attributes:
-        lake_snapshot_id: None for an empty round, which commits nothing.
-        lake_file_size: bytes of all files of the lake table after the round, where its driver told; for metrics.
-        lake_record_count: records of all data files of the lake table after the round, likewise.
+        rows: The number of rows that the round wrote.
+        bytes: The size of the files that the round wrote, in bytes.
+        files: The number of files that the round wrote.
+        lake_snapshot_id: The lake snapshot that the round committed; None for an empty round, which commits nothing.
+        lake_file_size: The size of all files of the lake table after the round, in bytes; None if the driver did not
+            report it.
+        lake_record_count: The number of records in all data files of the lake table after the round; None if the
+            driver did not report it.
     """
 
     rows: int = 0
     bytes: int = 0
     files: int = 0
     lake_snapshot_id: int | None = None
-    # Not compared: they say what the lake table is, not what the round did.
+    # These two are not compared, because they describe the lake table and not the round.
     lake_file_size: int | None = field(default=None, compare=False)
     lake_record_count: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TieringStatus:
-    """A table's tiering as it stands; times in ms since the epoch."""
+    """The present status of a table's tiering. Times are in milliseconds since the epoch.
+
+    Attributes:
+        table_id: The table's id.
+        path: The table's path.
+        state: The table's state.
+        state_since: When the table entered this state.
+        tiering_epoch: The epoch of the newest round. It grows by one whenever the table becomes Pending, and so fences
+            older rounds.
+        last_tiered_time: When a round last succeeded; None if none did.
+        last_error: Why the last round failed or was ended, or its commit was refused; None if the last round succeeded.
+        last_error_time: When that happened; None if the last round succeeded.
+        consecutive_failures: How many rounds in a row have failed.
+        next_retry_time: When a Failed table is tried again; None for a parked table and in every other state.
+    """
 
     table_id: int
     path: TablePath
@@ -79,16 +99,17 @@ class TieringStatus:
 
     @property
     def parked(self) -> bool:
-        """Failed so many times in a row that it is not tried again until it is resumed or redefined (S19)."""
+        """Whether the table failed so often in a row that it is not tried again until it is resumed or altered."""
         return self.state is TieringState.FAILED and self.next_retry_time is None
 
 
 @dataclass(frozen=True, slots=True)
 class StatusChanges:
-    """What a watcher of statuses is told: first all that it watches, then what changed since.
+    """The news for a watcher of statuses: first all statuses that it watches, later those that changed.
 
     Attributes:
-        removed: tables that were dropped, or are not tiered any more.
+        statuses: The new or changed statuses.
+        removed: The tables that were dropped or are no longer tiered.
     """
 
     statuses: tuple[TieringStatus, ...] = ()
@@ -97,7 +118,22 @@ class StatusChanges:
 
 @dataclass(frozen=True, slots=True)
 class TieringRound:
-    """One round of a table: running (state TIERING) or ended with its recorded outcome (S23, S25)."""
+    """One round of a table: it runs (state TIERING), or it ended with an outcome. Times are in ms since the epoch.
+
+    Attributes:
+        table_id: The table's id.
+        path: The table's path.
+        tiering_epoch: The epoch of the round.
+        state: TIERING while the round runs, then TIERED or FAILED.
+        lease_id: The KV snapshot lease under which the round runs.
+        attempt_token: The token of the lease's attempt; None if the lease was never acquired.
+        driver: The name of the driver that runs the round.
+        start_time: When the round began.
+        end_time: When the round ended; None while it runs.
+        error: Why the round failed; None if it did not fail or gave no reason.
+        stats: What the round wrote; None if it has not succeeded or its driver did not report it.
+        force_finished: Whether the driver ended the round before everything was tiered, so that the table is due again.
+    """
 
     table_id: int
     path: TablePath
@@ -115,7 +151,13 @@ class TieringRound:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to run a round: names its epoch, which fences it."""
+    """The right to run a round of a table.
+
+    Attributes:
+        table_id: The table's id.
+        path: The table's path.
+        tiering_epoch: The epoch of the round. The driver names it in every report and commit.
+    """
 
     table_id: int
     path: TablePath
@@ -124,7 +166,13 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class LeaseOutcome:
-    """What waiters on a lease see: the newest round of each table under it."""
+    """The state of the rounds under a lease, for clients that wait for their end.
+
+    Attributes:
+        rounds: The newest round of each table under the lease.
+        cancelled_reason: Why the newest attempt was cancelled; None if it was not cancelled.
+        newest_attempt_token: The token of the newest attempt; None if the lease was never acquired.
+    """
 
     rounds: tuple[TieringRound, ...]
     cancelled_reason: str | None = None
@@ -133,10 +181,14 @@ class LeaseOutcome:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatEntry:
-    """What a heartbeat says of one table: that its round still runs, finished (with stats) or failed (with a reason).
+    """A heartbeat's report on one table: its round still runs, finished (with stats) or failed (with a reason).
 
     Attributes:
-        coordinator_epoch: of the server that handed the round out; another server's round is refused (S5).
+        table_id: The table's id.
+        tiering_epoch: The epoch of the round.
+        error_message: Why the round failed; None if it did not fail or gives no reason.
+        stats: What a finished round wrote; None if the driver does not report it.
+        coordinator_epoch: The epoch of the server that handed the round out. Another server refuses the report.
     """
 
     table_id: int
@@ -148,7 +200,15 @@ class HeartbeatEntry:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswer:
-    """The answer to a heartbeat: the table handed out, and by table id what was refused (S5)."""
+    """The answer to a heartbeat: the table that was handed out, and the reports that were refused.
+
+    Attributes:
+        coordinator_epoch: The epoch of the server.
+        claim: The table that was handed out; None if the driver did not ask for one or none is due.
+        tiering_errors: The refused reports that a round still runs, as errors by table id.
+        finished_errors: The refused reports that a round finished, as errors by table id.
+        failed_errors: The refused reports that a round failed, as errors by table id.
+    """
 
     coordinator_epoch: int
     claim: Claim | None = None

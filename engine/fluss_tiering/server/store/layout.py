@@ -119,5 +119,6 @@ def _corrupt(name: str, what: str) -> FlussTieringError:
 def _newer(name: str, version: str) -> FlussTieringError:
     return FlussTieringError(
         ErrorCode.INVALID_REQUEST,
-        f"{name} has the layout {version}, but this server knows layouts up to {HEAD}: run the server that wrote it",
+        f"{name} has the layout of version {version}, but this server knows only layouts up to {HEAD}: "
+        "run the server that wrote it",
     )
