@@ -1,4 +1,4 @@
-"""Whom the client asks for a bucket's leader, and when it asks again; without a cluster."""
+"""Which server the client asks for a bucket's leader, and when it asks again; without a cluster."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.rpc.calls.metadata import ClusterMetadata
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussError, FlussServerError
-from fluss_tiering.storage.fluss.rpc.routing import Cluster
+from fluss_tiering.storage.fluss.rpc.routing import Router
 
 BUCKET = TableBucket(1, 0)
 CALL = log_offset(TablePath("db", "t"), BUCKET, OffsetType.LATEST)
@@ -20,7 +20,7 @@ def metadata_with(leader: int | None) -> ClusterMetadata:
 
 
 def test_a_tablet_server_that_knows_no_leader_is_not_the_last_word() -> None:
-    steps = Cluster([TABLET]).steps(CALL)
+    steps = Router([TABLET]).steps(CALL)
     sent = next(steps)
     assert (sent.address, sent.call.api) == (TABLET, ApiKey.GET_METADATA)
     sent = steps.send(metadata_with(None))
@@ -30,23 +30,23 @@ def test_a_tablet_server_that_knows_no_leader_is_not_the_last_word() -> None:
 
 
 def test_a_coordinator_that_is_away_leaves_it_at_that() -> None:
-    cluster = Cluster([TABLET])
-    steps = cluster.steps(CALL)
+    router = Router([TABLET])
+    steps = router.steps(CALL)
     next(steps)
     steps.send(metadata_with(None))
     with pytest.raises(FlussServerError) as failed:
         steps.throw(FlussConnectionError("gone"))
     assert failed.value.fluss_error is FlussError.LEADER_NOT_AVAILABLE_EXCEPTION
     # Nor is it waited for each time.
-    steps = cluster.steps(CALL)
+    steps = router.steps(CALL)
     next(steps)
     with pytest.raises(FlussServerError):
         steps.send(metadata_with(None))
 
 
 def test_a_leader_that_is_known_is_asked_at_once() -> None:
-    cluster = Cluster([TABLET])
-    steps = cluster.steps(CALL)
+    router = Router([TABLET])
+    steps = router.steps(CALL)
     next(steps)
     assert steps.send(metadata_with(0)).call is CALL
-    assert next(cluster.steps(CALL)).call is CALL
+    assert next(router.steps(CALL)).call is CALL

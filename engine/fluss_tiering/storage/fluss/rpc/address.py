@@ -1,4 +1,4 @@
-"""Addresses of Fluss servers."""
+"""The addresses of Fluss servers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:\[\],]+)):([0-9]{1
 
 @dataclass(frozen=True, order=True, slots=True)
 class ServerAddress:
-    """Host and port of a server."""
+    """The host and the port of a server."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> ServerAddress:
-        """HOST:PORT, an IPv6 address in brackets.
+        """Read HOST:PORT; an IPv6 address is in brackets.
 
         Raises:
-            FlussTieringError: INVALID_REQUEST for anything else.
+            FlussTieringError: INVALID_REQUEST if the text is anything else.
         """
         match = _ADDRESS.fullmatch(text.strip())
         if match is None or not 1 <= int(match[3]) <= 65535:
@@ -35,7 +35,11 @@ class ServerAddress:
 
     @classmethod
     def parse_list(cls, text: str) -> tuple[ServerAddress, ...]:
-        """HOST:PORT, perhaps several with commas between them (Fluss's `bootstrap.servers`). Raises INVALID_REQUEST."""
+        """Read one HOST:PORT or several, separated by commas (Fluss's `bootstrap.servers`).
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST if a part is anything else.
+        """
         return tuple(cls.parse(each) for each in text.split(","))
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The calls of Fluss's protocol that are spoken here (`org.apache.fluss.rpc.protocol.ApiKeys`)."""
+"""The calls of Fluss's protocol that this client makes (`org.apache.fluss.rpc.protocol.ApiKeys`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 @unique
 class ApiKey(IntEnum):
-    """What a request asks for."""
+    """The kind of a request."""
 
     API_VERSIONS = 1000
     CREATE_DATABASE = 1001
@@ -47,35 +47,39 @@ class ApiKey(IntEnum):
 
     @property
     def version(self) -> int:
-        """The version of the request that is written here."""
+        """The version of the request that this client sends."""
         return _VERSIONS.get(self, 0)
 
 
 _VERSIONS: Final = {ApiKey.PUT_KV: 1}
-"""Those that are not 0. PUT_KV: from 1 on, keys are compacted where the bucket key is not the whole key."""
+"""The versions that are not 0. Since version 1 of PUT_KV, keys are compacted if the bucket key is not the whole key."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedApis:
-    """What a server said that it serves, api key -> (lowest, highest) version."""
+    """The calls that a server serves.
+
+    Attributes:
+        versions: Api key -> lowest and highest version.
+    """
 
     versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, response: ApiVersionsResponse) -> ServedApis:
-        """What the answer to API_VERSIONS says."""
+        """Read them from the answer to API_VERSIONS."""
         return cls({each.api_key: (each.min_version, each.max_version) for each in response.api_versions})
 
     def serves(self, api: ApiKey) -> bool:
-        """Whether a request as it is written here would be answered."""
+        """Return whether the server serves this call in the version that this client sends."""
         lowest, highest = self.versions.get(api, (0, -1))
         return lowest <= api.version <= highest
 
     def check(self, api: ApiKey, server: str) -> None:
-        """Refuses a request that the server would never answer: to a key that it does not know it stays silent.
+        """Refuse a call that the server does not serve: it would never answer.
 
         Raises:
-            FlussTieringError: UNSUPPORTED_VERSION naming the call and what the server has of it.
+            FlussTieringError: UNSUPPORTED_VERSION if the server does not serve the call in this version.
         """
         if self.serves(api):
             return

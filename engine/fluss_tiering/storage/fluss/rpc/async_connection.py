@@ -10,7 +10,7 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.api_keys import ServedApis
 from fluss_tiering.storage.fluss.rpc.call import Call
-from fluss_tiering.storage.fluss.rpc.correlation import Dialogue, lost, no_greeting, silent, unreachable
+from fluss_tiering.storage.fluss.rpc.correlation import RequestCorrelator, lost, no_greeting, silent, unreachable
 from fluss_tiering.storage.fluss.rpc.frames import (
     MAX_FIRST_FRAME_BYTES,
     MAX_FRAME_BYTES,
@@ -25,17 +25,20 @@ ResultT = TypeVar("ResultT")
 
 
 class AsyncFlussConnection:
-    """As `FlussConnection`, with the same errors; belongs to the event loop it is opened in. Made by `open`."""
+    """Does what `FlussConnection` does, with the same errors, in the event loop that it is opened in.
+
+    `open` makes a connection.
+    """
 
     def __init__(
         self, address: ServerAddress, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, served: ServedApis
     ) -> None:
-        """Takes over a connection on which hands were shaken."""
+        """Take over a connection whose handshake is done."""
         self._name = str(address)
         self._reader = reader
         self._writer = writer
         self.served = served
-        self._dialogue: Dialogue[asyncio.Future[memoryview]] = Dialogue(self._name, served)
+        self._correlator: RequestCorrelator[asyncio.Future[memoryview]] = RequestCorrelator(self._name, served)
         self._ended: str | None = None
         self._reading = asyncio.create_task(self._read(), name=f"fluss-{self._name}")
 
@@ -43,7 +46,7 @@ class AsyncFlussConnection:
     async def open(
         cls, address: ServerAddress, *, credentials: Credentials | None = None, within: float = 10.0
     ) -> Self:
-        """Connects and shakes hands `within` so many seconds; errors as of `FlussConnection`."""
+        """Connect and do the handshake, each within this many seconds. Errors are those of `FlussConnection`."""
         name = str(address)
         try:
             async with asyncio.timeout(within):
@@ -68,15 +71,15 @@ class AsyncFlussConnection:
 
     @property
     def usable(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the connection has not ended."""
         return self._ended is None
 
     async def call(self, call: Call[Any, ResultT], within: float) -> ResultT:
-        """As `FlussConnection.call`; `within` is its timeout, in seconds."""
+        """Send a call and return its result, as `FlussConnection.call` does; `within` is the timeout in seconds."""
         if self._ended is not None:
             raise unreachable(self._name, self._ended)
         answered: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-        self._writer.write(self._dialogue.ask(call, answered))
+        self._writer.write(self._correlator.register(call, answered))
         try:
             async with asyncio.timeout(within):
                 await self._writer.drain()
@@ -90,11 +93,11 @@ class AsyncFlussConnection:
             raise lost(self._name, str(error)) from error
         finally:
             if answered.done() and not answered.cancelled():
-                answered.exception()  # seen, also where drain failed first
+                answered.exception()  # Marks the error as seen, also if `drain` failed first.
         return call.answer(message)
 
     async def close(self) -> None:
-        """Ends the connection; calls in flight fail."""
+        """End the connection. Calls in flight fail."""
         self._end("it was closed here")
         self._reading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -105,7 +108,7 @@ class AsyncFlussConnection:
         try:
             while True:
                 frame = await _frame(self._reader, self._name, MAX_FRAME_BYTES)
-                self._dialogue.take(decode_response(frame, self._name))
+                self._correlator.deliver(decode_response(frame, self._name))
         except (OSError, EOFError, FlussTieringError) as error:
             why = _why(error)
         finally:
@@ -114,7 +117,7 @@ class AsyncFlussConnection:
     def _end(self, why: str) -> None:
         if self._ended is None:
             self._ended = why
-        self._dialogue.end(self._ended)
+        self._correlator.fail_all(self._ended)
         self._writer.transport.abort()
 
 

@@ -1,11 +1,11 @@
-"""A call to a Fluss cluster as a value: made once, sent by the blocking and the asyncio client alike."""
+"""A call to a Fluss cluster as a value, which the blocking and the asyncio client can send."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -18,7 +18,7 @@ ResultT = TypeVar("ResultT")
 
 
 class Role(Enum):
-    """Which servers serve a call, where not a bucket's leader."""
+    """The servers that serve a call that does not go to a bucket's leader."""
 
     COORDINATOR = auto()
     ANY = auto()
@@ -26,7 +26,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The tablet server that leads a bucket."""
+    """The tablet server that leads a bucket of a table."""
 
     path: TablePath
     bucket: TableBucket
@@ -34,10 +34,16 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[ResponseT, ResultT]):
-    """One request, where it goes and how its answer is read.
+    """One request, with where it goes and how its answer is read.
 
     Attributes:
-        repeatable: doing its work twice is as good as once, so that it may be sent again after a broken connection.
+        api: The kind of the request.
+        request: The request's message.
+        response: The type of the answer's message.
+        read: The function that turns the answer's message into the result.
+        destination: The server, or the kind of server, that serves the call.
+        repeatable: Whether doing the work twice is as good as once, so that the call may be sent again after its
+            connection broke.
     """
 
     api: ApiKey
@@ -48,17 +54,28 @@ class Call(Generic[ResponseT, ResultT]):
     repeatable: bool = True
 
     def answer(self, message: memoryview) -> ResultT:
-        """What the bytes of an answer say.
+        """Return the result that the bytes of an answer hold.
 
         Raises:
-            FlussTieringError: CORRUPT_DATA when they are no such answer; what `read` finds in it.
+            FlussTieringError: CORRUPT_DATA if the bytes are no such answer; the errors that `read` finds in it.
         """
         response = self.response()
         try:
-            response.ParseFromString(message)  # type: ignore[arg-type]  # any buffer will do
+            response.ParseFromString(message)  # type: ignore[arg-type]  # It takes any buffer.
         except DecodeError as error:
             raise FlussTieringError(
                 ErrorCode.CORRUPT_DATA,
                 f"the answer to {self.api.name} cannot be read: {error}; expected Fluss's message",
             ) from error
         return self.read(response)
+
+
+def command(
+    api: ApiKey, request: Message, response: type[ResponseT], *, repeatable: bool = True
+) -> Call[ResponseT, None]:
+    """Make a call to the coordinator whose answer says nothing but that the work is done."""
+    return Call(api, request, response, _nothing, Role.COORDINATOR, repeatable)
+
+
+def _nothing(_: Any) -> None:  # noqa: ANN401 - any answer
+    return None

@@ -3,88 +3,85 @@
 from __future__ import annotations
 
 import threading
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
+from fluss_tiering.model.closing import Closing
 from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.call import Call
 from fluss_tiering.storage.fluss.rpc.connection import FlussConnection
-from fluss_tiering.storage.fluss.rpc.deadline import TimeLimit
+from fluss_tiering.storage.fluss.rpc.deadline import Deadline
 from fluss_tiering.storage.fluss.rpc.handshake import Credentials
-from fluss_tiering.storage.fluss.rpc.routing import Cluster, Sent, worth_repeating
+from fluss_tiering.storage.fluss.rpc.routing import RoutedCall, Router, worth_repeating
 
 ResultT = TypeVar("ResultT")
 
 BACK_OFF: Final = wait_random_exponential(multiplier=0.1, max=1.0)
-"""Between tries, in seconds."""
+"""The pause between two tries of a call, in seconds."""
 
 
-class FlussClient:
-    """Sends calls to the servers of the cluster that they belong to; safe to share between threads.
+class FlussClient(Closing):
+    """Sends each call to the server of the cluster that it belongs to. Threads may share a client.
 
-    A server that is away, or no longer the right one, is looked for anew until the call's time is used up. Calls that
-    must not be done twice are not repeated once they may have been done.
+    When a server is away, or is no longer the right one, the client looks for the right server until the call's time
+    is used up. A call that must not be done twice is not repeated once it may have been done.
     """
 
     def __init__(self, bootstrap: str, *, credentials: Credentials | None = None, timeout: float = 30.0) -> None:
-        """Connects to nobody yet.
+        """Make a client, which connects to a server when the first call needs it.
 
         Args:
-            bootstrap: HOST:PORT of any servers of the cluster, with commas between them.
-            credentials: for a listener that demands SASL.
-            timeout: seconds that a call may take in all, connecting and repeating included.
+            bootstrap: HOST:PORT of any servers of the cluster, separated by commas.
+            credentials: The user and the password for a listener that demands SASL.
+            timeout: The seconds that a call may take in all, including connecting and repeating.
 
         Raises:
-            FlussTieringError: INVALID_REQUEST for what is no address.
+            FlussTieringError: INVALID_REQUEST if `bootstrap` has a part that is no address.
         """
-        self._cluster = Cluster(ServerAddress.parse_list(bootstrap))
+        self._router = Router(ServerAddress.parse_list(bootstrap))
         self._credentials = credentials
         self._timeout = timeout
         self._connections: dict[ServerAddress, FlussConnection] = {}
         self._lock = threading.Lock()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
-        """Ends all connections; calls in flight fail."""
+        """End all connections. Calls in flight fail."""
         with self._lock:
             connections, self._connections = list(self._connections.values()), {}
         for connection in connections:
             connection.close()
 
     def call(self, call: Call[Any, ResultT], *, within: float | None = None) -> ResultT:
-        """The result of a call, `within` so many seconds instead of the client's.
+        """Send a call and return its result.
+
+        Args:
+            call: The call.
+            within: The seconds that the call may take in all, instead of the client's timeout.
 
         Raises:
-            FlussTieringError: what the call's maker says; UNAVAILABLE for a cluster that cannot be reached or is too
-                slow, UNSUPPORTED_VERSION for one that does not serve the call, CORRUPT_DATA for another kind of server,
-                `FlussServerError` for what Fluss answers.
+            FlussTieringError: The errors that the call's maker names; UNAVAILABLE if the cluster cannot be reached or
+                is too slow; UNSUPPORTED_VERSION if it does not serve the call; CORRUPT_DATA if the server is not a
+                Fluss server.
+            FlussServerError: The server answered with an error.
         """
-        time_limit = TimeLimit.of(self._timeout if within is None else within)
+        deadline = Deadline.of(self._timeout if within is None else within)
         tries = Retrying(
-            stop=stop_after_delay(time_limit.seconds),
+            stop=stop_after_delay(deadline.seconds),
             wait=BACK_OFF,
             retry=retry_if_exception(lambda error: worth_repeating(call, error)),
             reraise=True,
         )
-        result: ResultT = tries(self._once, call, time_limit)
+        result: ResultT = tries(self._once, call, deadline)
         return result
 
-    def _once(self, call: Call[Any, ResultT], time_limit: TimeLimit) -> ResultT:
-        steps = self._cluster.steps(call)
+    def _once(self, call: Call[Any, ResultT], deadline: Deadline) -> ResultT:
+        steps = self._router.steps(call)
         try:
             sent = next(steps)
             while True:
                 try:
-                    result = self._send(sent, time_limit)
+                    result = self._send(sent, deadline)
                 except Exception as error:  # noqa: BLE001 - the steps know what to do about it
                     sent = steps.throw(error)
                 else:
@@ -93,9 +90,9 @@ class FlussClient:
             result_of_call: ResultT = end.value
             return result_of_call
 
-    def _send(self, sent: Sent, time_limit: TimeLimit) -> Any:  # noqa: ANN401 - of whichever call it is
-        connection = self._connection(sent.address, time_limit.to_connect())
-        return connection.call(sent.call, time_limit.for_try(sent.call))
+    def _send(self, sent: RoutedCall, deadline: Deadline) -> Any:  # noqa: ANN401 - the result type is the call's
+        connection = self._connection(sent.address, deadline.connect_timeout())
+        return connection.call(sent.call, deadline.try_timeout(sent.call))
 
     def _connection(self, address: ServerAddress, timeout: float) -> FlussConnection:
         connection = self._connections.get(address)

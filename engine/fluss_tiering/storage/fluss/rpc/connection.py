@@ -13,7 +13,7 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.api_keys import ServedApis
 from fluss_tiering.storage.fluss.rpc.call import Call
-from fluss_tiering.storage.fluss.rpc.correlation import Dialogue, lost, no_greeting, silent, unreachable
+from fluss_tiering.storage.fluss.rpc.correlation import RequestCorrelator, lost, no_greeting, silent, unreachable
 from fluss_tiering.storage.fluss.rpc.frames import (
     MAX_FIRST_FRAME_BYTES,
     MAX_FRAME_BYTES,
@@ -27,21 +27,22 @@ from fluss_tiering.storage.fluss.rpc.handshake import Credentials, handshake
 ResultT = TypeVar("ResultT")
 
 _STALL_S: Final = 30.0
-"""A peer that takes or sends nothing for so long in the middle of a frame is gone."""
+"""A peer that takes or sends nothing for this long in the middle of a frame counts as gone."""
 
 
 class FlussConnection:
-    """Requests of many threads on one socket, answered in any order; a thread of its own reads the answers.
+    """One socket on which many threads send requests. A thread of the connection reads the answers, in any order.
 
     Raises:
-        FlussConnectionError: nobody there, hung up or silent for `timeout` seconds.
-        FlussTieringError: CORRUPT_DATA where another protocol is spoken, `FlussServerError` for refused credentials.
+        FlussConnectionError: The server is not there, hung up, or was silent for `timeout` seconds.
+        FlussTieringError: CORRUPT_DATA if the server speaks another protocol.
+        FlussServerError: The server refused the credentials.
     """
 
     def __init__(
         self, address: ServerAddress, *, credentials: Credentials | None = None, timeout: float = 10.0
     ) -> None:
-        """Connects and shakes hands within `timeout` seconds."""
+        """Connect and do the handshake within `timeout` seconds."""
         self._name = str(address)
         self._socket = _connect(address, timeout)
         try:
@@ -50,39 +51,39 @@ class FlussConnection:
             self._socket.close()
             raise
         self._socket.settimeout(_STALL_S)
-        self._dialogue: Dialogue[Future[memoryview]] = Dialogue(self._name, self.served)
+        self._correlator: RequestCorrelator[Future[memoryview]] = RequestCorrelator(self._name, self.served)
         self._sending = threading.Lock()
         self._ended: str | None = None
         threading.Thread(target=self._read, name=f"fluss-{self._name}", daemon=True).start()
 
     @property
     def usable(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the connection has not ended."""
         return self._ended is None
 
     def call(self, call: Call[Any, ResultT], timeout: float) -> ResultT:
-        """Sends a call and waits for its answer; one that takes longer than `timeout` seconds ends the connection.
+        """Send a call and return its result. An answer that takes longer than `timeout` seconds ends the connection.
 
         Raises:
-            FlussTieringError: UNSUPPORTED_VERSION, before anything is sent, for what the server does not serve; what
-                the call says of its answer.
-            FlussServerError: the server's error.
-            FlussConnectionError: the connection broke, or the server was too slow.
+            FlussTieringError: UNSUPPORTED_VERSION, before anything is sent, if the server does not serve the call; the
+                errors that the call finds in its answer.
+            FlussServerError: The server answered with an error.
+            FlussConnectionError: The connection broke, or the server was too slow.
         """
         answered: Future[memoryview] = Future()
-        frame = self._dialogue.ask(call, answered)
+        frame = self._correlator.register(call, answered)
         self._send(frame)
         try:
             message = answered.result(timeout)
         except TimeoutError as error:
-            # A server that answers late is as good as gone: whoever waits for it beside us shall not wait longer.
+            # A server that answers late counts as gone, so that other threads do not wait for it any longer.
             failure = silent(self._name, call.api.name, timeout)
             self._end(failure.message)
             raise failure from error
         return call.answer(message)
 
     def close(self) -> None:
-        """Ends the connection; calls in flight fail."""
+        """End the connection. Calls in flight fail."""
         self._end("it was closed here")
 
     def _shake_hands(self, credentials: Credentials | None, timeout: float) -> ServedApis:
@@ -109,7 +110,7 @@ class FlussConnection:
         try:
             with self._sending:
                 if self._ended is not None:
-                    # Nothing was sent, so nothing can have been done.
+                    # Nothing was sent, so the request cannot have done its work.
                     raise unreachable(self._name, self._ended)
                 self._socket.sendall(frame)
         except OSError as error:
@@ -120,16 +121,17 @@ class FlussConnection:
         why = "it hung up"
         try:
             while True:
-                self._dialogue.take(decode_response(self._frame(None, MAX_FRAME_BYTES), self._name))
+                self._correlator.deliver(decode_response(self._frame(None, MAX_FRAME_BYTES), self._name))
         except (OSError, EOFError, FlussTieringError) as error:
             why = str(error) or why
         finally:
             self._end(why)
-            # Here alone: a descriptor closed under a reader may by then be another connection's.
+            # Only the reading thread closes the socket: if another one did, the descriptor could belong to another
+            # connection before this thread reads from it again.
             self._socket.close()
 
     def _frame(self, deadline: float | None, limit: int) -> bytearray:
-        """The next frame without its length; without a deadline, waits for its first byte as long as it takes."""
+        """Return the next frame without its length. Without a deadline, wait for the frame's start without limit."""
         prefix = self._exactly(PREFIX_BYTES, deadline, patient=deadline is None)
         return self._exactly(frame_length(prefix, self._name, limit), deadline)
 
@@ -156,7 +158,7 @@ class FlussConnection:
             self._ended = why
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._dialogue.end(self._ended)
+        self._correlator.fail_all(self._ended)
 
 
 def _connect(address: ServerAddress, timeout: float) -> socket.socket:

@@ -1,4 +1,7 @@
-"""What a connection remembers of requests that are not answered yet; no I/O, for blocking and asyncio alike."""
+"""Which answer on a connection belongs to which request.
+
+There is no I/O here: blocking and asyncio connections use the same code.
+"""
 
 from __future__ import annotations
 
@@ -11,53 +14,62 @@ from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError
 from fluss_tiering.storage.fluss.rpc.frames import Response, encode_request
 
 
-class Answered(Protocol):
-    """What `concurrent.futures.Future` and `asyncio.Future` have in common."""
+class AnswerFuture(Protocol):
+    """The methods that `concurrent.futures.Future` and `asyncio.Future` have in common."""
 
     def set_result(self, result: memoryview, /) -> None:
-        """It came."""
+        """Hand over the answer."""
         ...
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """It will not come."""
+        """Say why there will be no answer."""
         ...
 
     def done(self) -> bool:
-        """Whether it came, or nobody waits any more."""
+        """Return whether the answer has come, or nobody waits for it any more."""
         ...
 
 
-FutureT = TypeVar("FutureT", bound=Answered)
+FutureT = TypeVar("FutureT", bound=AnswerFuture)
 
 
-class Dialogue(Generic[FutureT]):
-    """Numbers requests and hands answers, which come in any order, to who waits for them."""
+class RequestCorrelator(Generic[FutureT]):
+    """Numbers the requests of one connection and hands each answer to the caller that waits for it.
+
+    Answers may come in any order.
+    """
 
     def __init__(self, server: str, served: ServedApis) -> None:
-        """For a connection to `server` that serves `served`."""
+        """Begin without requests.
+
+        Args:
+            server: The server's name, for errors.
+            served: The calls that the server serves.
+        """
         self._server = server
         self._served = served
         self._numbers = itertools.count(1)
         self._waiting: dict[int, FutureT] = {}
 
-    def ask(self, call: Call[Any, Any], answered: FutureT) -> bytes:
-        """The frame to send.
+    def register(self, call: Call[Any, Any], answered: FutureT) -> bytes:
+        """Number a request, remember who waits for its answer, and return the frame to send.
 
         Raises:
-            FlussTieringError: UNSUPPORTED_VERSION for what the server does not serve, INVALID_REQUEST when too large.
+            FlussTieringError: UNSUPPORTED_VERSION if the server does not serve the call; INVALID_REQUEST if the
+                request is too large.
         """
         self._served.check(call.api, self._server)
-        # Fluss counts in 32 bits.
+        # Fluss's request ids are signed 32-bit numbers.
         number = next(self._numbers) & 0x7FFFFFFF
         frame = encode_request(call.api, number, call.request.SerializeToString())
         self._waiting[number] = answered
         return frame
 
-    def take(self, response: Response) -> None:
-        """Hands over an answer; one that nobody waits for any more is dropped.
+    def deliver(self, response: Response) -> None:
+        """Hand an answer to the caller that waits for it. Drop the answer if nobody waits any more.
 
         Raises:
-            FlussServerError: the server gave the whole connection up.
+            FlussServerError: The server reported a failure of the whole connection.
         """
         if response.request_id is None:
             raise response.error or FlussConnectionError(f"the Fluss server at {self._server} gave up the connection")
@@ -69,8 +81,8 @@ class Dialogue(Generic[FutureT]):
         else:
             answered.set_result(response.message)
 
-    def end(self, why: str) -> None:
-        """Nothing will come any more: what waits ends with `FlussConnectionError`."""
+    def fail_all(self, why: str) -> None:
+        """End all requests that still wait with `FlussConnectionError`: no answer will come any more."""
         for number in list(self._waiting):
             answered = self._waiting.pop(number, None)
             if answered is not None and not answered.done():
@@ -78,19 +90,19 @@ class Dialogue(Generic[FutureT]):
 
 
 def lost(server: str, why: str) -> FlussConnectionError:
-    """The connection broke behind a request."""
+    """Return the error for a connection that broke after a request had been sent."""
     return FlussConnectionError(f"lost the connection to the Fluss server at {server}: {why}", done_perhaps=True)
 
 
 def unreachable(server: str, why: object) -> FlussConnectionError:
-    """No connection could be made."""
+    """Return the error for a server to which no connection could be made."""
     return FlussConnectionError(
         f"cannot reach the Fluss server at {server}: {why}; check the address and whether the cluster runs"
     )
 
 
 def silent(server: str, what: str, seconds: float) -> FlussConnectionError:
-    """The server took too long."""
+    """Return the error for a server that took too long to answer."""
     return FlussConnectionError(
         f"the Fluss server at {server} did not answer {what} within {seconds:.3g} s: it may be overloaded or stopped",
         done_perhaps=True,
@@ -98,7 +110,7 @@ def silent(server: str, what: str, seconds: float) -> FlussConnectionError:
 
 
 def no_greeting(server: str, why: object) -> FlussConnectionError:
-    """Somebody is there, but does not begin as a Fluss server does."""
+    """Return the error for a server that is there but does not answer the handshake as a Fluss server does."""
     return FlussConnectionError(
         f"{server} did not answer as a Fluss server does: {why}; check that it is the address of one, as in its "
         "bind.listeners, and that it runs"

@@ -1,4 +1,4 @@
-"""How long a call may take, and each of its tries."""
+"""The deadline of a call, and the timeouts of its tries that follow from it."""
 
 from __future__ import annotations
 
@@ -10,30 +10,38 @@ from fluss_tiering.storage.fluss.rpc.call import Call
 
 _MAX_CONNECT_S: Final = 10.0
 _TRIES: Final = 3
-"""For which the time of a call must do: a server that hangs is left for another."""
+"""The time of a call is divided by this number of tries, so that a server that hangs is left for another one."""
 _LAST_TRY_S: Final = 0.05
-"""A last try gets as far as it can in this."""
+"""The least time that a try gets, even when the deadline has passed."""
 
 
 @dataclass(frozen=True, slots=True)
-class TimeLimit:
-    """The time of one call; `deadline` on the monotonic clock."""
+class Deadline:
+    """The time by which one call must be answered.
+
+    Attributes:
+        seconds: The time that the call may take in all.
+        at: The deadline on the monotonic clock.
+    """
 
     seconds: float
-    deadline: float
+    at: float
 
     @classmethod
     def of(cls, seconds: float) -> Self:
-        """So many from now on."""
+        """Return the deadline that is this many seconds from now."""
         return cls(seconds, time.monotonic() + seconds)
 
-    def to_connect(self) -> float:
-        """Seconds for connecting and shaking hands."""
+    def connect_timeout(self) -> float:
+        """Return how many seconds connecting and the handshake may take."""
         return min(self._left(), _MAX_CONNECT_S, self.seconds / _TRIES)
 
-    def for_try(self, call: Call[Any, Any]) -> float:
-        """Seconds for the answer to a call, or to a question on its way; all that are left where it has one try."""
+    def try_timeout(self, call: Call[Any, Any]) -> float:
+        """Return how many seconds one try of a call may take.
+
+        A call that must not be repeated has one try, which gets all the time that is left.
+        """
         return min(self._left(), self.seconds / _TRIES) if call.repeatable else self._left()
 
     def _left(self) -> float:
-        return max(self.deadline - time.monotonic(), _LAST_TRY_S)
+        return max(self.at - time.monotonic(), _LAST_TRY_S)

@@ -1,4 +1,4 @@
-"""Errors of a Fluss cluster: the names and numbers that Fluss gives them, and what they are here."""
+"""The errors of a Fluss cluster: their names and numbers in Fluss, and the error codes that they become here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 @unique
 class FlussError(IntEnum):
-    """`org.apache.fluss.rpc.protocol.Errors` of Fluss 0.9.1; a number that is not there counts as the first."""
+    """`org.apache.fluss.rpc.protocol.Errors` of Fluss 0.9.1. An unknown number counts as UNKNOWN_SERVER_ERROR."""
 
     UNKNOWN_SERVER_ERROR = -1
     NETWORK_EXCEPTION = 1
@@ -81,7 +81,7 @@ class FlussError(IntEnum):
 
     @classmethod
     def of(cls, number: int) -> FlussError:
-        """The error of that number."""
+        """Return the error that has this number."""
         return cls(number) if number in _NUMBERS else cls.UNKNOWN_SERVER_ERROR
 
 
@@ -95,7 +95,7 @@ STALE_METADATA: Final = frozenset(
         FlussError.FENCED_LEADER_EPOCH_EXCEPTION,
     }
 )
-"""The request went to the wrong server and did nothing there."""
+"""The errors after which the request went to the wrong server and did nothing there."""
 
 PASSING: Final = STALE_METADATA | {
     FlussError.NETWORK_EXCEPTION,
@@ -103,13 +103,13 @@ PASSING: Final = STALE_METADATA | {
     FlussError.NOT_ENOUGH_REPLICAS_EXCEPTION,
     FlussError.RETRIABLE_AUTHENTICATE_EXCEPTION,
 }
-"""Errors that may be gone in a moment."""
+"""The errors that may be gone in a moment."""
 
 DONE_PERHAPS: Final = frozenset({FlussError.NETWORK_EXCEPTION, FlussError.REQUEST_TIME_OUT})
-"""After these it is not known whether the request did its work."""
+"""The errors after which it is not known whether the request did its work."""
 
 _NOT_READY: Final = "not initialized yet"
-"""In the text of UNKNOWN_SERVER_ERROR from a coordinator that starts."""
+"""A part of the text of UNKNOWN_SERVER_ERROR from a coordinator that is starting."""
 
 _CAUSE: Final = re.compile(r"Caused by: org\.apache\.fluss\.exception\.(\w+): *([^\n]*)")
 _CAUSES: Final = {
@@ -119,7 +119,7 @@ _CAUSES: Final = {
     "PartitionNotExistException": FlussError.PARTITION_NOT_EXISTS,
     "TableNotExistException": FlussError.TABLE_NOT_EXIST,
 }
-"""Exceptions that Fluss may wrap in others, so that only its stack trace tells them."""
+"""The exceptions that Fluss may wrap in others, so that only its stack trace names them."""
 
 _ADVICE: Final = {
     FlussError.AUTHENTICATE_EXCEPTION: "; check whether this listener demands SASL/PLAIN, and user and password",
@@ -153,11 +153,11 @@ _CODES: Final[Mapping[FlussError, ErrorCode]] = {
 
 
 class FlussServerError(FlussTieringError):
-    """What a Fluss server answered instead of a result.
+    """An error that a Fluss server sent instead of a result.
 
     Attributes:
-        fluss_error: as Fluss names it.
-        server_message: Fluss's own words.
+        fluss_error: Fluss's error.
+        server_message: Fluss's own message.
     """
 
     def __init__(self, fluss_error: FlussError, server_message: str, what: str = "") -> None:
@@ -172,7 +172,10 @@ class FlussServerError(FlussTieringError):
 
     @classmethod
     def of(cls, number: int, text: str, what: str = "") -> FlussServerError:
-        """The error of a number and a text, which may end in a stack trace that knows better."""
+        """Return the error for a number and a text.
+
+        The text may end in a stack trace, whose last cause is taken if the number says nothing.
+        """
         fluss_error = FlussError.of(number)
         causes = _CAUSE.findall(text)
         if fluss_error is FlussError.UNKNOWN_SERVER_ERROR and causes and causes[-1][0] in _CAUSES:
@@ -180,30 +183,30 @@ class FlussServerError(FlussTieringError):
         return cls(fluss_error, text.partition("\n\tat ")[0].strip() or "(no message)", what)
 
     def __reduce__(self) -> tuple[type[FlussServerError], tuple[FlussError, str, str]]:  # type: ignore[override]
-        """Survives the pickling between Spark's workers and the driver."""
+        """Allow pickling, since Spark's workers send errors to the driver."""
         return FlussServerError, (self.fluss_error, self.server_message, self._what)
 
     @property
     def passing(self) -> bool:
-        """Whether it may be gone in a moment."""
+        """Whether the error may be gone in a moment."""
         return self.fluss_error in PASSING or self.not_ready
 
     @property
     def not_ready(self) -> bool:
-        """The coordinator starts: it has done nothing."""
+        """Whether the coordinator is starting, so that it has done nothing."""
         return self.fluss_error is FlussError.UNKNOWN_SERVER_ERROR and _NOT_READY in self.server_message
 
     @property
     def done_perhaps(self) -> bool:
-        """Whether the request may have done its work all the same."""
+        """Whether the request may have done its work although it failed."""
         return self.fluss_error in DONE_PERHAPS
 
 
 class FlussConnectionError(FlussTieringError):
-    """A server that cannot be reached, hung up or fell silent (UNAVAILABLE).
+    """The error (UNAVAILABLE) for a server that cannot be reached, hung up or fell silent.
 
     Attributes:
-        done_perhaps: a request had been sent, so that its work may be done.
+        done_perhaps: Whether a request had been sent, so that its work may have been done.
     """
 
     def __init__(self, message: str, *, done_perhaps: bool = False) -> None:
@@ -212,15 +215,15 @@ class FlussConnectionError(FlussTieringError):
 
 
 def raise_for(error_code: int, error_message: str, what: str) -> None:
-    """Raises the error that an answer names for one of its parts; 0 is none.
+    """Raise the error that an answer names for one of its parts, unless its number is 0.
 
     Args:
-        error_code: Fluss's number.
-        error_message: Fluss's words.
-        what: the part, for example a bucket.
+        error_code: The number of Fluss's error.
+        error_message: Fluss's message.
+        what: The part, for example a bucket.
 
     Raises:
-        FlussServerError: unless the number is 0.
+        FlussServerError: The number is not 0.
     """
     if error_code != 0:
         raise FlussServerError.of(error_code, error_message, what)

@@ -1,9 +1,9 @@
-"""The frames of Fluss's protocol, big-endian, as bytes; pure.
+"""The frames of Fluss's protocol as bytes, in big-endian order; there is no I/O here.
 
     request:  length i32 · api key i16 · version i16 · request id i32 · message
-    response: length i32 · kind i8 · request id i32 (not of kind 2) · message
+    response: length i32 · kind i8 · request id i32 (absent in kind 2) · message
 
-The length counts the bytes behind itself. Kinds: 0 an answer, 1 an error, 2 a failure of the whole connection.
+The length is the number of bytes that follow it. Kind 0 is an answer, 1 an error, 2 a failure of the whole connection.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from fluss_tiering.storage.fluss.rpc.errors import FlussServerError
 
 PREFIX_BYTES: Final = 4
 MAX_FRAME_BYTES: Final = 1 << 30
-"""A log batch is sent whole, and may be large."""
+"""A log batch is sent as a whole and may be large."""
 MAX_FIRST_FRAME_BYTES: Final = 1 << 20
-"""Of the answers to a connection's first requests: what is larger is no Fluss server's."""
+"""The limit during the handshake: a larger frame does not come from a Fluss server."""
 MAX_REQUEST_BYTES: Final = 100 << 20
 """`netty.server.max-request-size`: the server hangs up on larger frames."""
 
@@ -35,12 +35,12 @@ _ANSWER, _ERROR, _FAILURE = range(3)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Response:
-    """What a server sent.
+    """A response of a server.
 
     Attributes:
-        request_id: of the request that it answers; None for a failure of the whole connection.
-        message: the answer's bytes, empty beside an error.
-        error: instead of an answer.
+        request_id: The id of the request that it answers; None for a failure of the whole connection.
+        message: The answer's bytes; empty if there is an error.
+        error: The error that the server sent instead of an answer.
     """
 
     request_id: int | None
@@ -49,10 +49,10 @@ class Response:
 
 
 def encode_request(api: ApiKey, request_id: int, message: bytes) -> bytes:
-    """The frame of a request.
+    """Return the frame of a request.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST when it is larger than servers take.
+        FlussTieringError: INVALID_REQUEST if it is larger than servers take.
     """
     length = _REQUEST.size - PREFIX_BYTES + len(message)
     if length > MAX_REQUEST_BYTES:
@@ -64,10 +64,10 @@ def encode_request(api: ApiKey, request_id: int, message: bytes) -> bytes:
 
 
 def frame_length(prefix: bytes | bytearray, server: str, limit: int = MAX_FRAME_BYTES) -> int:
-    """How many bytes follow a frame's first four.
+    """Return how many bytes follow the first four of a frame.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA for a length that no frame has: another protocol is spoken there.
+        FlussTieringError: CORRUPT_DATA if no frame has such a length, because the server speaks another protocol.
     """
     length = int(_PREFIX.unpack(prefix)[0])
     if not 1 <= length <= limit:
@@ -76,10 +76,10 @@ def frame_length(prefix: bytes | bytearray, server: str, limit: int = MAX_FRAME_
 
 
 def decode_response(frame: bytes | bytearray, server: str) -> Response:
-    """The response in a frame without its length.
+    """Return the response in a frame, which is given without its length.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA for what is no response.
+        FlussTieringError: CORRUPT_DATA if the frame is no response.
     """
     view = memoryview(frame)
     kind = frame[0] if frame else None

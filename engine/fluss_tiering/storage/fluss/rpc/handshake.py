@@ -1,4 +1,7 @@
-"""How a connection begins: the server says what it serves, then perhaps the client who it is; pure."""
+"""The handshake of a connection: the server says which calls it serves, then the client may say who it is.
+
+There is no I/O here: blocking and asyncio connections use the same code.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _MECHANISM: Final = "PLAIN"
 
 
 def api_versions(role: Role) -> Call[ApiVersionsResponse, ServedApis]:
-    """What the servers of a role serve."""
+    """Make the call that asks a server of this role which calls it serves."""
     return Call(
         ApiKey.API_VERSIONS,
         ApiVersionsRequest(client_software_name="fluss-tiering", client_software_version="1"),
@@ -32,10 +35,10 @@ def api_versions(role: Role) -> Call[ApiVersionsResponse, ServedApis]:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """User and password for SASL/PLAIN; the password is in no text of it.
+    """The user and the password for SASL/PLAIN. `repr` does not show the password.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST for an empty one, or one with a NUL, which PLAIN cannot carry.
+        FlussTieringError: INVALID_REQUEST if one of them is empty or has a NUL character, which PLAIN cannot carry.
     """
 
     username: str
@@ -51,16 +54,16 @@ class Credentials:
                 )
 
     def token(self) -> bytes:
-        """What PLAIN sends: no authorization id, user, password."""
+        """Return the token that PLAIN sends: an empty authorization id, the user and the password."""
         return f"\0{self.username}\0{self.password}".encode()
 
 
 def handshake(credentials: Credentials | None, server: str) -> Generator[Call[Any, Any], Any, ServedApis]:
-    """Yields the calls to make, one at a time, takes their results and returns what the server serves.
+    """Yield the calls to make, one at a time, take their results and return which calls the server serves.
 
     Raises:
-        FlussTieringError: UNSUPPORTED_VERSION when there are credentials but the server cannot be given any;
-            `FlussServerError` with AUTHENTICATE_EXCEPTION, from the caller, when it does not take them.
+        FlussTieringError: UNSUPPORTED_VERSION if there are credentials but the server does not take any.
+        FlussServerError: The server refused the credentials (AUTHENTICATE_EXCEPTION); the caller throws this in.
     """
     served: ServedApis = yield api_versions(Role.ANY)
     if credentials is not None:
@@ -69,7 +72,7 @@ def handshake(credentials: Credentials | None, server: str) -> Generator[Call[An
             ApiKey.AUTHENTICATE,
             AuthenticateRequest(protocol=_MECHANISM, token=credentials.token()),
             AuthenticateResponse,
-            # PLAIN has one step: a challenge in the answer, as Fluss sends an empty one, asks for nothing more.
+            # PLAIN has one step. Fluss sends an empty challenge in its answer, which asks for nothing more.
             lambda _: None,
             Role.ANY,
         )

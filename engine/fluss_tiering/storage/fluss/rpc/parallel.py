@@ -1,4 +1,4 @@
-"""Calls to a cluster beside each other: buckets lie on several servers, and each call waits for one of them."""
+"""Several calls to a cluster at once, since buckets lie on several servers and each call waits for one of them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ _THREADS: Final = 8
 
 
 class ParallelCalls:
-    """Threads that wait for answers; safe to share."""
+    """A pool of threads that make calls. Threads may share it."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="fluss-calls")
 
     def each(self, function: Callable[[T], ResultT], items: Iterable[T]) -> list[ResultT]:
-        """What a function returns for each item, in their order; all of them end before the first error is raised."""
+        """Call a function for each item and return the results in the items' order.
+
+        The first error is raised when all of the calls have ended.
+        """
         items = list(items)
         if len(items) <= 1:
             return [function(item) for item in items]
@@ -31,10 +34,10 @@ class ParallelCalls:
         return [future.result() for future in futures]
 
     def later(self, function: Callable[[], object]) -> None:
-        """Calls a function soon, and does not ask what came of it; once closed, never."""
+        """Call a function soon without waiting for its result. Do nothing once the pool is closed."""
         with suppress(RuntimeError):
             self._threads.submit(function)
 
     def close(self) -> None:
-        """Ends the threads, after what they are doing."""
+        """End the threads when their calls have ended."""
         self._threads.shutdown()

@@ -1,4 +1,7 @@
-"""What is known of a cluster, and which server a call goes to; no I/O, for both clients."""
+"""Which server of a cluster a call goes to.
+
+There is no I/O here: the blocking and the asyncio client use the same code.
+"""
 
 from __future__ import annotations
 
@@ -22,33 +25,38 @@ from fluss_tiering.storage.fluss.rpc.errors import (
 ResultT = TypeVar("ResultT")
 
 _MAX_LEADERS: Final = 100_000
-"""Of tables that were dropped long ago, too: beyond this they are learned anew."""
+"""When more leaders are known, all are forgotten and asked for again, since dropped tables are among them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """A call on its way to a server."""
+class RoutedCall:
+    """A call and the address of the server that it goes to."""
 
     address: ServerAddress
     call: Call[Any, Any]
 
 
-class Cluster:
-    """The servers and leaders as they were last heard of. Races between threads cost a metadata call at worst."""
+class Router:
+    """Chooses the server for each call by the cluster's metadata as they were last read.
+
+    A race between threads costs one more metadata call at worst.
+    """
 
     def __init__(self, bootstrap: Sequence[ServerAddress]) -> None:
-        """Knows the addresses to begin with, of any servers of the cluster."""
+        """Begin with the addresses of any servers of the cluster."""
         self._bootstrap = tuple(bootstrap)
         self._coordinator: ServerAddress | None = None
         self._tablet_servers: dict[int, ServerAddress] = {}
         self._leaders: dict[TableBucket, int] = {}
-        # Whoever failed last: asked after the others, since metadata name a dead server until its session ends.
+        # Servers whose last call failed. They are asked after the others, since the metadata name a dead server until
+        # its session ends.
         self._suspects: set[ServerAddress] = set()
 
-    def steps(self, call: Call[Any, ResultT]) -> Generator[Sent, Any, ResultT]:
-        """Yields what to send, takes the results or has their errors thrown in, and returns the call's result.
+    def steps(self, call: Call[Any, ResultT]) -> Generator[RoutedCall, Any, ResultT]:
+        """Yield the calls to send and return the result of the wanted one.
 
-        A server that turns out to be the wrong one, or gone, is forgotten: the next try asks for metadata first.
+        The caller sends each call that is yielded and sends its result back in, or throws its error in. A server that
+        proves to be the wrong one, or is gone, is forgotten; the next try then asks for metadata first.
         """
         address = self._address(call)
         if address is None or (call.destination is Role.ANY and address in self._suspects):
@@ -67,9 +75,9 @@ class Cluster:
             raise
         return result
 
-    def _ask(self, address: ServerAddress, call: Call[Any, ResultT]) -> Generator[Sent, Any, ResultT]:
+    def _ask(self, address: ServerAddress, call: Call[Any, ResultT]) -> Generator[RoutedCall, Any, ResultT]:
         try:
-            result: ResultT = yield Sent(address, call)
+            result: ResultT = yield RoutedCall(address, call)
         except FlussConnectionError:
             self._suspects.add(address)
             raise
@@ -90,7 +98,7 @@ class Cluster:
         random.shuffle(shuffled)
         return sorted(shuffled, key=lambda address: address in self._suspects)
 
-    def _ask_for_metadata(self, call: Call[Any, Any]) -> Generator[Sent, Any, None]:
+    def _ask_for_metadata(self, call: Call[Any, Any]) -> Generator[RoutedCall, Any, None]:
         question = metadata()
         if isinstance(call.destination, Leader):
             partition_id = call.destination.bucket.partition_id
@@ -110,8 +118,11 @@ class Cluster:
             return
         raise failure
 
-    def _ask_coordinator(self, question: Call[Any, ClusterMetadata]) -> Generator[Sent, Any, None]:
-        """Asks who elects: a tablet server that is asked just then may remember for long that nobody leads (0.9.1)."""
+    def _ask_coordinator(self, question: Call[Any, ClusterMetadata]) -> Generator[RoutedCall, Any, None]:
+        """Ask the coordinator, which elects the leaders.
+
+        A tablet server of Fluss 0.9.1 that is asked during an election may say for a long time that there is no leader.
+        """
         if self._coordinator is None or self._coordinator in self._suspects:
             return
         try:
@@ -135,14 +146,14 @@ class Cluster:
 
 
 def worth_repeating(call: Call[Any, Any], error: BaseException) -> bool:
-    """Whether a failed call may be sent again: the failure may pass, and its work is not done twice by that."""
+    """Return whether a failed call may be sent again: the failure may pass, and its work is not done twice."""
     if isinstance(error, FlussServerError):
         return error.passing and (call.repeatable or not error.done_perhaps)
     return isinstance(error, FlussConnectionError) and (call.repeatable or not error.done_perhaps)
 
 
 def _check_exists(wanted: Leader, answer: ClusterMetadata) -> None:
-    """A bucket that the cluster does not know is not waited for."""
+    """Refuse a bucket that the cluster does not know, instead of waiting for its leader."""
     if wanted.bucket in answer.leaders or not answer.leaders:
         return
     table_ids = {each.table_id for each in answer.leaders}

@@ -1,7 +1,7 @@
-"""Tables as Fluss writes them in JSON (`TableDescriptorJsonSerde`, `DataTypeJsonSerde`), to and from the model; pure.
+"""The JSON form of tables (Fluss's `TableDescriptorJsonSerde`, `DataTypeJsonSerde`), to and from the model.
 
-Fluss keeps its own options (`table.…`) apart from those that it does not know (`custom_properties`); the model has both
-in `TableDescriptor.properties`.
+Fluss keeps its own options (`table.…`) apart from options that it does not know (`custom_properties`). The model has
+both in `TableDescriptor.properties`.
 """
 
 from __future__ import annotations
@@ -25,25 +25,30 @@ _JSON_NAMES: Final = {
     DataTypeRoot.TIMESTAMP: "TIMESTAMP_WITHOUT_TIME_ZONE",
     DataTypeRoot.TIMESTAMP_LTZ: "TIMESTAMP_WITH_LOCAL_TIME_ZONE",
 }
-"""Where they differ from those in SQL."""
+"""The type names in JSON that differ from those in SQL."""
 _ROOTS: Final[Mapping[str, DataTypeRoot]] = {_JSON_NAMES.get(root, root.value): root for root in DataTypeRoot}
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterTable:
-    """A table of a cluster; `modified_time` in ms since the epoch."""
+    """A table of a cluster.
+
+    Attributes:
+        info: The table.
+        modified_time: The time of its last change, in ms since the epoch.
+    """
 
     info: TableInfo
     modified_time: int = 0
 
     @property
     def partition_keys(self) -> tuple[str, ...]:
-        """Names of columns; empty where it is not partitioned."""
+        """The names of the partition keys; empty if the table is not partitioned."""
         return self.info.descriptor.partition_keys
 
 
 def table_to_json(descriptor: TableDescriptor, partition_keys: Sequence[str] = ()) -> bytes:
-    """What CREATE_TABLE takes; `partition_keys` where the descriptor has none."""
+    """Return the JSON that CREATE_TABLE takes; `partition_keys` count if the descriptor has none."""
     ids = itertools.count(len(descriptor.columns))
     schema: dict[str, Any] = {
         "version": _VERSION,
@@ -70,11 +75,11 @@ def table_to_json(descriptor: TableDescriptor, partition_keys: Sequence[str] = (
 def table_from_json(
     text: bytes, *, path: TablePath, table_id: int, schema_id: int, created_time: int, modified_time: int
 ) -> ClusterTable:
-    """The table that GET_TABLE_INFO describes.
+    """Return the table that GET_TABLE_INFO describes.
 
     Raises:
-        FlussTieringError: INVALID_TABLE naming the first column of a type that is not supported here, CORRUPT_DATA for
-            text that describes no table.
+        FlussTieringError: INVALID_TABLE if a column has a type that is not supported here; CORRUPT_DATA if the text
+            describes no table.
     """
     try:
         table = json.loads(text)
@@ -100,10 +105,11 @@ def table_from_json(
 
 
 def columns_from_json(text: bytes, path: TablePath) -> tuple[Column, ...]:
-    """The columns of the schema that GET_TABLE_SCHEMA describes.
+    """Return the columns of the schema that GET_TABLE_SCHEMA describes.
 
     Raises:
-        FlussTieringError: INVALID_TABLE, CORRUPT_DATA, as `table_from_json`.
+        FlussTieringError: INVALID_TABLE if a column has a type that is not supported here; CORRUPT_DATA if the text
+            describes no schema.
     """
     try:
         return tuple(_column_from_json(path, column) for column in json.loads(text)["columns"])
@@ -120,7 +126,7 @@ def _column_to_json(number: int, column: Column, ids: Iterator[int]) -> dict[str
 
 
 def _type_to_json(kind: DataType, ids: Iterator[int]) -> dict[str, Any]:
-    """A type; the fields of a ROW, however deep, take the next ids."""
+    """Return the JSON of a type. The fields of a ROW, at any depth, take the next ids."""
     data_type: dict[str, Any] = {"type": _JSON_NAMES.get(kind.root, kind.root.value)}
     if not kind.nullable:
         data_type["nullable"] = False

@@ -1,1 +1,1 @@
-"""The calls that tiering makes to a Fluss cluster, in the model's terms; each is made here and sent by a client."""
+"""The calls that tiering makes to a Fluss cluster, in the model's terms. A client sends what these functions make."""

@@ -1,4 +1,4 @@
-"""KV snapshots of primary-key tables, and the leases that keep them."""
+"""Calls for the KV snapshots of primary-key tables, and for the leases that protect them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from fluss_tiering.api.fluss.v1 import kv_snapshots_pb2
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.call import Call, Role
+from fluss_tiering.storage.fluss.rpc.call import Call, Role, command
 from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
 
 
 @dataclass(frozen=True, slots=True)
 class LatestKvSnapshot:
-    """The newest KV snapshot of a bucket; the log from `log_offset` on is not in it."""
+    """The newest KV snapshot of a bucket.
+
+    Attributes:
+        snapshot_id: The snapshot's id.
+        log_offset: The first offset of the log that is not in the snapshot.
+    """
 
     snapshot_id: int
     log_offset: int
@@ -22,10 +27,11 @@ class LatestKvSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class KvSnapshotFiles:
-    """What a KV snapshot consists of.
+    """The files of a KV snapshot.
 
     Attributes:
-        files: name in the RocksDB folder to be put together -> path of the file as the cluster knows it.
+        log_offset: The first offset of the log that is not in the snapshot.
+        files: File name in a RocksDB folder -> path of the file as the cluster knows it.
     """
 
     log_offset: int
@@ -35,9 +41,11 @@ class KvSnapshotFiles:
 def latest_kv_snapshots(
     path: TablePath, partition_name: str | None = None
 ) -> Call[kv_snapshots_pb2.GetLatestKvSnapshotsResponse, dict[TableBucket, LatestKvSnapshot | None]]:
-    """The newest KV snapshot of each bucket of a table, or of one of its partitions; None where there is none yet.
+    """Ask for the newest KV snapshot of each bucket of a table or of one of its partitions; None if it has none yet.
 
-    Raises TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY, PARTITION_NOT_EXISTS.
+    Raises:
+        FlussTieringError: TABLE_NOT_EXIST if there is no such table; TABLE_WITHOUT_PRIMARY_KEY if it has no primary
+            key; PARTITION_NOT_EXIST if it has no such partition.
     """
     return Call(
         ApiKey.GET_LATEST_KV_SNAPSHOTS,
@@ -51,7 +59,11 @@ def latest_kv_snapshots(
 def kv_snapshot_files(
     bucket: TableBucket, snapshot_id: int
 ) -> Call[kv_snapshots_pb2.GetKvSnapshotMetadataResponse, KvSnapshotFiles]:
-    """The files of a KV snapshot: the proof that it exists, which a lease is not. Raises KV_SNAPSHOT_NOT_EXIST."""
+    """Ask for the files of a KV snapshot. An answer proves that the snapshot exists; a lease does not.
+
+    Raises:
+        FlussTieringError: KV_SNAPSHOT_NOT_EXIST if there is no such snapshot.
+    """
     return Call(
         ApiKey.GET_KV_SNAPSHOT_METADATA,
         kv_snapshots_pb2.GetKvSnapshotMetadataRequest(
@@ -71,9 +83,10 @@ def kv_snapshot_files(
 def acquire_lease(
     lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int]
 ) -> Call[kv_snapshots_pb2.AcquireKvSnapshotLeaseResponse, dict[TableBucket, int]]:
-    """Pins bucket -> snapshot id under the lease, and renews all of it; what could not be pinned.
+    """Protect these snapshots (bucket -> snapshot id) under a lease, and renew the whole lease.
 
-    Fluss 0.9.1 pins a snapshot that does not exist without a word: `kv_snapshot_files` tells.
+    The result holds the snapshots that could not be protected. Fluss 0.9.1 reports no error for a snapshot that does
+    not exist; `kv_snapshot_files` does.
     """
     tables: dict[int, kv_snapshots_pb2.PbKvSnapshotLeaseForTable] = {}
     for bucket, snapshot_id in snapshots.items():
@@ -93,8 +106,8 @@ def acquire_lease(
 def release_lease(
     lease_id: str, buckets: Iterable[TableBucket]
 ) -> Call[kv_snapshots_pb2.ReleaseKvSnapshotLeaseResponse, None]:
-    """Releases buckets, known or not."""
-    return Call(
+    """Release the buckets of a lease, including buckets that the lease does not know."""
+    return command(
         ApiKey.RELEASE_KV_SNAPSHOT_LEASE,
         kv_snapshots_pb2.ReleaseKvSnapshotLeaseRequest(
             lease_id=lease_id,
@@ -106,19 +119,15 @@ def release_lease(
             ],
         ),
         kv_snapshots_pb2.ReleaseKvSnapshotLeaseResponse,
-        lambda _: None,
-        Role.COORDINATOR,
     )
 
 
 def drop_lease(lease_id: str) -> Call[kv_snapshots_pb2.DropKvSnapshotLeaseResponse, None]:
-    """Drops a lease with all it pins."""
-    return Call(
+    """Drop a lease, so that it protects nothing any more."""
+    return command(
         ApiKey.DROP_KV_SNAPSHOT_LEASE,
         kv_snapshots_pb2.DropKvSnapshotLeaseRequest(lease_id=lease_id),
         kv_snapshots_pb2.DropKvSnapshotLeaseResponse,
-        lambda _: None,
-        Role.COORDINATOR,
     )
 
 

@@ -1,4 +1,4 @@
-"""Tiering: heartbeats to the coordinator, and the two steps that make a lake snapshot known to it."""
+"""Calls for tiering: heartbeats to the coordinator, and the two calls that register a lake snapshot with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
 from fluss_tiering.storage.fluss.rpc.errors import FlussServerError, raise_for
 
 KEEP_ALL_SNAPSHOTS: Final = -1
-"""For `commit_lake_snapshot`: the offsets files of older snapshots stay, as with Fluss's Flink tiering."""
+"""With this value `commit_lake_snapshot` keeps the offsets files of older snapshots, as Fluss's Flink tiering does."""
 
 
 def heartbeat(
@@ -27,10 +27,17 @@ def heartbeat(
     request_table: bool = False,
     force_finished: Sequence[int] = (),
 ) -> Call[lake_pb2.LakeTieringHeartbeatResponse, HeartbeatAnswer]:
-    """Reports rounds and may ask for a pending table; what is refused stands in the answer by table.
+    """Report rounds and, if wanted, ask for a pending table. The answer names the error of each refused table.
 
-    `force_finished` are table ids, which must be among `finished`. Reasons and statistics of the entries are not sent:
-    Fluss 0.9.1 takes none. A request for a table is not repeated: its lost answer may have claimed one.
+    Reasons and statistics of the entries are not sent, since Fluss 0.9.1 takes none. A request for a table is not
+    repeated, since the answer that was lost may have claimed one.
+
+    Args:
+        tiering: The tables whose rounds are running.
+        finished: The tables whose rounds have finished.
+        failed: The tables whose rounds have failed.
+        request_table: Whether to ask for a pending table.
+        force_finished: The ids of the tables among `finished` that are to be pending again at once.
     """
     return Call(
         ApiKey.LAKE_TIERING_HEARTBEAT,
@@ -55,10 +62,10 @@ def prepare_lake_snapshot(
     *,
     ignore_previous_offsets: bool = False,
 ) -> Call[lake_pb2.PrepareLakeTableSnapshotResponse, str]:
-    """Has the coordinator write an offsets file, merged with the current lake snapshot's; its path.
+    """Let the coordinator write an offsets file, and return the file's path.
 
-    Fluss checks none of it, only that there was such a table. With `ignore_previous_offsets` nothing is merged: what
-    was committed before may be unreadable.
+    The file has the offsets of the current lake snapshot too, except with `ignore_previous_offsets`, for a table whose
+    offsets file cannot be read. Fluss checks only that there was such a table.
     """
     offsets = lake_pb2.PbTableOffsets(table_id=table_id, table_path=path_to_pb(path))
     for bucket, offset in log_end_offsets.items():
@@ -82,10 +89,11 @@ def commit_lake_snapshot(
     *,
     earliest_snapshot_id_to_keep: int = KEEP_ALL_SNAPSHOTS,
 ) -> Call[lake_pb2.CommitLakeTableSnapshotResponse, None]:
-    """Makes a lake snapshot with its offsets file the table's; the offsets also tell when the remote log may expire.
+    """Register a lake snapshot with its offsets file as the table's latest one.
 
-    Fluss checks none of it, not even that the table exists; a file that does not makes the table unusable. Who commits
-    must have checked the table's id, its own epoch, the snapshot and the file.
+    The offsets also decide which segments of the remote log may expire. Fluss checks nothing, not even that the table
+    exists, and a path without a file makes the table unusable. The caller must have checked the table's id, its own
+    epoch, the snapshot and the file.
     """
     request = lake_pb2.CommitLakeTableSnapshotRequest(
         lake_table_snapshot_metadata=[
@@ -113,13 +121,15 @@ def commit_lake_snapshot(
 def lake_snapshot(
     path: TablePath, *, snapshot_id: int | None = None, readable: bool = False
 ) -> Call[lake_pb2.GetLakeSnapshotResponse, LakeSnapshot]:
-    """The latest lake snapshot of a table, or the latest readable one, or that one.
+    """Ask for the latest lake snapshot of a table, for the latest readable one, or for the one with this id.
 
-    Raises TABLE_NOT_EXIST; LAKE_SNAPSHOT_NOT_EXIST where the table was never tiered.
+    Raises:
+        FlussTieringError: TABLE_NOT_EXIST if there is no such table; LAKE_SNAPSHOT_NOT_EXIST if the table has no such
+            lake snapshot.
     """
     return Call(
         ApiKey.GET_LAKE_SNAPSHOT,
-        # Either may be asked for alone; Fluss decides by which of the fields is there.
+        # Fluss decides by which of the two fields is present; only one of them may be.
         lake_pb2.GetLakeSnapshotRequest(
             table_path=path_to_pb(path), snapshot_id=snapshot_id, readable=True if readable else None
         ),
@@ -172,7 +182,7 @@ def _prepared(response: lake_pb2.PrepareLakeTableSnapshotResponse, path: TablePa
     for each in response.prepare_lake_table_resp:
         raise_for(each.error_code, each.error_message, f"the offsets of {path}")
         return each.lake_table_offsets_path
-    raise FlussTieringError(ErrorCode.CORRUPT_DATA, f"Fluss's answer says nothing of the offsets of {path}")
+    raise FlussTieringError(ErrorCode.CORRUPT_DATA, f"Fluss's answer says nothing about the offsets of {path}")
 
 
 def _committed(response: lake_pb2.CommitLakeTableSnapshotResponse, table_id: int) -> None:
@@ -181,5 +191,5 @@ def _committed(response: lake_pb2.CommitLakeTableSnapshotResponse, table_id: int
             raise_for(each.error_code, each.error_message, f"the lake snapshot of table {table_id}")
             return
     raise FlussTieringError(
-        ErrorCode.CORRUPT_DATA, f"Fluss's answer says nothing of the lake snapshot of table {table_id}"
+        ErrorCode.CORRUPT_DATA, f"Fluss's answer says nothing about the lake snapshot of table {table_id}"
     )

@@ -1,4 +1,4 @@
-"""The logs of buckets: how far they reach, and their batches."""
+"""Calls for the logs of buckets: their offsets and their batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FROM_CLIENT = -1
 
 
 class OffsetType(IntEnum):
-    """Which end of a log (`ListOffsetsParam`)."""
+    """The end of a log that an offset is asked for (`ListOffsetsParam`)."""
 
     EARLIEST = 0
     LATEST = 1
@@ -25,10 +25,13 @@ class OffsetType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RemoteSegment:
-    """A segment of a log that is kept in the remote folder, [start_offset, end_offset).
+    """A segment of a log in the cluster's remote folder, with the offsets [start_offset, end_offset).
 
     Attributes:
-        path: of the file with its batches, as the cluster knows it.
+        path: The path of the file with the batches, as the cluster knows it.
+        start_offset: The first offset.
+        end_offset: The offset after the last one.
+        size_bytes: The size of the file.
     """
 
     path: str
@@ -39,13 +42,13 @@ class RemoteSegment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FetchedLog:
-    """What a leader has of a log from an offset on.
+    """A leader's answer about the log from an offset on.
 
     Attributes:
-        records: whole log batches, the first of which may begin before the offset asked for; perhaps none.
-        high_watermark: the offset up to which the log is safe, exclusive.
-        remote_segments: where the log from that offset on is to be read instead; empty when `records` has it.
-        first_position: of the batch with the offset asked for, in the first of these segments.
+        records: Whole log batches, perhaps none. The first batch may begin before the offset asked for.
+        high_watermark: The offset up to which, exclusive, the log is safe.
+        remote_segments: The segments that hold the log from that offset on; empty if `records` holds it.
+        first_position: The position, in the first of these segments, of the batch with the offset asked for.
     """
 
     records: bytes
@@ -55,7 +58,7 @@ class FetchedLog:
 
 
 def log_offset(path: TablePath, bucket: TableBucket, which: OffsetType) -> Call[log_pb2.ListOffsetsResponse, int]:
-    """The offset of a log's start, or of its end (exclusive; the high watermark)."""
+    """Ask for the first offset of a log, or for its end (exclusive; the high watermark)."""
     return Call(
         ApiKey.LIST_OFFSETS,
         _offsets_request([bucket], which),
@@ -68,7 +71,10 @@ def log_offset(path: TablePath, bucket: TableBucket, which: OffsetType) -> Call[
 def log_offsets_of(
     path: TablePath, buckets: Sequence[TableBucket], which: OffsetType
 ) -> Call[log_pb2.ListOffsetsResponse, dict[TableBucket, int]]:
-    """`log_offset` of buckets of one partition that one server leads; without those that it has an error for."""
+    """Ask for the `log_offset` of several buckets of one partition that one server leads.
+
+    The result lacks the buckets for which the server has an error.
+    """
     return Call(
         ApiKey.LIST_OFFSETS,
         _offsets_request(buckets, which),
@@ -90,19 +96,20 @@ def fetch_log(
     max_bytes: int = 8 << 20,
     projection: Sequence[int] | None = None,
 ) -> Call[log_pb2.FetchLogResponse, FetchedLog]:
-    """The log of a bucket from an offset on.
+    """Ask for the log of a bucket from an offset on.
 
     Args:
-        path: of the bucket's table.
-        bucket: of the table.
-        offset: that the first batch holds.
-        max_bytes: of batches; a first one that is larger comes whole all the same.
-        projection: indexes of columns, ascending; None for all. Batches then hold these columns alone, under the
-            checksum of the whole ones. Fluss cuts rightly only batches that are compressed as the table's option says
-            (`FileLogProjection`).
+        path: The path of the bucket's table.
+        bucket: The bucket.
+        offset: The offset that the first batch shall hold.
+        max_bytes: The size of all batches together; a first batch that is larger is sent whole nevertheless.
+        projection: The indexes of the wanted columns, ascending; None for all. The batches then hold these columns
+            only, and still have the checksum of the whole batch. Fluss cuts a batch correctly only if it is compressed
+            as the table's option says (`FileLogProjection`).
 
-    Raises LOG_OFFSET_OUT_OF_RANGE beyond the end, or before what is kept; INVALID_COLUMN_PROJECTION for a column that
-    one of the batches has not, being from before it was added.
+    Raises:
+        FlussServerError: LOG_OFFSET_OUT_OF_RANGE_EXCEPTION if the offset is after the log's end or before its start;
+            INVALID_COLUMN_PROJECTION if a batch is older than one of the columns.
     """
     request = log_pb2.FetchLogRequest(
         follower_server_id=_FROM_CLIENT,
@@ -167,7 +174,7 @@ def _fetched(response: log_pb2.FetchLogResponse, bucket: TableBucket) -> Fetched
 
 
 def _remote_segment(folder: str, segment: log_pb2.PbRemoteLogSegment) -> RemoteSegment:
-    # The start offset has 20 digits (Fluss's `FlussPaths.filenamePrefixFromOffset`).
+    # The file name is the start offset with 20 digits (Fluss's `FlussPaths.filenamePrefixFromOffset`).
     path = f"{folder}/{segment.remote_log_segment_id}/{segment.remote_log_start_offset:020d}.log"
     return RemoteSegment(
         path, segment.remote_log_start_offset, segment.remote_log_end_offset, segment.segment_size_in_bytes
@@ -175,4 +182,4 @@ def _remote_segment(folder: str, segment: log_pb2.PbRemoteLogSegment) -> RemoteS
 
 
 def _unanswered(what: str, bucket: TableBucket) -> FlussTieringError:
-    return FlussTieringError(ErrorCode.CORRUPT_DATA, f"Fluss's answer says nothing of {what} of {bucket}")
+    return FlussTieringError(ErrorCode.CORRUPT_DATA, f"Fluss's answer says nothing about {what} of {bucket}")

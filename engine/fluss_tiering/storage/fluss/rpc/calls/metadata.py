@@ -1,4 +1,4 @@
-"""Which servers there are, and which of them lead a table's buckets."""
+"""Calls that ask which servers there are, and which of them lead a table's buckets."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class ClusterMetadata:
     """A server's view of the cluster.
 
     Attributes:
-        tablet_servers: server id -> address; those that are alive.
-        leaders: bucket -> server id, of the tables asked for; None while none is elected.
+        coordinator: The address of the coordinator; None while there is none.
+        tablet_servers: Server id -> address of the tablet servers that are alive.
+        leaders: Bucket -> id of the leading server, for the tables asked for; None while no leader is elected.
     """
 
     coordinator: ServerAddress | None
@@ -29,9 +30,11 @@ class ClusterMetadata:
 def metadata(
     tables: Iterable[TablePath] = (), partition_ids: Iterable[int] = ()
 ) -> Call[tables_pb2.MetadataResponse, ClusterMetadata]:
-    """The servers, and the leaders of the buckets of these tables, and of these partitions of theirs.
+    """Ask for the servers, and for the leaders of the buckets of these tables and of these partitions of theirs.
 
-    Raises TABLE_NOT_EXIST, PARTITION_NOT_EXISTS.
+    Raises:
+        FlussTieringError: TABLE_NOT_EXIST if one of the tables does not exist; PARTITION_NOT_EXIST if one of the
+            partitions does not exist.
     """
     return Call(
         ApiKey.GET_METADATA,
@@ -43,7 +46,7 @@ def metadata(
 
 
 def path_to_pb(path: TablePath) -> tables_pb2.PbTablePath:
-    """The path as Fluss's message."""
+    """Return the path as Fluss's message."""
     return tables_pb2.PbTablePath(database_name=path.database, table_name=path.table)
 
 

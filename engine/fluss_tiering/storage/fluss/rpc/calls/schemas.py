@@ -11,7 +11,12 @@ from fluss_tiering.storage.fluss.rpc.table_json import columns_from_json
 
 
 def table_columns(path: TablePath, schema_id: int) -> Call[tables_pb2.GetTableSchemaResponse, tuple[Column, ...]]:
-    """The columns of a table under one of its schemas. Raises TABLE_NOT_EXIST, SCHEMA_NOT_EXIST, INVALID_TABLE."""
+    """Ask for the columns of a table under one of its schemas.
+
+    Raises:
+        FlussTieringError: TABLE_NOT_EXIST if there is no such table; SCHEMA_NOT_EXIST if it has no such schema;
+            INVALID_TABLE if a column has a type that is not supported here.
+    """
     return Call(
         ApiKey.GET_TABLE_SCHEMA,
         tables_pb2.GetTableSchemaRequest(table_path=path_to_pb(path), schema_id=schema_id),

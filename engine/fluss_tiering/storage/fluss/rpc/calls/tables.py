@@ -1,4 +1,4 @@
-"""Databases, tables and partitions of a cluster."""
+"""Calls for the databases, tables and partitions of a cluster."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from typing import Final
 from fluss_tiering.api.fluss.v1 import tables_pb2
 from fluss_tiering.model.table import TableDescriptor, TablePath, partition_name
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.call import Call, Role
+from fluss_tiering.storage.fluss.rpc.call import Call, Role, command
 from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable, table_from_json, table_to_json
 
 _SET: Final = 0
 _DELETE: Final = 1
-"""Of an option (`AlterConfigOpType`)."""
+"""What is done with an option (`AlterConfigOpType`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition of a table; `values` by partition key, in the keys' order."""
+    """A partition of a table.
+
+    Attributes:
+        partition_id: The partition's id.
+        values: Partition key -> value, in the order of the keys.
+    """
 
     partition_id: int
     values: Mapping[str, str]
@@ -32,7 +37,7 @@ class Partition:
 
 
 def list_databases() -> Call[tables_pb2.ListDatabasesResponse, list[str]]:
-    """The names of all databases."""
+    """Ask for the names of all databases."""
     return Call(
         ApiKey.LIST_DATABASES,
         tables_pb2.ListDatabasesRequest(),
@@ -43,31 +48,39 @@ def list_databases() -> Call[tables_pb2.ListDatabasesResponse, list[str]]:
 
 
 def create_database(name: str, *, ignore_if_exists: bool = False) -> Call[tables_pb2.CreateDatabaseResponse, None]:
-    """A new database. Raises DATABASE_ALREADY_EXIST, INVALID_DATABASE_EXCEPTION."""
-    return Call(
+    """Create a database.
+
+    Raises:
+        FlussServerError: DATABASE_ALREADY_EXIST if there is one; INVALID_DATABASE_EXCEPTION if the name is not allowed.
+    """
+    return command(
         ApiKey.CREATE_DATABASE,
         tables_pb2.CreateDatabaseRequest(database_name=name, ignore_if_exists=ignore_if_exists),
         tables_pb2.CreateDatabaseResponse,
-        lambda _: None,
-        Role.COORDINATOR,
         repeatable=ignore_if_exists,
     )
 
 
 def drop_database(name: str, *, ignore_if_not_exists: bool = False) -> Call[tables_pb2.DropDatabaseResponse, None]:
-    """Drops a database that has no tables. Raises DATABASE_NOT_EXIST, DATABASE_NOT_EMPTY."""
-    return Call(
+    """Drop a database that has no tables.
+
+    Raises:
+        FlussServerError: DATABASE_NOT_EXIST if there is no such database; DATABASE_NOT_EMPTY if it has tables.
+    """
+    return command(
         ApiKey.DROP_DATABASE,
         tables_pb2.DropDatabaseRequest(database_name=name, ignore_if_not_exists=ignore_if_not_exists, cascade=False),
         tables_pb2.DropDatabaseResponse,
-        lambda _: None,
-        Role.COORDINATOR,
         repeatable=ignore_if_not_exists,
     )
 
 
 def database_created_time(name: str) -> Call[tables_pb2.GetDatabaseInfoResponse, int]:
-    """When a database was made, in ms since the epoch. Raises DATABASE_NOT_EXIST."""
+    """Ask when a database was created, in ms since the epoch.
+
+    Raises:
+        FlussTieringError: DATABASE_NOT_EXIST if there is no such database.
+    """
     return Call(
         ApiKey.GET_DATABASE_INFO,
         tables_pb2.GetDatabaseInfoRequest(database_name=name),
@@ -78,7 +91,11 @@ def database_created_time(name: str) -> Call[tables_pb2.GetDatabaseInfoResponse,
 
 
 def list_tables(database: str) -> Call[tables_pb2.ListTablesResponse, list[TablePath]]:
-    """The tables of a database, by name. Raises DATABASE_NOT_EXIST."""
+    """Ask for the tables of a database, ordered by name.
+
+    Raises:
+        FlussTieringError: DATABASE_NOT_EXIST if there is no such database.
+    """
     return Call(
         ApiKey.LIST_TABLES,
         tables_pb2.ListTablesRequest(database_name=database),
@@ -89,9 +106,11 @@ def list_tables(database: str) -> Call[tables_pb2.ListTablesResponse, list[Table
 
 
 def table(path: TablePath) -> Call[tables_pb2.GetTableInfoResponse, ClusterTable]:
-    """The table of that path.
+    """Ask for the table at this path.
 
-    Raises TABLE_NOT_EXIST; INVALID_TABLE naming the first column of a type that is not supported here.
+    Raises:
+        FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TABLE if a column has a type that is not
+            supported here.
     """
     return Call(
         ApiKey.GET_TABLE_INFO,
@@ -116,8 +135,14 @@ def create_table(
     partition_keys: Sequence[str] = (),
     ignore_if_exists: bool = False,
 ) -> Call[tables_pb2.CreateTableResponse, None]:
-    """A new table. Raises TABLE_ALREADY_EXIST, DATABASE_NOT_EXIST, INVALID_TABLE, LAKE_TABLE_MISMATCH."""
-    return Call(
+    """Create a table.
+
+    Raises:
+        FlussTieringError: TABLE_ALREADY_EXIST if there is one at this path; DATABASE_NOT_EXIST if its database does not
+            exist; INVALID_TABLE if Fluss does not allow such a table; LAKE_TABLE_MISMATCH if the lake has another table
+            at this path.
+    """
+    return command(
         ApiKey.CREATE_TABLE,
         tables_pb2.CreateTableRequest(
             table_path=path_to_pb(path),
@@ -125,15 +150,17 @@ def create_table(
             ignore_if_exists=ignore_if_exists,
         ),
         tables_pb2.CreateTableResponse,
-        lambda _: None,
-        Role.COORDINATOR,
         repeatable=ignore_if_exists,
     )
 
 
 def alter_table(path: TablePath, changes: Mapping[str, str | None]) -> Call[tables_pb2.AlterTableResponse, None]:
-    """Sets options of a table, and resets those whose value is None. Raises TABLE_NOT_EXIST, INVALID_TABLE."""
-    return Call(
+    """Set options of a table, and remove options whose value is None.
+
+    Raises:
+        FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TABLE if an option cannot be changed.
+    """
+    return command(
         ApiKey.ALTER_TABLE,
         tables_pb2.AlterTableRequest(
             table_path=path_to_pb(path),
@@ -144,26 +171,30 @@ def alter_table(path: TablePath, changes: Mapping[str, str | None]) -> Call[tabl
             ],
         ),
         tables_pb2.AlterTableResponse,
-        lambda _: None,
-        Role.COORDINATOR,
     )
 
 
 def drop_table(path: TablePath, *, ignore_if_not_exists: bool = False) -> Call[tables_pb2.DropTableResponse, None]:
-    """Drops a table; its lake table stays. Raises TABLE_NOT_EXIST."""
-    return Call(
+    """Drop a table. Its lake table stays.
+
+    Raises:
+        FlussTieringError: TABLE_NOT_EXIST if there is no such table.
+    """
+    return command(
         ApiKey.DROP_TABLE,
         tables_pb2.DropTableRequest(table_path=path_to_pb(path), ignore_if_not_exists=ignore_if_not_exists),
         tables_pb2.DropTableResponse,
-        lambda _: None,
-        Role.COORDINATOR,
-        # A second time it could be another table of that name.
-        repeatable=False,
+        repeatable=False,  # A second call could drop another table with the same name.
     )
 
 
 def list_partitions(path: TablePath) -> Call[tables_pb2.ListPartitionInfosResponse, list[Partition]]:
-    """The partitions of a table. Raises TABLE_NOT_EXIST, TABLE_NOT_PARTITIONED_EXCEPTION."""
+    """Ask for the partitions of a table.
+
+    Raises:
+        FlussServerError: TABLE_NOT_EXIST if there is no such table; TABLE_NOT_PARTITIONED_EXCEPTION if it is not
+            partitioned.
+    """
     return Call(
         ApiKey.LIST_PARTITION_INFOS,
         tables_pb2.ListPartitionInfosRequest(table_path=path_to_pb(path)),
@@ -179,15 +210,18 @@ def list_partitions(path: TablePath) -> Call[tables_pb2.ListPartitionInfosRespon
 def create_partition(
     path: TablePath, values: Mapping[str, str], *, ignore_if_exists: bool = False
 ) -> Call[tables_pb2.CreatePartitionResponse, None]:
-    """A new partition. Raises TABLE_NOT_EXIST, TABLE_NOT_PARTITIONED_EXCEPTION, PARTITION_ALREADY_EXISTS."""
-    return Call(
+    """Create a partition.
+
+    Raises:
+        FlussServerError: TABLE_NOT_EXIST if there is no such table; TABLE_NOT_PARTITIONED_EXCEPTION if it is not
+            partitioned; PARTITION_ALREADY_EXISTS if it has the partition.
+    """
+    return command(
         ApiKey.CREATE_PARTITION,
         tables_pb2.CreatePartitionRequest(
             table_path=path_to_pb(path), partition_spec=_spec(values), ignore_if_not_exists=ignore_if_exists
         ),
         tables_pb2.CreatePartitionResponse,
-        lambda _: None,
-        Role.COORDINATOR,
         repeatable=ignore_if_exists,
     )
 
@@ -195,17 +229,19 @@ def create_partition(
 def drop_partition(
     path: TablePath, values: Mapping[str, str], *, ignore_if_not_exists: bool = False
 ) -> Call[tables_pb2.DropPartitionResponse, None]:
-    """Drops a partition. Raises TABLE_NOT_EXIST, TABLE_NOT_PARTITIONED_EXCEPTION, PARTITION_NOT_EXISTS."""
-    return Call(
+    """Drop a partition.
+
+    Raises:
+        FlussServerError: TABLE_NOT_EXIST if there is no such table; TABLE_NOT_PARTITIONED_EXCEPTION if it is not
+            partitioned; PARTITION_NOT_EXISTS if it has no such partition.
+    """
+    return command(
         ApiKey.DROP_PARTITION,
         tables_pb2.DropPartitionRequest(
             table_path=path_to_pb(path), partition_spec=_spec(values), ignore_if_not_exists=ignore_if_not_exists
         ),
         tables_pb2.DropPartitionResponse,
-        lambda _: None,
-        Role.COORDINATOR,
-        # A second time it could be another partition of these values.
-        repeatable=False,
+        repeatable=False,  # A second call could drop another partition with the same values.
     )
 
 

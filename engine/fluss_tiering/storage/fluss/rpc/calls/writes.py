@@ -1,8 +1,11 @@
-"""Writing rows: batches for one bucket, as encoded before."""
+"""Calls that write rows: each sends one encoded batch to one bucket."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from google.protobuf.message import Message
 
 from fluss_tiering.api.fluss.v1 import log_pb2
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -11,59 +14,74 @@ from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call, Leader
 from fluss_tiering.storage.fluss.rpc.errors import raise_for
 
+ResponseT = TypeVar("ResponseT", bound=Message)
+
 _FROM_ALL_IN_SYNC: Final = -1
 _TIMEOUT_MS: Final = 20_000
 
 
 def produce_log(path: TablePath, bucket: TableBucket, records: bytes) -> Call[log_pb2.ProduceLogResponse, int]:
-    """Appends a log batch (`formats.log_batch`) to a log table's bucket; the offset of its first record.
+    """Append a log batch (`formats.log.batch`) to a bucket of a log table. The result is its first record's offset.
 
-    Raises TABLE_NOT_EXIST, CORRUPT_DATA.
+    Raises:
+        FlussTieringError: TABLE_NOT_EXIST if there is no such table; CORRUPT_DATA if Fluss finds no batch.
     """
-    return Call(
+    return _write(
         ApiKey.PRODUCE_LOG,
-        log_pb2.ProduceLogRequest(
-            acks=_FROM_ALL_IN_SYNC,
-            table_id=bucket.table_id,
-            timeout_ms=_TIMEOUT_MS,
-            buckets_req=[_for_bucket(bucket, records)],
-        ),
+        log_pb2.ProduceLogRequest,
         log_pb2.ProduceLogResponse,
-        lambda response: _base_offset(response, bucket),
-        Leader(path, bucket),
-        repeatable=False,
+        _base_offset,
+        leader=Leader(path, bucket),
+        records=records,
     )
 
 
 def put_kv(path: TablePath, bucket: TableBucket, records: bytes) -> Call[log_pb2.PutKvResponse, int]:
-    """Upserts and deletes a KV batch (`kv_batch`) in a primary-key table's bucket; the log's end behind it.
+    """Upsert and delete the rows of a KV batch (`kv_batch`) in a bucket of a primary-key table.
 
-    Raises TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY, CORRUPT_DATA.
+    The result is the log end offset after the batch.
+
+    Raises:
+        FlussTieringError: TABLE_NOT_EXIST if there is no such table; TABLE_WITHOUT_PRIMARY_KEY if it has no primary
+            key; CORRUPT_DATA if Fluss finds no batch.
     """
-    return Call(
+    return _write(
         ApiKey.PUT_KV,
-        log_pb2.PutKvRequest(
-            acks=_FROM_ALL_IN_SYNC,
-            table_id=bucket.table_id,
-            timeout_ms=_TIMEOUT_MS,
-            buckets_req=[_for_bucket(bucket, records)],
-        ),
+        log_pb2.PutKvRequest,
         log_pb2.PutKvResponse,
-        lambda response: _log_end_offset(response, bucket),
-        Leader(path, bucket),
-        repeatable=False,
+        _log_end_offset,
+        leader=Leader(path, bucket),
+        records=records,
     )
 
 
-def _for_bucket(bucket: TableBucket, records: bytes) -> log_pb2.PbWriteReqForBucket:
-    return log_pb2.PbWriteReqForBucket(partition_id=bucket.partition_id, bucket_id=bucket.bucket, records=records)
+def _write(
+    api: ApiKey,
+    request: Callable[..., Message],
+    response: type[ResponseT],
+    read: Callable[[ResponseT, TableBucket], int],
+    *,
+    leader: Leader,
+    records: bytes,
+) -> Call[ResponseT, int]:
+    """Make the call, whose two requests have the same fields."""
+    bucket = leader.bucket
+    for_bucket = log_pb2.PbWriteReqForBucket(partition_id=bucket.partition_id, bucket_id=bucket.bucket, records=records)
+    return Call(
+        api,
+        request(acks=_FROM_ALL_IN_SYNC, table_id=bucket.table_id, timeout_ms=_TIMEOUT_MS, buckets_req=[for_bucket]),
+        response,
+        lambda answer: read(answer, bucket),
+        leader,
+        repeatable=False,
+    )
 
 
 def _base_offset(response: log_pb2.ProduceLogResponse, bucket: TableBucket) -> int:
     for each in response.buckets_resp:
         raise_for(each.error_code, each.error_message, f"a write to {bucket}")
         if each.base_offset < 0:
-            # What it does not take for a batch, Fluss leaves without a word.
+            # Fluss reports no error for bytes that are no batch.
             raise FlussTieringError(ErrorCode.CORRUPT_DATA, f"Fluss found no log batch in a write to {bucket}")
         return each.base_offset
     raise _unanswered(bucket)
@@ -77,4 +95,4 @@ def _log_end_offset(response: log_pb2.PutKvResponse, bucket: TableBucket) -> int
 
 
 def _unanswered(bucket: TableBucket) -> FlussTieringError:
-    return FlussTieringError(ErrorCode.CORRUPT_DATA, f"Fluss's answer says nothing of the write to {bucket}")
+    return FlussTieringError(ErrorCode.CORRUPT_DATA, f"Fluss's answer says nothing about the write to {bucket}")
