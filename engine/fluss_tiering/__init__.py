@@ -1,3 +1,97 @@
-"""Tiering of Apache Fluss tables into a lakehouse with Spark: server, client, application."""
+"""Tier Apache Fluss tables into a lakehouse with Spark: the client, its values and its errors.
+
+Everything that other programs may use is in `__all__` here; see `docs/reference/public-names.md`. The packages below
+this one hold the server, the Spark application, the storages and the command line. Their modules are private.
+
+Values and errors are loaded with the package. The client is loaded when it is first used, because it needs gRPC.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from fluss_tiering.model.data_type import DataType, DataTypeRoot, Field
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import LakeSnapshot
+from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
+from fluss_tiering.model.table import (
+    BucketInfo,
+    Column,
+    KvSnapshot,
+    StorageDescription,
+    TableBucket,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+    WriteKind,
+)
+from fluss_tiering.model.tiering import (
+    Claim,
+    HeartbeatAnswer,
+    HeartbeatEntry,
+    LeaseOutcome,
+    StatusChanges,
+    TieringRound,
+    TieringState,
+    TieringStats,
+    TieringStatus,
+)
+
+if TYPE_CHECKING:
+    from fluss_tiering.client import (
+        DEFAULT_PORT,
+        DEFAULT_TARGET,
+        AsyncTieringClient,
+        TableScan,
+        TieringClient,
+        lease_latest_snapshots,
+    )
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "DEFAULT_PORT",
+    "DEFAULT_TARGET",
+    "AcquiredLease",
+    "AsyncTieringClient",
+    "BucketInfo",
+    "Claim",
+    "Column",
+    "DataType",
+    "DataTypeRoot",
+    "ErrorCode",
+    "Field",
+    "FlussTieringError",
+    "HeartbeatAnswer",
+    "HeartbeatEntry",
+    "KvSnapshot",
+    "KvSnapshotLease",
+    "LakeSnapshot",
+    "LeaseDrop",
+    "LeaseOutcome",
+    "StatusChanges",
+    "StorageDescription",
+    "TableBucket",
+    "TableDescriptor",
+    "TableInfo",
+    "TablePath",
+    "TableScan",
+    "TieringClient",
+    "TieringRound",
+    "TieringState",
+    "TieringStats",
+    "TieringStatus",
+    "WriteKind",
+    "__version__",
+    "lease_latest_snapshots",
+]
+
+# Type checkers see the imports above. They would take any name for a name of the package if they saw this function.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module("fluss_tiering.client"), name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -1,1 +1,4 @@
-"""Generated code only."""
+"""Generated code only.
+
+This package is private: other programs import from `fluss_tiering`.
+"""

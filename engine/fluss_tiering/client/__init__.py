@@ -1,17 +1,20 @@
-"""The typed client of the tiering server, blocking and asyncio."""
+"""The typed client of the tiering server, once for blocking code and once for asyncio.
+
+The names in `__all__` are public, here and in `fluss_tiering`. The modules of this package are private.
+"""
 
 import fluss_tiering.client.fork  # noqa: F401 - before gRPC is loaded
 from fluss_tiering.client.aio import AsyncTieringClient
 from fluss_tiering.client.channel import DEFAULT_PORT, DEFAULT_TARGET
 from fluss_tiering.client.client import TieringClient
 from fluss_tiering.client.leasing import lease_latest_snapshots
-from fluss_tiering.model.lease import LeaseDrop
+from fluss_tiering.client.scan import TableScan
 
 __all__ = [
     "DEFAULT_PORT",
     "DEFAULT_TARGET",
     "AsyncTieringClient",
-    "LeaseDrop",
+    "TableScan",
     "TieringClient",
     "lease_latest_snapshots",
 ]

@@ -14,6 +14,7 @@ from fluss_tiering.client.calls import lake, leases, tables
 from fluss_tiering.client.calls import tiering as tiering_calls
 from fluss_tiering.client.calls.call import Stubs, UnaryCall
 from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, checked_target, error_of
+from fluss_tiering.client.scan import TableScan
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
@@ -42,8 +43,6 @@ from fluss_tiering.wire.tiering import changes_from_pb
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from fluss_tiering.client.scan import TableScan
 
 _SCAN_BATCH_BYTES: Final = 4 << 20
 
@@ -191,8 +190,6 @@ class TieringClient(Closing):
                 `kv.scanner.ttl` or the bucket was closed, UNKNOWN_SCANNER_ID when the server was restarted: the scan
                 is to be started again.
         """
-        from fluss_tiering.client.scan import TableScan  # noqa: PLC0415 - pyarrow, which the base install has not
-
         for what, number in (("limit", limit), ("batch_size_bytes", batch_size_bytes)):
             if number is not None and number < 1:
                 raise FlussTieringError(

@@ -18,20 +18,21 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, cast
 
 import grpc
-import pyarrow as pa
 
 from fluss_tiering.api.v1 import kv_scan_pb2 as pb
 from fluss_tiering.client.calls.kv_scan import BucketScanCalls
 from fluss_tiering.client.channel import FailedCall
-from fluss_tiering.formats.compacted.row import decode_values
-from fluss_tiering.formats.projection import Projection
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.wire.kv_scan import ScannedRows, call_to_pb, rows_from_pb
 
 if TYPE_CHECKING:
-    # Generic in its type stub alone.
+    import pyarrow as pa
+
+    from fluss_tiering.formats.projection import Projection
+
+    # These are generic in their type stubs only.
     ScanKv = grpc.UnaryUnaryMultiCallable[pb.ScanKvRequest, pb.ScanKvResponse]
     Answer = grpc.Future[pb.ScanKvResponse]
 
@@ -66,6 +67,8 @@ class TableScan(Closing):
         timeout: float,
     ) -> None:
         """See `TieringClient.scan`; `error_of` tells what a failed call means."""
+        from fluss_tiering.formats.projection import Projection  # noqa: PLC0415 - the base install has no pyarrow
+
         self.table = table
         wanted = Projection.of(table, columns)
         self.schema: pa.Schema = wanted.schema
@@ -211,6 +214,10 @@ def _close(scans: Iterable[_BucketScan]) -> None:
 
 
 def _decoded(table: TableInfo, wanted: Projection, rows: ScannedRows) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa  # noqa: PLC0415 - the base install has none
+
+    from fluss_tiering.formats.compacted.row import decode_values  # noqa: PLC0415
+
     if rows.arrow_ipc:
         with pa.ipc.open_stream(rows.arrow_ipc) as stored:
             for batch in stored:

@@ -1,4 +1,4 @@
-"""Values that every layer shares. They are immutable and do no I/O.
+"""The values that every layer shares. They are immutable and do no I/O.
 
-Import public names from the modules of this package.
+The values that other programs handle are public in `fluss_tiering`. The modules of this package are private.
 """

@@ -1,1 +1,4 @@
-"""The tiering server: managers without I/O, their store, and the gRPC services over them."""
+"""The tiering server: managers without I/O, their store, and the gRPC services over them.
+
+This package is private: other programs import from `fluss_tiering`.
+"""

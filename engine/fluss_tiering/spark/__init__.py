@@ -1,1 +1,5 @@
-"""The Spark application that tiers tables, and what users read Fluss with in Spark."""
+"""The Spark application that tiers tables, and what users read Fluss with in Spark.
+
+This package is private: people start the application with `fluss-tiering tier` or `spark-submit`, and read tables with
+`format("fluss")` and the SQL catalog.
+"""
