@@ -22,21 +22,22 @@ them: `500ms`, `30s`, `10min`, `6h`, `3d`; `64kb`, `10mb`.
 
 ## Server
 
-`fluss-tiering serve -D KEY=VALUE`, or the environment variable `FLUSS_TIERING_` and the key in capitals with
-underscores: `kv.snapshot.interval` is `FLUSS_TIERING_KV_SNAPSHOT_INTERVAL`. What the command line says wins. Keys in
-bold are Fluss's own.
+Set a key with `fluss-tiering serve -D KEY=VALUE`, or with an environment variable: `FLUSS_TIERING_` and the key in
+capitals with underscores. For example, `kv.snapshot.interval` is `FLUSS_TIERING_KV_SNAPSHOT_INTERVAL`. The command line
+wins over the environment. Keys in bold are Fluss's own.
 """
 _TABLES = f"""
 ## Tables
 
-Options in a table's properties: `fluss-tiering tables create --property KEY=VALUE`, and `fluss-tiering tables alter`.
-Other `iceberg.…` options become properties of the lake table; `{ICEBERG_PREFIX}…` overrides a property of the lake
-catalog for one table. *Only* means that the option may be given, since Fluss has it, but with this value alone.
+Set these options with `fluss-tiering tables create --property KEY=VALUE` and `fluss-tiering tables alter`. Other
+`iceberg.…` options become properties of the lake table. `{ICEBERG_PREFIX}…` overrides a property of the lake catalog
+for one table. *Only* means that Fluss has the option, and that this is the only value that can be given.
 """
 _APPLICATION = """
 ## Tiering application
 
-Arguments of `spark-submit … application.py`; the Airflow operator has them under the same names.
+Arguments of `spark-submit … application.py`. `fluss-tiering tier --print-submit` prints such a command. The Airflow
+operator sets `--server`, the tables, and what belongs to the lease; the other arguments cannot be given to it.
 """
 
 
