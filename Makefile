@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-fluss up up-fluss down test test-long simulate bench bench-flink lint format types imports protos protos-check docs docs-site constraints dist clean
+.PHONY: help setup run run-fluss up up-fluss down test test-long simulate bench bench-flink lint format types imports protos protos-check protos-baseline docs docs-site constraints dist clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -86,6 +86,7 @@ lint: setup ## Style of the code and of the protos
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@cd protos && ../$(BIN)/buf lint
+	@cd protos && ../$(BIN)/buf breaking --against baseline.binpb
 
 format: setup ## Rewrite the code in the project's style
 	@$(BIN)/ruff check --fix .
@@ -109,6 +110,9 @@ protos: setup ## Generate the gRPC stubs anew
 
 protos-check: setup
 	@$(BIN)/python tools/generate_protos.py --check
+
+protos-baseline: setup ## Make today's API the one that later changes must not break (at a release)
+	@cd protos && ../$(BIN)/buf build --exclude-source-info --output baseline.binpb
 
 constraints: $(INSTALLED) ## Pin the newest versions that fit
 	@HATCH_BUILD_NO_HOOKS=true $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-annotate --no-header --no-emit-package fluss-tiering \

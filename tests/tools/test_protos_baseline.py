@@ -1,0 +1,70 @@
+"""The baseline of the gRPC API: `make lint` fails if a change would break clients of the last release."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROTOS = Path(__file__).resolve().parents[2] / "protos"
+TIERING = "fluss_tiering/v1/lake_tiering.proto"
+
+
+@pytest.fixture
+def protos(tmp_path: Path) -> Path:
+    """A copy of the protos, to be changed."""
+    return Path(shutil.copytree(PROTOS, tmp_path / "protos"))
+
+
+def breaking(protos: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("buf")), "breaking", "--against", "baseline.binpb"]
+    return subprocess.run(command, cwd=protos, capture_output=True, text=True, check=False, timeout=60)
+
+
+def change(protos: Path, old: str, new: str) -> None:
+    path = protos / TIERING
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+
+
+def test_the_protos_break_no_client(protos: Path) -> None:
+    done = breaking(protos)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_new_field_breaks_no_client(protos: Path) -> None:
+    change(protos, "  int64 rows = 1;", "  int64 rows = 1;\n  int64 more = 90;")
+    done = breaking(protos)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("  int64 rows = 1;", "  int64 rows = 90;", 'field "1" with name "rows"'),
+        ("  int64 rows = 1;", "  string rows = 1;", 'changed type from "int64" to "string"'),
+        ("  int64 rows = 1;", "  int64 row_count = 1;", 'changed name from "rows" to "row_count"'),
+        ("  int64 rows = 1;", "", 'field "1" with name "rows"'),
+        (
+            "  rpc CancelTiering(CancelTieringRequest) returns (CancelTieringResponse);",
+            "",
+            'RPC "CancelTiering" on service "LakeTiering" was deleted',
+        ),
+    ],
+    ids=["a field with another number", "with another type", "with another name", "a removed field", "a removed call"],
+)
+def test_a_change_that_breaks_clients_fails(protos: Path, old: str, new: str, told: str) -> None:
+    change(protos, old, new)
+    done = breaking(protos)
+    assert done.returncode == 100, done.stdout + done.stderr
+    assert told in done.stdout
+
+
+def test_a_field_may_go_once_its_number_and_name_are_reserved(protos: Path) -> None:
+    change(protos, "  int64 rows = 1;", '  reserved 1;\n  reserved "rows";')
+    done = breaking(protos)
+    assert done.returncode == 0, done.stdout + done.stderr
