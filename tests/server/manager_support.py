@@ -24,7 +24,8 @@ from fluss_tiering.server.leases.attempts import LeaseAttempts
 from fluss_tiering.server.leases.manager import KvSnapshotLeaseManager
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.tiering.heartbeat import Heartbeat
-from fluss_tiering.server.tiering.manager import LakeTieringManager, TieringPolicy
+from fluss_tiering.server.tiering.manager import LakeTieringManager
+from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner
 
 HEARTBEAT_TIMEOUT = 120_000

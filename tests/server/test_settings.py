@@ -10,7 +10,7 @@ import pytest
 from engine_support import table_info
 from fluss_tiering.client import DEFAULT_PORT
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.lake.catalog import LakeCatalog
+from fluss_tiering.server.app import choose_backend
 from fluss_tiering.server.settings import load_settings, settings_from_keys, unknown_variables
 from fluss_tiering.server.tiering.options import LakeOptions
 
@@ -77,7 +77,7 @@ def test_secrets_in_wrong_settings_are_masked(monkeypatch: pytest.MonkeyPatch, s
 
 
 def test_the_lake_is_a_jdbc_catalog_in_the_data_folder_by_default(tmp_path: Path) -> None:
-    table = LakeCatalog(load_settings(data_dir=tmp_path)).complete(table_info(1))
+    table = choose_backend(load_settings(data_dir=tmp_path)).catalog.complete(table_info(1))
     assert table.lake_catalog_properties == {
         "type": "jdbc",
         "name": "fluss_lake",
@@ -88,8 +88,10 @@ def test_the_lake_is_a_jdbc_catalog_in_the_data_folder_by_default(tmp_path: Path
 
 
 def test_a_tables_own_catalog_properties_win(tmp_path: Path) -> None:
-    catalog = LakeCatalog(load_settings(data_dir=tmp_path, lake_catalog={"type": "rest", "uri": "http://a"}))
-    properties = catalog.properties({"table.datalake.iceberg.uri": "http://b", "table.datalake.freshness": "1s"})
+    settings = load_settings(data_dir=tmp_path, lake_catalog={"type": "rest", "uri": "http://a"})
+    properties = choose_backend(settings).catalog.of(
+        {"table.datalake.iceberg.uri": "http://b", "table.datalake.freshness": "1s"}
+    )
     assert properties == {"type": "rest", "uri": "http://b"}
 
 

@@ -104,9 +104,9 @@ def _released_first(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _collected_first(original: Callable[..., Any]) -> Callable[..., Any]:
-    def start(self: Any, settings: Any, storage: Any, *others: Any) -> None:
+    def start(self: Any, storage: Any, *others: Any) -> None:
         storage.collect_kv_snapshots(frozenset())
-        original(self, settings, storage, *others)
+        original(self, storage, *others)
 
     return start
 

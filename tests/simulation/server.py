@@ -5,23 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
-from unittest import mock
 
 from google.protobuf.message import Message
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath
-from fluss_tiering.server import managers as managers_module
 from fluss_tiering.server.components import ServerComponents
-from fluss_tiering.server.lake.catalog import LakeCatalog
+from fluss_tiering.server.embedded.backend import ActiveEmbeddedBackend
+from fluss_tiering.server.lake.catalog import LakeCatalogProperties
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.rpc.kv_snapshot_leases import LeasesServicer
 from fluss_tiering.server.rpc.lake_tiering import LakeTieringServicer
 from fluss_tiering.server.rpc.tables import TablesServicer
-from fluss_tiering.server.settings import load_settings
+from fluss_tiering.server.tiering.policy import TieringPolicy
+from fluss_tiering.server.tiering.states import FailureBackoff
 from simulation.scheduler import Process, Scheduler
 from simulation.storage import ModelStorage
 from simulation.store import FaultyStore, ServerCrash
@@ -34,6 +32,9 @@ HEARTBEAT_CHECK_MS = 15_000
 LEASE_CHECK_MS = 60_000
 """Shorter than by default, so that a lease that expired is soon gone: what can go wrong then happens more often."""
 
+_BACKOFF_MS: Final = (10_000, 600_000)
+_MAX_FAILURES: Final = 2
+_KEPT_ROUNDS: Final = 30
 _DOWN_MS: Final = (100, 2_000, 20_000)
 
 
@@ -86,13 +87,6 @@ class SimServer:
         self._storage = storage
         self._store = store
         self._chance = chance
-        self._settings = load_settings(
-            data_dir=Path("unused"),
-            heartbeat_timeout=HEARTBEAT_TIMEOUT_MS,
-            lake_catalog={"type": "simulated"},
-            kept_rounds=30,
-            max_consecutive_failures=2,
-        )
         self._servicers: list[Any] = []
         self._unanswered: dict[object, Callable[[], None]] = {}
         self.observer = observer
@@ -105,10 +99,10 @@ class SimServer:
     def start(self) -> None:
         """Loads the state and serves."""
         process = Process("server")
-        jitter = SimpleNamespace(Random=lambda: random.Random(self._chance.getrandbits(32)))
+        jitter = random.Random(self._chance.getrandbits(32))
+        policy = TieringPolicy(HEARTBEAT_TIMEOUT_MS, FailureBackoff(*_BACKOFF_MS, jitter, _MAX_FAILURES), _KEPT_ROUNDS)
         try:
-            with mock.patch.object(managers_module, "random", jitter):
-                managers: Any = Managers(self._settings, self._storage, self._store, self._scheduler)  # type: ignore[arg-type]
+            managers: Any = Managers(self._storage, self._store, self._scheduler, policy)  # type: ignore[arg-type]
         except (ServerCrash, FlussTieringError):
             self._scheduler.after(1000, self.start)
             return
@@ -118,7 +112,8 @@ class SimServer:
             "threads": threads,
             "storage": self._storage,
             "managers": managers,
-            "catalog": LakeCatalog(self._settings),
+            "catalog": LakeCatalogProperties({"type": "simulated"}, server_wins=False),
+            "backend": ActiveEmbeddedBackend(self._storage, managers, threads, kv_snapshot_interval_ms=1),  # type: ignore[arg-type]
         }
         # Other parts belong to services that tiering does not call.
         components: Any = ServerComponents(**{each.name: present.get(each.name) for each in fields(ServerComponents)})

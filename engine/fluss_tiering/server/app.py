@@ -8,23 +8,35 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
 from fluss_tiering.model.clock import Clock, SystemClock
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server import gc_tuning
-from fluss_tiering.server.active import active_role, open_components, start_jobs
+from fluss_tiering.server.backend import Backend
+from fluss_tiering.server.background import BackgroundJobs
+from fluss_tiering.server.cluster.backend import ClusterBackend
+from fluss_tiering.server.components import open_components
+from fluss_tiering.server.embedded.backend import EmbeddedBackend
 from fluss_tiering.server.failover.replica import FailoverReplica
 from fluss_tiering.server.logs import configure_logs
 from fluss_tiering.server.metrics.exporter import ServerMetrics
 from fluss_tiering.server.rpc.listener import RpcListener
-from fluss_tiering.server.rpc.roles import Role
+from fluss_tiering.server.rpc.roles import ActiveRole, Role
+from fluss_tiering.server.rpc.services import handlers_of
 from fluss_tiering.server.settings import SAFE_HEARTBEAT_TIMEOUT_MS, ServerSettings, unknown_variables
 from fluss_tiering.server.store.store import Fence
 
+_STOPPING: Final = FlussTieringError(ErrorCode.UNAVAILABLE, "the server is stopping: watch again when it is back")
+
 logger = structlog.get_logger(__name__)
+
+
+def choose_backend(settings: ServerSettings) -> Backend[Any]:
+    """Return the backend that the settings ask for. No other place in the server knows all kinds of storage."""
+    return ClusterBackend(settings) if settings.fluss else EmbeddedBackend(settings)
 
 
 class TieringServer:
@@ -43,6 +55,7 @@ class TieringServer:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
+        self._backend = choose_backend(settings)
         self._clock = clock or SystemClock()
         self._monotonic = monotonic
         self._metrics = ServerMetrics(self._clock)
@@ -118,23 +131,36 @@ class TieringServer:
             )
         await self._listener.start()
         if settings.store_url is None:
-            self._listener.become(await self._open(self._active, None, lambda: None))
+            self._listener.become(await self._open_active(self._active, None, lambda: None))
             await self._listener.set_serving(True)
         else:
             url = settings.store_url.get_secret_value()
-            self._replica = FailoverReplica(settings, url, self._listener, self._open, self._monotonic)
+            self._replica = FailoverReplica(
+                settings,
+                url,
+                backend=self._backend,
+                listener=self._listener,
+                open_active=self._open_active,
+                monotonic=self._monotonic,
+            )
             await self._replica.start(self._active)
 
-    async def _open(self, stack: AsyncExitStack, fence: Fence | None, check: Callable[[], None]) -> Role:
+    async def _open_active(self, stack: AsyncExitStack, fence: Fence | None, check: Callable[[], None]) -> Role:
         """Opens what the active server works with; `check` raises once it is not the active one any more."""
         # First, so that it is called last: when all is closed, what it left behind can be collected.
         stack.callback(gc_tuning.release_all)
         with gc_tuning.loading():
-            components = await open_components(self._settings, self._clock, stack, check, fence)
+            components = await open_components(
+                self._settings, self._backend, stack, clock=self._clock, check=check, fence=fence
+            )
         self._metrics.collector.activate(components)
         stack.callback(self._metrics.collector.deactivate)
-        start_jobs(components, self._settings, stack, check)
-        return active_role(components, check)
+        jobs = BackgroundJobs(components.jobs(self._settings), check)
+        jobs.start()
+        stack.push_async_callback(jobs.stop)
+        return ActiveRole(
+            handlers_of(components), check, lambda: components.managers.tiering.broadcaster.end(_STOPPING)
+        )
 
     async def _close(self, grace_s: float) -> None:
         if self._listener is not None:

@@ -1,43 +1,108 @@
-"""What every service works with."""
+"""The components of an active server: opened in order, closed in the opposite order."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
-from fluss_tiering.server.cluster.backend import ClusterRole
-from fluss_tiering.server.lake.catalog import LakeCatalog
-from fluss_tiering.server.lake.service import LakeService, OwnLakeSnapshots
-from fluss_tiering.server.leases.service import LeaseService, OwnLeases
+from fluss_tiering.model.clock import Clock
+from fluss_tiering.server.backend import ActiveBackend, Backend
+from fluss_tiering.server.background import Job, common_jobs
+from fluss_tiering.server.lake.catalog import LakeCatalogProperties
 from fluss_tiering.server.managers import Managers
+from fluss_tiering.server.scans.limits import ScannerLimits
 from fluss_tiering.server.scans.manager import KvScannerManager
+from fluss_tiering.server.settings import ServerSettings
+from fluss_tiering.server.store.store import Fence, SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.server.tiering.policy import TieringPolicy
+from fluss_tiering.server.tiering.states import FailureBackoff
 from fluss_tiering.storage.protocol import TableStorage
+
+_DATABASE_FILE: Final = "server.db"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerComponents:
-    """The parts of a server behind its services; the coordinator only in `threads.control`, the storage in its pool.
+    """The components behind the services of an active server.
 
     Attributes:
-        check: raises NOT_LEADER_OR_FOLLOWER unless this server leads for sure.
-        cluster: what this server is to the Fluss cluster whose tables it tiers; None on the embedded storage.
+        threads: The threads of the server.
+        storage: The tables. It is called in the threads of the storage only.
+        managers: The managers. They are called in the control thread only.
+        catalog: The properties of the lake catalogs that tables are tiered into.
+        scanners: The scanners of primary-key tables.
+        check: Raises NOT_LEADER_OR_FOLLOWER unless this server certainly leads.
+        backend: What depends on the kind of the storage.
     """
 
     threads: ServerThreads
     storage: TableStorage
     managers: Managers
-    catalog: LakeCatalog
+    catalog: LakeCatalogProperties
     scanners: KvScannerManager
     check: Callable[[], None]
-    cluster: ClusterRole | None = None
+    backend: ActiveBackend
 
-    def lease_service(self) -> LeaseService:
-        """What pins KV snapshots."""
-        return OwnLeases(self.threads, self.managers) if self.cluster is None else self.cluster.leases
+    def jobs(self, settings: ServerSettings) -> list[Job]:
+        """Return the background jobs of the server."""
+        return [*common_jobs(self.threads, self.managers, self.scanners, settings), *self.backend.jobs]
 
-    def lake_service(self) -> LakeService:
-        """What knows of lake snapshots."""
-        if self.cluster is not None:
-            return self.cluster.lake
-        return OwnLakeSnapshots(self.threads, self.storage, self.managers)
+
+async def open_components(
+    settings: ServerSettings,
+    backend: Backend[Any],
+    stack: AsyncExitStack,
+    *,
+    clock: Clock,
+    check: Callable[[], None],
+    fence: Fence | None = None,
+) -> ServerComponents:
+    """Open the storage and the store, and load the managers.
+
+    Args:
+        settings: The settings of the server.
+        backend: The kind of storage.
+        stack: Closes what is opened.
+        clock: The clock of the managers and of the storage.
+        check: Raises an error unless this server may act.
+        fence: The check that every transaction of the store must pass; None if no other server may take over.
+
+    Raises:
+        FlussTieringError: DATA_DIR_IN_USE if another server holds the data folder; CORRUPT_DATA if storage or store
+            are damaged; INVALID_REQUEST if the store belongs to another storage; STORAGE if a file cannot be used;
+            UNAVAILABLE if the storage or the store cannot be reached; NOT_LEADER_OR_FOLLOWER if the fence refuses.
+    """
+    threads = ServerThreads()
+    stack.callback(threads.close)
+    storage: TableStorage = await backend.open_storage(clock, threads, stack)
+    stack.push_async_callback(threads.storage, storage.close)
+    store = await threads.control(SqlTieringStore.open, store_location(settings), fence)
+    stack.push_async_callback(threads.control, store.close)
+    description = storage.describe()
+    await threads.control(store.bind, description.data_dir_id, description.data_dir or description.bootstrap_servers)
+    policy = _tiering_policy(settings, due_by_freshness=backend.due_by_freshness)
+    managers = await threads.control(Managers, storage, store, clock, policy)
+    active = await backend.open_active(storage, managers, threads, check, stack)
+    scanners = KvScannerManager(clock, ScannerLimits.of(settings))
+    return ServerComponents(threads, storage, managers, backend.catalog, scanners, check, active)
+
+
+def store_location(settings: ServerSettings) -> Path | str:
+    """Return where the store is: the path of a SQLite file, or the URL of a PostgreSQL database."""
+    url = settings.store_url
+    return settings.data_dir / _DATABASE_FILE if url is None else url.get_secret_value()
+
+
+def _tiering_policy(settings: ServerSettings, *, due_by_freshness: bool) -> TieringPolicy:
+    backoff = FailureBackoff(
+        settings.failure_backoff_base,
+        settings.failure_backoff_cap,
+        random.Random(),  # noqa: S311 - jitter
+        settings.max_consecutive_failures,
+    )
+    return TieringPolicy(settings.heartbeat_timeout, backoff, settings.kept_rounds, due_by_freshness)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -15,10 +14,9 @@ from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo
 from fluss_tiering.server.lake.manager import CommitRegistration, LakeSnapshotManager
 from fluss_tiering.server.leases.attempts import LeaseAttempts
 from fluss_tiering.server.leases.manager import KvSnapshotLeaseManager
-from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.server.store.protocol import TieringStore
-from fluss_tiering.server.tiering.manager import LakeTieringManager, TieringPolicy
-from fluss_tiering.server.tiering.states import FailureBackoff
+from fluss_tiering.server.tiering.manager import LakeTieringManager
+from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.storage.protocol import TableStorage
 
 _NOT_A_REFUSAL: Final = frozenset({ErrorCode.STORAGE, ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
@@ -30,26 +28,10 @@ logger = structlog.get_logger(__name__)
 class Managers:
     """The managers, loaded from the store before anything else runs, so that every lease protects again (L11)."""
 
-    def __init__(
-        self,
-        settings: ServerSettings,
-        storage: TableStorage,
-        store: TieringStore,
-        clock: Clock,
-        *,
-        due_by_freshness: bool = True,
-    ) -> None:
-        """With `due_by_freshness` tables become Pending by themselves; on a Fluss cluster its coordinator decides."""
+    def __init__(self, storage: TableStorage, store: TieringStore, clock: Clock, policy: TieringPolicy) -> None:
         attempts = LeaseAttempts(store)
-        backoff = FailureBackoff(
-            settings.failure_backoff_base,
-            settings.failure_backoff_cap,
-            random.Random(),  # noqa: S311 - jitter
-            settings.max_consecutive_failures,
-        )
         self._storage = storage
         self.leases = KvSnapshotLeaseManager(clock, store, attempts)
-        policy = TieringPolicy(settings.heartbeat_timeout, backoff, settings.kept_rounds, due_by_freshness)
         self.tiering = LakeTieringManager(clock, store, attempts, policy)
         tables = storage.tables()
         self.tiering.load(tables)

@@ -17,9 +17,8 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, TieringStatus
 from fluss_tiering.server import app
-from fluss_tiering.server.active import open_components
-from fluss_tiering.server.cluster.backend import ClusterRole
-from fluss_tiering.server.components import ServerComponents
+from fluss_tiering.server.cluster.backend import ActiveClusterBackend
+from fluss_tiering.server.components import ServerComponents, open_components
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import kv_snapshot_files
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
@@ -112,26 +111,26 @@ class ClusterServer(ServerThread):
         self.components: ServerComponents
 
     def __enter__(self) -> Self:
-        async def open_and_keep(*arguments: Any) -> ServerComponents:
-            self.components = await open_components(*arguments)
+        async def open_and_keep(*arguments: Any, **options: Any) -> ServerComponents:
+            self.components = await open_components(*arguments, **options)
             return self.components
 
         with mock.patch.object(app, "open_components", open_and_keep):
             return super().__enter__()
 
     @property
-    def role(self) -> ClusterRole:
-        assert self.components.cluster is not None
-        return self.components.cluster
+    def backend(self) -> ActiveClusterBackend:
+        assert isinstance(self.components.backend, ActiveClusterBackend)
+        return self.components.backend
 
     def holds(self, table: TableInfo) -> bool:
         """Whether the table is held at the cluster's coordinator."""
-        return table.table_id in self.role.claims.held
+        return table.table_id in self.backend.claims.held
 
 
 def entry_of(server: ClusterServer, table: TableInfo) -> HeartbeatEntry:
     """What heartbeats to the cluster say of a table that is held."""
-    return server.role.claims._held[table.table_id].entry
+    return server.backend.claims._held[table.table_id].entry
 
 
 def snapshot_behind(client: TieringClient, table: TableInfo, log_offset: int) -> KvSnapshot:

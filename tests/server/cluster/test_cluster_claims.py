@@ -133,10 +133,10 @@ def test_what_is_held_is_kept_alive_until_the_coordinator_refuses_it(
     fluss: FlussClient,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server.role.claims, "_heartbeat_s", 0.1)
+    monkeypatch.setattr(server.backend.claims, "_heartbeat_s", 0.1)
     held = entry_of(server, table)
-    kept_alive = server.role.claims._held[table.table_id].kept_alive
-    eventually(lambda: server.role.claims._held[table.table_id].kept_alive > kept_alive + 1)
+    kept_alive = server.backend.claims._held[table.table_id].kept_alive
+    eventually(lambda: server.backend.claims._held[table.table_id].kept_alive > kept_alive + 1)
     assert entry_of(server, table) is held
     # Somebody else ends it, as a coordinator that started again would have forgotten it.
     fluss.call(heartbeat(finished=[held]))
@@ -173,7 +173,7 @@ def test_a_round_outlives_the_coordinator(
     # One try, and a short one, instead of the client's.
     monkeypatch.setattr(lake, "_WITHIN_S", 0.5)
     with pytest.raises(FlussTieringError) as refusal:
-        server.run(server.role.lake.newest(table))
+        server.run(server.backend.lake.newest(table))
     monkeypatch.undo()
     assert refusal.value.code in {ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
     fluss_cluster.coordinator.start()
@@ -239,7 +239,7 @@ def test_a_table_that_is_dropped_in_mid_round(
     assert refusal.value.code is ErrorCode.TABLE_NOT_EXIST
     # Also where nobody here has noticed yet.
     with pytest.raises(FlussTieringError, match=f"is table {later.table_id} now") as refusal:
-        server.run(server.role.lake.prepare(table, running.tiering_epoch, offsets, ignore_previous=False))
+        server.run(server.backend.lake.prepare(table, running.tiering_epoch, offsets, ignore_previous=False))
     assert refusal.value.code is ErrorCode.TABLE_NOT_EXIST
     assert client.lake_snapshot(table.path) is None
     (ended,) = client.list_tiering_rounds(lease_id="lease", path=table.path)

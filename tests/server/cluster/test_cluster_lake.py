@@ -146,7 +146,7 @@ def test_a_server_that_no_longer_leads_tells_the_cluster_nothing(
         raise FlussTieringError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another server took over")
 
     # Between its last look at the round and the call.
-    monkeypatch.setattr(server.role.lake, "_check", superseded)
+    monkeypatch.setattr(server.backend.lake, "_check", superseded)
     refused(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         "took over",

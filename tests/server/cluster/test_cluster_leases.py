@@ -92,7 +92,7 @@ def test_a_snapshot_that_is_not_there_is_not_pinned(
     assert client.list_leases("nothing") == []
     # Fluss pinned it without a look; that is taken back.
     name = cluster_lease_id("nothing", acquired.attempt_token)
-    eventually(lambda: name not in server.role.leases._pinned)
+    eventually(lambda: name not in server.backend.leases._pinned)
 
 
 def test_a_newer_snapshot_takes_the_place_of_the_older_one(client: TieringClient, table: TableInfo, fluss: FlussClient):
@@ -162,7 +162,7 @@ def test_a_cluster_without_leases(
     # From which a driver takes that it goes on without.  # L15
     assert refusal.value.code is ErrorCode.UNSUPPORTED_VERSION
     assert client.list_leases("old") == []
-    assert not [each for each in server.role.leases._pinned.values() if each.lease_id == "old"]
+    assert not [each for each in server.backend.leases._pinned.values() if each.lease_id == "old"]
 
 
 def test_nothing_is_half_done_while_the_coordinator_is_away(
@@ -179,7 +179,7 @@ def test_nothing_is_half_done_while_the_coordinator_is_away(
     (before,) = client.list_leases("away")
     monkeypatch.setattr(leases, "_WITHIN_S", 0.5)
     # Past the client, which would try again for longer.
-    service = server.role.leases
+    service = server.backend.leases
     fluss_cluster.coordinator.stop()
     try:
         for call in (

@@ -25,7 +25,8 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 from fluss_tiering.model.tiering import TieringStatus
-from fluss_tiering.server.lake.catalog import LakeCatalog
+from fluss_tiering.server.app import choose_backend
+from fluss_tiering.server.lake.catalog import LakeCatalogProperties
 from fluss_tiering.server.settings import load_settings
 from fluss_tiering.storage.fluss.rpc.api_keys import ServedApis
 from fluss_tiering.storage.fluss.rpc.calls.tables import alter_table, create_table, drop_table
@@ -355,13 +356,16 @@ def test_the_settings_of_a_cluster(tmp_path: Path) -> None:
         assert "hidden" not in refused.value.message
 
 
+def catalog_of(**settings: object) -> LakeCatalogProperties:
+    return choose_backend(load_settings(**settings)).catalog
+
+
 def test_the_cluster_says_where_the_lake_is_and_the_server_completes_it(tmp_path: Path) -> None:
     of_table = {"table.datalake.iceberg.type": "rest", "table.datalake.iceberg.uri": "http://a", "mine": "x"}
-    plain = LakeCatalog(load_settings(data_dir=tmp_path, fluss="a:1"))
-    plain.make_folders()
+    plain = catalog_of(data_dir=tmp_path, fluss="a:1")
     assert list(tmp_path.iterdir()) == []
-    assert plain.properties(of_table) == {"type": "rest", "uri": "http://a"}
+    assert plain.of(of_table) == {"type": "rest", "uri": "http://a"}
     own = {"type": "rest", "uri": "http://b", "token": "t"}
-    assert LakeCatalog(load_settings(data_dir=tmp_path, fluss="a:1", lake_catalog=own)).properties(of_table) == own
-    embedded = LakeCatalog(load_settings(data_dir=tmp_path, lake_catalog=own))
-    assert embedded.properties(of_table) == {**own, "uri": "http://a"}
+    assert catalog_of(data_dir=tmp_path, fluss="a:1", lake_catalog=own).of(of_table) == own
+    embedded = catalog_of(data_dir=tmp_path, lake_catalog=own)
+    assert embedded.of(of_table) == {**own, "uri": "http://a"}

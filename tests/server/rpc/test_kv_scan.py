@@ -10,7 +10,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import grpc
 import pyarrow as pa
@@ -23,7 +23,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.compacted.row import decode_values
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, WriteKind
-from fluss_tiering.server import active, app
+from fluss_tiering.server import app, components
 from fluss_tiering.server.scans.manager import KvScannerManager
 from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
 from fluss_tiering.wire.errors import code_from_metadata
@@ -47,11 +47,11 @@ class Server(ServerThread):
             self.scanners.append(KvScannerManager(*arguments))
             return self.scanners[-1]
 
-        def opened(settings: object, clock: object, stack: object, _check: object, fence: object) -> object:
-            return active.open_components(settings, clock, stack, self.check, fence)
+        def opened(*arguments: Any, **options: Any) -> object:
+            return components.open_components(*arguments, **{**options, "check": self.check})
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(active, "KvScannerManager", made)
+            patch.setattr(components, "KvScannerManager", made)
             patch.setattr(app, "open_components", opened)
             super().__enter__()
         return self

@@ -7,11 +7,12 @@ import socket
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.server.backend import Backend
 from fluss_tiering.server.failover.election import Election, Leader
 from fluss_tiering.server.failover.leadership import Leadership, LeadershipFence
 from fluss_tiering.server.failover.standby import StandbyRole
@@ -23,7 +24,6 @@ from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.server.store.database import Database
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.storage.data_dir import read_data_dir_id
 
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - what to replace
 
@@ -45,6 +45,8 @@ class FailoverReplica:
         self,
         settings: ServerSettings,
         url: str,
+        *,
+        backend: Backend[Any],
         listener: RpcListener,
         open_active: OpenActive,
         monotonic: Callable[[], float],
@@ -52,9 +54,7 @@ class FailoverReplica:
         database = Database.postgresql(url)
         lease_s = settings.leader_lease / 1000
         self._url = url
-        self._data_dir = settings.data_dir.absolute()
-        # Which cluster it is, only its servers can tell: the take-over asks them.
-        self._on_cluster = bool(settings.fluss)
+        self._backend = backend
         self._listener = listener
         self._open_active = open_active
         self._address = settings.advertised_address or _address(settings.host, listener.port)
@@ -159,8 +159,10 @@ class FailoverReplica:
         except FlussTieringError:
             # Not in the present layout: the take-over migrates it, or says what is wrong.
             return
-        if not self._on_cluster:
-            store.is_bound(read_data_dir_id(self._data_dir), str(self._data_dir))
+        # A backend that cannot tell yet which storage it has is checked when this server takes over.
+        storage = self._backend.identity()
+        if storage is not None:
+            store.is_bound(storage.storage_id, storage.location)
 
     def _open_store(self) -> SqlTieringStore:
         # In the thread of control. It stays open once the layout is the present one.

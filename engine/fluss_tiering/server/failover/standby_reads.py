@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, cast
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -85,15 +85,18 @@ class _StoredCoordinator:
         self.leases = _StoredLeases(open_store)
 
 
+class _NoBackend:
+    """Reads need no lease service and no lake service, and what the store knows of tables cannot be refreshed."""
+
+    leases = lake = None
+
+    async def refresh_tables(self) -> None:
+        """Do nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class _StoredParts:
     threads: ServerThreads
     storage: _StoredTables
     managers: _StoredCoordinator
-    cluster: None = None
-
-    def lease_service(self) -> None:
-        """Reads need none."""
-
-    def lake_service(self) -> None:
-        """Reads need none."""
+    backend: _NoBackend = field(default_factory=_NoBackend)

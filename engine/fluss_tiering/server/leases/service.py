@@ -8,8 +8,6 @@ from typing import Protocol
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lease import AcquiredLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.server.managers import Managers
-from fluss_tiering.server.threads import ServerThreads
 
 
 class LeaseService(Protocol):
@@ -32,32 +30,3 @@ class LeaseService(Protocol):
     async def drop(self, lease_id: str, attempt_token: int | None) -> LeaseDrop:
         """Drop a lease with everything that it pins: see `KvSnapshotLeaseManager.drop`."""
         ...
-
-
-class OwnLeases:
-    """Of snapshots that this server collects itself: bookkeeping is all there is to it."""
-
-    def __init__(self, threads: ServerThreads, managers: Managers) -> None:
-        self._control = threads.control
-        self._managers = managers
-        self._leases = managers.leases
-
-    async def acquire(
-        self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], *, allow_empty: bool
-    ) -> AcquiredLease:
-        """See `LeaseService`."""
-        return await self._control(
-            self._managers.acquire_lease, lease_id, duration_ms, snapshots, allow_empty=allow_empty
-        )
-
-    async def renew(self, durations_ms: Sequence[tuple[str, int]]) -> list[int | FlussTieringError]:
-        """See `LeaseService`."""
-        return await self._control(self._leases.renew, durations_ms)
-
-    async def release(self, lease_id: str, buckets: Iterable[TableBucket], attempt_token: int | None) -> bool:
-        """See `LeaseService`."""
-        return await self._control(self._leases.release, lease_id, buckets, attempt_token)
-
-    async def drop(self, lease_id: str, attempt_token: int | None) -> LeaseDrop:
-        """See `LeaseService`."""
-        return await self._control(self._leases.drop, lease_id, attempt_token)

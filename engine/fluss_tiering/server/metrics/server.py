@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fluss_tiering.model.clock import Clock
-from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.table import BucketInfo
-from fluss_tiering.model.tiering import TieringState, TieringStatus
+from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.metrics.tables import TableReader, tables_text
 
@@ -28,7 +26,10 @@ class ServerCollector(Collector):
 
     def activate(self, components: ServerComponents) -> None:
         """Begins to export the parts of a server that became the active one."""
-        self._active = (components, TableReader(_buckets(components), components.managers.lake, self._clock))
+        self._active = (
+            components,
+            TableReader(components.backend.known_buckets, components.managers.lake, self._clock),
+        )
 
     def deactivate(self) -> None:
         """Exports them no more."""
@@ -58,28 +59,11 @@ class ServerCollector(Collector):
         return iter(())
 
 
-def _buckets(components: ServerComponents) -> Callable[[TieringStatus], Sequence[BucketInfo] | None]:
-    """How a scrape learns of a table's buckets: without asking anybody over the network."""
-    cluster = components.cluster
-    if cluster is not None:
-        return lambda status: cluster.log_ends.of(status.table_id)
-
-    def of_own(status: TieringStatus) -> Sequence[BucketInfo] | None:
-        try:
-            return components.storage.buckets(status.path)
-        except FlussTieringError:
-            return None  # dropped since
-
-    return of_own
-
-
 def _of_parts(components: ServerComponents) -> Iterator[Metric]:
     tiering, leases = components.managers.tiering, components.managers.leases
     tables = tiering.tables.all()
     states = Counter(table.status.state for table in tables)
-    table_count = (
-        len(components.storage.tables()) if components.cluster is None else components.cluster.discovery.table_count
-    )
+    table_count = components.backend.table_count()
     yield _gauge("fluss_coordinator_tableCount", "Tables of the storage.", table_count)
     yield _gauge("fluss_coordinator_lakeTableCount", "Tables that are tiered.", len(tables))
     yield _gauge(

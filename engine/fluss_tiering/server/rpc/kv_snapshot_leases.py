@@ -23,7 +23,7 @@ class LeasesServicer(KvSnapshotLeasesServicer):
     def __init__(self, components: ServerComponents) -> None:
         self._control = components.threads.control
         self._books = components.managers.leases
-        self._leases = components.lease_service()
+        self._leases = components.backend.leases
 
     async def AcquireKvSnapshotLease(
         self, request: pb.AcquireKvSnapshotLeaseRequest, context: object

@@ -23,7 +23,7 @@ class LakeSnapshotsServicer(GeneratedLakeTieringServicer):
         self._storage = components.storage
         self._managers = components.managers
         self._tiering = components.managers.tiering
-        self._lake = components.lake_service()
+        self._lake = components.backend.lake
 
     async def PrepareLakeTableSnapshot(
         self, request: pb.PrepareLakeTableSnapshotRequest, context: object

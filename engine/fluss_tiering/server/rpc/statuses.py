@@ -30,7 +30,7 @@ class StatusesServicer(LakeSnapshotsServicer):
     def __init__(self, components: ServerComponents) -> None:
         super().__init__(components)
         self._entries = StatusEntries()
-        self._cluster = components.cluster
+        self._backend = components.backend
 
     async def ListTieringStatuses(  # type: ignore[override] # serialised already, which the interceptor allows
         self, request: pb.ListTieringStatusesRequest, context: object
@@ -92,8 +92,8 @@ class StatusesServicer(LakeSnapshotsServicer):
         if not unknown:
             return {}
         found = await self._threads.storage(self._look_for, unknown)
-        if self._cluster is not None and any(isinstance(each, TableInfo) and _is_tiered(each) for each in found):
-            await self._cluster.discovery.run_once()
+        if any(isinstance(each, TableInfo) and _is_tiered(each) for each in found):
+            await self._backend.refresh_tables()
         answers = zip(unknown, found, strict=True)
         return {path: answer for path, answer in answers if isinstance(answer, FlussTieringError)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -29,8 +29,9 @@ from fluss_tiering.server.tiering.claims import claim_table
 from fluss_tiering.server.tiering.fence import COORDINATOR_EPOCH, require_running
 from fluss_tiering.server.tiering.heartbeat import Heartbeat, HeartbeatReports
 from fluss_tiering.server.tiering.options import ENABLED
+from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.server.tiering.registration import TableRegistration
-from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner, begin, fail, interrupt, is_due, pend, resume
+from fluss_tiering.server.tiering.states import RoundOwner, begin, fail, interrupt, is_due, pend, resume
 from fluss_tiering.server.tiering.tables import TieredTables
 from fluss_tiering.server.tiering.totals import RoundTotals
 from fluss_tiering.server.times import iso_time
@@ -45,23 +46,6 @@ After a restart many thousands may be due together, and heartbeats must not wait
 logger = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class TieringPolicy:
-    """The settings of tiering.
-
-    Attributes:
-        heartbeat_timeout_ms: A round that sends no heartbeat for this long fails, in milliseconds.
-        backoff: How long failed tables wait before their next round.
-        kept_rounds: How many ended rounds the history of each table keeps.
-        due_by_freshness: Whether tables become Pending by themselves. On a Fluss cluster the coordinator decides.
-    """
-
-    heartbeat_timeout_ms: int
-    backoff: FailureBackoff
-    kept_rounds: int
-    due_by_freshness: bool = True
-
-
 class LakeTieringManager:
     """The tables that are tiered, and the changes of their states.
 
@@ -74,7 +58,7 @@ class LakeTieringManager:
         self._attempts = attempts
         self._policy = policy
         self._ledger = TieringLedger(store, policy.kept_rounds)
-        self._registration = TableRegistration(self._ledger, store, due_by_freshness=policy.due_by_freshness)
+        self._registration = TableRegistration(self._ledger, store, policy)
 
     @property
     def tables(self) -> TieredTables:

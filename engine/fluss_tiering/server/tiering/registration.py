@@ -12,7 +12,8 @@ from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatu
 from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.tiering.changes import TieringLedger
 from fluss_tiering.server.tiering.options import ENABLED, LakeOptions
-from fluss_tiering.server.tiering.states import TieredTable, is_due, pend, registered, resume
+from fluss_tiering.server.tiering.policy import TieringPolicy
+from fluss_tiering.server.tiering.states import TieredTable, first_status, is_due, pend, resume, schedule
 
 _SWITCHED_OFF = f"the table's tiering was switched off ({ENABLED}=false)"
 
@@ -22,18 +23,17 @@ logger = structlog.get_logger(__name__)
 class TableRegistration:
     """Registers, changes and removes tables. It is used in the control thread only."""
 
-    def __init__(self, ledger: TieringLedger, store: TieringStore, *, due_by_freshness: bool) -> None:
+    def __init__(self, ledger: TieringLedger, store: TieringStore, policy: TieringPolicy) -> None:
         """Prepare the registration of tables.
 
         Args:
             ledger: The tables and everything that follows their changes.
             store: The persisted statuses and rounds.
-            due_by_freshness: Whether tables become Pending by themselves once their lake tables are older than their
-                freshness.
+            policy: The rules of tiering.
         """
         self._ledger = ledger
         self._store = store
-        self._due_by_freshness = due_by_freshness
+        self._policy = policy
 
     def load(self, tables: Iterable[TableInfo], now: int) -> None:
         """Continue where the server stopped: load the statuses of the storage's tables, delete those of dropped tables.
@@ -56,16 +56,9 @@ class TableRegistration:
                 new.append(self._registered(info, options, TieringState.INITIALIZED, now, status))
             else:
                 tiering_round = running.get(table_id)
-                ledger.tables.put(
-                    TieredTable(
-                        status=status,
-                        freshness_ms=options.freshness_ms,
-                        created_time=info.created_time,
-                        round=tiering_round,
-                        last_heartbeat=now if tiering_round else None,
-                        due_by_freshness=self._due_by_freshness,
-                    )
-                )
+                table = self._tiered(info, options, status)
+                heartbeat = now if tiering_round else None
+                ledger.tables.put(replace(table, round=tiering_round, last_heartbeat=heartbeat))
         with ledger.changes() as changes:
             for table in new:
                 changes.put(table)
@@ -124,7 +117,11 @@ class TableRegistration:
     def _registered(
         self, table: TableInfo, options: LakeOptions, state: TieringState, now: int, before: TieringStatus | None
     ) -> TieredTable:
-        return registered(table, options.freshness_ms, state, now, before, due_by_freshness=self._due_by_freshness)
+        return schedule(self._tiered(table, options, first_status(table, state, now, before)), now)
+
+    def _tiered(self, table: TableInfo, options: LakeOptions, status: TieringStatus) -> TieredTable:
+        due_by_freshness = self._policy.due_by_freshness
+        return TieredTable(status, options.freshness_ms, table.created_time, due_by_freshness=due_by_freshness)
 
     def _load_withdrawn(self, status: TieringStatus, running: TieringRound | None, now: int) -> None:
         if status.state is TieringState.INITIALIZED:

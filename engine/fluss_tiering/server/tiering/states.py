@@ -103,24 +103,17 @@ class FailureBackoff:
         return delay - int(self._jitter.random() * delay / 2)
 
 
-def registered(
-    table: TableInfo,
-    freshness_ms: int,
-    state: TieringState,
-    now: int,
-    withdrawn: TieringStatus | None = None,
-    *,
-    due_by_freshness: bool = True,
-) -> TieredTable:
-    """Return a table that is tiered from now on: New or Initialized, then Scheduled, under epoch 0.
+def first_status(
+    table: TableInfo, state: TieringState, now: int, withdrawn: TieringStatus | None = None
+) -> TieringStatus:
+    """Return the status of a table that is tiered from now on: New or Initialized, under epoch 0.
 
     A table whose tiering was switched off before continues with the epoch and the last success that it had then.
     """
     status = TieringStatus(table_id=table.table_id, path=table.path, state=state, state_since=now, tiering_epoch=0)
-    if withdrawn is not None:
-        status = replace(status, tiering_epoch=withdrawn.tiering_epoch, last_tiered_time=withdrawn.last_tiered_time)
-    tiered = TieredTable(status, freshness_ms, table.created_time, due_by_freshness=due_by_freshness)
-    return schedule(tiered, now)
+    if withdrawn is None:
+        return status
+    return replace(status, tiering_epoch=withdrawn.tiering_epoch, last_tiered_time=withdrawn.last_tiered_time)
 
 
 def withdrawn(status: TieringStatus, now: int) -> TieringStatus:

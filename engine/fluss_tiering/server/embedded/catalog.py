@@ -1,0 +1,37 @@
+"""The lake's default catalog: a JDBC catalog on a SQLite file in the data folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+
+def default_catalog(lake_dir: Path) -> dict[str, str]:
+    """Return the properties of the default catalog.
+
+    Args:
+        lake_dir: The folder of the lake.
+    """
+    return {
+        "type": "jdbc",
+        "name": "fluss_lake",
+        # Several drivers share the file. Without the time-out the second writer fails at once.
+        "uri": f"jdbc:sqlite:{lake_dir}/catalog.db?busy_timeout=30000",
+        "jdbc.schema-version": "V1",
+        "warehouse": f"file:{lake_dir}/warehouse",
+    }
+
+
+def make_lake_folders(lake_dir: Path) -> None:
+    """Make the folders of the default catalog, since SQLite does not make them.
+
+    Raises:
+        FlussTieringError: STORAGE if they cannot be made.
+    """
+    try:
+        (lake_dir / "warehouse").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FlussTieringError(
+            ErrorCode.STORAGE, f"cannot make the lake's folder {lake_dir}: {error}; check its permissions"
+        ) from error

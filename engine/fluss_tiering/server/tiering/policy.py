@@ -1,0 +1,24 @@
+"""The rules that an operator or the storage sets for tiering."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fluss_tiering.server.tiering.states import FailureBackoff
+
+
+@dataclass(frozen=True, slots=True)
+class TieringPolicy:
+    """The rules of tiering, the same for all tables of a server.
+
+    Attributes:
+        heartbeat_timeout_ms: A round that sends no heartbeat for this long fails, in milliseconds.
+        backoff: How long failed tables wait before their next round.
+        kept_rounds: How many ended rounds the history of each table keeps.
+        due_by_freshness: Whether tables become Pending by themselves. On a Fluss cluster the coordinator decides.
+    """
+
+    heartbeat_timeout_ms: int
+    backoff: FailureBackoff
+    kept_rounds: int
+    due_by_freshness: bool = True
