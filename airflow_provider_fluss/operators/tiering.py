@@ -63,6 +63,7 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
     def execute(self, context: Context) -> None:
         """Submit the application and, in client deploy mode, wait until it ends."""
         from fluss_tiering.spark import submit  # noqa: PLC0415
+        from fluss_tiering.spark.options import TierOptions  # noqa: PLC0415
 
         try:
             lease = self._handle = LeaseHandle.from_xcom(self.lease, context["ti"].dag_id, context["ti"].run_id)
@@ -70,14 +71,15 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
             raise AirflowFailException(f"There is no lease to tier under. {error}") from error
         self._conn_id = self.conn_id
         self.application = str(submit.APPLICATION)
-        self.application_args = submit.application_arguments(
+        options = TierOptions(
             server=FlussHook(lease.fluss_conn_id).get_address(),
-            tables=[TablePath.parse(table) for table in lease.tables],
+            tables=tuple(TablePath.parse(table) for table in lease.tables),
             lease_id=lease.lease_id,
             attempt_token=lease.attempt_token,
             lease_duration_ms=lease.lease_duration_ms,
             outcome_in_status=True,
         )
+        self.application_args = submit.application_arguments(options)
         self._complete_conf(submit.spark_conf())
         self._is_last_try = context["ti"].try_number > context["ti"].max_tries
         try:

@@ -13,6 +13,7 @@ from spark_support import Tiering, driver_environment
 
 from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import TableInfo
+from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.submit import application_arguments
 
 PATIENCE_S = 120
@@ -26,12 +27,13 @@ _FAULTY_DRIVER = Path(__file__).with_name("faulty_driver.py")
 
 def driver_arguments(tiering: Tiering, lease: AcquiredLease, *tables: TableInfo) -> list[str]:
     """Of the application, as Airflow submits it."""
-    return application_arguments(
+    options = TierOptions(
         server=tiering.target,
-        tables=[table.path for table in tables],
+        tables=tuple(table.path for table in tables),
         lease_id=lease.lease_id,
         attempt_token=lease.attempt_token,
     )
+    return application_arguments(options)
 
 
 def start(*command: str) -> subprocess.Popen[str]:

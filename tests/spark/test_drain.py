@@ -81,7 +81,7 @@ def test_a_drain_that_follows_takes_up_what_becomes_pending_until_its_time_is_us
 
 def test_a_drain_s_command_line():
     options = parse_arguments(["--server", "h:1", "--drain", "--time-budget", "30min", "--follow"])
-    assert (options.drain, options.follow, options.time_budget, options.claim_timeout_s) == (True, True, "30min", 0.0)
+    assert (options.drain, options.follow, options.time_budget, options.claim_wait_s) == (True, True, "30min", 0.0)
     assert not parse_arguments(["--server", "h:1", "db.t"]).drain
 
 

@@ -12,6 +12,7 @@ from spark_support import Tiering, named, submit_environment
 
 from fluss_tiering.client import lease_latest_snapshots
 from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.submit import (
     APPLICATION,
     JARS_VARIABLE,
@@ -31,13 +32,14 @@ def test_a_submit_tiers_what_it_can_and_leaves_failures_to_the_status(tiering: T
     tiering.tier(bad)
     tiering.spark.sql(f"ALTER TABLE {tiering.name(bad)} DROP COLUMN name")
     acquired = lease_latest_snapshots(tiering.client, "submitted", [good.path, bad.path], 60_000)
-    arguments = application_arguments(
+    options = TierOptions(
         server=tiering.target,
-        tables=[good.path, bad.path],
+        tables=(good.path, bad.path),
         lease_id="submitted",
         attempt_token=acquired.attempt_token,
         outcome_in_status=True,
     )
+    arguments = application_arguments(options)
     conf = conf_arguments(spark_conf())
 
     submitted = subprocess.run(

@@ -1,103 +1,95 @@
-"""`fluss-tiering tier`: one round of each table, in a Spark session of its own."""
+"""`fluss-tiering tier`: run one round of each table, in a Spark session that the command starts."""
 
 from __future__ import annotations
 
+import inspect
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from fluss_tiering.cli import options, output
 from fluss_tiering.cli.output import Heading
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
-from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import submit
-from fluss_tiering.spark.round.waves import time_limit_s
+from fluss_tiering.spark.options import OPTIONS, Option, TierOptions
 
 if TYPE_CHECKING:
     from fluss_tiering.spark.round.result import TableResult
 
 
+_OPTIONS: Final = (
+    "drain",
+    "follow",
+    "time_budget",
+    "master",
+    "max_round_bytes",
+    "max_round_duration",
+    "claim_timeout_s",
+)
+"""Fields of `TierOptions` that are options of the command, too, in the order of its help."""
+
+
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give the command's signature, from which typer makes its options, those of `_OPTIONS` behind `--pending`."""
+    signature = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            continue
+        parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        if parameter.name == "pending":
+            parameters += [_parameter(OPTIONS[name]) for name in _OPTIONS]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return command
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    kind = option.type if option.default is not None else option.type | None
+    shown = typer.Option(
+        option.about.flag,
+        help=option.about.help,
+        min=option.about.least,
+        # A number keeps typer's own word for it, which says its range.
+        metavar=option.about.metavar if option.type is str else None,
+    )
+    return inspect.Parameter(
+        option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=Annotated[kind, shown]
+    )
+
+
+@_with_options
 def tier(
     tables: Annotated[
         list[TablePath] | None,
         typer.Argument(parser=TablePath.parse, metavar="[DATABASE.TABLE]...", help="The tables.", show_default=False),
     ] = None,
-    pending: Annotated[bool, typer.Option("--pending", help="Every table that is pending.")] = False,
-    drain: Annotated[
-        bool, typer.Option("--drain", help="Round after round, of these tables or of all, until none is pending.")
-    ] = False,
-    follow: Annotated[bool, typer.Option("--follow", help="With --drain: wait for more when none is pending.")] = False,
-    time_budget: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="With --drain: after it, as 30min, no round begins."),
-    ] = None,
-    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*,4]",
-    max_round_bytes: Annotated[
-        int | None, typer.Option(min=1, help="Log bytes of a table in one round; the rest is due at once.")
-    ] = None,
-    max_round_duration: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="How long a round may read, as 10min, or 'freshness'; the rest is due at once.",
-        ),
-    ] = None,
-    claim_timeout: Annotated[
-        float | None, typer.Option(min=0, help="Seconds to wait for a table that another round holds.")
-    ] = None,
+    pending: Annotated[bool, typer.Option("--pending", help="Tier every table that is pending.")] = False,
     print_submit: Annotated[
-        bool, typer.Option("--print-submit", help="Print the spark-submit command that does the same, and do nothing.")
+        bool, typer.Option("--print-submit", help="Only print the spark-submit command that does the same.")
     ] = False,
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
+    **given: Any,
 ) -> None:
     """Tier tables into the lake now, each in a round of its own."""
-    # Else it would come to light in the rounds, which would all fail.
-    time_limit_s({}, max_round_duration)
-    if not drain and (follow or time_budget is not None):
-        raise FlussTieringError(ErrorCode.INVALID_REQUEST, "--follow and --time-budget are for --drain: give it too")
-    if time_budget is not None:
-        parse_duration_ms(time_budget)
-    paths = list(dict.fromkeys(tables or [])) if drain else _chosen(tables or [], pending, server)
-    if not paths and not drain:
-        output.console.print("No table is pending.")
-        return
+    what = TierOptions(server=server, tables=tuple(dict.fromkeys(tables or ())), **given)
+    if not what.drain:
+        what = replace(what, tables=_chosen(what.tables, pending, server))
+        if not what.tables:
+            output.console.print("No table is pending.")
+            return
     if print_submit:
-        command = _submit_command(
-            master,
-            submit.application_arguments(
-                server=server,
-                tables=paths,
-                max_round_bytes=max_round_bytes,
-                max_round_duration=max_round_duration,
-                claim_timeout_s=claim_timeout,
-                drain=drain,
-                follow=follow,
-                time_budget=time_budget,
-            ),
-        )
-        output.console.print(command, soft_wrap=True)
+        output.console.print(_submit_command(what), soft_wrap=True)
         return
     from fluss_tiering.spark import application  # noqa: PLC0415 - Spark and pyarrow, for this command only
-    from fluss_tiering.spark.options import TierOptions, claim_timeout_s  # noqa: PLC0415
 
-    results = application.run(
-        TierOptions(
-            server=server,
-            tables=tuple(paths),
-            master=master,
-            max_round_bytes=max_round_bytes,
-            max_round_duration=max_round_duration,
-            claim_timeout_s=claim_timeout_s(claim_timeout, drain=drain),
-            drain=drain,
-            follow=follow,
-            time_budget=time_budget,
-        )
-    )
+    results = application.run(what)
     if json:
         output.print_json(_as_json(each) for each in results)
     else:
@@ -105,20 +97,21 @@ def tier(
     raise typer.Exit(application.exit_code(results, outcome_in_status=False))
 
 
-def _chosen(tables: list[TablePath], pending: bool, server: str) -> list[TablePath]:
+def _chosen(tables: tuple[TablePath, ...], pending: bool, server: str) -> tuple[TablePath, ...]:
     if bool(tables) == pending:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST, "name the tables to tier, or give --pending for all that are due"
         )
     if tables:
-        return list(dict.fromkeys(tables))
+        return tables
     with TieringClient(server) as client:
-        return [each.path for each in client.list_tiering_statuses() if each.state is TieringState.PENDING]
+        return tuple(each.path for each in client.list_tiering_statuses() if each.state is TieringState.PENDING)
 
 
-def _submit_command(master: str, arguments: list[str]) -> str:
+def _submit_command(what: TierOptions) -> str:
     conf = submit.conf_arguments(submit.spark_conf())
-    return shlex.join(["spark-submit", "--master", master, *conf, str(submit.APPLICATION), *arguments])
+    arguments = submit.application_arguments(what)
+    return shlex.join(["spark-submit", "--master", what.master, *conf, str(submit.APPLICATION), *arguments])
 
 
 def _print(results: list[TableResult]) -> None:

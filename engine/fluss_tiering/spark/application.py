@@ -153,7 +153,7 @@ class _Application:
             lease,
             keepalive=self._keepalive,
             releaser=self._releaser,
-            claim_timeout_s=self._options.claim_timeout_s,
+            claim_timeout_s=self._options.claim_wait_s,
             driver=self._driver,
             stopped=self._stopped,
         )

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
-from fluss_tiering.model.table import TablePath
+from fluss_tiering.spark.options import OPTIONS, TierOptions
 
 APPLICATION: Final = Path(__file__).with_name("application.py")
 """The file to hand to `spark-submit`."""
@@ -24,38 +23,22 @@ JARS_VARIABLE: Final = "FLUSS_TIERING_SPARK_JARS"
 """Environment variable: comma-separated local jars instead of `PACKAGES`, for hosts that need not resolve them."""
 
 
-def application_arguments(
-    *,
-    server: str,
-    tables: Sequence[TablePath],
-    lease_id: str | None = None,
-    attempt_token: int | None = None,
-    lease_duration_ms: int = DEFAULT_LEASE_DURATION_MS,
-    claim_timeout_s: float | None = None,
-    max_round_bytes: int | None = None,
-    max_round_duration: str | None = None,
-    table_concurrency: int | None = None,
-    outcome_in_status: bool = False,
-    drain: bool = False,
-    follow: bool = False,
-    time_budget: str | None = None,
-) -> list[str]:
-    """The application's command line; what is None keeps the application's own default."""
-    options: dict[str, object | None] = {
-        "--server": server,
-        "--lease-id": lease_id,
-        "--attempt-token": attempt_token,
-        "--lease-duration-ms": lease_duration_ms,
-        "--claim-timeout": claim_timeout_s,
-        "--max-round-bytes": max_round_bytes,
-        "--max-round-duration": max_round_duration,
-        "--table-concurrency": table_concurrency,
-        "--time-budget": time_budget,
-    }
-    arguments = [text for name, value in options.items() if value is not None for text in (name, str(value))]
-    flags = {"--outcome-in-status": outcome_in_status, "--drain": drain, "--follow": follow}
-    arguments += [flag for flag, given in flags.items() if given]
-    return [*arguments, *(str(path) for path in tables)]
+def application_arguments(options: TierOptions) -> list[str]:
+    """Return the application's command line, which `options.parse_arguments` reads as the same options.
+
+    Spark's master is not part of it: `spark-submit` is told of it.
+    """
+    values: list[str] = []
+    flags: list[str] = []
+    for option in OPTIONS.values():
+        flag, value = option.about.flag, getattr(options, option.name)
+        if not option.about.in_application or (value == option.default and not option.about.always_passed_on):
+            continue
+        if option.is_flag:
+            flags.append(flag)
+        else:
+            values += [flag, str(value)]
+    return [*values, *flags, *(str(path) for path in options.tables)]
 
 
 def spark_conf(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

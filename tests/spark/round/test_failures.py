@@ -32,6 +32,7 @@ from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round import round as round_module
 from fluss_tiering.spark.round.stage import failure_of
 from fluss_tiering.spark.submit import application_arguments
@@ -219,7 +220,7 @@ def test_a_driver_that_is_killed(lake: Tiering, tmp_path):
     driver = subprocess.run(
         [
             *(sys.executable, str(_FAULTY_DRIVER), "kill", "before", "prepare", str(marker)),
-            *application_arguments(server=lake.target, tables=[table.path]),
+            *application_arguments(TierOptions(server=lake.target, tables=(table.path,))),
         ],
         start_new_session=True,
         env=driver_environment(),
