@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-fluss up up-fluss down test test-long simulate bench bench-flink lint format types imports protos protos-check protos-baseline docs docs-site constraints dist clean
+.PHONY: help setup run run-fluss up up-fluss down test test-fast test-long simulate bench bench-flink lint format types imports protos protos-check protos-baseline docs docs-site constraints dist clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -69,6 +69,12 @@ down: setup ## End what `make up` or `make up-fluss` started
 
 test: setup $(FLUSS_JARS) lint types imports protos-check docs-site ## All checks and tests but the long ones
 	@$(BIN)/pytest -m "not long" --numprocesses 2 $(ARGS)
+
+# Airflow alone takes seconds to import: its tests are not even collected.
+FAST_TESTS := not (spark or cluster or airflow or postgres or system or slow or long)
+
+test-fast: $(INSTALLED) $(CATALOG_JAR) ## The tests that need no JVM, Airflow, PostgreSQL or other programs: under a minute
+	@$(BIN)/pytest -m "$(FAST_TESTS)" --ignore tests/provider --ignore tests/system --numprocesses 2 $(ARGS)
 
 test-long: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests that take minutes each
 	@$(BIN)/pytest -m long $(ARGS)

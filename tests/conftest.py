@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from needs import NeedsPlugin, needs
+
 ROOT = Path(__file__).resolve().parent.parent
 
 _SHARING = {
@@ -22,7 +24,8 @@ _SHARING = {
 """Tests that share what is slow to start, of which a run has one each: a Spark session, an Airflow, a Fluss cluster."""
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(NeedsPlugin())
     # A run in a shell's background ignores Ctrl-C, and so would the commands that tests start and interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -53,6 +56,7 @@ def spark_jars() -> str:
 
 
 @pytest.fixture(scope="session")
+@needs("spark")
 def spark(spark_jars, tmp_path_factory):
     """A session on two cores whose tasks may fail once; each test's catalogs have names of their own."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -82,6 +86,7 @@ def spark(spark_jars, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+@needs("cluster")
 def fluss_cluster(tmp_path_factory):
     """A Fluss cluster of a coordinator and two tablet servers; tests leave it with all of them running."""
     from fetch_fluss_jars import fetch  # noqa: PLC0415

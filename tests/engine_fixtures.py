@@ -9,6 +9,7 @@ import pytest
 
 from engine_support import ServerProcess, VirtualClock
 from fluss_tiering.client import TieringClient
+from needs import needs
 from postgres_support import Postgres
 
 
@@ -18,6 +19,7 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture(scope="session")
+@needs("server")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server that tests share: each makes tables and leases of its own."""
     running = ServerProcess(tmp_path_factory.mktemp("server")).start()
@@ -32,6 +34,7 @@ def client(server: ServerProcess) -> Iterator[TieringClient]:
 
 
 @pytest.fixture(scope="session")
+@needs("postgres")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """The run's PostgreSQL; each test makes a database of its own in it."""
     running = Postgres(tmp_path_factory.mktemp("postgres"))
@@ -45,7 +48,7 @@ def postgres_url(postgres: Postgres) -> str:
     return postgres.new_database()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def store_location(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
     """A database of each kind that the store may be in."""
     return tmp_path / "server.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
+import pytest
 
 from benchmarks.flink.flink_tiering import FlinkTiering
 from benchmarks.flink.measure import TreeSampler
@@ -23,6 +24,7 @@ input()
 """
 
 
+@pytest.mark.system
 def test_the_cpu_of_children_that_ended_counts():
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE)
     try:

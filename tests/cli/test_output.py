@@ -17,6 +17,7 @@ print_table(None, [Heading(title, numeric=number > 1) for number, title in enume
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("columns", "whole"), [(None, True), ("80", False)])
 def test_a_piped_table_has_room_for_its_words(columns, whole):
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
@@ -30,6 +31,7 @@ def test_a_piped_table_has_room_for_its_words(columns, whole):
     assert (" Tiered " in printed) is whole
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("columns", ["80", "140"])
 def test_a_long_name_leaves_room_for_the_other_columns(columns):
     name = "warehouse." + "customer_orders_" * 12
@@ -47,6 +49,7 @@ def test_a_long_name_leaves_room_for_the_other_columns(columns):
         assert value in printed
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("arguments", [["status", "--json"], ["leases", "list"], ["--help"]])
 def test_output_that_cannot_be_written_is_told_in_words(arguments, server):
     with Path("/dev/full").open("w") as full:
@@ -63,6 +66,7 @@ def test_output_that_cannot_be_written_is_told_in_words(arguments, server):
     assert ended.stderr == "error: cannot write to standard output: No space left on device\n"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("arguments", [["status"], ["scan", "cli.t"], ["serve"], ["--version"], ["--help"]])
 def test_closed_output_is_told_in_words(arguments, tmp_path):
     program = "from fluss_tiering.cli.main import main; main()"

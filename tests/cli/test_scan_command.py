@@ -158,6 +158,7 @@ def test_chosen_columns_come_in_their_order(command, filled):
     assert command("scan", filled, "--columns", ",").refuses(2, "no column ','")
 
 
+@pytest.mark.system
 def test_arrow_has_the_tables_schema(server, client, filled):
     done = program(server, filled, "--format", "arrow")
     assert (done.returncode, done.stderr) == (0, b"")
@@ -200,6 +201,7 @@ def test_an_empty_table_is_no_error(command, client, table):
     assert "no rows" in command("scan", table, "-f", "table").out
 
 
+@pytest.mark.slow
 def test_what_cannot_be_scanned_is_named(command):
     assert command("scan", "cli.nowhere").refuses(1, "cli.nowhere", "does not exist")
     assert command("scan", "nowhere").code == 2
@@ -207,6 +209,7 @@ def test_what_cannot_be_scanned_is_named(command):
     assert command("scan", "cli.nowhere", "--server", "127.0.0.1:1").refuses(2, "127.0.0.1:1")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("row_format", ["csv", "json", "arrow"])
 def test_a_reader_that_has_enough_ends_it_quietly(server, client, table, row_format):
     path = create(client, table)

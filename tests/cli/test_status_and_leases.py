@@ -70,6 +70,7 @@ def test_unknown_table_is_named(command):
     assert command("status", "nowhere").refuses(2, "nowhere")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["status"], ["tables", "list"], ["leases", "list"], ["tier", "--pending"]])
 def test_unreachable_server_is_named_with_what_to_do(command, arguments):
     assert command(*arguments, "--server", NOWHERE).refuses(2, NOWHERE, "fluss-tiering serve")

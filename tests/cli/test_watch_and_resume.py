@@ -190,6 +190,7 @@ def test_an_outage_is_told_once(client, monkeypatch, capsys):
             assert capsys.readouterr().err == "cannot reach it; waiting for the server\n" * told
 
 
+@pytest.mark.slow
 def test_a_watch_that_cannot_begin_is_refused(command):
     assert command("status", "cli.nowhere", "--watch").refuses(1, "cli.nowhere")
     assert command("status", "--watch", "--server", "127.0.0.1:9").refuses(2, "127.0.0.1:9")

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 _CODE = """
 import json, signal, subprocess, sys
 from fluss_tiering.client import TieringClient
@@ -22,6 +24,7 @@ print(json.dumps(ended))
 """
 
 
+@pytest.mark.system
 def test_what_is_started_beside_an_open_channel_does_not_abort(server) -> None:
     ran = subprocess.run([sys.executable, "-c", _CODE, server.target], capture_output=True, text=True, check=True)
     assert json.loads(ran.stdout) == [0] * 150

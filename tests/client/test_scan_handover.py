@@ -85,6 +85,7 @@ def writers_client(server: ServerProcess) -> Iterator[TieringClient]:
         yield connected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [ROUNDS, pytest.param(LONG_ROUNDS, marks=pytest.mark.long)])
 def test_a_scan_and_the_log_behind_it_are_the_table(  # K5
     client: TieringClient, writers_client: TieringClient, rounds: int

@@ -45,6 +45,7 @@ CALLS: list[Callable[[TieringClient], object]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
 def test_an_unreachable_server_is_named_with_what_to_do(nobody: str, call: Callable[[TieringClient], object]) -> None:
     started = time.monotonic()
@@ -65,6 +66,7 @@ def test_an_address_without_host_and_port_is_refused(client: Callable[[str], obj
     assert f"address is {target!r}: expected HOST:PORT" in refused.value.message
 
 
+@pytest.mark.slow
 async def test_an_unreachable_server_is_named_in_asyncio_too(nobody: str) -> None:
     async with AsyncTieringClient(nobody, timeout=5) as client:
         with pytest.raises(FlussTieringError) as failed:
@@ -105,6 +107,7 @@ def test_something_else_on_the_port_is_told_apart() -> None:
     assert "is no tiering server, or an older one" in failed.value.message
 
 
+@pytest.mark.system
 def test_a_server_that_restarts_is_found_again(tmp_path: Path) -> None:
     process = ServerProcess(tmp_path).start()
     with TieringClient(process.target, timeout=60) as client:
@@ -125,6 +128,7 @@ def test_a_server_that_restarts_is_found_again(tmp_path: Path) -> None:
     process.stop()
 
 
+@pytest.mark.system
 def test_the_base_install_needs_no_arrow() -> None:
     heavy = ("pyarrow", "numpy", "sqlalchemy", "pydantic", "airflow", "pyspark")
     program = f"import sys, fluss_tiering.client; sys.exit(any(name in sys.modules for name in {heavy}))"

@@ -30,6 +30,7 @@ def test_every_promise_is_implemented_somewhere() -> None:
     assert behaviour.missing_places(PAGE, ROOT) == []
 
 
+@pytest.mark.system
 def test_pages_that_are_made_from_the_code_are_current() -> None:
     ran = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "docs.py"), "--check"],

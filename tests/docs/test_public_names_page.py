@@ -31,6 +31,8 @@ def examples() -> list[tuple[int, str]]:
     return [(text.count("\n", 0, block.start(1)), block[1]) for block in blocks]
 
 
+@pytest.mark.airflow
+@pytest.mark.system
 def test_every_example_runs(target: str) -> None:
     names: dict[str, object] = {"__name__": "examples"}
     found = examples()

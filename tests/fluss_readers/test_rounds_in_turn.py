@@ -15,11 +15,13 @@ from benchmarks.flink.rounds import fresh
 from benchmarks.flink.tables import BenchmarkTables
 from fluss_support import FlussCluster
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from needs import needs
 
 pytestmark = [pytest.mark.long, pytest.mark.system, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture
+@needs("cluster")
 def cluster(tmp_path):
     """One whose lake has a catalog of files: the SQLite one of the others is locked where Flink's tasks open it."""
     fetch_fluss_jars.fetch()

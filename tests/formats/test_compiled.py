@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from fluss_tiering.formats import compiled
 
@@ -56,6 +57,7 @@ def folder(root: Path) -> Path:
     return root
 
 
+@pytest.mark.system
 def test_what_was_compiled_is_kept_beside_the_source(tmp_path: Path) -> None:
     install = folder(tmp_path / "install")
     written = run(install, tmp_path)
@@ -63,6 +65,7 @@ def test_what_was_compiled_is_kept_beside_the_source(tmp_path: Path) -> None:
     assert run(install, tmp_path) == written
 
 
+@pytest.mark.system
 def test_a_read_only_install_keeps_it_for_the_user(tmp_path: Path) -> None:
     install = folder(tmp_path / "install")
     (install / "__pycache__").touch()  # stands in the way also of root, whom no permission stops
@@ -73,6 +76,7 @@ def test_a_read_only_install_keeps_it_for_the_user(tmp_path: Path) -> None:
     assert run(install, home) == written
 
 
+@pytest.mark.system
 def test_without_a_place_for_a_cache_it_is_compiled_again(tmp_path: Path) -> None:
     install = folder(tmp_path / "install")
     (install / "__pycache__").touch()
@@ -81,6 +85,7 @@ def test_without_a_place_for_a_cache_it_is_compiled_again(tmp_path: Path) -> Non
     assert run(install, no_home) == {}
 
 
+@pytest.mark.system
 def test_an_archive_is_compiled_again_and_leaves_nothing_behind(tmp_path: Path) -> None:
     archive = tmp_path / "shipped.zip"
     with zipfile.ZipFile(archive, "w") as shipped:

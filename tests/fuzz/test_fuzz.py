@@ -26,6 +26,7 @@ from fluss_tiering.server.rpc.services import SERVICES
 from fluss_tiering.wire.leases import snapshots_to_pb
 from fluss_tiering.wire.tables import path_to_pb, table_to_pb
 from fuzz.calls import Fuzzer
+from needs import needs
 
 ROWS = pa.table({"id": list(range(50)), "name": [f"name {each}" for each in range(50)]}, schema=SCHEMA)
 _SEED = int(os.environ.get("FUZZ_SEED", "20261121"))
@@ -34,6 +35,7 @@ _CALLS_ON_ONE_STATE = 250
 
 
 @pytest.fixture
+@needs("server")
 def server(tmp_path):
     server = ServerProcess(
         tmp_path,
@@ -49,6 +51,7 @@ def server(tmp_path):
 
 
 @pytest.fixture(scope="module")
+@needs("server")
 def shared_target(tmp_path_factory):
     server = ServerProcess(tmp_path_factory.mktemp("shared")).start()
     yield server.target
@@ -61,6 +64,7 @@ def client(server):
         yield client
 
 
+@pytest.mark.slow
 def test_2000_generated_calls_are_answered_with_a_status_that_fits(server, client, record_property):
     # K2, K7, K8, K11, K13, L6, L19, L20, S5, S6, S8, S16
     record_property("answers", str(fuzz(server, client, int(os.environ.get("FUZZ_CALLS", "2000")))))

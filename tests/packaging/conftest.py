@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine_fixtures import server
+from needs import needs
 
 __all__ = ["server"]
 
@@ -17,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
+@needs("system")
 def checkout(tmp_path_factory) -> Path:
     """A copy of the files that git knows, or would take up: without git, and without what was built in the original."""
     copy = tmp_path_factory.mktemp("checkout")
@@ -41,6 +43,7 @@ def make_dist() -> str:
 
 
 @pytest.fixture(scope="session")
+@needs("system")
 def dist(checkout, make_dist) -> Path:
     """The wheels and the source archives of both packages."""
     subprocess.run(make_dist.split(), cwd=checkout, check=True, timeout=280)

@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 import fluss_tiering
 from fluss_tiering.cli.extras import MODULES
+from needs import needs
 
 # Typer itself needs pydantic, so that it is never missing.
 ALL = frozenset().union(*MODULES.values()) - {"pydantic"}
@@ -33,6 +34,7 @@ sys.meta_path.insert(0, Blocker())
 
 
 @pytest.fixture
+@needs("system")
 def run(tmp_path):
     """Run the command as if modules were not installed, in an empty folder, with no server to be reached."""
     hooks = tmp_path / "hooks"
@@ -135,6 +137,7 @@ def _distributions_by_extra() -> dict[str | None, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_distribution_of_an_extra_is_known_by_its_modules():
     modules: dict[str, set[str]] = {}
     for module, names in packages_distributions().items():
@@ -145,6 +148,7 @@ def test_every_distribution_of_an_extra_is_known_by_its_modules():
             assert extra is None or modules[name] & MODULES[extra], f"{name} of {extra}: which module does it bring?"
 
 
+@pytest.mark.slow
 def test_every_import_belongs_to_an_extra_or_is_always_there():
     package = Path(fluss_tiering.__file__).parent
     required = _distributions_by_extra()[None]

@@ -98,6 +98,7 @@ def test_a_version_stands_in_one_place(checkout, file):
     assert project["dynamic"] == ["version"]
 
 
+@pytest.mark.system
 def test_no_wheel_is_built_without_a_compiler(checkout, tmp_path):  # D21
     command = [UV, "build", "--wheel", "--python", sys.executable, "--out-dir", str(tmp_path), "engine"]
     environment = {**os.environ, "JAVA_HOME": "/nowhere"}

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 from provider_support import Driver, Server
 
+from needs import needs
+
 # Airflow reads its home when it is first imported.
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-home-")
 
@@ -23,7 +25,14 @@ from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePa
 _NUMBERS = itertools.count()
 
 
+@pytest.fixture(autouse=True)
+@needs("airflow")
+def _airflow() -> None:
+    """Mark every test here: this file and the tests import Airflow."""
+
+
 @pytest.fixture(scope="session")
+@needs("server")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running = Server(tmp_path_factory.mktemp("server"))
     running.start()

@@ -22,7 +22,7 @@ def managers_url(postgres: Postgres) -> str:  # noqa: F811
     return url
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def managers(request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock) -> Iterator[Managers]:  # noqa: F811
     """The managers on an empty database of each kind."""
     if request.param == "sqlite":

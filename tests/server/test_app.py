@@ -40,6 +40,7 @@ def test_health_and_reflection(server: ServerProcess) -> None:
     assert {f"fluss_tiering.v1.{name}" for name in ("Tables", "KvSnapshotLeases", "LakeTiering")} <= set(services)
 
 
+@pytest.mark.system
 def test_a_taken_port_is_named_and_nothing_stays_open(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -64,6 +65,7 @@ def test_what_a_server_loaded_is_kept_out_of_garbage_collections_until_it_stops(
     assert gc.get_freeze_count() == 0
 
 
+@pytest.mark.system
 def test_two_servers_never_share_a_port(tmp_path: Path) -> None:
     with ServerThread(tmp_path / "one") as one:
         second = ServerProcess(tmp_path)
@@ -72,6 +74,7 @@ def test_two_servers_never_share_a_port(tmp_path: Path) -> None:
             second.start()
 
 
+@pytest.mark.system
 def test_a_second_server_on_a_data_folder_is_refused(tmp_path: Path) -> None:
     with ServerThread(tmp_path / "data") as first:
         with pytest.raises(RuntimeError) as failed:
@@ -91,6 +94,7 @@ def test_a_data_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "data").read_text() == "mine"
 
 
+@pytest.mark.system
 def test_sigterm_lets_calls_in_flight_end(tmp_path: Path) -> None:
     process = ServerProcess(tmp_path, FLUSS_TIERING_SHUTDOWN_GRACE="20s").start()
     halfway = threading.Event()
@@ -121,6 +125,7 @@ def test_sigterm_lets_calls_in_flight_end(tmp_path: Path) -> None:
     assert "Traceback" not in process.log_file.read_text()
 
 
+@pytest.mark.system
 def test_a_restarted_server_has_everything_back(tmp_path: Path) -> None:  # S24, L11
     process = ServerProcess(tmp_path).start()
     with TieringClient(process.target) as client:

@@ -27,6 +27,7 @@ def in_parallel(work: Callable[[int], None]) -> None:
             done.result(60)
 
 
+@pytest.mark.slow
 def test_no_two_workers_hold_the_same_round(tmp_path: Path) -> None:  # S22, S7
     held: Counter[tuple[int, int]] = Counter()
     with ServerThread(tmp_path / "data") as running, TieringClient(running.target) as client:

@@ -81,6 +81,7 @@ def test_a_watcher_whose_host_vanished_is_let_go(server: ServerThread, line: Lin
         wait_until(lambda: watchers_of(server.server.metrics_port) == 0, 6)
 
 
+@pytest.mark.slow
 def test_who_reads_slowly_stays(server: ServerThread, line: Line) -> None:
     noise = [os.urandom(100).hex() for _ in range(50_000)]
     batch = pa.table({"id": range(50_000), "name": noise}, schema=SCHEMA)

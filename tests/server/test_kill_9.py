@@ -27,9 +27,9 @@ long = pytest.mark.long
     ("database", "kills"),
     [
         ("sqlite", 5),
-        ("postgresql", 2),
+        pytest.param("postgresql", 2, marks=pytest.mark.postgres),
         pytest.param("sqlite", 50, marks=long),
-        pytest.param("postgresql", 10, marks=long),
+        pytest.param("postgresql", 10, marks=[long, pytest.mark.postgres]),
     ],
 )
 def test_what_was_acknowledged_outlives_kill_9(

@@ -30,6 +30,7 @@ def command(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.slow
 def test_1000_rounds_with_every_fault_lose_and_double_nothing():
     # L3, L4, L5, L9, L10, L11, L13, L18, L22, S1, S3, S4, S5, S7, S9, S18, S19, S22, S24, S25, Fluss #2648, #2512
     totals: dict[str, int] = {}
@@ -44,6 +45,7 @@ def test_1000_rounds_with_every_fault_lose_and_double_nothing():
     assert not never, totals
 
 
+@pytest.mark.slow
 def test_the_sql_store_behaves_as_its_model():
     # S24: the same requests and faults, and the same end, on the real store in memory.
     on_sql, on_model = World(5, sql=True).run(60), World(5).run(60)
@@ -66,6 +68,7 @@ def test_a_planted_defect_is_found(name, record_property):
     assert re.search(defect.shown_by, report.violation), report.violation
 
 
+@pytest.mark.system
 def test_a_seed_replays_the_same_run_in_another_process():
     first, second = (command("--seed", "7", "--rounds", "30", hash_seed=each) for each in ("1", "2"))
     assert first.returncode == second.returncode == 0, first.stdout + first.stderr
@@ -73,6 +76,7 @@ def test_a_seed_replays_the_same_run_in_another_process():
     assert "0 lost and 0 doubled rows, seed 7, digest" in first.stdout
 
 
+@pytest.mark.system
 def test_a_failing_run_ends_with_status_1_its_seed_and_its_last_events():
     failed = command("--seed", "7", "--rounds", "100", "--defect", "epochs go back at a restart")
     assert failed.returncode == 1, failed.stdout + failed.stderr

@@ -8,9 +8,11 @@ import pytest
 from spark_support import Tiering, lake_server
 
 from fluss_tiering.client import TieringClient
+from needs import needs
 
 
 @pytest.fixture(scope="session")
+@needs("server")
 def lake_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = lake_server(tmp_path_factory.mktemp("rounds")).start()
     yield server.target

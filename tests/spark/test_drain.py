@@ -14,8 +14,6 @@ from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import parse_arguments
 
-pytestmark = pytest.mark.spark
-
 
 def test_a_drain_goes_on_until_none_of_its_tables_is_pending(tiering: Tiering):
     tables = [due_table(tiering), due_table(tiering, primary_key=False)]

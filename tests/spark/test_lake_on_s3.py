@@ -16,6 +16,7 @@ from engine_support import ServerProcess
 from fetch_test_servers import AWS_BUNDLE, fetch_jar
 from fluss_tiering.client import TieringClient
 from fluss_tiering.spark.submit import JARS_VARIABLE
+from needs import needs
 from s3_support import ACCESS_KEY, REGION, SECRET_KEY, S3Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.system, pytest.mark.long, pytest.mark.timeout(900)]
@@ -24,6 +25,7 @@ BUCKET = "lake"
 
 
 @pytest.fixture(scope="module")
+@needs("system")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with S3Server(tmp_path_factory.mktemp("s3")) as running:
         running.filesystem().create_dir(BUCKET)
@@ -31,6 +33,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="module")
+@needs("server")
 def server(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("lake-on-s3")
     catalog = {

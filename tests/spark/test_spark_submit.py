@@ -23,7 +23,6 @@ from fluss_tiering.spark.submit import (
 )
 
 
-@pytest.mark.spark
 @pytest.mark.system
 def test_a_submit_tiers_what_it_can_and_leaves_failures_to_the_status(tiering: Tiering):
     good, bad = tiering.table(), tiering.table(primary_key=False)
@@ -78,6 +77,7 @@ def test_workers_run_this_python_unless_told_otherwise():
     assert spark_conf({"PYSPARK_PYTHON": "/opt/python"})["spark.pyspark.python"] == "/opt/python"
 
 
+@pytest.mark.system
 def test_what_builds_a_submit_loads_neither_spark_nor_arrow():
     loaded = subprocess.run(
         [

@@ -18,6 +18,7 @@ from examples.flights.processes import Processes
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
+from needs import needs
 
 ROOT = Path(__file__).parents[2]
 SPARK_CONNECTION = {"conn_type": "spark", "host": "local[2]", "extra": json.dumps({"deploy-mode": "client"})}
@@ -33,6 +34,7 @@ class Stack:
 
 
 @pytest.fixture(scope="session")
+@needs("airflow", "spark")
 def stack(tmp_path_factory: pytest.TempPathFactory, spark_jars: str) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("system")
     processes = Processes(folder)

@@ -16,7 +16,7 @@ from system_support import eventually
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 RUN_SECONDS = 240
 EXPECTED = pa.table({"id": range(1000), "name": [f"name {i}" for i in range(1000)]})

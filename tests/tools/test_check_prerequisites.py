@@ -27,11 +27,13 @@ def java(folder: Path, says: str) -> Path:
     return folder
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("version", ["17.0.15", "21.0.2"])
 def test_java_that_spark_runs_on_passes(tmp_path, version):
     assert check(JAVA_HOME=str(java(tmp_path, f'openjdk version "{version}" 2025-04-15'))).returncode == 0
 
 
+@pytest.mark.system
 def test_missing_java_says_what_to_install(tmp_path):
     answer = check(PATH=str(tmp_path))
     assert answer.returncode == 1
@@ -39,6 +41,7 @@ def test_missing_java_says_what_to_install(tmp_path):
     assert "openjdk-17-jdk" in answer.stderr
 
 
+@pytest.mark.system
 def test_java_without_a_compiler_says_what_to_install(tmp_path):
     (java(tmp_path, 'openjdk version "17.0.15"') / "bin" / "javac").unlink()
     answer = check(JAVA_HOME=str(tmp_path))
@@ -47,12 +50,14 @@ def test_java_without_a_compiler_says_what_to_install(tmp_path):
     assert "openjdk-17-jdk" in answer.stderr
 
 
+@pytest.mark.system
 def test_wrong_java_home_is_named(tmp_path):
     answer = check(JAVA_HOME=str(tmp_path))
     assert answer.returncode == 1
     assert f"JAVA_HOME={tmp_path} has no bin/java" in answer.stderr
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("says", "words"), [('java version "1.8.0_202"', "is Java 1"), ("no idea", "names no version")]
 )

@@ -41,6 +41,7 @@ def maven(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
     return folder / "calls"
 
 
+@pytest.mark.system
 def test_jars_are_fetched_once(jars, tmp_path, monkeypatch):
     calls = maven(tmp_path, monkeypatch, COPIES)
     fetch_flink_jars.fetch()
@@ -54,6 +55,7 @@ def test_jars_are_fetched_once(jars, tmp_path, monkeypatch):
     assert list(jars.parent.iterdir()) == [jars]
 
 
+@pytest.mark.system
 def test_a_failure_leaves_no_jars(jars, tmp_path, monkeypatch):
     maven(tmp_path, monkeypatch, COPIES + "exit 1")
     with pytest.raises(SystemExit, match="could not fetch the jars of Flink"):

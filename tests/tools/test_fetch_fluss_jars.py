@@ -40,6 +40,7 @@ echo p >$repository/org/example/plugin/2.0/plugin-2.0.jar
 """
 
 
+@pytest.mark.system
 def test_jars_are_fetched_once(jars, tmp_path, monkeypatch):
     calls = maven(tmp_path, monkeypatch, GETS)
     fetch_fluss_jars.fetch()
@@ -51,6 +52,7 @@ def test_jars_are_fetched_once(jars, tmp_path, monkeypatch):
     assert sorted(each.name for each in (tmp_path / "jars").iterdir()) == ["lib", "plugins"]
 
 
+@pytest.mark.system
 def test_maven_is_tried_again_and_then_said_to_have_failed(jars, tmp_path, monkeypatch, capfd):
     calls = maven(tmp_path, monkeypatch, "echo no route >&2; exit 7")
     with pytest.raises(SystemExit, match="could not fetch the jars of the Fluss cluster"):

@@ -23,8 +23,6 @@ from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescri
 
 # ruff: noqa: DTZ001 - a TIMESTAMP has no time zone
 
-pytestmark = pytest.mark.spark
-
 PATH = TablePath("db", "t")
 COLUMNS = (Column("k", DataType.parse("INT NOT NULL")), Column("v", DataType.parse("STRING")))
 # One bucket: every key then is where Iceberg's own transform puts it.

@@ -39,6 +39,7 @@ def test_nanoseconds_are_floored_to_microseconds_before_the_epoch_too(
     assert written.cast(pa.int64()).to_pylist() == ([*micros, None] if with_nulls else micros)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [100, 60_000, 300_000])
 def test_columns_whose_values_repeat_have_dictionaries(tmp_path: Path, count: int) -> None:
     random = np.random.default_rng(1)

@@ -34,8 +34,6 @@ from fluss_tiering.storage.fluss.rpc.calls.lake import heartbeat, lake_snapshot
 from fluss_tiering.storage.fluss.rpc.calls.tables import drop_table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
-pytestmark = pytest.mark.system
-
 
 @pytest.fixture(scope="module")
 def server(fluss_cluster: FlussCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterServer]:

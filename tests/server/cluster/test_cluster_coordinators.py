@@ -32,6 +32,7 @@ from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from needs import needs
 
 pytestmark = [pytest.mark.system, pytest.mark.long]
 
@@ -39,6 +40,7 @@ _WAITING = "Coordinator server already registered in Zookeeper"
 
 
 @pytest.fixture
+@needs("cluster")
 def cluster(tmp_path: Path) -> Iterator[FlussCluster]:
     """Of its own, since its coordinator does not come back."""
     with FlussCluster(tmp_path / "cluster") as started:

@@ -15,11 +15,13 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import Claim, TieringState
+from needs import needs
 
-pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
+@needs("cluster")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlussCluster]:
     # With one replica, Fluss 0.9.1 loses what it acknowledged last when a tablet server is killed.
     settings = {"default.replication.factor": "2"}

@@ -17,8 +17,6 @@ from fluss_tiering.storage.fluss.rpc.calls.lake import commit_lake_snapshot, lak
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussServerError
 
-pytestmark = pytest.mark.system
-
 
 @pytest.fixture(scope="module")
 def server(fluss_cluster: FlussCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterServer]:

@@ -22,8 +22,6 @@ from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import drop_lease, release_lease
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
-pytestmark = pytest.mark.system
-
 _AWAY = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
 

@@ -13,8 +13,6 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.server import background
 from metrics_support import scrape, value
 
-pytestmark = pytest.mark.system
-
 
 def test_what_is_not_in_the_lake_is_told_while_the_cluster_hangs(
     fluss_cluster: FlussCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

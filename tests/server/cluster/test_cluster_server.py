@@ -31,6 +31,7 @@ from fluss_tiering.server.settings import load_settings
 from fluss_tiering.storage.fluss.rpc.api_keys import ServedApis
 from fluss_tiering.storage.fluss.rpc.calls.tables import alter_table, create_table, drop_table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from needs import needs
 
 pytestmark = pytest.mark.system
 
@@ -39,6 +40,7 @@ _NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
+@needs("server")
 def server(fluss_cluster: FlussCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """Serves the shared cluster through its listener that demands credentials."""
     running = ServerProcess(

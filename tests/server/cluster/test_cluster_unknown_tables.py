@@ -21,8 +21,6 @@ from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_table, drop_table, table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
-pytestmark = pytest.mark.system
-
 
 @pytest.fixture
 def unknown(fluss: FlussClient) -> Iterator[TablePath]:

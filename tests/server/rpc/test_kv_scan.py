@@ -217,6 +217,7 @@ def test_an_empty_bucket_takes_no_slot_even_when_none_is_free(client: TieringCli
     assert (never.has_more_results, never.HasField("log_offset"), never.log_offset) == (False, True, 0)
 
 
+@pytest.mark.slow
 def test_a_thousand_opens_at_once_leave_exact_counts(  # K2, K17
     client: TieringClient, stub: KvScanStub, server: Server
 ) -> None:

@@ -64,7 +64,6 @@ def test_the_name_of_a_round_s_file_tells_its_epoch():
     assert epoch_of_file("file:/w/data/other.parquet") is None
 
 
-@pytest.mark.spark
 def test_only_what_no_snapshot_refers_to_and_is_old_enough_is_listed_and_then_deleted(tiering: Tiering):
     table = tiering.table(num_buckets=2)
     tiering.write(table, named(range(20), "first"))
@@ -91,7 +90,6 @@ def test_only_what_no_snapshot_refers_to_and_is_old_enough_is_listed_and_then_de
     assert len(rows) == 20
 
 
-@pytest.mark.spark
 def test_files_of_a_running_round_are_kept_until_a_later_one_has_committed(tiering: Tiering, tmp_path, monkeypatch):
     table = tiering.table()
     tiering.write(table, named(range(10), "first"))
@@ -113,7 +111,6 @@ def test_files_of_a_running_round_are_kept_until_a_later_one_has_committed(tieri
     assert running not in tiering.files_on_disk(table)
 
 
-@pytest.mark.spark
 def test_files_of_a_commit_without_a_known_outcome_are_kept(tiering: Tiering, monkeypatch):
     table = tiering.table()
     tiering.write(table, named(range(10), "first"))
@@ -137,7 +134,6 @@ def test_files_of_a_commit_without_a_known_outcome_are_kept(tiering: Tiering, mo
     assert tiering.lake_rows(table) == sorted(named(range(10), "second").items())
 
 
-@pytest.mark.spark
 def test_a_table_without_files_and_one_that_cannot_be_read_are_told_apart(tiering: Tiering):
     empty, foreign = tiering.table(), tiering.table()
     for table in (empty, foreign):
@@ -148,7 +144,6 @@ def test_a_table_without_files_and_one_that_cannot_be_read_are_told_apart(tierin
     assert "does not have the layout" in clean_table(tiering.spark, foreign, grace=3 * DAY, delete=True).error
 
 
-@pytest.mark.spark
 def test_files_of_a_renamed_lake_table_stay(tiering: Tiering):
     table = tiering.table()
     tiering.write(table, named(range(10), "first"))
@@ -169,7 +164,6 @@ def test_files_of_a_renamed_lake_table_stay(tiering: Tiering):
     assert tiering.spark.sql(f"SELECT count(id) FROM {tiering.name(again)}_renamed").collect() == [(10,)]
 
 
-@pytest.mark.spark
 def test_files_in_a_data_folder_of_several_tables_stay(tiering: Tiering, tmp_path):
     shared = {"iceberg.write.data.path": f"file:{tmp_path}/shared"}
     one, other = tiering.table(properties=shared), tiering.table(properties=shared)
@@ -186,7 +180,6 @@ def test_files_in_a_data_folder_of_several_tables_stay(tiering: Tiering, tmp_pat
     assert tiering.lake_rows(other) == sorted(named(range(10), "row").items())
 
 
-@pytest.mark.spark
 def test_a_grace_period_below_a_day_is_refused(tiering: Tiering):
     table = tiering.table()
 
@@ -195,7 +188,6 @@ def test_a_grace_period_below_a_day_is_refused(tiering: Tiering):
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.spark
 def test_the_command_lists_in_json_and_deletes_when_asked(tiering: Tiering, monkeypatch, capsys):
     run = command(tiering, monkeypatch)
     table = tiering.table()

@@ -21,8 +21,6 @@ from fluss_tiering.spark.audit.clean import clean_table
 from fluss_tiering.spark.audit.report import Difference, TableAudit
 from fluss_tiering.spark.audit.verify import verify_table
 
-pytestmark = pytest.mark.spark
-
 
 def verify(tiering: Tiering, table: TableInfo, **options) -> TableAudit:
     return verify_table(tiering.client, tiering.spark, table, target=tiering.target, **options)

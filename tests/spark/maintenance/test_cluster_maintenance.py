@@ -12,8 +12,6 @@ from fluss_support import FlussCluster
 from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
-pytestmark = [pytest.mark.spark, pytest.mark.system]
-
 _WAIT = {"claim_timeout_s": 60}
 
 

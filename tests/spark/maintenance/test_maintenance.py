@@ -31,8 +31,6 @@ from fluss_tiering.spark.maintenance import compact as compact_module
 from fluss_tiering.spark.maintenance.compact import Compaction, CompactionOptions, compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 
-pytestmark = pytest.mark.spark
-
 
 def opened(tiering: Tiering, table: TableInfo) -> IcebergTable:
     lake = IcebergCatalogs(tiering.spark).find_table(table)

@@ -23,20 +23,23 @@ from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.retrying_client import RetryingClient
+from needs import needs
 from rest_support import RestCatalog
 
-pytestmark = [pytest.mark.spark, pytest.mark.system]
+pytestmark = pytest.mark.system
 
 _NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
+@needs("system")
 def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestCatalog]:
     with RestCatalog(tmp_path_factory.mktemp("rest-catalog")) as running:
         yield running
 
 
 @pytest.fixture(scope="module", params=["hadoop", "rest"])
+@needs("server")
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark) -> Iterator[Tiering]:
     """A server whose whole lake is in such a catalog."""
     folder = tmp_path_factory.mktemp(request.param)

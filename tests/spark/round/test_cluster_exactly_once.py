@@ -34,8 +34,7 @@ from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-
-pytestmark = [pytest.mark.spark, pytest.mark.system]
+from needs import needs
 
 FIRST = named(range(10), "first")
 SECOND = named(range(5, 15), "second")
@@ -46,6 +45,7 @@ SHARPEST = ("after", "lake")
 
 
 @pytest.fixture(scope="module")
+@needs("server")
 def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
     with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("cluster-exactly-once"), spark) as tiering:
         yield tiering

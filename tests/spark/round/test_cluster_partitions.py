@@ -25,8 +25,7 @@ from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.rpc.calls.tables import drop_partition
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-
-pytestmark = [pytest.mark.spark, pytest.mark.system]
+from needs import needs
 
 COLUMNS = columns(id="BIGINT NOT NULL", day="STRING NOT NULL", name="STRING")
 DROPPED, KEPT = "monday", "tuesday"
@@ -35,6 +34,7 @@ Row = tuple[int, str, str]
 
 
 @pytest.fixture(scope="module")
+@needs("server")
 def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
     with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("cluster-partitions"), spark) as tiering:
         yield tiering

@@ -16,8 +16,7 @@ from fluss_tiering.spark.round.plan import LogPiece, SnapshotPiece
 from fluss_tiering.spark.round.stage import run_stage
 from fluss_tiering.storage.fluss.access import PASSWORD_VARIABLE, USERNAME_VARIABLE
 from fluss_tiering.storage.fluss.reading import kv_snapshot_cuts
-
-pytestmark = [pytest.mark.spark, pytest.mark.system]
+from needs import needs
 
 _PATIENCE_S = 60
 SMALL = 16 << 10
@@ -28,6 +27,7 @@ _CREDENTIALS = {USERNAME_VARIABLE: USER.username, PASSWORD_VARIABLE: USER.passwo
 
 
 @pytest.fixture(scope="module")
+@needs("server")
 def behind_sasl(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
     folder = tmp_path_factory.mktemp("cluster-rounds")
     with served(fluss_cluster.sasl_bootstrap, folder, spark, **_CREDENTIALS) as tiering:

@@ -39,7 +39,7 @@ from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.submit import APPLICATION
 
 # The drivers are started in a fixture, whose time counts as that of the first test.
-pytestmark = [pytest.mark.spark, pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 KINDS = ["log table", "primary-key table"]
 

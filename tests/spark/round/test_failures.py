@@ -36,14 +36,16 @@ from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round import round as round_module
 from fluss_tiering.spark.round.stage import failure_of
 from fluss_tiering.spark.submit import application_arguments
+from needs import needs
 
-pytestmark = [pytest.mark.spark, pytest.mark.system]
+pytestmark = pytest.mark.system
 
 _FAULTY_DRIVER = Path(__file__).parents[1] / "faulty_driver.py"
 ROWS = named(range(10), "row")
 
 
 @pytest.fixture(scope="module")
+@needs("server")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server that waits seconds for a silent driver."""
     server = lake_server(

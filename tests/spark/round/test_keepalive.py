@@ -45,6 +45,7 @@ def leased(client: TieringClient, lease_id: str) -> tuple[TableInfo, Lease]:
 
 
 # L16
+@pytest.mark.slow
 def test_a_lease_is_renewed_as_long_as_it_is_held(client: TieringClient):
     table, lease = leased(client, "renewed")
     (acquired,) = client.list_leases("renewed")

@@ -32,13 +32,15 @@ from fluss_tiering.spark import application
 from fluss_tiering.spark.round.keepalive import KeepAlive
 from fluss_tiering.spark.round.plan import SnapshotPiece
 from fluss_tiering.spark.round.stage import run_stage
+from needs import needs
 
-pytestmark = [pytest.mark.spark, pytest.mark.system]
+pytestmark = pytest.mark.system
 
 FIRST = named(range(20), "first")
 
 
 @pytest.fixture(scope="module")
+@needs("server")
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server of its own that collects expired leases and old snapshots all the time, and keeps one snapshot."""
     server = lake_server(

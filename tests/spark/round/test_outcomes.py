@@ -15,8 +15,6 @@ from fluss_tiering.spark.options import OPTIONS, TierOptions, parse_arguments
 from fluss_tiering.spark.round.progress import outcome_text
 from fluss_tiering.spark.submit import application_arguments
 
-pytestmark = pytest.mark.spark
-
 
 def test_a_lake_that_somebody_else_changes_during_the_round_is_a_conflict(tiering: Tiering, monkeypatch):
     table = tiering.table(primary_key=False)
@@ -134,6 +132,7 @@ def test_a_table_that_was_dropped_does_not_keep_the_others_from_being_tiered(tie
     assert tiering.lake_rows(table) == sorted(named(range(4), "row").items())
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_be_reached_ends_the_application_with_a_message(caplog):
     code = application.main(["--server", "127.0.0.1:1", "db.t"])
 

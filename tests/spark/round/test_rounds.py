@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from io import StringIO
 
-import pytest
 from rich.console import Console
 from spark_support import Tiering, named
 
@@ -18,8 +17,6 @@ from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round import lease as leases
 from fluss_tiering.spark.round.plan import PlanLimits
 from fluss_tiering.spark.round.progress import TerminalProgress
-
-pytestmark = pytest.mark.spark
 
 
 def test_a_log_table_is_tiered_round_by_round(tiering: Tiering):

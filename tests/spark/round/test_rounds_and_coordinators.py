@@ -14,7 +14,7 @@ from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
-pytestmark = [pytest.mark.spark, pytest.mark.system, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.system, pytest.mark.long]
 
 FIRST, SECOND = named(range(10), "first"), named(range(5, 15), "second")
 

@@ -18,8 +18,6 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.spark.audit.verify import verify_table
 
-pytestmark = pytest.mark.spark
-
 OPTIONS = {"table.datalake.enabled": "true", "table.datalake.freshness": "3min"}
 NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 123_456)  # noqa: DTZ001 - a TIMESTAMP has no zone
 VALUES: dict[str, tuple[Any, Any]] = {

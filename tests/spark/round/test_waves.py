@@ -109,7 +109,6 @@ def small_waves(monkeypatch):
 
 
 # S26
-@pytest.mark.spark
 @pytest.mark.usefixtures("small_waves")
 def test_what_is_read_when_the_time_is_over_is_committed_and_the_rest_is_due_at_once(tiering: Tiering):
     table = tiering.table(num_buckets=2, freshness="1d", properties={"table.datalake.max-round-duration": "1ms"})
@@ -145,7 +144,6 @@ def test_what_is_read_when_the_time_is_over_is_committed_and_the_rest_is_due_at_
 
 
 # S26
-@pytest.mark.spark
 @pytest.mark.usefixtures("small_waves")
 def test_a_round_within_its_time_reads_everything_in_its_waves(tiering: Tiering, monkeypatch):
     stages = []
@@ -167,7 +165,6 @@ def test_a_round_within_its_time_reads_everything_in_its_waves(tiering: Tiering,
     assert len(set(tiering.files(table))) == limited.stats.files
 
 
-@pytest.mark.spark
 @pytest.mark.usefixtures("small_waves")
 def test_a_later_wave_that_fails_leaves_no_files_of_the_earlier_ones(tiering: Tiering, monkeypatch):
     table = tiering.table(primary_key=False, num_buckets=2)

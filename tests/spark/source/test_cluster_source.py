@@ -21,13 +21,13 @@ from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_database, create_table
 from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-
-pytestmark = [pytest.mark.spark, pytest.mark.system]
+from needs import needs
 
 COLUMNS = columns(id="BIGINT NOT NULL", name="STRING")
 
 
 @pytest.fixture(scope="module")
+@needs("server")
 def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
     with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("cluster-source"), spark) as tiering:
         yield tiering

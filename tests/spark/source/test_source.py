@@ -24,8 +24,6 @@ from spark_support import Tiering
 from fluss_tiering.client import TieringClient
 from pyspark_fluss import DefaultSource
 
-pytestmark = pytest.mark.spark
-
 ALL_TYPES = {
     "id": "BIGINT NOT NULL",
     "flag": "BOOLEAN",

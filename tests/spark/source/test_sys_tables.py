@@ -45,7 +45,6 @@ def claim(tiering: Tiering, table: TableInfo) -> HeartbeatEntry:
     return HeartbeatEntry(claimed.table_id, claimed.tiering_epoch)
 
 
-@pytest.mark.spark
 def test_the_status_is_live_at_each_query_in_this_session_and_a_new_one(catalog: Tiering):
     table = catalog.table()
     frame = catalog.spark.sql(of_table(table))
@@ -70,7 +69,6 @@ def test_the_status_is_live_at_each_query_in_this_session_and_a_new_one(catalog:
     assert milliseconds == expected.last_error_time
 
 
-@pytest.mark.spark
 def test_a_finished_round_is_shown(catalog: Tiering):
     table = catalog.table()
     entry = claim(catalog, table)
@@ -78,7 +76,6 @@ def test_a_finished_round_is_shown(catalog: Tiering):
     assert catalog.spark.sql(of_table(table)).first().last_tiered_time is not None
 
 
-@pytest.mark.spark
 def test_databases_and_tables_are_listed_and_described(catalog: Tiering):
     table = catalog.table()
 
@@ -99,7 +96,6 @@ def test_databases_and_tables_are_listed_and_described(catalog: Tiering):
             catalog.spark.sql(f"SELECT * FROM fluss_catalog.{path}")
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("statement", "error"),
     [
@@ -120,7 +116,6 @@ def test_changes_are_refused(catalog: Tiering, statement, error):
     assert words in str(caught.value)
 
 
-@pytest.mark.spark
 def test_a_server_that_is_away_is_named(catalog: Tiering):
     catalog.spark.conf.set("spark.sql.catalog.away", catalog.spark.conf.get("spark.sql.catalog.fluss_catalog"))
     catalog.spark.conf.set("spark.sql.catalog.away.server", "127.0.0.1:9")
@@ -128,7 +123,6 @@ def test_a_server_that_is_away_is_named(catalog: Tiering):
         catalog.spark.sql("SELECT * FROM away.sys.lake_tiering_status").collect()
 
 
-@pytest.mark.spark
 @pytest.mark.system
 def test_spark_sql_shows_statuses_and_lists_tables(tiering: Tiering, tmp_path: Path):
     table = tiering.table()

@@ -34,6 +34,7 @@ def test_a_jar_that_is_not_there_is_named_with_what_to_do(tmp_path):
         session_conf(jar=tmp_path / "missing.jar")
 
 
+@pytest.mark.system
 def test_what_builds_the_settings_loads_neither_spark_nor_arrow():
     code = (
         "import sys, fluss_tiering.spark.startup.catalog_conf; "

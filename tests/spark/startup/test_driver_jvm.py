@@ -56,7 +56,6 @@ def test_who_tunes_it_in_spark_s_files_has_it_alone(file: str, text: str, conf: 
     assert driver_jvm_conf({"SPARK_CONF_DIR": str(tmp_path)}) == conf
 
 
-@pytest.mark.spark
 @pytest.mark.system
 def test_an_application_starts_so(tiering: Tiering) -> None:
     table = tiering.table()

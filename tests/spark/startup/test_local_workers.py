@@ -48,6 +48,7 @@ def test_a_worker_begins_with_what_it_needs_and_without_archives(spark) -> None:
     assert spark.sparkContext.parallelize([0], 1).mapPartitions(loaded).collect() == [(True, [])]
 
 
+@pytest.mark.system
 def test_what_workers_are_forked_with_is_not_what_calls_the_server() -> None:
     script = (
         "import importlib, sys\n"

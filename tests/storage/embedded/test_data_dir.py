@@ -13,6 +13,7 @@ from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.storage.data_dir import read_data_dir_id
 
 
+@pytest.mark.system
 def test_a_second_server_on_a_data_folder_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     with opened(tmp_path) as storage:
         storage.create_table(PATH, log_table())

@@ -27,8 +27,6 @@ from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 
-pytestmark = pytest.mark.system
-
 
 def lake_table(fluss: FlussClient, *, freshness: str = "1h") -> ClusterTable:
     return new_table(fluss, descriptor(tiered=True, num_buckets=2, **{"table.datalake.freshness": freshness}))

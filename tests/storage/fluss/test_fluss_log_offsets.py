@@ -8,8 +8,6 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import create_partition, list_
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 
-pytestmark = pytest.mark.system
-
 
 class CountingClient:
     """A client that notes which calls it makes."""

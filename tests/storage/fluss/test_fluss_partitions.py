@@ -18,8 +18,6 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import create_partition, drop_
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.storage import FlussStorage
 
-pytestmark = pytest.mark.system
-
 
 @pytest.fixture
 def storage(fluss_cluster: FlussCluster) -> Iterator[FlussStorage]:

@@ -24,8 +24,6 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import (
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.storage import FlussStorage
 
-pytestmark = pytest.mark.system
-
 FRESHNESS = "table.datalake.freshness"
 
 

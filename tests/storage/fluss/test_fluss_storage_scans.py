@@ -21,8 +21,6 @@ from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from fluss_tiering.storage.fluss.storage import FlussStorage
 
-pytestmark = pytest.mark.system
-
 
 @pytest.fixture(scope="module")
 def storage(fluss_cluster: FlussCluster) -> Iterator[FlussStorage]:

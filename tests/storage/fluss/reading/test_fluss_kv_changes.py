@@ -62,6 +62,7 @@ def rows_of(batches: list[pa.RecordBatch]) -> list[tuple[int, str]]:
     return [(row["id"], row["name"]) for row in decode_values(values, COLUMNS, 1).to_pylist()]
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     before=st.dictionaries(ids, names),

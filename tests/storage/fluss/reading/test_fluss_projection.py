@@ -24,8 +24,6 @@ from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, fetch_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 
-pytestmark = pytest.mark.system
-
 COMPRESSION = "table.log.arrow.compression.type"
 WIDE = tuple(
     Column(f"c{number}", DataType.parse(text))

@@ -10,7 +10,6 @@ from typing import Any
 
 import arrow_strategies
 import pyarrow as pa
-import pytest
 from fluss_reading import ObservedClient, bucket_of, snapshot_of
 from fluss_tables import eventually, new_path
 from hypothesis import HealthCheck, Phase, given, settings
@@ -26,8 +25,6 @@ from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_table, table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
-
-pytestmark = pytest.mark.system
 
 TABLES = 4
 """Of each kind; new ones in each run of the tests."""

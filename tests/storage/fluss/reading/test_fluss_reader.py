@@ -1,7 +1,6 @@
 """What a reader makes of a real cluster's logs and KV snapshots."""
 
 import pyarrow as pa
-import pytest
 from fluss_reading import bucket_of, ids_of, moved_log, read, snapshot_of
 from fluss_tables import append, descriptor, new_table, rows, upsert
 
@@ -12,8 +11,6 @@ from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.open import open_split_reader
-
-pytestmark = pytest.mark.system
 
 
 def test_ranges_of_a_log_are_cut_exactly(fluss: FlussClient) -> None:

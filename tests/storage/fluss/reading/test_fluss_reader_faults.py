@@ -18,8 +18,6 @@ from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 
-pytestmark = pytest.mark.system
-
 
 @pytest.fixture(scope="module")
 def log(fluss_cluster) -> ClusterTable:

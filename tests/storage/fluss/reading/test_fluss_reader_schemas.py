@@ -1,7 +1,6 @@
 """Rows from before a column was added, and after it."""
 
 import pyarrow as pa
-import pytest
 from fluss_reading import ids_of, read, snapshot_of
 from fluss_tables import add_column, append, descriptor, eventually, new_table, rows, upsert
 from refusals import refused
@@ -12,8 +11,6 @@ from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.rpc.calls.schemas import table_columns
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
-
-pytestmark = pytest.mark.system
 
 
 def wider(first: int, end: int, made) -> pa.RecordBatch:

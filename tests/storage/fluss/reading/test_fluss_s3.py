@@ -25,14 +25,14 @@ from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import KvSnapshotFiles
 from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, fetch_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
+from needs import needs
 from s3_support import ACCESS_KEY, REGION, SECRET_KEY, S3Server
-
-pytestmark = pytest.mark.system
 
 BUCKET = "fluss"
 
 
 @pytest.fixture(scope="module")
+@needs("system")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with S3Server(tmp_path_factory.mktemp("s3")) as running:
         yield running

@@ -2,7 +2,6 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 from fluss_tables import COLUMNS, descriptor, eventually, new_table, rows, snapshot_behind, upsert
 from refusals import refused
 from rocksdict import AccessType, Options, Rdict
@@ -21,8 +20,6 @@ from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import (
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussServerError
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
-
-pytestmark = pytest.mark.system
 
 HOUR = 3_600_000
 

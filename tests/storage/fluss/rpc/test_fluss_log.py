@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 from fluss_tables import COLUMNS, append, descriptor, eventually, new_table, rows, upsert
 from refusals import refused
 
@@ -14,8 +13,6 @@ from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, OffsetType, fe
 from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
-
-pytestmark = pytest.mark.system
 
 SCHEMA = arrow_schema(COLUMNS)
 

@@ -21,8 +21,6 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import (
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 
-pytestmark = pytest.mark.system
-
 
 def test_databases_and_tables_come_and_go(fluss: FlussClient) -> None:
     fluss.call(create_database("sales"))
