@@ -48,7 +48,7 @@ def test_an_archive_has_the_package_and_the_module_that_spark_looks_for(tmp_path
     archive = make_archive(tmp_path)
     with zipfile.ZipFile(archive) as opened:
         names = set(opened.namelist())
-    assert {"fluss_tiering/__init__.py", "fluss_tiering/spark/read_write.py", "pyspark_fluss.py"} <= names
+    assert {"fluss_tiering/__init__.py", "fluss_tiering/spark/round/pieces.py", "pyspark_fluss.py"} <= names
     imported = "import fluss_tiering.spark.round.pieces as m; print(m.__file__)"
     run = subprocess.run(
         [sys.executable, "-c", imported],
