@@ -1,0 +1,63 @@
+"""The documentation site: its links, the names that it documents, and the files for deployment."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import airflow_provider_fluss
+import fluss_tiering
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s#:]+)(?:#[^)\s]*)?\)")
+
+
+def documented(page: str) -> set[str]:
+    return set(re.findall(r"^::: \S+?\.(\w+)$", (DOCS / "reference" / page).read_text(), re.MULTILINE))
+
+
+def test_links_of_the_pages_at_the_root_lead_to_files() -> None:
+    for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        for target in LINK.findall((ROOT / page).read_text()):
+            assert (ROOT / target).exists(), f"{page} links to {target}"
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    assert documented("python-api.md") == set(fluss_tiering.__all__) - {"__version__"}
+    assert documented("airflow.md") == set(airflow_provider_fluss.__all__) - {"__version__"}
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 125
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="this machine has no systemd-analyze")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("fluss-tiering")
+    unit = tmp_path / "fluss-tiering.service"
+    unit.write_text(
+        (DOCS / "deploy" / unit.name).read_text().replace("/opt/fluss-tiering/bin/fluss-tiering", str(command))
+    )
+    checked = subprocess.run(["systemd-analyze", "verify", unit], check=False, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+    assert not checked.stderr
+
+
+def test_options_of_the_deployed_commands_exist() -> None:
+    given = {
+        option
+        for name in ("fluss-tiering.service", "Containerfile")
+        for line in (DOCS / "deploy" / name).read_text().splitlines()
+        if "serve" in line
+        for option in re.findall(r"--[a-z-]+", line)
+    }
+    assert given
+    reference = (DOCS / "reference" / "cli.md").read_text()
+    serve = reference.partition("\n## serve\n")[2].partition("\n## ")[0]
+    assert all(f"`{option}`" in serve for option in given)
