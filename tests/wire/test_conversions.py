@@ -38,7 +38,17 @@ from fluss_tiering.model.tiering import (
     TieringStats,
     TieringStatus,
 )
-from fluss_tiering.wire import buckets, lake, leases, tables, tiering
+from fluss_tiering.wire import (
+    bucket_infos,
+    buckets,
+    heartbeats,
+    kv_snapshots,
+    lake,
+    leases,
+    storage,
+    tables,
+    tiering,
+)
 
 ids = st.integers(0, 2**63 - 1)
 small = st.integers(0, 2**31 - 1)
@@ -82,7 +92,7 @@ descriptors = st.builds(
     partition_keys=st.lists(texts, max_size=2).map(tuple),
 )
 table_buckets = st.builds(TableBucket, ids, small, st.none() | ids)
-kv_snapshots = st.builds(
+snapshot_values = st.builds(
     KvSnapshot, table_buckets, ids, ids, ids, ids, texts, st.lists(st.binary(), max_size=3).map(tuple)
 )
 stats = st.builds(TieringStats, ids, ids, small, st.none() | ids)
@@ -130,17 +140,20 @@ def test_tables(table: TableInfo) -> None:
 @given(table_buckets, ids)
 def test_buckets(bucket: TableBucket, snapshot_id: int) -> None:
     assert buckets.bucket_from_pb(sent(buckets.bucket_to_pb(bucket))) == bucket
-    assert tables.snapshot_ref_from_pb(sent(tables.snapshot_ref_to_pb(bucket, snapshot_id))) == (bucket, snapshot_id)
+    assert kv_snapshots.snapshot_ref_from_pb(sent(kv_snapshots.snapshot_ref_to_pb(bucket, snapshot_id))) == (
+        bucket,
+        snapshot_id,
+    )
 
 
-@given(kv_snapshots, ids, ids, ids)
+@given(snapshot_values, ids, ids, ids)
 def test_bucket_infos(snapshot: KvSnapshot, start: int, end: int, size: int) -> None:
     table = TableInfo(snapshot.bucket.table_id, TablePath("db", "t"), 1, TableDescriptor(()), 0)
     infos = [
         BucketInfo(snapshot.bucket, start, end, size, snapshot, ("2026", "eu")),
         BucketInfo(snapshot.bucket, start, end, size),
     ]
-    assert tables.buckets_from_pb(sent(tables.buckets_to_pb(table, infos))) == (table.path, infos)
+    assert bucket_infos.buckets_from_pb(sent(bucket_infos.buckets_to_pb(table, infos))) == (table.path, infos)
 
 
 def test_write_kinds() -> None:
@@ -153,7 +166,7 @@ def test_write_kinds() -> None:
 @given(texts, texts, texts, texts, texts)
 def test_storage_descriptions(kind: str, data_dir: str, data_dir_id: str, version: str, servers: str) -> None:
     description = StorageDescription(kind, data_dir, data_dir_id, version, servers)
-    assert tables.description_from_pb(sent(tables.description_to_pb(description))) == description
+    assert storage.description_from_pb(sent(storage.description_to_pb(description))) == description
 
 
 @given(st.dictionaries(table_buckets, ids, max_size=5), texts, ids, ids)
@@ -193,7 +206,7 @@ def test_answers_with_statuses_are_their_entries_joined(many: list[TieringStatus
 
 @given(st.builds(HeartbeatEntry, ids, ids, st.none() | texts, st.none() | stats, small))
 def test_heartbeat_entries(entry: HeartbeatEntry) -> None:  # S15, S17
-    assert tiering.entry_from_pb(sent(tiering.entry_to_pb(entry))) == entry
+    assert heartbeats.entry_from_pb(sent(heartbeats.entry_to_pb(entry))) == entry
 
 
 @given(st.lists(rounds, max_size=3).map(tuple), st.none() | texts, st.none() | ids)
@@ -207,9 +220,9 @@ def test_heartbeat_answers(claim: Claim | None) -> None:
     error = FlussTieringError(ErrorCode.FENCED_TIERING_EPOCH, "fenced")
     answer = HeartbeatAnswer(0, claim, {1: error}, {}, {2: error})
     entries = [HeartbeatEntry(table_id, 1) for table_id in (1, 2, 3)]
-    message = tiering.answer_to_pb(answer, tiering=entries, finished=entries, failed=entries)
+    message = heartbeats.answer_to_pb(answer, tiering=entries, finished=entries, failed=entries)
     assert len(message.finished_table_resp) == 3, "each table has its answer"
-    received = tiering.answer_from_pb(sent(message))
+    received = heartbeats.answer_from_pb(sent(message))
     assert received.claim == claim
     assert [
         errors.keys() for errors in (received.tiering_errors, received.finished_errors, received.failed_errors)

@@ -1,7 +1,7 @@
-"""The API's messages and gRPC statuses <-> the model; each conversion stands in one place, both directions together.
+"""Conversions between the model and the API's messages and gRPC statuses, in both directions.
 
-What comes off the wire is checked here (missing parts, negative ids, unknown enum values) and refused with
-INVALID_REQUEST, so that server and client work with values of the model alone.
+Messages are checked here: missing parts, negative ids and unknown enum values are refused with INVALID_REQUEST. The
+server and the client therefore work with values of the model only.
 
 This package is private: other programs import from `fluss_tiering`.
 """

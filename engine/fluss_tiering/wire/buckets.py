@@ -1,4 +1,7 @@
-"""Buckets <-> messages: named by partition and bucket id, with the table's id beside them or in the message around."""
+"""Conversions between buckets and the messages that name them.
+
+A message names a bucket by its partition id and bucket id. The table's id is in the same message or in an outer one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from fluss_tiering.model.table import TableBucket
 from fluss_tiering.wire.checks import not_negative
 
 FullBucketMessage: TypeAlias = common_pb2.PbTableBucket | tables_pb2.PbKvSnapshotRef | kv_scan_pb2.PbScanReqForBucket
-"""With the table's id in it."""
+"""A message that names a bucket with its table's id."""
 
 BucketMessage: TypeAlias = (
     FullBucketMessage
@@ -22,17 +25,25 @@ BucketMessage: TypeAlias = (
 
 
 def bucket_to_pb(bucket: TableBucket) -> common_pb2.PbTableBucket:
-    """The bucket with its table's id."""
+    """Return the message of a bucket."""
     return common_pb2.PbTableBucket(table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket)
 
 
 def bucket_from_pb(message: FullBucketMessage) -> TableBucket:
-    """The bucket that a message with table, partition and bucket ids names; INVALID_REQUEST for a negative one."""
+    """Return the bucket that a message names with its table's id.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if an id is negative.
+    """
     return bucket_of_table(not_negative(message, "table_id", message.table_id), message)
 
 
 def bucket_of_table(table_id: int, message: BucketMessage) -> TableBucket:
-    """The bucket of that table that the message names; INVALID_REQUEST for a negative id."""
+    """Return the bucket of a table that a message names.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if an id is negative.
+    """
     return TableBucket(
         table_id=table_id,
         bucket=not_negative(message, "bucket_id", message.bucket_id),

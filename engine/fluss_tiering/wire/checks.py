@@ -1,4 +1,4 @@
-"""Checks that every conversion off the wire shares."""
+"""Checks that all conversions from messages share."""
 
 from __future__ import annotations
 
@@ -23,21 +23,29 @@ MessageT = TypeVar("MessageT", bound=Message)
 SizedT = TypeVar("SizedT", bound=Sized)
 
 MAX_ENTRIES: Final = 10_000
-"""How many tables, buckets or leases one request may name."""
+"""The number of tables, buckets or leases that one request may name."""
 
 MAX_ID_CHARS: Final = 512
-"""How long a lease id or a driver's name may be."""
+"""The number of characters that a lease id or a driver's name may have."""
 
 
 def required(message: Message, field: str, value: MessageT) -> MessageT:
-    """`value`, which is `message`'s field of that name; INVALID_REQUEST when it was not set."""
+    """Return the value of a message's field.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the field is not set.
+    """
     if not message.HasField(field):
         raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{_name(message)}.{field} is missing: it must be set")
     return value
 
 
 def not_negative(message: Message, field: str, value: int) -> int:
-    """`value`; INVALID_REQUEST when it is below 0."""
+    """Return the value of a message's field.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the value is below 0.
+    """
     if value < 0:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST, f"{_name(message)}.{field} is {value}: expected a number of 0 or more"
@@ -46,7 +54,11 @@ def not_negative(message: Message, field: str, value: int) -> int:
 
 
 def bounded(message: Message, field: str, values: SizedT) -> SizedT:
-    """`values`; INVALID_REQUEST when there are more than `MAX_ENTRIES`."""
+    """Return the values of a message's field.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if there are more than `MAX_ENTRIES` values.
+    """
     if len(values) > MAX_ENTRIES:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
@@ -56,7 +68,11 @@ def bounded(message: Message, field: str, values: SizedT) -> SizedT:
 
 
 def identifier(message: Message, field: str, value: str) -> str:
-    """`value`; INVALID_REQUEST when it is empty, longer than `MAX_ID_CHARS` or not printable."""
+    """Return the value of a message's field.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the value is empty, longer than `MAX_ID_CHARS` or not printable.
+    """
     if not value or len(value) > MAX_ID_CHARS or not value.isprintable():
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
@@ -66,13 +82,17 @@ def identifier(message: Message, field: str, value: str) -> str:
 
 
 def optional_token(message: TokenMessage) -> int | None:
-    """The attempt token, or None for a caller that has none; INVALID_REQUEST when it is below 1."""
+    """Return the attempt token of a request; None if the caller has none.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the token is below 1.
+    """
     if not message.HasField("attempt_token"):
         return None
     if message.attempt_token < 1:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"{_name(message)}.attempt_token is {message.attempt_token}: expected the one that an acquire answered",
+            f"{_name(message)}.attempt_token is {message.attempt_token}: expected a token that an acquire returned",
         )
     return message.attempt_token
 

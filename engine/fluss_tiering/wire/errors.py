@@ -1,7 +1,8 @@
-"""`FlussTieringError` <-> gRPC status, and <-> the `PbError` of one part of an answer.
+"""Conversions between errors and gRPC statuses, or the `PbError` of one part of an answer.
 
-The status carries the message in its details and the `ErrorCode` in the trailing metadata, since several codes share a
-status. A status without a known code came from gRPC itself, a proxy or another version: its status decides.
+The details of a status carry the error's message. The trailing metadata carries the `ErrorCode`, since several codes
+share a status. If the metadata has no code that is known here, the answer came from gRPC itself, from a proxy or from
+another version, and the code is derived from the status.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ _CODES_BY_STATUS: Final[Mapping[grpc.StatusCode, ErrorCode]] = {
 
 
 def status_of(code: ErrorCode) -> grpc.StatusCode:
-    """The gRPC status that carries a code."""
+    """Return the gRPC status that carries a code."""
     return grpc.StatusCode[GRPC_STATUS_NAMES[code]]
 
 
 def trailing_metadata_of(code: ErrorCode) -> tuple[tuple[str, str], ...]:
-    """The trailing metadata that carries a code."""
+    """Return the trailing metadata that carries a code."""
     return ((ERROR_CODE_METADATA_KEY, code.value),)
 
 
 def code_from_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> ErrorCode | None:
-    """The code in trailing metadata, or None when there is none that is known here."""
+    """Return the code in trailing metadata; None if it has no code that is known here."""
     for key, value in metadata or ():
         if key == ERROR_CODE_METADATA_KEY:
             return ErrorCode.__members__.get(str(value))
@@ -46,16 +47,16 @@ def code_from_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> Er
 
 
 def code_from_status(status: grpc.StatusCode) -> ErrorCode:
-    """The nearest code to a status that came without one."""
+    """Return the code that is nearest to a status without a code."""
     return _CODES_BY_STATUS.get(status, ErrorCode.UNKNOWN)
 
 
 def error_to_pb(error: FlussTieringError) -> common_pb2.PbError:
-    """The error of one part of an answer."""
+    """Return the message of an error."""
     return common_pb2.PbError(code=error.code.value, message=error.message)
 
 
 def error_from_pb(message: common_pb2.PbError) -> FlussTieringError:
-    """The error of one part of an answer; a code that is not known here becomes UNKNOWN."""
+    """Return the error of a message. A code that is not known here becomes UNKNOWN."""
     code = ErrorCode(message.code) if message.code in ErrorCode.__members__ else ErrorCode.UNKNOWN
     return FlussTieringError(code, message.message)

@@ -1,4 +1,4 @@
-"""Scans of primary-key tables <-> messages."""
+"""Conversions between the calls of scans of primary-key tables and their messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ class OpenScan:
     """A call that opens a scanner.
 
     Attributes:
-        limit: rows of the whole scan; None for any number (K9).
+        bucket: The bucket to scan.
+        limit: The number of rows after which the scan ends; None for all rows.
+        batch_size_bytes: The size of the rows that the first answer may have, in bytes.
     """
 
     bucket: TableBucket
@@ -26,7 +28,13 @@ class OpenScan:
 
 @dataclass(frozen=True, slots=True)
 class ContinueScan:
-    """A call for a scanner's next batch, or for its last one again (K15)."""
+    """A call for a scanner's next batch, or for its last batch again.
+
+    Attributes:
+        scanner_id: The id of the scanner.
+        call_seq_id: The number of the call: one more than in the last call, or the same for the last batch again.
+        batch_size_bytes: The size of the rows that the answer may have, in bytes.
+    """
 
     scanner_id: bytes
     call_seq_id: int
@@ -35,7 +43,11 @@ class ContinueScan:
 
 @dataclass(frozen=True, slots=True)
 class CloseScan:
-    """A call that ends a scanner."""
+    """A call that closes a scanner.
+
+    Attributes:
+        scanner_id: The id of the scanner.
+    """
 
     scanner_id: bytes
 
@@ -45,12 +57,14 @@ ScanCall: TypeAlias = OpenScan | ContinueScan | CloseScan
 
 @dataclass(frozen=True, slots=True)
 class ScannedRows:
-    """An answer.
+    """The answer to a call that opens or continues a scan.
 
     Attributes:
-        scanner_id: None for a bucket without rows, which takes no scanner (K4).
-        arrow_ipc: the rows as stored, as one Arrow IPC stream with the column value: binary; empty for none.
-        log_offset: with the first answer: the log from here on is what the scan does not have (K5).
+        scanner_id: The id of the scanner; None if the bucket has no rows, so that no scanner was opened.
+        has_more: Whether more rows follow.
+        arrow_ipc: The rows as they are stored, in an Arrow IPC stream with one column `value` of type binary.
+        log_offset: The offset up to which the bucket's log is in the scan (exclusive). Only the first answer has it;
+            it is None in all others.
     """
 
     scanner_id: bytes | None
@@ -60,7 +74,7 @@ class ScannedRows:
 
 
 def call_to_pb(call: ScanCall) -> pb.ScanKvRequest:
-    """A call."""
+    """Return the message of a call."""
     match call:
         case OpenScan(bucket, limit, batch_size_bytes):
             return pb.ScanKvRequest(
@@ -76,16 +90,23 @@ def call_to_pb(call: ScanCall) -> pb.ScanKvRequest:
 
 
 def call_from_pb(message: pb.ScanKvRequest) -> ScanCall:
-    """A call; INVALID_SCAN_REQUEST for one that cannot be meant (K6-K8), before anything is looked up for it (K11)."""
+    """Return the call of a message.
+
+    The message is checked before its scanner is looked up.
+
+    Raises:
+        FlussTieringError: INVALID_SCAN_REQUEST if the fields of the message contradict each other or one is not valid;
+            INVALID_REQUEST if an id is negative.
+    """
     opens, continues = message.HasField("bucket_scan_req"), message.HasField("scanner_id")
     if opens == continues:
         raise _invalid(
-            f"{'both' if opens else 'neither'} of scanner_id and bucket_scan_req set: expected one, "
-            "the bucket to open a scanner or the id to go on with it"
+            f"{'both' if opens else 'neither'} of scanner_id and bucket_scan_req set: expected one of them, "
+            "bucket_scan_req to open a scanner or scanner_id to continue with one"
         )
     if message.close_scanner:
         if opens:
-            raise _invalid("close_scanner set together with bucket_scan_req: expected a scanner_id with it")
+            raise _invalid("close_scanner set together with bucket_scan_req: expected it together with scanner_id")
         return CloseScan(message.scanner_id)
     if message.batch_size_bytes <= 0:
         raise _invalid(f"batch_size_bytes {message.batch_size_bytes}: expected a number above 0, for example 4194304")
@@ -99,7 +120,7 @@ def call_from_pb(message: pb.ScanKvRequest) -> ScanCall:
 
 
 def rows_to_pb(rows: ScannedRows) -> pb.ScanKvResponse:
-    """An answer."""
+    """Return the message of an answer."""
     return pb.ScanKvResponse(
         scanner_id=rows.scanner_id,
         has_more_results=rows.has_more,
@@ -109,7 +130,7 @@ def rows_to_pb(rows: ScannedRows) -> pb.ScanKvResponse:
 
 
 def rows_from_pb(message: pb.ScanKvResponse) -> ScannedRows:
-    """An answer."""
+    """Return the answer of a message."""
     return ScannedRows(
         scanner_id=message.scanner_id if message.HasField("scanner_id") else None,
         has_more=message.has_more_results,

@@ -1,4 +1,4 @@
-"""Lake snapshots and their log end offsets <-> messages."""
+"""Conversions between lake snapshots, with their log end offsets, and their messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fluss_tiering.wire.buckets import bucket_of_table
 
 
 def log_end_offsets_to_pb(offsets: Mapping[TableBucket, int]) -> list[pb.PbBucketLogEndOffset]:
-    """Log end offsets of one table's buckets."""
+    """Return the messages of log end offsets of one table's buckets."""
     return [
         pb.PbBucketLogEndOffset(partition_id=bucket.partition_id, bucket_id=bucket.bucket, log_end_offset=offset)
         for bucket, offset in offsets.items()
@@ -20,10 +20,10 @@ def log_end_offsets_to_pb(offsets: Mapping[TableBucket, int]) -> list[pb.PbBucke
 
 
 def log_end_offsets_from_pb(table_id: int, messages: Iterable[pb.PbBucketLogEndOffset]) -> dict[TableBucket, int]:
-    """Log end offsets of the table's buckets; a bucket of which nothing is in the lake (-1) is left out.
+    """Return the log end offsets of a table's buckets, without buckets that have nothing in the lake (-1).
 
     Raises:
-        FlussTieringError: INVALID_REQUEST for an offset below -1 or a bucket that is named twice.
+        FlussTieringError: INVALID_REQUEST if an offset is below -1 or a bucket is named twice.
     """
     offsets: dict[TableBucket, int] = {}
     for message in messages:
@@ -41,7 +41,7 @@ def log_end_offsets_from_pb(table_id: int, messages: Iterable[pb.PbBucketLogEndO
 
 
 def lake_snapshot_to_pb(snapshot: LakeSnapshot) -> pb.GetLakeSnapshotResponse:
-    """A lake snapshot that the storage knows."""
+    """Return the message of a lake snapshot."""
     return pb.GetLakeSnapshotResponse(
         table_id=snapshot.table_id,
         snapshot_id=snapshot.snapshot_id,
@@ -53,7 +53,7 @@ def lake_snapshot_to_pb(snapshot: LakeSnapshot) -> pb.GetLakeSnapshotResponse:
 
 
 def lake_snapshot_from_pb(message: pb.GetLakeSnapshotResponse) -> LakeSnapshot:
-    """A lake snapshot that the storage knows."""
+    """Return the lake snapshot of a message."""
     return LakeSnapshot(
         table_id=message.table_id,
         snapshot_id=message.snapshot_id,

@@ -1,4 +1,4 @@
-"""KV snapshot leases <-> messages."""
+"""Conversions between KV snapshot leases and their messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fluss_tiering.wire.errors import error_from_pb, error_to_pb
 
 
 def snapshots_to_pb(snapshots: Mapping[TableBucket, int]) -> list[pb.PbKvSnapshotLeaseForTable]:
-    """Bucket -> snapshot id, grouped by table."""
+    """Return the messages of KV snapshots (bucket -> snapshot id), one for each table."""
     tables: dict[int, pb.PbKvSnapshotLeaseForTable] = {}
     for bucket, snapshot_id in snapshots.items():
         table = tables.setdefault(bucket.table_id, pb.PbKvSnapshotLeaseForTable(table_id=bucket.table_id))
@@ -27,7 +27,11 @@ def snapshots_to_pb(snapshots: Mapping[TableBucket, int]) -> list[pb.PbKvSnapsho
 
 
 def snapshots_from_pb(tables: Iterable[pb.PbKvSnapshotLeaseForTable]) -> dict[TableBucket, int]:
-    """Bucket -> snapshot id; INVALID_REQUEST for a negative id or a bucket that is named twice."""
+    """Return the KV snapshots (bucket -> snapshot id) of the messages of several tables.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if an id is negative or a bucket is named twice.
+    """
     snapshots: dict[TableBucket, int] = {}
     for table in tables:
         not_negative(table, "table_id", table.table_id)
@@ -42,7 +46,7 @@ def snapshots_from_pb(tables: Iterable[pb.PbKvSnapshotLeaseForTable]) -> dict[Ta
 
 
 def acquired_to_pb(acquired: AcquiredLease) -> pb.AcquireKvSnapshotLeaseResponse:
-    """The answer to an acquire."""
+    """Return the message of the answer to an acquire."""
     return pb.AcquireKvSnapshotLeaseResponse(
         unavailable_snapshots=snapshots_to_pb(acquired.unavailable_snapshots),
         attempt_token=acquired.attempt_token,
@@ -51,7 +55,7 @@ def acquired_to_pb(acquired: AcquiredLease) -> pb.AcquireKvSnapshotLeaseResponse
 
 
 def acquired_from_pb(lease_id: str, message: pb.AcquireKvSnapshotLeaseResponse) -> AcquiredLease:
-    """The answer to an acquire."""
+    """Return the answer to an acquire."""
     return AcquiredLease(
         lease_id=lease_id,
         attempt_token=message.attempt_token,
@@ -61,31 +65,31 @@ def acquired_from_pb(lease_id: str, message: pb.AcquireKvSnapshotLeaseResponse) 
 
 
 def renewed_to_pb(lease_id: str, renewed: int | FlussTieringError) -> pb.PbLeaseRenewed:
-    """The new expiration time of one lease, or why it has none."""
+    """Return the message of a lease's new expiration time, or of the error that says why it was not renewed."""
     if isinstance(renewed, FlussTieringError):
         return pb.PbLeaseRenewed(lease_id=lease_id, error=error_to_pb(renewed))
     return pb.PbLeaseRenewed(lease_id=lease_id, expiration_time=renewed)
 
 
 def renewed_from_pb(message: pb.PbLeaseRenewed) -> int | FlussTieringError:
-    """The new expiration time of one lease, or why it has none."""
+    """Return a lease's new expiration time, or the error that says why it was not renewed."""
     return error_from_pb(message.error) if message.HasField("error") else message.expiration_time
 
 
 def drop_to_pb(drop: LeaseDrop) -> pb.DropKvSnapshotLeaseResponse:
-    """The answer to dropping a lease."""
+    """Return the message of the answer to dropping a lease."""
     return pb.DropKvSnapshotLeaseResponse(dropped=drop is LeaseDrop.DROPPED, stale_attempt=drop is LeaseDrop.STALE)
 
 
 def drop_from_pb(message: pb.DropKvSnapshotLeaseResponse) -> LeaseDrop:
-    """The answer to dropping a lease."""
+    """Return the answer to dropping a lease."""
     if message.stale_attempt:
         return LeaseDrop.STALE
     return LeaseDrop.DROPPED if message.dropped else LeaseDrop.UNKNOWN
 
 
 def lease_to_pb(lease: KvSnapshotLease) -> pb.PbKvSnapshotLease:
-    """A lease as it stands."""
+    """Return the message of a lease."""
     return pb.PbKvSnapshotLease(
         lease_id=lease.lease_id,
         acquired_time=lease.acquired_time,
@@ -96,7 +100,7 @@ def lease_to_pb(lease: KvSnapshotLease) -> pb.PbKvSnapshotLease:
 
 
 def lease_from_pb(message: pb.PbKvSnapshotLease) -> KvSnapshotLease:
-    """A lease as it stands."""
+    """Return the lease of a message."""
     return KvSnapshotLease(
         lease_id=message.lease_id,
         acquired_time=message.acquired_time,

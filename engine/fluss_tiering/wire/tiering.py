@@ -1,8 +1,7 @@
-"""Tiering statuses, rounds, claims and heartbeats <-> messages."""
+"""Conversions between tiering statuses, rounds and claims and their messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Final
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
@@ -10,8 +9,6 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import (
     Claim,
-    HeartbeatAnswer,
-    HeartbeatEntry,
     LeaseOutcome,
     StatusChanges,
     TieringRound,
@@ -27,7 +24,7 @@ _STATES: Final = {state.value: state for state in TieringState}
 
 
 def stats_to_pb(stats: TieringStats) -> pb.PbTieringStats:
-    """What a round wrote."""
+    """Return the message of a round's stats."""
     return pb.PbTieringStats(
         rows=stats.rows,
         bytes=stats.bytes,
@@ -39,7 +36,11 @@ def stats_to_pb(stats: TieringStats) -> pb.PbTieringStats:
 
 
 def stats_from_pb(message: pb.PbTieringStats) -> TieringStats:
-    """What a round wrote; INVALID_REQUEST for negative counts."""
+    """Return the stats of a message.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if a number is negative.
+    """
     return TieringStats(
         rows=not_negative(message, "rows", message.rows),
         bytes=not_negative(message, "bytes", message.bytes),
@@ -54,84 +55,22 @@ def stats_from_pb(message: pb.PbTieringStats) -> TieringStats:
     )
 
 
-def entry_to_pb(entry: HeartbeatEntry) -> pb.PbHeartbeatReqForTable:
-    """What a heartbeat says of one table."""
-    return pb.PbHeartbeatReqForTable(
-        table_id=entry.table_id,
-        coordinator_epoch=entry.coordinator_epoch,
-        tiering_epoch=entry.tiering_epoch,
-        error_message=entry.error_message,
-        stats=None if entry.stats is None else stats_to_pb(entry.stats),
-    )
-
-
-def entry_from_pb(message: pb.PbHeartbeatReqForTable) -> HeartbeatEntry:
-    """What a heartbeat says of one table; a sender may leave out error_message (S15) and stats."""
-    return HeartbeatEntry(
-        table_id=message.table_id,
-        tiering_epoch=message.tiering_epoch,
-        error_message=message.error_message if message.HasField("error_message") else None,
-        stats=stats_from_pb(message.stats) if message.HasField("stats") else None,
-        coordinator_epoch=message.coordinator_epoch,
-    )
-
-
-def answer_to_pb(
-    answer: HeartbeatAnswer,
-    *,
-    tiering: Iterable[HeartbeatEntry],
-    finished: Iterable[HeartbeatEntry],
-    failed: Iterable[HeartbeatEntry],
-) -> pb.LakeTieringHeartbeatResponse:
-    """The answer to the heartbeat that said this: one part for each table, with an error where it was refused."""
-    response = pb.LakeTieringHeartbeatResponse(
-        coordinator_epoch=answer.coordinator_epoch,
-        tiering_table_resp=_answers_to_pb(tiering, answer.tiering_errors),
-        finished_table_resp=_answers_to_pb(finished, answer.finished_errors),
-        failed_table_resp=_answers_to_pb(failed, answer.failed_errors),
-    )
-    if answer.claim is not None:
-        response.tiering_table.CopyFrom(
-            pb.PbLakeTieringTable(
-                table_id=answer.claim.table_id,
-                table_path=path_to_pb(answer.claim.path),
-                tiering_epoch=answer.claim.tiering_epoch,
-            )
-        )
-    return response
-
-
-def answer_from_pb(message: pb.LakeTieringHeartbeatResponse) -> HeartbeatAnswer:
-    """The answer to a heartbeat."""
-    claim = None
-    if message.HasField("tiering_table"):
-        table = message.tiering_table
-        claim = Claim(table.table_id, path_from_pb(table.table_path), table.tiering_epoch)
-    return HeartbeatAnswer(
-        coordinator_epoch=message.coordinator_epoch,
-        claim=claim,
-        tiering_errors=_errors_from_pb(message.tiering_table_resp),
-        finished_errors=_errors_from_pb(message.finished_table_resp),
-        failed_errors=_errors_from_pb(message.failed_table_resp),
-    )
-
-
 def claim_to_pb(path: TablePath, claim: Claim | FlussTieringError) -> pb.PbClaim:
-    """The claim of one table, or why it was refused."""
+    """Return the message of a table's claim, or of the error that says why it was refused."""
     if isinstance(claim, FlussTieringError):
         return pb.PbClaim(table_path=path_to_pb(path), error=error_to_pb(claim))
     return pb.PbClaim(table_path=path_to_pb(path), table_id=claim.table_id, tiering_epoch=claim.tiering_epoch)
 
 
 def claim_from_pb(message: pb.PbClaim) -> Claim | FlussTieringError:
-    """The claim of one table, or why it was refused."""
+    """Return a table's claim, or the error that says why it was refused."""
     if message.HasField("error"):
         return error_from_pb(message.error)
     return Claim(message.table_id, path_from_pb(message.table_path), message.tiering_epoch)
 
 
 def status_to_pb(status: TieringStatus) -> pb.PbTableTieringStatus:
-    """A table's tiering as it stands."""
+    """Return the message of a table's status."""
     return pb.PbTableTieringStatus(
         table_path=path_to_pb(status.path),
         status=status.state.value,
@@ -148,16 +87,16 @@ def status_to_pb(status: TieringStatus) -> pb.PbTableTieringStatus:
 
 
 def status_to_bytes(status: TieringStatus) -> bytes:
-    """A table's tiering as an entry of a serialised `tiering_statuses`.
+    """Return a table's status as a serialised entry of the field `tiering_statuses`.
 
-    Answers with many statuses are these, joined: a serialised message is the concatenation of its fields' entries, and
-    to make ten thousand messages for each answer would take long.
+    An answer with many statuses joins these entries, because a serialised message is the concatenation of its entries.
+    To build ten thousand messages for each answer would take too long.
     """
     return pb.ListTieringStatusesResponse(tiering_statuses=[status_to_pb(status)]).SerializeToString()
 
 
 def status_from_pb(message: pb.PbTableTieringStatus) -> TieringStatus:
-    """A table's tiering as it stands."""
+    """Return the table's status of a message."""
     return TieringStatus(
         table_id=message.table_id,
         path=path_from_pb(message.table_path),
@@ -173,7 +112,7 @@ def status_from_pb(message: pb.PbTableTieringStatus) -> TieringStatus:
 
 
 def changes_from_pb(message: pb.WatchTieringStatusesResponse) -> StatusChanges:
-    """What a watcher of statuses is told."""
+    """Return the news for a watcher of statuses."""
     return StatusChanges(
         statuses=tuple(status_from_pb(status) for status in message.tiering_statuses),
         removed=tuple(path_from_pb(path) for path in message.removed_tables),
@@ -181,19 +120,19 @@ def changes_from_pb(message: pb.WatchTieringStatusesResponse) -> StatusChanges:
 
 
 def resumed_to_pb(path: TablePath, resumed: TieringStatus | FlussTieringError) -> pb.PbResumedTable:
-    """The status of a table after it was resumed, or why it was not."""
+    """Return the message of a resumed table's status, or of the error that says why it was not resumed."""
     if isinstance(resumed, FlussTieringError):
         return pb.PbResumedTable(table_path=path_to_pb(path), error=error_to_pb(resumed))
     return pb.PbResumedTable(table_path=path_to_pb(path), tiering_status=status_to_pb(resumed))
 
 
 def resumed_from_pb(message: pb.PbResumedTable) -> TieringStatus | FlussTieringError:
-    """The status of a table after it was resumed, or why it was not."""
+    """Return a resumed table's status, or the error that says why it was not resumed."""
     return error_from_pb(message.error) if message.HasField("error") else status_from_pb(message.tiering_status)
 
 
 def round_to_pb(tiering_round: TieringRound) -> pb.PbTieringRound:
-    """A round, running or ended."""
+    """Return the message of a round."""
     return pb.PbTieringRound(
         table_id=tiering_round.table_id,
         table_path=path_to_pb(tiering_round.path),
@@ -211,7 +150,7 @@ def round_to_pb(tiering_round: TieringRound) -> pb.PbTieringRound:
 
 
 def round_from_pb(message: pb.PbTieringRound) -> TieringRound:
-    """A round, running or ended."""
+    """Return the round of a message."""
     return TieringRound(
         table_id=message.table_id,
         path=path_from_pb(message.table_path),
@@ -229,7 +168,7 @@ def round_from_pb(message: pb.PbTieringRound) -> TieringRound:
 
 
 def outcome_to_pb(outcome: LeaseOutcome) -> pb.GetLeaseOutcomeResponse:
-    """What waiters on a lease see."""
+    """Return the message of a lease's outcome."""
     return pb.GetLeaseOutcomeResponse(
         rounds=[round_to_pb(each) for each in outcome.rounds],
         cancelled_reason=outcome.cancelled_reason,
@@ -238,7 +177,7 @@ def outcome_to_pb(outcome: LeaseOutcome) -> pb.GetLeaseOutcomeResponse:
 
 
 def outcome_from_pb(message: pb.GetLeaseOutcomeResponse) -> LeaseOutcome:
-    """What waiters on a lease see."""
+    """Return the lease's outcome of a message."""
     return LeaseOutcome(
         rounds=tuple(round_from_pb(each) for each in message.rounds),
         cancelled_reason=message.cancelled_reason if message.HasField("cancelled_reason") else None,
@@ -253,18 +192,3 @@ def _state_from_pb(name: str) -> TieringState:
             ErrorCode.UNKNOWN, f"tiering status {name!r} is not known here: expected one of {', '.join(TieringState)}"
         )
     return state
-
-
-def _answers_to_pb(
-    entries: Iterable[HeartbeatEntry], errors: Mapping[int, FlussTieringError]
-) -> list[pb.PbHeartbeatRespForTable]:
-    return [
-        pb.PbHeartbeatRespForTable(
-            table_id=entry.table_id, error=error_to_pb(errors[entry.table_id]) if entry.table_id in errors else None
-        )
-        for entry in entries
-    ]
-
-
-def _errors_from_pb(answers: Iterable[pb.PbHeartbeatRespForTable]) -> dict[int, FlussTieringError]:
-    return {answer.table_id: error_from_pb(answer.error) for answer in answers if answer.HasField("error")}

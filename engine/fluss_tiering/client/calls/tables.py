@@ -16,11 +16,14 @@ from fluss_tiering.model.table import (
     TablePath,
 )
 from fluss_tiering.wire import tables as wire
+from fluss_tiering.wire.bucket_infos import buckets_from_pb
+from fluss_tiering.wire.kv_snapshots import kv_snapshot_from_pb, snapshot_ref_to_pb
+from fluss_tiering.wire.storage import description_from_pb
 
 
 def describe_storage() -> UnaryCall[pb.DescribeStorageRequest, pb.DescribeStorageResponse, StorageDescription]:
     """Which storage the server has."""
-    return UnaryCall(lambda stubs: stubs.tables.DescribeStorage, pb.DescribeStorageRequest(), wire.description_from_pb)
+    return UnaryCall(lambda stubs: stubs.tables.DescribeStorage, pb.DescribeStorageRequest(), description_from_pb)
 
 
 def create_table(
@@ -98,7 +101,7 @@ def list_buckets(
     return UnaryCall(
         lambda stubs: stubs.tables.ListBuckets,
         pb.ListBucketsRequest(table_paths=[wire.path_to_pb(path) for path in paths]),
-        lambda response: dict(wire.buckets_from_pb(table) for table in response.tables),
+        lambda response: dict(buckets_from_pb(table) for table in response.tables),
     )
 
 
@@ -110,7 +113,7 @@ def take_kv_snapshots(
         lambda stubs: stubs.tables.TakeKvSnapshots,
         pb.TakeKvSnapshotsRequest(table_paths=[wire.path_to_pb(path) for path in paths]),
         lambda response: {
-            table.table_id: [wire.kv_snapshot_from_pb(table.table_id, snapshot) for snapshot in table.snapshots]
+            table.table_id: [kv_snapshot_from_pb(table.table_id, snapshot) for snapshot in table.snapshots]
             for table in response.tables
         },
     )
@@ -122,9 +125,9 @@ def kv_snapshot_metadata(
     """KV snapshots by bucket and id, in the order asked for."""
     return UnaryCall(
         lambda stubs: stubs.tables.GetKvSnapshotMetadata,
-        pb.GetKvSnapshotMetadataRequest(snapshots=[wire.snapshot_ref_to_pb(*snapshot) for snapshot in snapshots]),
+        pb.GetKvSnapshotMetadataRequest(snapshots=[snapshot_ref_to_pb(*snapshot) for snapshot in snapshots]),
         lambda response: [
-            wire.kv_snapshot_from_pb(bucket.table_id, snapshot)
+            kv_snapshot_from_pb(bucket.table_id, snapshot)
             for (bucket, _), snapshot in zip(snapshots, response.snapshots, strict=True)
         ],
     )

@@ -20,6 +20,7 @@ from fluss_tiering.model.tiering import (
     TieringStatus,
 )
 from fluss_tiering.wire import tiering as wire
+from fluss_tiering.wire.heartbeats import answer_from_pb, entry_to_pb
 from fluss_tiering.wire.tables import path_to_pb
 
 
@@ -38,16 +39,16 @@ def heartbeat(
     return UnaryCall(
         lambda stubs: stubs.lake_tiering.LakeTieringHeartbeat,
         pb.LakeTieringHeartbeatRequest(
-            tiering_tables=[wire.entry_to_pb(entry) for entry in tiering],
-            finished_tables=[wire.entry_to_pb(entry) for entry in finished],
-            failed_tables=[wire.entry_to_pb(_cleaned(entry)) for entry in failed],
+            tiering_tables=[entry_to_pb(entry) for entry in tiering],
+            finished_tables=[entry_to_pb(entry) for entry in finished],
+            failed_tables=[entry_to_pb(_cleaned(entry)) for entry in failed],
             request_table=request_table,
             force_finished_tables=force_finished,
             lease_id=lease_id,
             attempt_token=attempt_token,
             driver=driver,
         ),
-        wire.answer_from_pb,
+        answer_from_pb,
     )
 
 

@@ -15,6 +15,7 @@ from fluss_tiering.server.tiering.heartbeat import Heartbeat
 from fluss_tiering.server.tiering.states import RoundOwner
 from fluss_tiering.wire import tiering as wire
 from fluss_tiering.wire.checks import bounded, identifier, optional_token
+from fluss_tiering.wire.heartbeats import answer_to_pb, entry_from_pb
 from fluss_tiering.wire.tables import path_from_pb
 
 _DEFAULT_ROUNDS: Final = 20
@@ -40,9 +41,7 @@ class LakeTieringServicer(StatusesServicer):
             requester=requester,
         )
         answer = await self._threads.control(self._tiering.heartbeat, heartbeat)
-        return wire.answer_to_pb(
-            answer, tiering=heartbeat.tiering, finished=heartbeat.finished, failed=heartbeat.failed
-        )
+        return answer_to_pb(answer, tiering=heartbeat.tiering, finished=heartbeat.finished, failed=heartbeat.failed)
 
     async def ClaimTables(self, request: pb.ClaimTablesRequest, context: object) -> pb.ClaimTablesResponse:
         """Claims tables by name, each on its own."""
@@ -93,7 +92,7 @@ class LakeTieringServicer(StatusesServicer):
 
 
 def _entries(messages: Sequence[pb.PbHeartbeatReqForTable]) -> tuple[HeartbeatEntry, ...]:
-    return tuple(wire.entry_from_pb(each) for each in messages)
+    return tuple(entry_from_pb(each) for each in messages)
 
 
 def _driver(request: pb.LakeTieringHeartbeatRequest | pb.ClaimTablesRequest, driver: str) -> str:

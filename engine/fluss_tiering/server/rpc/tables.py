@@ -20,8 +20,11 @@ from fluss_tiering.model.table import KvSnapshot, TableBucket, TableDescriptor, 
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.tiering.options import LakeOptions
 from fluss_tiering.wire import tables as wire
+from fluss_tiering.wire.bucket_infos import buckets_to_pb, offsets_to_pb
 from fluss_tiering.wire.buckets import bucket_from_pb
 from fluss_tiering.wire.checks import bounded, not_negative, required
+from fluss_tiering.wire.kv_snapshots import kv_snapshot_to_pb, snapshot_ref_from_pb, taken_snapshots_to_pb
+from fluss_tiering.wire.storage import description_to_pb
 
 T = TypeVar("T")
 
@@ -40,7 +43,7 @@ class TablesServicer(GeneratedTablesServicer):
 
     async def DescribeStorage(self, request: pb.DescribeStorageRequest, context: object) -> pb.DescribeStorageResponse:
         """Which storage this is."""
-        return wire.description_to_pb(await self._threads.storage(self._storage.describe))
+        return description_to_pb(await self._threads.storage(self._storage.describe))
 
     async def CreateTable(self, request: pb.CreateTableRequest, context: object) -> pb.CreateTableResponse:
         """Creates a table, and registers it for tiering where its options ask for it."""
@@ -98,7 +101,7 @@ class TablesServicer(GeneratedTablesServicer):
             path = wire.path_from_pb(required(request, "table_path", request.table_path))
             kind = wire.kind_from_pb(request.kind)
             row_count, offsets = await self._threads.storage(self._write, path, kind, request.arrow_ipc)
-            yield pb.WriteRowsResponse(row_count=row_count, log_end_offsets=wire.offsets_to_pb(offsets))
+            yield pb.WriteRowsResponse(row_count=row_count, log_end_offsets=offsets_to_pb(offsets))
 
     async def ListBuckets(self, request: pb.ListBucketsRequest, context: object) -> pb.ListBucketsResponse:
         """The buckets of tables."""
@@ -112,11 +115,11 @@ class TablesServicer(GeneratedTablesServicer):
         self, request: pb.GetKvSnapshotMetadataRequest, context: object
     ) -> pb.GetKvSnapshotMetadataResponse:
         """KV snapshots by bucket and id."""
-        references = [wire.snapshot_ref_from_pb(each) for each in bounded(request, "snapshots", request.snapshots)]
+        references = [snapshot_ref_from_pb(each) for each in bounded(request, "snapshots", request.snapshots)]
         snapshots = await self._threads.storage(
             lambda: [self._kv_snapshot(bucket, snapshot_id) for bucket, snapshot_id in references]
         )
-        return pb.GetKvSnapshotMetadataResponse(snapshots=[wire.kv_snapshot_to_pb(each) for each in snapshots])
+        return pb.GetKvSnapshotMetadataResponse(snapshots=[kv_snapshot_to_pb(each) for each in snapshots])
 
     async def FetchLog(self, request: pb.FetchLogRequest, context: object) -> AsyncIterator[pb.FetchLogResponse]:
         """The log batches of a range."""
@@ -189,10 +192,10 @@ class TablesServicer(GeneratedTablesServicer):
         return rows.num_rows, self._storage.write(path, kind, rows)
 
     def _buckets(self, path: TablePath) -> pb.PbTableBuckets:
-        return wire.buckets_to_pb(self._storage.table(path), self._storage.buckets(path))
+        return buckets_to_pb(self._storage.table(path), self._storage.buckets(path))
 
     def _take_kv_snapshots(self, path: TablePath) -> pb.PbTableKvSnapshots:
-        return wire.taken_snapshots_to_pb(self._storage.table(path).table_id, self._storage.take_kv_snapshots(path))
+        return taken_snapshots_to_pb(self._storage.table(path).table_id, self._storage.take_kv_snapshots(path))
 
     def _kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot:
         snapshot = self._storage.kv_snapshot(bucket, snapshot_id)
