@@ -37,6 +37,7 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 125
 
 
+@pytest.mark.system
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="this machine has no systemd-analyze")
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     command = Path(sys.executable).with_name("fluss-tiering")
