@@ -1,4 +1,4 @@
-"""The data folder as a whole: whose it is, that only one server has it, and which table ids were given out."""
+"""The data folder as a whole: its id, the lock that lets only one server use it, and the ids of tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TABLE_IDS: Final = "next_table_id"
 _PARTITION_IDS: Final = "next_partition_id"
 _OWN_ENTRIES: Final = frozenset({LOCK_FILE, IDENTITY_FILE + TEMPORARY_SUFFIX})
 _SERVER_PREFIXES: Final = ("server.", "lake")
-"""What a server keeps in its data folder beside the storage, and may have made before it."""
+"""The names of the files that a server keeps in its data folder, and may have made before the storage."""
 _REMEDY: Final = "restore it from a backup, or start with an empty data folder"
 
 
@@ -39,8 +39,9 @@ class DataDir:
     """A data folder that this process holds until `close`.
 
     Attributes:
-        root: the folder, absolute.
-        id: minted when the folder was first used; tells a reader whether a path on its machine is this folder.
+        root: The absolute path of the folder.
+        id: The id that the folder got when it was first used. A reader compares it to learn whether a path on its
+            machine is this folder.
     """
 
     def __init__(self, root: Path, lock: int, identity: dict[str, Any]) -> None:
@@ -52,11 +53,11 @@ class DataDir:
 
     @classmethod
     def open(cls, root: Path) -> DataDir:
-        """Takes hold of a data folder; an empty one, or one that is not there yet, becomes a new one.
+        """Take hold of a data folder. A folder that is empty or does not exist becomes a new data folder.
 
         Raises:
-            FlussTieringError: DATA_DIR_IN_USE when another process holds it; CORRUPT_DATA when it holds other things
-                than a data folder does, or its identity file is damaged; STORAGE when it cannot be used.
+            FlussTieringError: DATA_DIR_IN_USE if another process holds it; CORRUPT_DATA if it holds foreign files, or
+                if its identity file is damaged; STORAGE if it cannot be used.
         """
         root = root.absolute()
         with reporting_os_errors("use the data folder", root):
@@ -74,11 +75,11 @@ class DataDir:
                 raise
 
     def allocate_table_id(self) -> int:
-        """An id that no table has or had, also after a crash."""
+        """Return an id that no table has or had, also after a crash."""
         return self._allocate(_TABLE_IDS)
 
     def allocate_partition_id(self) -> int:
-        """An id that no partition of any table has or had, also after a crash."""
+        """Return an id that no partition of any table has or had, also after a crash."""
         return self._allocate(_PARTITION_IDS)
 
     def _allocate(self, kind: str) -> int:
@@ -90,12 +91,12 @@ class DataDir:
             return allocated
 
     def close(self) -> None:
-        """Lets go of the folder."""
+        """Release the folder."""
         os.close(self._lock)
 
 
 def read_data_dir_id(root: Path) -> str | None:
-    """The id of the data folder at a path, or None where there is none that can be read."""
+    """Return the id of the data folder at a path, or None if no data folder can be read there."""
     try:
         identity = json.loads((root / IDENTITY_FILE).read_bytes())
     except (OSError, ValueError):
@@ -118,7 +119,7 @@ def _refuse_foreign(root: Path) -> None:
 
 
 def _acquire(root: Path) -> int:
-    """The lock of the folder; the kernel lets go of it when the process ends, however it ends."""
+    """Lock the folder. The kernel releases the lock when the process ends, however it ends."""
     lock = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -152,7 +153,7 @@ def _read_identity(root: Path) -> dict[str, Any]:
             f"version {_FORMAT_VERSION}",
             "use the release that wrote this data folder, or start with an empty one",
         )
-    # Folders from before there were partitions do not have it.
+    # A folder that is older than the support for partitions does not have this entry.
     identity.setdefault(_PARTITION_IDS, _FIRST_ID)
     if not isinstance(identity.get("data_dir_id"), str) or not all(
         isinstance(identity.get(key), int) for key in (_TABLE_IDS, _PARTITION_IDS)

@@ -1,7 +1,7 @@
 """Changes to files that survive a crash, and errors that name the file.
 
-A file is replaced by writing another beside it, syncing it and renaming it over; a folder is synced after a name in it
-has changed. Whoever reads therefore finds the old content or the new, never a mixture.
+To replace a file, a new one is written beside it, synced and renamed over it. A folder is synced after a name in it has
+changed. A reader therefore finds the old content or the new content, never a mixture.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any, Final
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 TEMPORARY_SUFFIX: Final = ".tmp"
-"""Of files and folders that are being made; one that is found later was never finished."""
+"""The suffix of files and folders that are being made. One that a later start finds was never finished."""
 DELETED_SUFFIX: Final = ".deleted"
-"""Of folders that are being deleted (Fluss's `FlussPaths`); one that is found later is deleted then."""
+"""The suffix of folders that are being deleted (Fluss's `FlussPaths`). A later start deletes what it finds of them."""
 
 
 def corrupt(path: Path, found: str, expected: str, remedy: str) -> FlussTieringError:
-    """CORRUPT_DATA naming a file or folder, what it is, what it should be and what to do."""
+    """Return CORRUPT_DATA, which names a file or folder, what was found, what was expected and what to do."""
     return FlussTieringError(ErrorCode.CORRUPT_DATA, f"{path} {found}: expected {expected}; {remedy}")
 
 
 @contextmanager
 def reporting_os_errors(action: str, path: Path) -> Iterator[None]:
-    """Turns an `OSError` into STORAGE, saying what could not be done to which path."""
+    """Turn an `OSError` into STORAGE, which says what could not be done to which path."""
     try:
         yield
     except OSError as error:
@@ -41,7 +41,7 @@ def reporting_os_errors(action: str, path: Path) -> Iterator[None]:
 
 
 def sync_directory(path: Path) -> None:
-    """Makes the names in a folder durable."""
+    """Make the names in a folder durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -50,7 +50,7 @@ def sync_directory(path: Path) -> None:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Makes or replaces a file, in one step for whoever reads it."""
+    """Make or replace a file. For a reader this is one step."""
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:
         with temporary.open("wb") as file:
@@ -65,13 +65,13 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def rename_durably(source: Path, target: Path) -> None:
-    """Renames within one folder."""
+    """Rename a file or folder within its folder."""
     source.rename(target)
     sync_directory(target.parent)
 
 
 def delete_folder(path: Path) -> None:
-    """Deletes a folder so that a crash midway leaves none that looks whole; the next start deletes what is left."""
+    """Delete a folder. After a crash midway no folder looks whole, and the next start deletes what is left."""
     doomed = path if path.suffix in {DELETED_SUFFIX, TEMPORARY_SUFFIX} else path.with_name(path.name + DELETED_SUFFIX)
     if doomed != path:
         rename_durably(path, doomed)
@@ -79,16 +79,19 @@ def delete_folder(path: Path) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """`write_durably` of a JSON object."""
+    """Write a JSON object with `write_durably`."""
     write_durably(path, json.dumps(content, indent=2).encode() + b"\n")
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
-    """The JSON object in a file.
+    """Return the JSON object in a file.
+
+    Args:
+        path: The file.
+        remedy: What the user should do if the file is damaged.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA, with the remedy, when the file is missing or holds anything else; STORAGE when
-            it cannot be read.
+        FlussTieringError: CORRUPT_DATA if the file is missing or holds anything else; STORAGE if it cannot be read.
     """
     with reporting_os_errors("read", path):
         try:

@@ -1,6 +1,6 @@
-"""What a table's definition must not hold because its Iceberg table could then never be made or written.
+"""The rules for a table's definition that its Iceberg table needs.
 
-Refused when the table is created, where it costs nothing: found by the first round, rows would already be in it.
+They are checked when the table is created, when it has no rows yet.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from fluss_tiering.model.table_options import (
 
 _MAX_LONG: Final = 2**63 - 1
 _UNCOMPRESSED: Final = "uncompressed"
-"""Iceberg's word; its Java writers know no other."""
+"""Iceberg's word for no compression, the only one that its Java writers know."""
 
 _COMPRESSING: Final = ("zstd", "gzip", "snappy", "lz4", "brotli")
 
 
 def check_lake_rules(descriptor: TableDescriptor) -> None:
-    """Checks the names of columns and the `iceberg.*` properties; the bucket key must be known by now.
+    """Check the names of the columns and the `iceberg.*` properties of a table whose bucket key is known.
 
     Raises:
-        FlussTieringError: INVALID_TABLE saying what is wrong, what was expected and what to do.
+        FlussTieringError: INVALID_TABLE if a rule is broken.
     """
     for objections in (_names(descriptor), _properties(descriptor.properties)):
         for message in objections:
@@ -41,7 +41,7 @@ def check_lake_rules(descriptor: TableDescriptor) -> None:
 
 def _names(descriptor: TableDescriptor) -> Iterator[str]:
     names = [column.name for column in descriptor.columns]
-    # Spark finds columns whatever their case, and Iceberg's index of lower-case names allows each only once.
+    # Spark ignores the case of column names, and Iceberg's index of lower-case names allows each name only once.
     by_lower_case = {name.lower(): name for name in SYSTEM_COLUMNS}
     for name in names:
         if not name.strip() or any(unicodedata.category(character) == "Cc" for character in name):
@@ -56,8 +56,8 @@ def _names(descriptor: TableDescriptor) -> Iterator[str]:
         partition = f"{key}_bucket"
         if partition in names:
             yield (
-                f"the column name {partition!r} is that of Iceberg's partition field for the bucket key {key!r}: "
-                "expected another; rename the column"
+                f"the column name {partition!r} is the name of Iceberg's partition field for the bucket key {key!r}: "
+                "expected another name; rename the column"
             )
 
 

@@ -1,4 +1,8 @@
-"""Picks the reader for a storage: a cluster itself, files where they are on this machine, else the server's streams."""
+"""The choice of the reader for a storage.
+
+A cluster is read directly. The files of an embedded storage are read directly on the same machine, and through the
+server's streams on other machines.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,10 @@ _FLUSS_KIND: Final = "fluss"
 
 
 def cluster_access(description: StorageDescription) -> ClusterAccess | None:
-    """What this process's environment says of access to a storage that is a cluster, to be carried to its readers.
+    """Read from this process's environment how to access a cluster, for the readers; None for another storage.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST for a user without a password, or a password without a user.
+        FlussTieringError: INVALID_REQUEST if there is a user without a password, or a password without a user.
     """
     if description.kind != _FLUSS_KIND:
         return None
@@ -34,24 +38,27 @@ def cluster_access(description: StorageDescription) -> ClusterAccess | None:
 
 
 def is_bucketed_as_lake(description: StorageDescription, table: TableInfo) -> bool:
-    """Whether rows lie in the buckets that Iceberg's transform says; a cluster has tables that are hashed otherwise."""
+    """Return whether the table's rows are in the buckets that Iceberg's bucket transform gives.
+
+    A cluster may have tables with another hash.
+    """
     return description.kind != _FLUSS_KIND or table.descriptor.properties.get(LAKE_FORMAT) == ICEBERG
 
 
 def open_split_reader(description: StorageDescription, target: str, access: ClusterAccess | None = None) -> SplitReader:
-    """A reader of the splits that a server plans.
+    """Open a reader of the splits that a server plans.
 
     Args:
-        description: what the server says of its storage. Its files are read directly when the path leads to the very
-            same data folder here, which the folder's id tells; a cluster always is.
-        target: "host:port" of the server, for when it does not.
-        access: what a cluster asks of its readers; without, what this process's environment says.
+        description: The description of the server's storage. Its files are read directly if its path leads to the same
+            data folder on this machine, which the folder's id proves. A cluster is always read directly.
+        target: The server's "host:port", for the case that its files cannot be read directly.
+        access: The access to a cluster; None to take it from this process's environment.
     """
     if description.kind == _FLUSS_KIND:
         return _cluster_reader(description, access or cluster_access(description))
     if description.data_dir and read_data_dir_id(Path(description.data_dir)) == description.data_dir_id:
         return EmbeddedSplitReader(Path(description.data_dir))
-    # The client takes a worker longer to load than a small piece takes to read.
+    # Loading the client takes a worker longer than reading a small piece.
     from fluss_tiering.client.client import TieringClient  # noqa: PLC0415
     from fluss_tiering.storage.remote import RemoteSplitReader  # noqa: PLC0415
 
@@ -66,7 +73,7 @@ def _cluster_reader(description: StorageDescription, access: ClusterAccess | Non
 
 @cache
 def _connected(bootstrap_servers: str, access: ClusterAccess | None) -> tuple[FlussClient, RemoteFiles]:
-    """One client for all tasks that run in this process, one after another or at once: connections are kept."""
+    """Return the one client that all tasks of this process share, so that its connections are kept."""
     from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles  # noqa: PLC0415 - see above
     from fluss_tiering.storage.fluss.rpc.client import FlussClient  # noqa: PLC0415 - see above
 

@@ -1,4 +1,4 @@
-"""Which bucket each row of a write goes to."""
+"""The choice of the bucket for each row of a write."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fluss_tiering.formats.bucketing import assign_buckets
 from fluss_tiering.model.table import Column
 
 _LEAST_ROWS_PER_BUCKET: Final = 4096
-"""A write without a bucket key that is smaller goes to one bucket: each bucket touched costs a sync."""
+"""A smaller write without a bucket key goes to one bucket, since each bucket that it touches costs a sync."""
 
 
 def place_by_key(records: pa.RecordBatch, bucket_key: Column, num_buckets: int) -> Mapping[int, pa.RecordBatch]:
-    """The rows of each bucket, by the hash of the bucket key, in the order they were written in.
+    """Return the rows of each bucket by the hash of the bucket key, in the order of the write.
 
     Raises:
-        FlussTieringError: INVALID_ROWS when a bucket key is null.
+        FlussTieringError: INVALID_ROWS if a bucket key is null.
     """
     buckets = assign_buckets(records.column(bucket_key.name), bucket_key.data_type, num_buckets)
     if num_buckets == 1:
@@ -34,11 +34,13 @@ def place_by_key(records: pa.RecordBatch, bucket_key: Column, num_buckets: int) 
 
 
 def place_evenly(records: pa.RecordBatch, rows_in_buckets: Sequence[int]) -> Mapping[int, pa.RecordBatch]:
-    """The rows in whole runs, so that the buckets that have the fewest come level with each other.
+    """Return the rows of each bucket so that the buckets with the fewest rows become level.
+
+    Each bucket gets one run of consecutive rows.
 
     Args:
-        records: rows of a log table without a bucket key.
-        rows_in_buckets: how many rows each bucket has; the same figures give the same placement.
+        records: The rows for a log table without a bucket key.
+        rows_in_buckets: The number of rows that each bucket has; equal numbers give an equal placement.
     """
     wanted = min(len(rows_in_buckets), max(1, records.num_rows // _LEAST_ROWS_PER_BUCKET))
     filled = np.array(rows_in_buckets, np.int64)
@@ -55,7 +57,7 @@ def place_evenly(records: pa.RecordBatch, rows_in_buckets: Sequence[int]) -> Map
 def _fill_up(
     levels: np.ndarray[tuple[int], np.dtype[np.int64]], rows: int
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """How many rows to add to each of the ascending levels so that the lowest end as level as `rows` rows make them."""
+    """Return how many of the rows to add to each of the ascending levels, so that the lowest ones become level."""
     reached = np.arange(1, len(levels) + 1)
     water = (rows + np.cumsum(levels)) // reached
     filled = int(np.flatnonzero(water >= levels)[-1]) + 1

@@ -1,7 +1,7 @@
-"""What a storage does for the server (`TableStorage`) and for a reader of splits (`SplitReader`).
+"""The protocols of a storage: for the server (`TableStorage`) and for readers of splits (`SplitReader`).
 
-The server calls a `TableStorage` from worker threads, several at once; each method is safe under that. Methods raise
-`FlussTieringError` with the code named; whatever they acknowledged is durable.
+The server calls a `TableStorage` from several worker threads at once, which every method allows. Whatever a method has
+acknowledged is durable.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from fluss_tiering.model.table import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KvScanBatch:
-    """Rows of a scan, as stored.
+    """Some rows of a scan, as they are stored.
 
     Attributes:
-        values: a binary array; each a schema id and a compacted row.
-        next_position: where the rows behind these begin; None at the end.
+        values: A binary array. Each value is a schema id and a compacted row.
+        next_position: The position of the next row; None at the end.
     """
 
     values: pa.Array
@@ -39,29 +39,30 @@ class KvScanBatch:
 
 
 class KvScan(Protocol):
-    """The rows of one bucket as of one moment, which holds no rows itself; safe under concurrent calls.
+    """A scan of the rows of one bucket as of one moment. It holds no rows itself and allows concurrent calls.
 
     Attributes:
-        log_offset: the log from here on is not in the scan (K5).
+        log_offset: The first offset of the log that is not in the scan.
     """
 
     log_offset: int
 
     def read(self, position: bytes | None, max_bytes: int | None, max_rows: int | None) -> KvScanBatch:
-        """The rows from a position on, at least one; from the same position so many rows are always the same.
+        """Return the rows from a position on, at least one. The same arguments always give the same rows.
 
         Args:
-            position: None for the first row; a batch's `next_position` for the rows behind it.
-            max_bytes: of the values' array; None for any number.
-            max_rows: 1 or more; None for any number.
+            position: The `next_position` of the batch before; None for the first row.
+            max_bytes: The size limit of the array of values; None for no limit.
+            max_rows: The limit of the number of rows, 1 or more; None for no limit.
 
         Raises:
-            FlussTieringError: SCANNER_EXPIRED once the scan is closed or its bucket is; CORRUPT_DATA, STORAGE.
+            FlussTieringError: SCANNER_EXPIRED if the scan or its bucket is closed; CORRUPT_DATA if stored rows are
+                damaged; STORAGE if they cannot be read.
         """
         ...
 
     def close(self) -> None:
-        """Lets go of what the scan keeps; again does nothing."""
+        """Release what the scan holds. A second call does nothing."""
         ...
 
 
@@ -69,128 +70,167 @@ class TableStorage(Protocol):
     """The tables behind a server."""
 
     def describe(self) -> StorageDescription:
-        """Kind and data folder."""
+        """Return the kind of the storage and where its data are."""
         ...
 
     def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo:
-        """A new table. Raises TABLE_ALREADY_EXIST, INVALID_TABLE."""
+        """Create a table.
+
+        Raises:
+            FlussTieringError: TABLE_ALREADY_EXIST if there is one at this path; INVALID_TABLE if the storage cannot
+                have such a table.
+        """
         ...
 
     def alter_table(self, path: TablePath, properties: Mapping[str, str]) -> TableInfo:
-        """The table with these options instead of its own; columns and keys stay. In one step, and durable.
+        """Replace the options of a table in one durable step. The columns and keys stay.
 
-        Raises TABLE_NOT_EXIST; INVALID_TABLE for an option that cannot be so, or cannot change.
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TABLE if an option has a wrong value
+                or cannot change.
         """
         ...
 
     def drop_table(self, path: TablePath) -> TableInfo:
-        """Drops the table with its files and returns what it was. Raises TABLE_NOT_EXIST."""
+        """Drop a table with its files, and return what it was.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table.
+        """
         ...
 
     def drop_partition(self, path: TablePath, values: Sequence[str]) -> None:
-        """Drops the partition of these values, one for each partition key.
+        """Drop the partition that has these values, one for each partition key.
 
-        Raises TABLE_NOT_EXIST, PARTITION_NOT_EXIST.
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; PARTITION_NOT_EXIST if it has no such
+                partition.
         """
         ...
 
     def table(self, path: TablePath) -> TableInfo:
-        """The table of that path. Raises TABLE_NOT_EXIST."""
+        """Return the table at this path.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is none.
+        """
         ...
 
     def table_by_id(self, table_id: int) -> TableInfo:
-        """The table of that id. Raises TABLE_NOT_EXIST."""
+        """Return the table that has this id.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is none.
+        """
         ...
 
     def tables(self) -> Sequence[TableInfo]:
-        """All tables, by path."""
+        """Return all tables, ordered by path."""
         ...
 
     def write(self, path: TablePath, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:
-        """Writes the rows, durably, and returns the log end offset of each bucket touched.
+        """Write rows durably, and return the log end offset of each bucket that got some.
 
-        All rows are checked before the first is written. Raises TABLE_NOT_EXIST, INVALID_ROWS.
+        All rows are checked before the first one is written.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_ROWS if the rows do not fit the table.
         """
         ...
 
     def buckets(self, path: TablePath) -> Sequence[BucketInfo]:
-        """Every bucket with its log range and latest KV snapshot. Raises TABLE_NOT_EXIST."""
+        """Return every bucket of a table with its log range and its latest KV snapshot.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table.
+        """
         ...
 
     def take_kv_snapshots(self, path: TablePath) -> Sequence[KvSnapshot]:
-        """A KV snapshot of each bucket, now. A bucket whose latest snapshot is up to date keeps that one.
+        """Return a KV snapshot of each bucket. A new one is taken unless the bucket's latest one is up to date.
 
-        Raises TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY.
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; TABLE_WITHOUT_PRIMARY_KEY if it has no primary
+                key.
         """
         ...
 
     def kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:
-        """The snapshot, or None when it does not exist (any more)."""
+        """Return the KV snapshot that has this id, or None if it does not exist or exists no more."""
         ...
 
     def collect_kv_snapshots(self, protected: frozenset[tuple[TableBucket, int]]) -> int:
-        """Deletes snapshots that are neither protected nor among the newest kept of their bucket; returns how many.
+        """Delete KV snapshots that are neither protected nor among the newest of their bucket; return how many.
 
-        The caller makes sure that nothing becomes protected while this runs.
+        The caller must make sure that no snapshot becomes protected while this runs.
         """
         ...
 
     def reader(self) -> SplitReader:
-        """A reader of this storage's own files."""
+        """Return a reader of this storage's own data."""
         ...
 
     def fetch_log(self, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[bytes]:
-        """The log batches that hold [start_offset, end_offset), whole and as stored, cut anywhere into chunks of a MiB.
+        """Yield the whole log batches that hold [start_offset, end_offset), as they are stored, in chunks of 1 MiB.
 
-        For readers that cannot open the files. Raises TABLE_NOT_EXIST, LOG_OFFSET_OUT_OF_RANGE, CORRUPT_DATA.
+        A chunk may begin and end within a batch. This is for readers that cannot open the files.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; LOG_OFFSET_OUT_OF_RANGE if the log does not
+                hold this range; CORRUPT_DATA if it is damaged.
         """
         ...
 
     def fetch_kv_snapshot(
         self, bucket: TableBucket, snapshot_id: int, from_key: bytes | None, to_key: bytes | None
     ) -> Iterator[pa.RecordBatch]:
-        """The entries of the key range [from_key, to_key) as stored (columns key: binary, value: binary).
+        """Yield the entries of the key range [from_key, to_key) as they are stored.
 
-        For readers that cannot open the files. Raises KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA.
+        The columns are key and value, both binary. This is for readers that cannot open the files.
+
+        Raises:
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST if there is no such snapshot; CORRUPT_DATA if it is damaged.
         """
         ...
 
     def open_kv_scan(
         self, bucket: TableBucket, *, admit: Callable[[], None], on_lost: Callable[[], None]
     ) -> tuple[int, KvScan | None]:
-        """The bucket's log end offset and a scan of its rows, both as of now; no scan for a bucket without rows (K4).
+        """Return a bucket's log end offset and a scan of its rows, both as of now; None as the scan if it has no rows.
 
         Args:
-            bucket: of a primary-key table.
-            admit: called before anything is opened, where the bucket may have rows; its error is this call's.
-            on_lost: called when the bucket is closed or dropped, and its scan with it (K12); perhaps from a thread that
-                holds the bucket's lock.
+            bucket: A bucket of a primary-key table.
+            admit: A function that is called before anything is opened, if the bucket may have rows. This method
+                raises the errors of the function.
+            on_lost: A function that is called when the bucket is closed or dropped, which ends its scan. The thread
+                that calls it may hold the bucket's lock.
 
         Raises:
-            FlussTieringError: TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY, NOT_LEADER_OR_FOLLOWER (K3); INVALID_REQUEST
-                for a bucket that the table has not; CORRUPT_DATA, STORAGE.
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; TABLE_WITHOUT_PRIMARY_KEY if it has no primary
+                key; INVALID_REQUEST if it has no such bucket; NOT_LEADER_OR_FOLLOWER if the storage is closed;
+                CORRUPT_DATA if stored rows are damaged; STORAGE if they cannot be read.
         """
         ...
 
     def write_lake_offsets(self, table_id: int, log_end_offsets: Mapping[TableBucket, int]) -> str:
-        """Writes an offsets file as Fluss lays it out and returns its path (`fluss-offsets` of a lake snapshot)."""
+        """Write an offsets file in Fluss's format and return its path (`fluss-offsets` of a lake snapshot)."""
         ...
 
     def has_lake_offsets(self, table_id: int, path: str) -> bool:
-        """Whether `path` is an offsets file that `write_lake_offsets` made for that table and that is still there."""
+        """Return whether `path` is an offsets file that `write_lake_offsets` made for this table and that exists."""
         ...
 
     def close(self) -> None:
-        """Flushes and lets go of the data folder."""
+        """Write everything to disk and release what the storage holds."""
         ...
 
 
 class SplitReader(Protocol):
-    """Reads what splits name, as Arrow batches; used on executors."""
+    """Reads the data that splits name, as Arrow batches; used on executors."""
 
     @property
     def decode_seconds(self) -> float:
-        """Spent so far on turning stored bytes into rows, apart from getting at them."""
+        """The time spent so far on turning stored bytes into rows, without the time for fetching the bytes."""
         ...
 
     def read_log(
@@ -201,33 +241,41 @@ class SplitReader(Protocol):
         end_offset: int,
         columns: Sequence[str] | None = None,
     ) -> Iterator[LogBatch]:
-        """The rows of [start_offset, end_offset) in log order, cut to that range.
+        """Yield the rows of [start_offset, end_offset), and no others, in the order of the log.
 
         Args:
-            table: whose log it is, as it was planned with.
-            bucket: of the table.
-            start_offset: of the first row.
-            end_offset: behind the last row.
-            columns: names of those that are wanted, which the batches then have in this order, and no others; with none
-                they have rows and change types all the same. None for all, in the table's order.
+            table: The table, as it was when the split was planned.
+            bucket: A bucket of the table.
+            start_offset: The offset of the first row.
+            end_offset: The offset after the last row.
+            columns: The names of the wanted columns, in the order that the batches shall have them; None for all, in
+                the table's order. Batches without columns still have rows and change types.
 
-        Raises INVALID_REQUEST for a column that is not there, or named twice; LOG_OFFSET_OUT_OF_RANGE, CORRUPT_DATA
-        naming the file and position.
+        Raises:
+            FlussTieringError: INVALID_REQUEST if a column does not exist or is named twice; TABLE_NOT_EXIST if there is
+                no such table; LOG_OFFSET_OUT_OF_RANGE if the log does not hold this range; CORRUPT_DATA if it is
+                damaged; UNAVAILABLE if the source cannot be reached; STORAGE if remote files cannot be read;
+                INVALID_TABLE if the table's columns have changed in the meantime.
         """
         ...
 
     def read_kv_snapshot(
         self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of the key range [from_key, to_key) in the table's Arrow schema.
+        """Yield the rows of the key range [from_key, to_key) in the table's Arrow schema.
 
-        Raises KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA.
+        Raises:
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST if there is no such snapshot; CORRUPT_DATA if it is damaged;
+                UNAVAILABLE if the source cannot be reached; STORAGE if its files cannot be read; INVALID_TABLE if the
+                table's columns have changed in the meantime.
         """
         ...
 
     def measure_kv_snapshot(self, table: TableInfo, snapshot: KvSnapshot) -> KvSnapshot:
-        """The snapshot with its size and the keys at which it may be cut, where the server does not know them.
+        """Return the snapshot with its size and with keys at which it can be split.
 
-        Raises KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA, STORAGE.
+        Raises:
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST if there is no such snapshot; CORRUPT_DATA if a file is missing;
+                STORAGE if its files cannot be read.
         """
         ...

@@ -1,9 +1,9 @@
-"""Reads splits through the tiering server, for readers that cannot open the storage's files themselves."""
+"""Reading splits through the tiering server, for readers that cannot open the storage's files themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Protocol
 
@@ -16,35 +16,31 @@ from fluss_tiering.formats.projection import Projection
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
+from fluss_tiering.storage.errors import rewording_corrupt_data
 from fluss_tiering.storage.retry_backoff import RetryBackoff
-from fluss_tiering.storage.timing import DecodeTimer
+from fluss_tiering.storage.timing import TimedDecoding
 
 
 class SplitStreams(Protocol):
-    """What of a `TieringClient` is used here."""
+    """The methods of a `TieringClient` that the reader uses."""
 
     def fetch_log(self, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[bytes]:
-        """The log batches that hold [start_offset, end_offset), whole, cut into chunks anywhere."""
+        """Yield the whole log batches that hold [start_offset, end_offset), cut into chunks anywhere."""
         ...
 
     def fetch_kv_snapshot(
         self, bucket: TableBucket, snapshot_id: int, from_key: bytes | None, to_key: bytes | None
     ) -> Iterator[bytes]:
-        """The entries of the key range [from_key, to_key) as Arrow IPC streams (columns key, value: binary)."""
+        """Yield the entries of the key range [from_key, to_key) as Arrow IPC streams (columns key, value: binary)."""
         ...
 
 
-class RemoteSplitReader:
-    """A `SplitReader` over the server's streams; one that breaks is opened again behind what has arrived."""
+class RemoteSplitReader(TimedDecoding):
+    """A `SplitReader` over the server's streams. A stream that breaks is opened again after what has arrived."""
 
     def __init__(self, streams: SplitStreams) -> None:
+        super().__init__()
         self._streams = streams
-        self._decoding = DecodeTimer()
-
-    @property
-    def decode_seconds(self) -> float:
-        """Spent so far on turning what was sent into rows."""
-        return self._decoding.seconds
 
     def read_log(
         self,
@@ -54,11 +50,7 @@ class RemoteSplitReader:
         end_offset: int,
         columns: Sequence[str] | None = None,
     ) -> Iterator[LogBatch]:
-        """The rows of [start_offset, end_offset) in log order, cut to that range; see `SplitReader`.
-
-        Raises:
-            FlussTieringError: INVALID_REQUEST, TABLE_NOT_EXIST, LOG_OFFSET_OUT_OF_RANGE, UNAVAILABLE, CORRUPT_DATA.
-        """
+        """Yield the rows of a range of the log; see `SplitReader.read_log`."""
         wanted = Projection.of(table, columns)
         if start_offset == end_offset:
             return
@@ -73,7 +65,7 @@ class RemoteSplitReader:
                     rows = batch.slice(expected, end_offset)
                     rows = replace(rows, records=wanted.arrange(rows.records))
                     if rows.base_offset != expected:
-                        raise _damaged(bucket, f"holds offset {rows.base_offset}, expected {expected}")
+                        raise _damaged(bucket, f"begin at offset {rows.base_offset}, expected {expected}")
                     expected += rows.records.num_rows
                     backoff.restore()
                     yield rows
@@ -86,11 +78,7 @@ class RemoteSplitReader:
     def read_kv_snapshot(
         self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of the key range [from_key, to_key) in the table's Arrow schema.
-
-        Raises:
-            FlussTieringError: KV_SNAPSHOT_NOT_EXIST, UNAVAILABLE, CORRUPT_DATA.
-        """
+        """Yield the rows of a key range; see `SplitReader.read_kv_snapshot`."""
         bucket = snapshot.bucket
         backoff = RetryBackoff()
         while True:
@@ -101,7 +89,7 @@ class RemoteSplitReader:
                             with _naming_bucket(bucket), self._decoding():
                                 rows = decode_values(batch.column("value"), table.descriptor.columns, table.schema_id)
                             if batch.num_rows:
-                                # The first key behind this one.
+                                # This is the least key after the last one.
                                 from_key = batch.column("key")[-1].as_py() + b"\0"
                             backoff.restore()
                             yield rows
@@ -111,7 +99,7 @@ class RemoteSplitReader:
                 return
 
     def measure_kv_snapshot(self, table: TableInfo, snapshot: KvSnapshot) -> KvSnapshot:
-        """The snapshot as it is: the server knows all of it."""
+        """Return the snapshot as it is, since the server has measured it."""
         return snapshot
 
 
@@ -132,19 +120,16 @@ def _first_batch_size(bucket: TableBucket, pending: bytearray) -> int | None:
         return None if header is None else header.size
 
 
-@contextmanager
-def _naming_bucket(bucket: TableBucket) -> Iterator[None]:
-    try:
-        yield
-    except FlussTieringError as error:
-        if error.code is not ErrorCode.CORRUPT_DATA:
-            raise
-        raise _damaged(bucket, f"cannot be read: {error.message}") from error
+def _naming_bucket(bucket: TableBucket) -> AbstractContextManager[None]:
+    return rewording_corrupt_data(lambda message: _damage(bucket, f"cannot be read: {message}"))
 
 
 def _damaged(bucket: TableBucket, what: str) -> FlussTieringError:
-    return FlussTieringError(
-        ErrorCode.CORRUPT_DATA,
-        f"what the tiering server sent of {bucket} {what}; let the task be tried again, and look into the server's log "
-        "if that does not help",
+    return FlussTieringError(ErrorCode.CORRUPT_DATA, _damage(bucket, what))
+
+
+def _damage(bucket: TableBucket, what: str) -> str:
+    return (
+        f"the data of {bucket} from the tiering server {what}; let the task be tried again, and look into the server's "
+        "log if that does not help"
     )

@@ -1,4 +1,4 @@
-"""Waiting for a server that is away, as long as what is read from it gets on in between."""
+"""Waiting for a server that is away, with growing pauses."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _PASSING: Final = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLL
 
 
 class RetryBackoff:
-    """Waits for a server that is away or throttles, with back-off, as long as the reader gets on in between.
+    """Waits, with growing pauses, for a server that is away or throttles.
 
-    One throttled split would otherwise fail its task, and a few of them the round (Fluss issue #4452).
+    The time limit begins anew whenever data arrive. Without this, one throttled split would fail its task, and a few
+    of them would fail the round.
 
     Args:
-        stopped: set when nobody wants to read on, which ends a wait.
-        seconds: how long failures may follow each other.
+        stopped: An event that ends a wait, set when nobody wants to read on.
+        seconds: The time limit for failures that follow each other.
     """
 
     def __init__(self, stopped: threading.Event | None = None, seconds: float = UNAVAILABLE_TIMEOUT_S) -> None:
@@ -32,17 +33,17 @@ class RetryBackoff:
         self._give_up_at = 0.0
 
     def restore(self) -> None:
-        """Something arrived."""
+        """Begin the time limit anew, since data have arrived."""
         self._failures = 0
 
     def wait_after(self, error: FlussTieringError) -> None:
-        """Sleeps before the next try; raises what is no passing failure, or has lasted too long."""
+        """Sleep before the next try. Raise the error if it cannot pass, or if the failures have lasted too long."""
         if self._failures == 0:
             self._give_up_at = time.monotonic() + self._seconds
         if error.code not in _PASSING or time.monotonic() >= self._give_up_at:
             raise error
         pause = min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2**self._failures)
         self._failures += 1
-        # Between half and all of it spreads the callers out.
+        # A random part of the pause, from half of it to all of it, spreads the callers out.
         if self._stopped.wait(random.uniform(pause / 2, pause)):  # noqa: S311
             raise error

@@ -1,4 +1,4 @@
-"""Reads a RocksDB from a folder of its files, in bounded chunks, for embedded and fetched KV snapshots alike."""
+"""Reading a RocksDB from a folder with its files, in bounded chunks; for the KV snapshots of both storages."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rocksdict import AccessType, Options, Rdict, ReadOptions
 ENTRY_SCHEMA: Final = pa.schema([pa.field("key", pa.binary(), False), pa.field("value", pa.binary(), False)])
 
 _ENTRIES_AT_ONCE: Final = 512
-"""Few enough that large values do not overshoot the size of a chunk by much."""
+"""The number is small, so that large values exceed the size of a chunk only by a little."""
 _READ_AHEAD_BYTES: Final = 2 << 20
 _SPARK_FOLDERS: Final = "SPARK_LOCAL_DIRS"
-"""Where a worker of Spark may put files, which Spark deletes when the worker was killed before it did."""
+"""The variable with the folders for a Spark worker's files. Spark deletes them if the worker is killed."""
 
 
 @contextmanager
-def folder_of_ones_own() -> Iterator[Path]:
-    """A folder to put the files of a RocksDB into: rocksdict writes a file of its own into each that it opens."""
+def temporary_folder() -> Iterator[Path]:
+    """Make a temporary folder for the files of a RocksDB, since rocksdict writes a file into each folder it opens."""
     parent = os.environ.get(_SPARK_FOLDERS, "").partition(",")[0]
     with TemporaryDirectory(prefix="fluss-kv-snapshot-", dir=parent or None) as folder:
         yield Path(folder)
@@ -34,7 +34,10 @@ def folder_of_ones_own() -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A file with the rows of the key range [first_key, last_key]; those of one level do not overlap, except on 0."""
+    """A file with the rows of the key range [first_key, last_key].
+
+    The files of one level do not overlap, except on level 0.
+    """
 
     name: str
     level: int
@@ -42,14 +45,14 @@ class TableFile:
     last_key: bytes
 
     def may_hold(self, from_key: bytes | None, to_key: bytes | None) -> bool:
-        """Whether RocksDB looks into it for the key range [from_key, to_key)."""
+        """Return whether RocksDB looks into the file for the key range [from_key, to_key)."""
         if self.level == 0:
             return True
         return (from_key is None or self.last_key >= from_key) and (to_key is None or self.first_key < to_key)
 
 
 def table_files(folder: Path) -> list[TableFile]:
-    """The files that hold rows, which may still be stand-ins of the right size."""
+    """List the files that hold rows. The files may still be empty stand-ins of the right size."""
     with _opened(folder, partial=True) as db:
         return [
             TableFile(file["name"].lstrip("/"), file["level"], file["start_key"], file["end_key"])
@@ -60,14 +63,16 @@ def table_files(folder: Path) -> list[TableFile]:
 def entries(
     folder: Path, from_key: bytes | None, to_key: bytes | None, chunk_bytes: int, *, partial: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The entries of the key range [from_key, to_key), by key, in the `ENTRY_SCHEMA`; raises what rocksdict raises.
+    """Yield the entries of the key range [from_key, to_key), ordered by key, in the `ENTRY_SCHEMA`.
+
+    Errors are those of rocksdict.
 
     Args:
-        folder: of one's own, with the RocksDB's files.
-        from_key: None for the first.
-        to_key: None for behind the last.
-        chunk_bytes: about how large a batch may be.
-        partial: whether table files that cannot hold the range may be stand-ins of the right size.
+        folder: A folder with the RocksDB's files that nobody else uses.
+        from_key: The first key; None to begin with the first entry.
+        to_key: The key after the last one; None to end with the last entry.
+        chunk_bytes: The approximate size of a batch.
+        partial: Whether table files that cannot hold the range may be empty stand-ins of the right size.
     """
     options = ReadOptions()
     options.fill_cache(False)
@@ -82,7 +87,7 @@ def entries(
 def _opened(folder: Path, *, partial: bool) -> Iterator[Rdict]:
     options = Options(raw_mode=True)
     if partial:
-        # No file is looked into before a row of it is asked for; what is then found to be damaged is an error still.
+        # RocksDB then opens a file only when it reads a row from it. Damage that it finds is still an error.
         options.set_paranoid_checks(False)
         options.set_skip_stats_update_on_db_open(True)
     with Rdict(str(folder), options, access_type=AccessType.read_only()) as db:
@@ -108,7 +113,7 @@ def _entries(db: Rdict, options: ReadOptions, from_key: bytes | None, chunk_byte
 
 
 def _check_reached_end(db: Rdict, options: ReadOptions, last_key: bytes | None) -> None:
-    """Raises where damage ended the iteration: rocksdict's iterators end there as if it were the end."""
+    """Raise an error if damage ended the iteration: an iterator of rocksdict stops at damage as it does at the end."""
     probe = db.iter(options)
     if last_key is None:
         probe.seek_to_first()

@@ -1,4 +1,4 @@
-"""How readers say what decoding costs, apart from getting at the bytes."""
+"""How readers measure the time that decoding takes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from contextlib import contextmanager
 
 
 class DecodeTimer:
-    """Adds up the time of the blocks that turn stored bytes into rows; those of a mapped file are read in them, too.
+    """Adds up the time of the blocks that turn stored bytes into rows.
+
+    A mapped file is read in these blocks too.
 
     Attributes:
-        seconds: spent so far.
+        seconds: The time spent so far.
     """
 
     def __init__(self) -> None:
@@ -19,9 +21,21 @@ class DecodeTimer:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """Counts the block's time."""
+        """Add the block's time."""
         start = time.perf_counter()
         try:
             yield
         finally:
             self.seconds += time.perf_counter() - start
+
+
+class TimedDecoding:
+    """The base of split readers: it measures the time that their decoding takes."""
+
+    def __init__(self) -> None:
+        self._decoding = DecodeTimer()
+
+    @property
+    def decode_seconds(self) -> float:
+        """The time spent so far on turning stored bytes into rows; see `SplitReader`."""
+        return self._decoding.seconds

@@ -1,4 +1,4 @@
-"""Reads splits from the files of an embedded storage on the same machine, past the server."""
+"""Reading splits from the files of an embedded storage on the same machine, without the server."""
 
 from __future__ import annotations
 
@@ -18,22 +18,17 @@ from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.embedded.layout import log_folder, partition_folder, table_folder
 from fluss_tiering.storage.embedded.log.segment_reader import stored_batches
 from fluss_tiering.storage.files import corrupt
-from fluss_tiering.storage.timing import DecodeTimer
+from fluss_tiering.storage.timing import TimedDecoding
 
 _CHUNK_BYTES: Final = 8 << 20
 
 
-class EmbeddedSplitReader:
-    """A `SplitReader` over a data folder; holds nothing open between reads."""
+class EmbeddedSplitReader(TimedDecoding):
+    """A `SplitReader` over a data folder. It holds no file open between reads."""
 
     def __init__(self, data_dir: Path) -> None:
+        super().__init__()
         self._data_dir = data_dir
-        self._decoding = DecodeTimer()
-
-    @property
-    def decode_seconds(self) -> float:
-        """Spent so far on turning stored bytes into rows."""
-        return self._decoding.seconds
 
     def read_log(
         self,
@@ -43,17 +38,12 @@ class EmbeddedSplitReader:
         end_offset: int,
         columns: Sequence[str] | None = None,
     ) -> Iterator[LogBatch]:
-        """The rows of [start_offset, end_offset) in log order, cut to that range; see `SplitReader`.
-
-        Raises:
-            FlussTieringError: INVALID_REQUEST, TABLE_NOT_EXIST, LOG_OFFSET_OUT_OF_RANGE; CORRUPT_DATA naming file and
-                position.
-        """
+        """Yield the rows of a range of the log; see `SplitReader.read_log`."""
         schema = arrow_schema(table.descriptor.columns)
         wanted = Projection.of(table, columns)
         folder = table_folder(self._data_dir, table.path, table.table_id)
         logs = log_folder(partition_folder(folder, bucket.partition_id), bucket.bucket)
-        with telling_dropped(table, folder, bucket):
+        with reporting_dropped(table, folder, bucket):
             for stored in stored_batches(logs, start_offset, end_offset):
                 with self._decoding():
                     batch = stored.decode(schema, wanted.included).slice(start_offset, end_offset)
@@ -63,12 +53,8 @@ class EmbeddedSplitReader:
     def read_kv_snapshot(
         self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of the key range [from_key, to_key) in the table's Arrow schema.
-
-        Raises:
-            FlussTieringError: KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA.
-        """
-        # Compiled decoders and RocksDB take a worker longer to load than a small piece of a log takes to read.
+        """Yield the rows of a key range; see `SplitReader.read_kv_snapshot`."""
+        # Loading compiled decoders and RocksDB takes a worker longer than reading a small piece of a log.
         from fluss_tiering.formats.compacted.row import decode_values  # noqa: PLC0415
         from fluss_tiering.storage.embedded.kv.checkpoint import read_checkpoint  # noqa: PLC0415
 
@@ -83,13 +69,13 @@ class EmbeddedSplitReader:
             yield rows
 
     def measure_kv_snapshot(self, table: TableInfo, snapshot: KvSnapshot) -> KvSnapshot:
-        """The snapshot as it is: the server knows all of it."""
+        """Return the snapshot as it is, since the storage has measured it."""
         return snapshot
 
 
 @contextmanager
-def telling_dropped(table: TableInfo, folder: Path, bucket: TableBucket) -> Iterator[None]:
-    """Turns the errors that missing files make into TABLE_NOT_EXIST and PARTITION_NOT_EXIST where all of them are."""
+def reporting_dropped(table: TableInfo, folder: Path, bucket: TableBucket) -> Iterator[None]:
+    """Turn errors about missing files into TABLE_NOT_EXIST or PARTITION_NOT_EXIST if the whole folder is missing."""
     try:
         yield
     except FlussTieringError as error:

@@ -30,7 +30,7 @@ from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
 from fluss_tiering.storage.embedded.lake_offsets import is_offsets_file, write_offsets_file
 from fluss_tiering.storage.embedded.log.segment_reader import stored_batches
 from fluss_tiering.storage.embedded.log.segments import DEFAULT_SEGMENT_BYTES
-from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader, telling_dropped
+from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader, reporting_dropped
 
 logger = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ class EmbeddedStorage:
                 f"{bucket} ends at offset {source.log_end_offset}: expected no range up to {end_offset}",
             )
         pending = bytearray()
-        with telling_dropped(table.info, table.folder, bucket):
+        with reporting_dropped(table.info, table.folder, bucket):
             for batch in stored_batches(source.log_folder, start_offset, end_offset):
                 pending += batch.raw
                 while len(pending) >= _CHUNK_BYTES:

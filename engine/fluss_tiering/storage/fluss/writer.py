@@ -25,8 +25,8 @@ from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.supported import ICEBERG, LAKE_FORMAT, check_stored
 from fluss_tiering.storage.log_compression import compression_of
-from fluss_tiering.storage.offered_rows import conform_write
 from fluss_tiering.storage.placement import place_by_key, place_evenly
+from fluss_tiering.storage.row_validation import conform_write
 
 _BATCH_BYTES: Final = 2 << 20
 """Of one batch, in Arrow; Fluss's clients send as much (`client.writer.batch-size`)."""

@@ -108,7 +108,7 @@ PARQUET = "iceberg.write.parquet.compression-"
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"columns": columns(i="INT", i_bucket="INT"), "bucket_keys": ("i",)}, "'i_bucket' is that of Iceberg's"),
+        ({"columns": columns(i="INT", i_bucket="INT"), "bucket_keys": ("i",)}, "'i_bucket' is the name of Iceberg's"),
         ({"columns": columns(i="INT NOT NULL", i_bucket="INT"), "primary_key": ("i",)}, "bucket key 'i'"),
         ({"columns": columns(name="INT", Name="INT")}, "'name' and 'Name'"),
         ({"columns": columns(__Offset="INT")}, "'__offset' and '__Offset'"),

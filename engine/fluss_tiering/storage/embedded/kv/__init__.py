@@ -1,1 +1,1 @@
-"""The rows of a primary-key table by key: RocksDB, its snapshots, scans and changelog."""
+"""The rows of a primary-key table, stored by key: RocksDB, its snapshots and scans, and the changelog."""

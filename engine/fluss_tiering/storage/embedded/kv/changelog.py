@@ -1,9 +1,11 @@
-"""What a write to a primary-key table changes: Fluss's changelog, and the rows by key (Fluss's `KvTablet`).
+"""The changes that a write to a primary-key table makes: Fluss's changelog and the rows by key (Fluss's `KvTablet`).
 
-An upsert of a new key is INSERT; of a known one UPDATE_BEFORE with the old row and UPDATE_AFTER with the new one, also
-where both are equal; a delete of a known key is DELETE with the old row, of an unknown one nothing. Several changes of
-one key in a write are as if made one by one. All of it on whole columns: rows are sorted by key, so that those of one
-key stand next to each other, and the changelog is taken from the new rows and the old ones by index.
+An upsert of a new key gives INSERT. An upsert of a known key gives UPDATE_BEFORE with the old row and UPDATE_AFTER with
+the new row, also if both are equal. A delete of a known key gives DELETE with the old row, and a delete of an unknown
+key gives nothing. Several changes of one key in a write have the same effect as one write for each of them.
+
+The code works on whole columns: rows are sorted by key, so that the rows of one key are next to each other, and the
+changelog is taken by index from the new and the old rows.
 """
 
 from __future__ import annotations
@@ -24,20 +26,20 @@ from fluss_tiering.model.table import Column, TableInfo
 from fluss_tiering.storage.embedded.kv.rocksdb import KvChanges
 
 Lookup = Callable[[Sequence[bytes]], list[bytes | None]]
-"""The stored values of keys."""
+"""A function that returns the stored values of keys."""
 _Indices = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """One write's effect on a bucket.
+    """The effect of one write on a bucket.
 
     Attributes:
-        records: of the changelog, in log order, in the table's Arrow schema.
-        change_types: one for each record.
-        by_key: the same for the store.
-        added_rows: how many keys more there are afterwards; negative for fewer.
+        records: The records of the changelog, in log order and in the table's Arrow schema.
+        change_types: The change type of each record.
+        by_key: The same changes by key, for the store.
+        added_rows: The number of keys that the write adds; negative if it removes keys.
     """
 
     records: pa.RecordBatch
@@ -47,7 +49,7 @@ class Change:
 
 
 class ChangelogBuilder:
-    """Makes the changes of one table's writes."""
+    """Works out the changes that the writes to one table make."""
 
     def __init__(self, info: TableInfo) -> None:
         descriptor = info.descriptor
@@ -57,7 +59,7 @@ class ChangelogBuilder:
         self._schema_id = info.schema_id
 
     def upsert(self, records: pa.RecordBatch, lookup: Lookup) -> Change:
-        """The effect of upserting records, in the table's Arrow schema."""
+        """Return the effect of upserting records, which are in the table's Arrow schema."""
         groups = _Groups(encode_keys(records, self._key_columns))
         keys = groups.keys.to_pylist()
         stored = pa.array(lookup(keys), pa.binary())
@@ -72,7 +74,7 @@ class ChangelogBuilder:
         )
 
     def delete(self, records: pa.RecordBatch, lookup: Lookup) -> Change:
-        """The effect of deleting the keys in records, which have the key columns at least."""
+        """Return the effect of deleting the keys in records, which have at least the key columns."""
         groups = _Groups(encode_keys(records, self._key_columns))
         stored = pa.array(lookup(groups.keys.to_pylist()), pa.binary())
         exists = _flags(stored.is_valid())
@@ -86,7 +88,7 @@ class ChangelogBuilder:
         )
 
     def replay(self, records: pa.RecordBatch, change_types: ChangeTypes) -> tuple[KvChanges, int]:
-        """What records of the changelog change by key, and how many rows they add."""
+        """Return the changes by key that records of the changelog make, and how many rows they add."""
         rows = last_per_key(records, self._key, change_types)
         lives = change_types[rows] != ChangeType.DELETE
         put, deleted = rows[lives], rows[~lives]
@@ -95,7 +97,7 @@ class ChangelogBuilder:
         return changes, int(inserted - np.count_nonzero(change_types == ChangeType.DELETE))
 
     def key_of_value(self, value: bytes) -> bytes:
-        """The key under which a stored value stands."""
+        """Return the key of a stored value."""
         key: bytes = encode_keys(self._records(pa.array([value], pa.binary())), self._key_columns)[0].as_py()
         return key
 
@@ -112,11 +114,12 @@ class ChangelogBuilder:
 
 
 class _Groups:
-    """Rows sorted by key, those of one key in their own order.
+    """Rows sorted by key. The rows of one key keep their order.
 
     Attributes:
-        keys: each key once, sorted.
-        first_rows, last_rows: of each key.
+        keys: Each key once, sorted.
+        first_rows: The index of the first row of each key.
+        last_rows: The index of the last row of each key.
     """
 
     def __init__(self, keys: pa.BinaryArray) -> None:
@@ -132,7 +135,7 @@ class _Groups:
         self.last_rows: _Indices = self._order[ends]
 
     def previous_rows(self, before_first: _Indices) -> _Indices:
-        """For each row the row of its key before it; for a key's first row what `before_first` has for the key."""
+        """Return for each row the row of its key before it; for the first row of a key the value in `before_first`."""
         previous = np.empty_like(self._order)
         previous[1:] = self._order[:-1]
         previous[self._starts] = before_first
@@ -142,12 +145,12 @@ class _Groups:
 
 
 def _positions_behind(count: int, exists: _Flags) -> _Indices:
-    """Where the old rows of those keys that have one stand behind `count` new rows; -1 for the others."""
+    """Return the index of each key's old row, if old rows follow `count` new rows; -1 for a key without an old row."""
     return np.where(exists, count + np.cumsum(exists) - 1, -1)
 
 
 def _interleave(previous: _Indices) -> tuple[_Indices, ChangeTypes]:
-    """Which rows make up the changelog, and as what: each new row, after the one before it where there is one."""
+    """Return the rows of the changelog and their change types: each new row, after the row that it replaces, if any."""
     updates = previous >= 0
     after = np.cumsum(1 + updates) - 1
     before = after[updates] - 1

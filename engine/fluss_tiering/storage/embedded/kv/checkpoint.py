@@ -1,7 +1,7 @@
-"""Reads a KV snapshot, which is a RocksDB checkpoint, in bounded chunks and without writing into its folder.
+"""Reading a KV snapshot, which is a RocksDB checkpoint, in bounded chunks and without writing into its folder.
 
-Several readers, also on behalf of several processes, may read one snapshot at once. rocksdict writes a file of its own
-into each folder that it opens, so a reader opens a folder of its own that links to the snapshot's files.
+Several readers, also in several processes, may read one snapshot at once. rocksdict writes a file into each folder that
+it opens, so each reader opens a temporary folder with links to the snapshot's files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.storage.embedded.layout import SNAPSHOT_FILE
 from fluss_tiering.storage.files import corrupt
-from fluss_tiering.storage.rocksdb_files import entries, folder_of_ones_own
+from fluss_tiering.storage.rocksdb_files import entries, temporary_folder
 
 _OWN_FILES: Final = frozenset({SNAPSHOT_FILE, "rocksdict-config.json"})
 
@@ -23,18 +23,18 @@ _OWN_FILES: Final = frozenset({SNAPSHOT_FILE, "rocksdict-config.json"})
 def read_checkpoint(
     folder: Path, from_key: bytes | None, to_key: bytes | None, chunk_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """The entries of the key range [from_key, to_key), by key, in the `ENTRY_SCHEMA`.
+    """Yield the entries of the key range [from_key, to_key), ordered by key, in the `ENTRY_SCHEMA`.
 
     Args:
-        folder: of the snapshot.
-        from_key: None for the first.
-        to_key: None for behind the last.
-        chunk_bytes: about how large a batch may be.
+        folder: The folder of the snapshot.
+        from_key: The first key; None to begin with the first entry.
+        to_key: The key after the last one; None to end with the last entry.
+        chunk_bytes: The approximate size of a batch.
 
     Raises:
-        FlussTieringError: KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA.
+        FlussTieringError: KV_SNAPSHOT_NOT_EXIST if there is no such snapshot; CORRUPT_DATA if it is damaged.
     """
-    with folder_of_ones_own() as links:
+    with temporary_folder() as links:
         _link_files(folder, links)
         try:
             yield from entries(links, from_key, to_key, chunk_bytes)

@@ -1,8 +1,8 @@
 """A bucket's rows by key, in RocksDB.
 
-RocksDB's own write-ahead log is off: the bucket's log is one already, synced before anything is applied here. With the
-rows the store keeps up to where it has applied the log, in a second column family that is flushed together with the
-first, so that after a crash the log from there on brings it up to date.
+RocksDB's own write-ahead log is off, since the bucket's log serves as one: it is synced before a change is applied
+here. Beside the rows, the store keeps the offset up to which it has applied the log, in a second column family that is
+flushed together with the first. After a crash the log from that offset on brings the store up to date.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _STATE_KEY: Final = b"state"
 _STATE: Final = struct.Struct("<qq")
 _WRITE_BUFFER_BYTES: Final = 32 << 20
 _TABLE_FILE_BYTES: Final = 16 << 20
-"""Snapshots can be cut where a file begins."""
+"""Snapshots can be split where a file begins."""
 _BLOOM_BITS_PER_KEY: Final = 10
 _KEYS_PER_LOOKUP: Final = 4096
-"""rocksdict holds the interpreter's lock while it turns keys and values into Python objects; more keys at once would
-hold up the server's other threads."""
+"""rocksdict holds the interpreter's lock while it turns keys and values into Python objects. More keys at once would
+block the server's other threads for too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class KvState:
-    """Up to where the log is applied, and how many rows that made."""
+    """The offset up to which the log is applied, and the number of rows at that offset."""
 
     applied_offset: int = 0
     row_count: int = 0
@@ -54,7 +54,7 @@ class KvState:
 
 @dataclass(frozen=True, slots=True)
 class KvChanges:
-    """What to change by key; no key is in both parts."""
+    """Changes by key: values to put and keys to delete. No key is in both."""
 
     put_keys: Sequence[bytes]
     put_values: Sequence[bytes]
@@ -63,7 +63,7 @@ class KvChanges:
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A file of RocksDB that holds a range of keys; files of one level do not overlap, except on level 0."""
+    """A file of RocksDB that holds a range of keys. Files of one level do not overlap, except on level 0."""
 
     level: int
     size_bytes: int
@@ -72,14 +72,14 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RocksDbView:
-    """A store's rows as of one moment, as two iterators that were made in it.
+    """A store's rows as of one moment: two iterators that were made at that moment.
 
-    An iterator of RocksDB sees the moment that it was made in. rocksdict's `Snapshot` is none: what it iterates over is
-    the present.
+    An iterator of RocksDB sees the rows as of the moment when it was made. rocksdict's `Snapshot` cannot be used, since
+    its iterators see the present rows.
 
     Attributes:
-        values: by key, the quicker way; it tells neither keys nor errors.
-        cursor: finds rows by key.
+        values: The quicker iterator, over the values in the order of their keys. It gives neither keys nor errors.
+        cursor: An iterator that finds rows by key.
     """
 
     values: RdictValues
@@ -87,7 +87,7 @@ class RocksDbView:
 
 
 class RocksDbMemory:
-    """What all stores of a process share, so that their memory does not grow with their number."""
+    """The memory that all stores of a process share, so that it does not grow with their number."""
 
     def __init__(self, cache_bytes: int = 64 << 20, write_buffer_bytes: int = 256 << 20) -> None:
         self.cache = Cache(cache_bytes)
@@ -95,13 +95,13 @@ class RocksDbMemory:
 
 
 class RocksDbStore:
-    """The store in one folder; its caller holds the bucket's lock."""
+    """The store in one folder. The caller holds the bucket's lock."""
 
     def __init__(self, folder: Path, memory: RocksDbMemory) -> None:
-        """Opens the store, or makes it.
+        """Open the store; make it if there is none.
 
         Raises:
-            FlussTieringError: CORRUPT_DATA when RocksDB cannot open what is there.
+            FlussTieringError: CORRUPT_DATA if RocksDB cannot open it.
         """
         self._folder = folder
         with reporting_rocksdb_errors(folder):
@@ -113,7 +113,7 @@ class RocksDbStore:
         self.state = KvState() if state is None else KvState(*_STATE.unpack(state))
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The value of each key, or None; quickest when the keys are sorted."""
+        """Return the value of each key, or None if it has none. Sorted keys are the quickest."""
         values: list[bytes | None] = []
         with reporting_rocksdb_errors(self._folder):
             for start in range(0, len(keys), _KEYS_PER_LOOKUP):
@@ -121,7 +121,7 @@ class RocksDbStore:
         return values
 
     def apply(self, changes: KvChanges, state: KvState) -> None:
-        """Makes all changes and takes over the state, in one step."""
+        """Make all changes and store the state, in one step."""
         batch = WriteBatch(raw_mode=True)
         deque(map(batch.put, changes.put_keys, changes.put_values), maxlen=0)
         deque(map(batch.delete, changes.deleted_keys), maxlen=0)
@@ -131,14 +131,15 @@ class RocksDbStore:
         self.state = state
 
     def checkpoint(self, target: Path) -> None:
-        """A consistent copy of the store in a new folder on the same disk, mostly of hard links."""
+        """Make a consistent copy of the store in a new folder on the same disk, mostly with hard links."""
         with reporting_rocksdb_errors(self._folder):
             Checkpoint(self._db).create_checkpoint(str(target))
 
     def view(self) -> RocksDbView:
-        """The rows as they are now; the store can be opened again only after the view is let go of.
+        """Return a view of the rows as they are now.
 
-        The caller makes sure that nothing is applied meanwhile.
+        The store can be opened again only after the view has been released. The caller makes sure that no changes are
+        applied while the view is made.
         """
         options = ReadOptions()
         options.fill_cache(False)
@@ -146,7 +147,7 @@ class RocksDbStore:
             return RocksDbView(self._db.values(read_opt=options), self._db.iter(options))
 
     def table_files(self) -> list[TableFile]:
-        """The files that hold rows."""
+        """Return the files that hold rows."""
         with reporting_rocksdb_errors(self._folder):
             files = self._db.live_files()
         return [
@@ -156,15 +157,15 @@ class RocksDbStore:
         ]
 
     def close(self) -> None:
-        """Flushes and closes."""
+        """Flush and close the store."""
         with reporting_rocksdb_errors(self._folder):
             self._db.close()
-            del self._state_family  # It holds the database open.
+            del self._state_family  # The handle keeps the database open.
 
 
 @contextmanager
 def reporting_rocksdb_errors(folder: Path) -> Iterator[None]:
-    """Turns rocksdict's errors, which are plain `Exception`, into CORRUPT_DATA or STORAGE naming the folder."""
+    """Turn rocksdict's errors, which are plain `Exception`s, into CORRUPT_DATA or STORAGE with the folder's name."""
     try:
         yield
     except FlussTieringError:
@@ -179,7 +180,7 @@ def reporting_rocksdb_errors(folder: Path) -> Iterator[None]:
 
 
 def damaged_rocksdb(folder: Path, what: str) -> FlussTieringError:
-    """CORRUPT_DATA naming the folder of a store, and what was found in it."""
+    """Return CORRUPT_DATA, which names the folder of a store and what was found in it."""
     return FlussTieringError(
         ErrorCode.CORRUPT_DATA,
         f"RocksDB finds {folder} damaged ({what}): expected the files it wrote; "

@@ -1,4 +1,4 @@
-"""A scan of a bucket's rows as of one moment: a view of its RocksDB and a place in it, and no rows between reads."""
+"""A scan of a bucket's rows as of one moment. Between reads it keeps a view of RocksDB but no rows."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fluss_tiering.storage.embedded.kv.rocksdb import RocksDbView, damaged_rocks
 from fluss_tiering.storage.protocol import KvScanBatch
 
 _OFFSET_BYTES: Final = 4
-"""Of each value in the Arrow array that a batch is."""
+"""The size that each value takes in a batch besides its bytes: an offset of the Arrow array."""
 
 
 class EmbeddedKvScan:
-    """A `KvScan` over one store; it ends with the store, when the bucket closes it, or before, by `close`.
+    """A `KvScan` over one store. It ends by `close`, or when the bucket closes the store.
 
     Attributes:
-        log_offset: the log from here on is not in the scan (K5).
+        log_offset: The first offset of the log that is not in the scan.
     """
 
     def __init__(
@@ -38,16 +38,16 @@ class EmbeddedKvScan:
         forget: Callable[[EmbeddedKvScan], None],
         on_lost: Callable[[], None],
     ) -> None:
-        """A scan that stands before the first row.
+        """Begin a scan before the first row.
 
         Args:
-            bucket: that is scanned.
-            folder: of its RocksDB, for errors.
-            view: of its rows.
-            log_offset: the log's end at the view's moment.
-            key_of_value: the key under which a stored value stands.
-            forget: called when the scan is closed.
-            on_lost: called besides when it is closed because its bucket goes away.
+            bucket: The bucket.
+            folder: The folder of the bucket's RocksDB, for errors.
+            view: The view of the bucket's rows.
+            log_offset: The end of the log at the moment of the view.
+            key_of_value: A function that returns the key of a stored value.
+            forget: A function that is called when the scan is closed.
+            on_lost: A function that is also called if the scan is closed because its bucket goes away.
         """
         self.log_offset = log_offset
         self._bucket = bucket
@@ -57,13 +57,13 @@ class EmbeddedKvScan:
         self._forget = forget
         self._on_lost = on_lost
         self._lock = threading.Lock()
-        # Where the view's quick iterator goes on; no longer anywhere (empty) once it was read from and the read failed.
-        self._goes_on_at: Collection[bytes | None] = (None,)
-        # A row that it has read already.
+        # The position at which the view's quick iterator continues; empty if it cannot continue after a failed read.
+        self._continues_at: Collection[bytes | None] = (None,)
+        # The row that the quick iterator has read already but that no batch holds yet.
         self._read_ahead: list[bytes] = []
 
     def read(self, position: bytes | None, max_bytes: int | None, max_rows: int | None) -> KvScanBatch:
-        """The rows from a position on; see `KvScan.read`. Raises SCANNER_EXPIRED, CORRUPT_DATA, STORAGE."""
+        """Return the rows from a position on; see `KvScan.read`."""
         with self._lock:
             if self._view is None:
                 raise FlussTieringError(
@@ -71,41 +71,41 @@ class EmbeddedKvScan:
                     f"the scan of {self._bucket} has ended: its storage was closed or reopened; start the scan again",
                 )
             with reporting_rocksdb_errors(self._folder):
-                if position in self._goes_on_at:
-                    return self._go_on(self._view, position, max_bytes, max_rows)
+                if position in self._continues_at:
+                    return self._continue(self._view, position, max_bytes, max_rows)
                 rows = _rows_from(self._view.cursor, position)
                 values, _ = _take(rows, max_bytes, max_rows)
                 return self._batch(self._view.cursor, values, position)
 
     def close(self) -> None:
-        """Lets go of the view, after the read that is under way; again does nothing."""
+        """Release the view, after a read that is under way. A second call does nothing."""
         with self._lock:
             self._view = None
             self._read_ahead = []
         self._forget(self)
 
     def lose(self) -> None:
-        """Closes the scan because its bucket goes away, and tells whoever opened it (K12)."""
+        """Close the scan because its bucket goes away, and tell the one who opened it."""
         self.close()
         self._on_lost()
 
-    def _go_on(
+    def _continue(
         self, view: RocksDbView, position: bytes | None, max_bytes: int | None, max_rows: int | None
     ) -> KvScanBatch:
-        """What the quick iterator has next; the way of a scan whose batches all arrive."""
-        # Should anything fail, the iterator has moved and the scan's reader has not.
-        self._goes_on_at = ()
+        """Read the next rows from the quick iterator, which serves a scan whose batches are asked for in order."""
+        # If anything fails, the iterator has moved but the scan's reader has not.
+        self._continues_at = ()
         rows = chain(self._read_ahead, view.values)
         values, self._read_ahead = _take(rows, max_bytes, max_rows)
         batch = self._batch(view.cursor, values, position)
-        self._goes_on_at = () if batch.next_position is None else (batch.next_position,)
+        self._continues_at = () if batch.next_position is None else (batch.next_position,)
         return batch
 
     def _batch(self, cursor: RdictIter, values: list[bytes], position: bytes | None) -> KvScanBatch:
-        """The values with where the rows behind them begin.
+        """Return the values with the position of the row after them.
 
-        Damage looks like the end to iterators over values (K16). So the last row is looked at once more by its key,
-        which follows from its value, and then what is behind it.
+        An iterator over values stops at damage as it does at the end. So the last row is looked up again by its key,
+        which its value gives, and then the row after it.
         """
         last_key = self._key_of_value(values[-1]) if values else position
         _seek(cursor, last_key)
@@ -120,9 +120,9 @@ class EmbeddedKvScan:
 
 
 def _take(rows: Iterator[bytes], max_bytes: int | None, max_rows: int | None) -> tuple[list[bytes], list[bytes]]:
-    """The rows that fit, one at least, and the one that was read and did not.
+    """Return the rows that fit, at least one, and the row that was read but did not fit.
 
-    A loop over rows: it costs less than making each of rocksdict's values does, and ends exactly where it must.
+    This is a loop over rows, which ends at exactly the right row. It costs less than making rocksdict's values does.
     """
     values: list[bytes] = []
     size = 0

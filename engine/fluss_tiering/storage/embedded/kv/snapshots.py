@@ -1,4 +1,4 @@
-"""The KV snapshots of one bucket: folders with a checkpoint of its RocksDB and what the checkpoint is of."""
+"""The KV snapshots of one bucket: folders with a checkpoint of its RocksDB and a description of the checkpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REMEDY: Final = "stop the server and move the snapshot's folder away; the table
 
 @dataclass(frozen=True, slots=True)
 class CheckpointContent:
-    """What a checkpoint is of."""
+    """The state of the store that a checkpoint holds."""
 
     log_offset: int
     row_count: int
@@ -37,18 +37,18 @@ class CheckpointContent:
 
 
 class KvSnapshots:
-    """The snapshots in a bucket's folder; its caller holds the bucket's lock to change them."""
+    """The snapshots in a bucket's folder. Whoever changes them holds the bucket's lock."""
 
     def __init__(self, data_dir: Path, folder: Path, bucket: TableBucket) -> None:
-        """Loads the snapshots that are there and deletes what a crash left half made or half deleted.
+        """Load the snapshots and delete the folders that a crash left half made or half deleted.
 
         Raises:
-            FlussTieringError: CORRUPT_DATA naming a torn or foreign file.
+            FlussTieringError: CORRUPT_DATA if a file is torn or foreign.
         """
         self._data_dir = data_dir
         self._folder = folder
         self._bucket = bucket
-        # Replaced as a whole, so that it may be read without the lock.
+        # The tuple is replaced as a whole, so that it may be read without the lock.
         self._snapshots: tuple[KvSnapshot, ...] = ()
         found = []
         for name in os.listdir(folder):  # noqa: PTH208 - names alone, as in `open_table`
@@ -68,14 +68,14 @@ class KvSnapshots:
         return snapshots[-1] if snapshots else None
 
     def get(self, snapshot_id: int) -> KvSnapshot | None:
-        """The snapshot of that id, if it exists."""
+        """Return the snapshot that has this id, if it exists."""
         return next((snapshot for snapshot in self._snapshots if snapshot.snapshot_id == snapshot_id), None)
 
     def add(self, write_checkpoint: Callable[[Path], CheckpointContent]) -> KvSnapshot:
-        """A new snapshot, which exists once its checkpoint is whole and durable.
+        """Make a new snapshot, which exists as soon as its checkpoint is complete and durable.
 
         Args:
-            write_checkpoint: makes the checkpoint in the folder given, which does not exist yet.
+            write_checkpoint: A function that makes the checkpoint in the given folder, which does not exist yet.
         """
         snapshot_id = self.latest.snapshot_id + 1 if self.latest else _FIRST_SNAPSHOT_ID
         folder = snapshot_folder(self._folder, snapshot_id)
@@ -102,7 +102,7 @@ class KvSnapshots:
         return snapshot
 
     def collect(self, keep_newest: int, protected: Collection[int]) -> int:
-        """Deletes all but the newest and the protected; returns how many."""
+        """Delete all snapshots but the newest and the protected ones. Return how many were deleted."""
         doomed = [snapshot for snapshot in self._snapshots[:-keep_newest] if snapshot.snapshot_id not in protected]
         for snapshot in doomed:
             folder = self._data_dir / snapshot.path
@@ -130,10 +130,10 @@ class KvSnapshots:
 
 
 def split_keys(files: Sequence[TableFile], piece_bytes: int = _PIECE_BYTES) -> list[bytes]:
-    """Keys that cut a store into ranges of about `piece_bytes`, ascending; none where it is not much larger.
+    """Return keys that split a store into ranges of about `piece_bytes`, ascending; none if it is not much larger.
 
-    A range begins where a file of the level that holds most begins, since files there do not overlap; what other levels
-    hold is taken to lie evenly over them. A store that is mostly on level 0 is not cut: it is small.
+    A range begins where a file of the largest level begins, since the files of a level do not overlap. The rows of the
+    other levels are assumed to be spread evenly. A store that is mostly on level 0 is small and is not split.
     """
     size_of_level: dict[int, int] = {}
     for file in files:

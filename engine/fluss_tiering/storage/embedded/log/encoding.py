@@ -1,4 +1,4 @@
-"""Records as log batches of bounded size, so that a batch bounds a reader's memory, whatever a write's size was."""
+"""Encoding records as log batches of limited size, so that a reader needs little memory however large a write was."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fluss_tiering.storage.log_compression import compression_of
 
 _BATCH_ROWS: Final = 65_536
 _BATCH_BYTES: Final = 8 << 20
-"""Before compression."""
+"""The size of a batch before compression."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,13 @@ class LogEncoding:
 
     @classmethod
     def of(cls, info: TableInfo) -> LogEncoding:
-        """As the table's descriptor says."""
+        """Return the encoding that the table's descriptor asks for."""
         return cls(info.schema_id, compression_of(info.descriptor))
 
     def batches(
         self, records: pa.RecordBatch, change_types: ChangeTypes | None, base_offset: int, commit_timestamp: int
     ) -> Iterator[bytes]:
-        """Consecutive batches that hold the records from `base_offset` on; made one at a time."""
+        """Yield consecutive batches that hold the records from `base_offset` on."""
         by_size = records.num_rows * _BATCH_BYTES // max(records.nbytes, 1)
         step = max(1, min(_BATCH_ROWS, by_size))
         for start in range(0, records.num_rows, step):

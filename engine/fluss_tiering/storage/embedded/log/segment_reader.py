@@ -1,6 +1,6 @@
-"""Reads a bucket's segment files by mapping them: no server, no state, safe beside the server that appends to them.
+"""Reading a bucket's segment files by mapping them into memory, also while the server appends to them.
 
-What is acknowledged never changes, and nothing behind the range that a caller names is looked at.
+This is safe because acknowledged bytes never change, and bytes after the range that a caller names are not read.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import mmap
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,7 @@ from fluss_tiering.formats.log.decoding import decode_log_batch
 from fluss_tiering.formats.log.scan import seek_batch
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.storage.embedded.layout import base_offset_of, segment_file
+from fluss_tiering.storage.errors import rewording_corrupt_data
 from fluss_tiering.storage.files import corrupt, reporting_os_errors
 
 CORRUPT_LOG_REMEDY: Final = "restore the file from a backup, or drop the table and load it again"
@@ -37,24 +38,24 @@ class StoredBatch:
 
     @property
     def raw(self) -> memoryview:
-        """Its bytes."""
+        """The batch's bytes."""
         return self.segment[self.position : self.position + self.header.size]
 
     def decode(self, schema: pa.Schema, included: Sequence[int] | None = None) -> LogBatch:
-        """Its records, checked against its checksum; of these columns as `decode_log_batch` has it.
+        """Check the batch's checksum and return its records, with the columns that `decode_log_batch` includes.
 
         Raises:
-            FlussTieringError: CORRUPT_DATA naming file and position.
+            FlussTieringError: CORRUPT_DATA if the batch is damaged.
         """
         with naming_segment(self.path):
             return decode_log_batch(self.segment, self.position, schema, included=included)
 
 
 def list_segments(folder: Path) -> list[int]:
-    """The base offsets of the segments in a folder, ascending.
+    """Return the base offsets of the segments in a folder, ascending.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA naming a file that is no segment, or the folder when it is missing.
+        FlussTieringError: CORRUPT_DATA if the folder is missing or has a file that is no segment.
     """
     try:
         names = os.listdir(folder)  # noqa: PTH208 - names alone, as in `open_table`
@@ -72,16 +73,16 @@ def list_segments(folder: Path) -> list[int]:
 
 
 def stored_batches(folder: Path, start_offset: int, end_offset: int) -> Iterator[StoredBatch]:
-    """The batches of a bucket's log that hold the offsets [start_offset, end_offset), in order.
+    """Yield the batches of a bucket's log that hold the offsets [start_offset, end_offset), in order.
 
     Args:
-        folder: of the bucket's segments.
-        start_offset: of the first record wanted; it may stand in the middle of the first batch.
-        end_offset: behind the last record wanted; at most the log's acknowledged end.
+        folder: The folder of the bucket's segments.
+        start_offset: The offset of the first wanted record, which may be within the first batch.
+        end_offset: The offset after the last wanted record, at most the acknowledged end of the log.
 
     Raises:
-        FlussTieringError: LOG_OFFSET_OUT_OF_RANGE when the log does not hold that range; CORRUPT_DATA naming file and
-            position when a batch is damaged or missing.
+        FlussTieringError: LOG_OFFSET_OUT_OF_RANGE if the log does not hold this range; CORRUPT_DATA if a batch is
+            damaged or missing.
     """
     if start_offset == end_offset:
         return
@@ -110,7 +111,7 @@ def stored_batches(folder: Path, start_offset: int, end_offset: int) -> Iterator
 
 
 def missing_batch(header: LogBatchHeader, position: int, offset: int) -> FlussTieringError:
-    """CORRUPT_DATA for a batch that stands where another offset should."""
+    """Return CORRUPT_DATA for a batch that is where a batch with another offset should be."""
     return FlussTieringError(
         ErrorCode.CORRUPT_DATA,
         f"the log batch at position {position} holds the offsets {header.base_offset} to {header.last_offset}: "
@@ -119,22 +120,16 @@ def missing_batch(header: LogBatchHeader, position: int, offset: int) -> FlussTi
 
 
 def map_segment(path: Path) -> memoryview:
-    """The bytes of a segment file, read as they are touched."""
+    """Map a segment file into memory, so that its bytes are read when they are used."""
     with reporting_os_errors("read", path), path.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return memoryview(b"")
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-@contextmanager
-def naming_segment(path: Path) -> Iterator[None]:
-    """Adds the file and what to do to CORRUPT_DATA, which the decoder raises with the position alone."""
-    try:
-        yield
-    except FlussTieringError as error:
-        if error.code is not ErrorCode.CORRUPT_DATA:
-            raise
-        raise FlussTieringError(error.code, f"{path}: {error.message}; {CORRUPT_LOG_REMEDY}") from error
+def naming_segment(path: Path) -> AbstractContextManager[None]:
+    """Add the file and the remedy to a CORRUPT_DATA error of the decoder, which knows only the position."""
+    return rewording_corrupt_data(lambda message: f"{path}: {message}; {CORRUPT_LOG_REMEDY}")
 
 
 def _out_of_range(folder: Path, start_offset: int, end_offset: int) -> FlussTieringError:

@@ -1,8 +1,8 @@
-"""What a crash may have left of a bucket's newest segment.
+"""The check of a bucket's newest segment after a crash.
 
-A killed process leaves a proper beginning of the batches it was writing; a machine that lost its power may also leave
-zeros, or a last batch whose checksum fails. Only these are a torn tail. Whatever else is wrong is damage to
-acknowledged rows, and cutting that off would lose them silently: it is refused.
+A killed process leaves a part of the batches that it was writing. A machine that lost its power may also leave zeros,
+or a last batch whose checksum is wrong. Only these count as a torn tail, which is cut off. Anything else is damage to
+acknowledged rows and is refused, since cutting it off would lose them silently.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from fluss_tiering.storage.files import corrupt
 
 
 def scan_segment(path: Path, base_offset: int) -> tuple[int, int]:
-    """Checks every batch of a segment.
+    """Check every batch of a segment.
 
     Returns:
-        How many bytes of whole batches it starts with, and the offset behind them; what follows is a torn tail.
+        The number of bytes that the whole batches at its start take, and the offset after them. The rest is a torn
+        tail.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA naming file and position when the damage is no torn tail.
+        FlussTieringError: CORRUPT_DATA if there is damage other than a torn tail.
     """
     segment = map_segment(path)
     position, offset = 0, base_offset
@@ -42,7 +43,7 @@ def scan_segment(path: Path, base_offset: int) -> tuple[int, int]:
     if survivor is not None:
         raise corrupt(
             path,
-            f"is damaged from position {position} on, and a whole batch stands behind that at position {survivor}",
+            f"is damaged from position {position} on, and a whole batch follows at position {survivor}",
             f"the batch of offset {offset} at position {position}",
             CORRUPT_LOG_REMEDY,
         )
@@ -50,7 +51,7 @@ def scan_segment(path: Path, base_offset: int) -> tuple[int, int]:
 
 
 def _whole_batch(segment: memoryview, position: int) -> LogBatchHeader | None:
-    """The header of the batch at a position once its checksum is found right; None where a torn tail begins."""
+    """Return the header of the batch at a position if its checksum is right; None if a torn tail begins there."""
     try:
         header = read_header(segment, position)
     except FlussTieringError:

@@ -1,7 +1,8 @@
-"""A bucket's log as a row of segment files: appended to in three steps, so that a write to several buckets is one.
+"""A bucket's log as a series of segment files.
 
-`stage` writes behind the acknowledged end, `sync` makes that durable, `publish` moves the end over it; until then
-`rollback` cuts it off again. Readers only ever look before the acknowledged end (`segment_reader`).
+An append has three steps, so that a write to several buckets is done in all of them or in none: `stage` writes after
+the acknowledged end, `sync` makes that durable, and `publish` moves the end. Before `publish`, `rollback` cuts the
+staged bytes off again. Readers read only before the acknowledged end (`segment_reader`).
 """
 
 from __future__ import annotations
@@ -32,11 +33,10 @@ class _Staged:
 
 
 class SegmentedLog:
-    """The segment files of one bucket; its caller holds the bucket's lock.
+    """The segment files of one bucket. The caller holds the bucket's lock.
 
     Attributes:
-        end_offset: exclusive; everything before it is durable and acknowledged.
-        size_bytes: of all segments.
+        end_offset: The end of the log, exclusive. Everything before it is durable and acknowledged.
     """
 
     def __init__(self, folder: Path, segment_bytes: int, base_offsets: list[int], end_offset: int) -> None:
@@ -51,16 +51,16 @@ class SegmentedLog:
 
     @classmethod
     def recover(cls, folder: Path, *, segment_bytes: int, least_end_offset: int) -> SegmentedLog:
-        """The log in a folder, after cutting off the torn batch that a crash may have left at its end.
+        """Open the log in a folder and cut off the torn batch that a crash may have left at its end.
 
         Args:
-            folder: of the bucket's segments.
-            segment_bytes: size from which on a new segment is begun.
-            least_end_offset: an offset that is known to have been acknowledged.
+            folder: The folder of the bucket's segments.
+            segment_bytes: The size at which a new segment begins.
+            least_end_offset: An end of the log that is known to have been acknowledged.
 
         Raises:
-            FlussTieringError: CORRUPT_DATA when anything else is wrong with the last segment, or a foreign file is
-                there.
+            FlussTieringError: CORRUPT_DATA if anything else is wrong with the last segment, if acknowledged rows are
+                missing, or if there is a foreign file.
         """
         base_offsets = list_segments(folder)
         end_offset = 0
@@ -87,14 +87,14 @@ class SegmentedLog:
 
     @property
     def size_bytes(self) -> int:
-        """Of all segments, up to the acknowledged end."""
+        """The size of all segments, up to the acknowledged end."""
         return self._closed_size + self._active_size
 
     def stage(self, batches: Iterable[bytes], next_offset: int) -> None:
-        """Writes whole batches, which start at the end offset and end before `next_offset`, into one segment.
+        """Write whole batches, which begin at the end offset and end before `next_offset`, into one segment.
 
         Raises:
-            FlussTieringError: STORAGE when the disk refuses, or refused to take back an earlier write.
+            FlussTieringError: STORAGE if the write fails, or if an earlier write could not be taken back.
         """
         if self._failure is not None:
             raise FlussTieringError(ErrorCode.STORAGE, self._failure)
@@ -108,7 +108,7 @@ class SegmentedLog:
                 staged.size = _write_all(descriptor, batch, staged.size)
 
     def sync(self) -> None:
-        """Makes what was staged durable, if anything was."""
+        """Make the staged batches durable, if there are any."""
         staged = self._staged
         if staged is None:
             return
@@ -118,12 +118,12 @@ class SegmentedLog:
                 sync_directory(self._folder)
 
     def publish(self) -> None:
-        """Moves the end over what was staged and synced, if anything was."""
+        """Move the acknowledged end to the end of the staged and synced batches, if there are any."""
         staged = self._staged
         if staged is None:
             return
         self._staged = None
-        with suppress(OSError):  # It is synced: nothing is left that closing could lose.
+        with suppress(OSError):  # The file is synced, so closing can lose nothing.
             os.close(staged.descriptor)
         if staged.is_new:
             self._closed_size += self._active_size
@@ -132,7 +132,7 @@ class SegmentedLog:
         self.end_offset = staged.next_offset
 
     def rollback(self) -> None:
-        """Takes back what was staged, if anything was; where the disk refuses even that, there are no more writes."""
+        """Take back the staged batches, if there are any. If that fails, refuse all later writes."""
         staged = self._staged
         if staged is None:
             return
@@ -147,7 +147,7 @@ class SegmentedLog:
                 f"{staged.path} takes no more writes, since a failed one could not be taken back ({error.strerror}): "
                 "check the disk, then restart the server"
             )
-        # Best effort: unsynced, a loss of power could bring the failed write back until a later one replaces it.
+        # This may fail. Without it, a loss of power could bring the failed write back until a later one replaces it.
         with suppress(OSError):
             os.fsync(staged.descriptor)
         with suppress(OSError):
@@ -155,7 +155,7 @@ class SegmentedLog:
 
 
 def _write_all(descriptor: int, data: bytes, position: int) -> int:
-    """Writes at a position and returns the one behind."""
+    """Write at a position and return the position after the written bytes."""
     left = memoryview(data)
     while left:
         written = os.pwrite(descriptor, left, position)
@@ -165,7 +165,7 @@ def _write_all(descriptor: int, data: bytes, position: int) -> int:
 
 
 def _cut(path: Path, size: int) -> None:
-    """Cuts a segment to a size, durably; syncs it too where it has that size already, since nobody may have."""
+    """Cut a segment to a size and sync it, also if it has that size, since it may not have been synced yet."""
     descriptor = os.open(path, os.O_WRONLY)
     try:
         os.ftruncate(descriptor, size)

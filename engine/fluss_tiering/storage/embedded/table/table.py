@@ -18,8 +18,8 @@ from fluss_tiering.storage.embedded.table.bucket import KvBucket, LogBucket
 from fluss_tiering.storage.embedded.table.bucket_groups import BucketGroup, BucketGroups, write_log_ends
 from fluss_tiering.storage.embedded.validation import MAX_PARTITIONS, check_partition_values
 from fluss_tiering.storage.files import delete_folder
-from fluss_tiering.storage.offered_rows import conform_write
 from fluss_tiering.storage.placement import place_by_key, place_evenly
+from fluss_tiering.storage.row_validation import conform_write
 
 
 class EmbeddedTable:

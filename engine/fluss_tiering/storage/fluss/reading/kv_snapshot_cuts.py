@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles, telling_storage_errors
+from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles, reporting_storage_errors
 from fluss_tiering.storage.fluss.reading.table_file_index import keys_within
 
 _PIECE_BYTES: Final = 8 << 20
@@ -54,6 +54,6 @@ def _parts(files: RemoteFiles, path: str, size: int, step: float) -> list[tuple[
     count = int(size / step)
     if count == 0:
         return []
-    with files.open(path) as file, telling_storage_errors(path):
+    with files.open(path) as file, reporting_storage_errors(path):
         keys = keys_within(file, count)
     return [(key, size / len(keys)) for key in keys]

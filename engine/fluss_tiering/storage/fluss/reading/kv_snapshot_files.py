@@ -18,7 +18,7 @@ from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import KvSnapshotFiles, kv_snapshot_files
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.retry_backoff import RetryBackoff
-from fluss_tiering.storage.rocksdb_files import entries, folder_of_ones_own, table_files
+from fluss_tiering.storage.rocksdb_files import entries, table_files, temporary_folder
 
 _TABLE_FILE: Final = ".sst"
 _AT_ONCE: Final = 4
@@ -50,14 +50,14 @@ class SnapshotFiles:
         Raises:
             FlussTieringError: KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA naming bucket and file, STORAGE, UNAVAILABLE.
         """
-        with self._folder(from_key, to_key) as (folder, partial), self._telling_damage():
+        with self._folder(from_key, to_key) as (folder, partial), self._reporting_damage():
             yield from entries(folder, from_key, to_key, chunk_bytes, partial=partial)
 
     def measured(self) -> KvSnapshot:
         """The snapshot with its size, and keys at which it may be cut. Raises as `entries`."""
         wanted = self._metadata()
         table_paths = [path for name, path in wanted.files.items() if name.endswith(_TABLE_FILE)]
-        with self._telling_missing():
+        with self._reporting_missing_files():
             size, keys = measure_files(self._files, table_paths)
         rows = self._snapshot.row_count if table_paths else 0
         return replace(self._snapshot, row_count=rows, size_bytes=size, split_keys=keys)
@@ -66,13 +66,13 @@ class SnapshotFiles:
     def _folder(self, from_key: bytes | None, to_key: bytes | None) -> Iterator[tuple[Path, bool]]:
         """A folder with the files that hold a key range, which goes with the block; and whether others are missing."""
         wanted = self._metadata()
-        with folder_of_ones_own() as folder:
-            with self._telling_missing():
+        with temporary_folder() as folder:
+            with self._reporting_missing_files():
                 elsewhere = self._link(wanted, folder)
                 partial = bool(elsewhere) and (from_key is not None or to_key is not None)
                 if partial:
                     elsewhere = self._fetch_listing(elsewhere, folder)
-                    with self._telling_damage():
+                    with self._reporting_damage():
                         held = {file.name for file in table_files(folder) if file.may_hold(from_key, to_key)}
                     elsewhere = {name: path for name, path in elsewhere.items() if name in held}
                 self._fetch(elsewhere, folder)
@@ -127,7 +127,7 @@ class SnapshotFiles:
             return list(threads.map(function, items))
 
     @contextmanager
-    def _telling_missing(self) -> Iterator[None]:
+    def _reporting_missing_files(self) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError as error:
@@ -135,7 +135,7 @@ class SnapshotFiles:
             raise self._damaged(f"{error} is missing") from None
 
     @contextmanager
-    def _telling_damage(self) -> Iterator[None]:
+    def _reporting_damage(self) -> Iterator[None]:
         try:
             yield
         except FlussTieringError:

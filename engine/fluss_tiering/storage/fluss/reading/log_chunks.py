@@ -12,7 +12,7 @@ from typing import Final, NoReturn, TypeVar
 from fluss_tiering.formats.log.batch import LogBatchHeader, read_header
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
-from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles, telling_storage_errors
+from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles, reporting_storage_errors
 from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, RemoteSegment, fetch_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
@@ -229,7 +229,7 @@ class _Fetching:
         wanted = READ_BYTES
         with self._files.open(segment.path) as file:
             while True:
-                with telling_storage_errors(segment.path):
+                with reporting_storage_errors(segment.path):
                     file.seek(position)
                     data = memoryview(file.read_buffer(wanted))
                 end, last = _last_whole(data, source, position)

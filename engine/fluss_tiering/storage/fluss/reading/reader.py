@@ -1,4 +1,4 @@
-"""Reads splits of a Fluss cluster: logs from their leaders and the remote folder, KV snapshots from their files."""
+"""Reading splits of a Fluss cluster: logs from leaders and the remote folder, KV snapshots from their files."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.retry_backoff import UNAVAILABLE_TIMEOUT_S
-from fluss_tiering.storage.timing import DecodeTimer
+from fluss_tiering.storage.timing import TimedDecoding
 
 _CHUNK_BYTES = 8 << 20
 
 
-class FlussSplitReader:
-    """A `SplitReader` over a cluster, whose client others may share.
+class FlussSplitReader(TimedDecoding):
+    """A `SplitReader` over a cluster.
+
+    Leaders send only the columns that are wanted. A batch that a leader has cut to them has no valid checksum; if it
+    cannot be read, it is fetched again as a whole. Remote segments hold all columns.
 
     Args:
-        client: of the cluster.
-        files: of its remote folder.
-        unavailable_timeout_s: how long a bucket of which a log is read may be without a leader.
+        client: The client of the cluster, which others may share.
+        files: The files of the cluster's remote folder.
+        unavailable_timeout_s: The seconds that a bucket may be without a leader while its log is read.
     """
 
     def __init__(
@@ -38,15 +41,10 @@ class FlussSplitReader:
         *,
         unavailable_timeout_s: float = UNAVAILABLE_TIMEOUT_S,
     ) -> None:
+        super().__init__()
         self._client = client
         self._files = files or RemoteFiles()
         self._unavailable_timeout_s = unavailable_timeout_s
-        self._decoding = DecodeTimer()
-
-    @property
-    def decode_seconds(self) -> float:
-        """Spent so far on turning what was fetched into rows."""
-        return self._decoding.seconds
 
     def read_log(
         self,
@@ -56,15 +54,7 @@ class FlussSplitReader:
         end_offset: int,
         columns: Sequence[str] | None = None,
     ) -> Iterator[LogBatch]:
-        """The rows of [start_offset, end_offset) in log order, cut to that range; see `SplitReader`.
-
-        Leaders send no columns but those that are wanted. What they cut has no checksum: where it cannot be read, it is
-        read whole. Remote segments hold all columns.
-
-        Raises:
-            FlussTieringError: what `log_chunks` raises; INVALID_TABLE when the table's columns were altered meanwhile;
-                INVALID_REQUEST.
-        """
+        """Yield the rows of a range of the log; see `SplitReader.read_log`."""
         schemas = SchemaHistory(self._client, table, columns)
         wanted = LogRange(table.path, bucket, start_offset, end_offset, schemas.pushed_down, schema_id=table.schema_id)
         expected = start_offset
@@ -81,7 +71,7 @@ class FlussSplitReader:
         yield from (batch for batch, _ in self._batches(schemas, whole))
 
     def _batches(self, schemas: SchemaHistory, wanted: LogRange) -> Iterator[tuple[LogBatch, int]]:
-        """The batches of a range, each with the offset behind it."""
+        """Yield the batches of a range, each with the offset after it."""
         expected = wanted.start_offset
         for chunk in log_chunks(self._client, self._files, wanted, unavailable_timeout_s=self._unavailable_timeout_s):
             found = _following(chunk, expected, wanted)
@@ -97,13 +87,8 @@ class FlussSplitReader:
     def read_kv_snapshot(
         self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of the key range [from_key, to_key) in the table's Arrow schema.
-
-        Raises:
-            FlussTieringError: KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA, STORAGE; INVALID_TABLE when the table's columns were
-                altered meanwhile.
-        """
-        # Compiled decoders and RocksDB take a worker longer to load than a small piece of a log takes to read.
+        """Yield the rows of a key range; see `SplitReader.read_kv_snapshot`."""
+        # Loading compiled decoders and RocksDB takes a worker longer than reading a small piece of a log.
         from fluss_tiering.storage.fluss.reading.kv_snapshot_files import SnapshotFiles  # noqa: PLC0415
         from fluss_tiering.storage.fluss.reading.stored_values import decode_stored  # noqa: PLC0415
 
@@ -118,11 +103,7 @@ class FlussSplitReader:
             yield rows
 
     def measure_kv_snapshot(self, table: TableInfo, snapshot: KvSnapshot) -> KvSnapshot:
-        """The snapshot with its size, and keys at which it may be cut, from the ends of its files.
-
-        Raises:
-            FlussTieringError: KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA for a file that is missing, STORAGE.
-        """
+        """Measure the snapshot by the indexes of its files; see `SplitReader.measure_kv_snapshot`."""
         from fluss_tiering.storage.fluss.reading.kv_snapshot_files import SnapshotFiles  # noqa: PLC0415 - as above
 
         return SnapshotFiles(self._client, self._files, table.path, snapshot).measured()
@@ -131,7 +112,7 @@ class FlussSplitReader:
 def _decode(
     chunk: LogChunk, batches: Sequence[tuple[int, LogBatchHeader]], schemas: SchemaHistory, schema_id: int
 ) -> Iterator[LogBatch]:
-    """Batches under one schema, with those of the wanted columns that it has at least."""
+    """Decode batches of one schema. They have at least those of the wanted columns that the schema has."""
     schema = schemas.arrow(schema_id)
     if chunk.projection is None:
         return decode_log_batches(chunk.data, batches, schema, included=schemas.included(schema_id))
@@ -140,7 +121,11 @@ def _decode(
 
 
 def _following(chunk: LogChunk, expected: int, wanted: LogRange) -> list[tuple[int, LogBatchHeader]]:
-    """The batches of a chunk that hold the offsets from the one that is expected on. Raises CORRUPT_DATA for a gap."""
+    """Return the batches of a chunk that hold offsets from the expected one on.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA if there is a gap in the offsets.
+    """
     found: list[tuple[int, LogBatchHeader]] = []
     for position, header in chunk.batches():
         if header.next_offset <= expected:

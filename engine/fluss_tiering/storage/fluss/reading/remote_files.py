@@ -46,13 +46,13 @@ class RemoteFiles:
             FileNotFoundError: there is none.
             FlussTieringError: STORAGE for a store that cannot be reached, or of a kind that is not known here.
         """
-        with telling_storage_errors(path):
+        with reporting_storage_errors(path):
             system, name = self._system(path)
             return system.open_input_file(name)
 
     def size(self, path: str) -> int:
         """Bytes of a file. Raises as `open`."""
-        with telling_storage_errors(path):
+        with reporting_storage_errors(path):
             system, name = self._system(path)
             info: fs.FileInfo = system.get_file_info(name)
         if info.type is not fs.FileType.File:
@@ -63,7 +63,7 @@ class RemoteFiles:
         """Writes a file's bytes into one on this machine. Raises as `open`."""
         with self.open(path) as source, to.open("wb") as copied:
             while True:
-                with telling_storage_errors(path):
+                with reporting_storage_errors(path):
                     data = source.read_buffer(_COPY_BYTES)
                 if not data.size:
                     return
@@ -95,7 +95,7 @@ class RemoteFiles:
 
 
 @contextmanager
-def telling_storage_errors(path: str) -> Iterator[None]:
+def reporting_storage_errors(path: str) -> Iterator[None]:
     """Turns what a store raises into a STORAGE error that names the file, or FileNotFoundError of its path."""
     try:
         yield

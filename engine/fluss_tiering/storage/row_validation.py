@@ -1,4 +1,4 @@
-"""What a write offers, checked against its table as a whole before the first row is written; for both storages."""
+"""The check of all rows of a write against their table, before the first row is written; for both storages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, WriteKind
 
 _MAX_WRITE_BYTES: Final = 1 << 30
-"""Arrow's strings of one array hold 2 GiB, and a changelog has a row twice."""
+"""An Arrow array of strings holds 2 GiB at most, and a changelog can have a row twice."""
 
 
 def conform_write(table: TableInfo, kind: WriteKind, rows: pa.Table) -> pa.RecordBatch:
-    """The rows in the table's Arrow schema; those of a delete have the key's columns alone.
+    """Return the rows in the table's Arrow schema. The rows of a delete have only the columns of the key.
 
     Raises:
-        FlussTieringError: INVALID_ROWS for a kind of write that the table does not take, rows that do not fit its
-            columns, or too many at once.
+        FlussTieringError: INVALID_ROWS if the table does not take this kind of write, if the rows do not fit its
+            columns, or if they are too many for one write.
     """
     descriptor = table.descriptor
     if descriptor.has_primary_key == (kind is WriteKind.APPEND):
