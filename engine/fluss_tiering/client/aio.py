@@ -1,4 +1,4 @@
-"""The asyncio client of the tiering server: what waits on rounds needs, for example an Airflow trigger."""
+"""The asyncio client of the tiering server, with the calls that programs need which wait for rounds."""
 
 from __future__ import annotations
 
@@ -28,25 +28,39 @@ ResultT = TypeVar("ResultT")
 
 
 class AsyncTieringClient(AsyncClosing):
-    """Like `TieringClient`, with the same errors and deadlines; belongs to the event loop it is made in."""
+    """The asyncio client of the tiering server.
+
+    It has the errors and deadlines of `TieringClient`. It belongs to the event loop in which it is made.
+
+    Args:
+        target: The address of the server, as "host:port".
+        timeout: The deadline of each call, and the longest wait for each message of a stream, in seconds.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the address has no host or no port.
+    """
 
     def __init__(self, target: str, *, timeout: float = 30.0) -> None:
         self._target = checked_target(target)
         self._timeout = timeout
         self._channel = grpc.aio.insecure_channel(target, CHANNEL_OPTIONS)
-        # The generated stubs serve both kinds of channel; what their methods return differs, see `_call`.
+        # The generated stubs serve both kinds of channel. Their methods return different things, see `_call`.
         self._stubs = Stubs(cast("grpc.Channel", self._channel))
 
     async def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         await self._channel.close()
 
     async def list_tiering_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
-        """The status of a table, or of all tables that are tiered. Raises TABLE_NOT_EXIST, INVALID_TIERING_STATE."""
+        """Return the status of a table, or of all tables that are tiered.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TIERING_STATE if it is not tiered.
+        """
         return await self._call(tiering.list_tiering_statuses(path))
 
     async def watch_tiering_statuses(self, paths: Sequence[TablePath] = ()) -> AsyncIterator[StatusChanges]:
-        """As `TieringClient.watch_tiering_statuses`."""
+        """Yield statuses and then each change, as `TieringClient.watch_tiering_statuses` does."""
         call = self._stubs.lake_tiering.WatchTieringStatuses(tiering.watch_request(paths))
         responses = aiter(cast("AsyncIterable[WatchTieringStatusesResponse]", call))
         try:
@@ -61,35 +75,35 @@ class AsyncTieringClient(AsyncClosing):
         except TimeoutError as error:
             raise FlussTieringError(
                 ErrorCode.UNAVAILABLE,
-                f"the tiering server at {self._target} fell silent for {self._timeout:g} s: watch again",
+                f"the tiering server at {self._target} sent nothing for {self._timeout:g} s: watch again",
             ) from error
         finally:
             call.cancel()
 
     async def resume_tables(self, paths: Sequence[TablePath]) -> list[TieringStatus | FlussTieringError]:
-        """Ends the rest of failed tables, parked ones too, each on its own: its status then, or why not (S19)."""
+        """Make failed tables pending, parked ones too; see `TieringClient.resume_tables`."""
         return await self._call(tiering.resume_tables(paths))
 
     async def list_tiering_rounds(
         self, path: TablePath | None = None, lease_id: str | None = None, limit: int = 20
     ) -> list[TieringRound]:
-        """The last `limit` rounds of each table asked for, newest first (S23)."""
+        """Return the last `limit` rounds of each of the tables, newest first."""
         return await self._call(tiering.list_tiering_rounds(path, lease_id, limit))
 
     async def lease_outcome(self, lease_id: str, attempt_token: int | None = None) -> LeaseOutcome:
-        """The newest round of each table under the lease, without those of attempts older than the token (S25)."""
+        """Return the newest round of each table under the lease, without rounds of attempts older than the token."""
         return await self._call(tiering.lease_outcome(lease_id, attempt_token))
 
     async def cancel_tiering(self, lease_id: str, attempt_token: int | None, reason: str) -> bool:
-        """Fails the running rounds of the attempt; False when a newer attempt began: nothing was done (L22)."""
+        """Fail the running rounds of the attempt; return False and do nothing if a newer attempt has begun."""
         return await self._call(tiering.cancel_tiering(lease_id, attempt_token, reason))
 
     async def drop_lease(self, lease_id: str, *, attempt_token: int | None = None) -> LeaseDrop:
-        """Drops a lease with all it pins."""
+        """Drop a lease, with everything that it keeps."""
         return await self._call(leases.drop(lease_id, attempt_token))
 
     async def list_leases(self, lease_id: str | None = None) -> list[KvSnapshotLease]:
-        """The lease of that id, where there is one, or all."""
+        """Return the lease of this id, if it exists, or all leases."""
         return await self._call(leases.list_leases(lease_id))
 
     async def _call(self, call: UnaryCall[Any, Any, ResultT]) -> ResultT:

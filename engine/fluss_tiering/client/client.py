@@ -50,12 +50,20 @@ ResultT = TypeVar("ResultT")
 
 
 class TieringClient(Closing):
-    """Talks to the server at `target` ("host:port"); safe to share between threads, a context manager.
+    """The blocking client of the tiering server.
 
-    Every call has a deadline of `timeout` seconds, every message of a stream likewise. A server that is away for a
-    moment is tried again, except by calls whose repetition could do their work twice. Each method raises
-    FlussTieringError: with the code the server gave, or UNAVAILABLE when it cannot be reached or is too slow;
-    making a client raises INVALID_REQUEST for an address without host or port.
+    Threads may share a client. A `with` block closes it.
+
+    If the server cannot be reached for a moment, a call is tried again, unless a repeated call could do its work twice.
+    Each method raises FlussTieringError with the code that the server gave. The code is UNAVAILABLE if the server
+    cannot be reached or is too slow. The section "Raises" of a method lists the other codes.
+
+    Args:
+        target: The address of the server, as "host:port".
+        timeout: The deadline of each call, and the longest wait for each message of a stream, in seconds.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the address has no host or no port.
     """
 
     def __init__(self, target: str, *, timeout: float = 30.0) -> None:
@@ -65,79 +73,127 @@ class TieringClient(Closing):
         self._stubs = Stubs(self._channel)
 
     def close(self) -> None:
-        """Closes the connection; calls in flight end with UNAVAILABLE."""
+        """Close the connection. Calls that are in flight end with UNAVAILABLE."""
         self._channel.close()
 
     # Tables
 
     def describe_storage(self) -> StorageDescription:
-        """Which storage the server has, and where its files are."""
+        """Return which storage the server has, and where its files are."""
         return self._call(tables.describe_storage())
 
     def create_table(
         self, path: TablePath, descriptor: TableDescriptor, *, ignore_if_exists: bool = False
     ) -> TableInfo:
-        """A new table, or with `ignore_if_exists` the one that is there. Raises TABLE_ALREADY_EXIST, INVALID_TABLE."""
+        """Create a table and return it.
+
+        Args:
+            path: The name of the table.
+            descriptor: The definition of the table.
+            ignore_if_exists: Whether to return an existing table of this name as it is.
+
+        Raises:
+            FlussTieringError: TABLE_ALREADY_EXIST if a table of this name exists; INVALID_TABLE if the definition is
+                invalid.
+        """
         return self._call(tables.create_table(path, descriptor, ignore_if_exists))
 
     def alter_table(
         self, path: TablePath, set_properties: Mapping[str, str] | None = None, reset_properties: Iterable[str] = ()
     ) -> TableInfo:
-        """Sets options of a table and resets others to their defaults; its tiering follows (S20).
+        """Set options of a table, and reset others to their defaults. The tiering of the table follows them.
 
-        Raises TABLE_NOT_EXIST; INVALID_TABLE for a value that is none, or an option that cannot change.
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TABLE if a value is invalid or an
+                option cannot be changed.
         """
         return self._call(tables.alter_table(path, set_properties or {}, reset_properties))
 
     def drop_table(self, path: TablePath, *, ignore_if_not_exists: bool = False) -> None:
-        """Drops a table with its rows, snapshots, leases and status. Raises TABLE_NOT_EXIST."""
+        """Drop a table with its rows, snapshots, leases and status. Its lake table is kept.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table, unless `ignore_if_not_exists` is set.
+        """
         self._call(tables.drop_table(path, ignore_if_not_exists))
 
     def drop_partition(self, path: TablePath, values: Sequence[str], *, ignore_if_not_exists: bool = False) -> None:
-        """Drops the partition of these values, one for each partition key, with its rows and snapshots.
+        """Drop a partition with its rows and snapshots. Rows of it that are in the lake are kept there.
 
-        What of it is in the lake stays there. Raises TABLE_NOT_EXIST, PARTITION_NOT_EXIST.
+        Args:
+            path: The name of the table.
+            values: The values of the partition, one for each partition key.
+            ignore_if_not_exists: Whether a partition that does not exist is no error.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; PARTITION_NOT_EXIST if there is no such
+                partition.
         """
         self._call(tables.drop_partition(path, values, ignore_if_not_exists))
 
     def list_tables(self, database: str | None = None) -> list[TableInfo]:
-        """The tables of a database, or all, by path."""
+        """Return the tables of a database, or all tables, sorted by path."""
         return self._call(tables.list_tables(database))
 
     def get_tables(self, paths: Sequence[TablePath]) -> list[TableInfo]:
-        """Tables by name, in the order asked for. Raises TABLE_NOT_EXIST naming the first that does not exist."""
+        """Return tables by name, in the order of the names.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if one of them does not exist. The message names the first such table.
+        """
         return self._call(tables.get_tables(paths))
 
     def write_rows(
         self, path: TablePath, kind: WriteKind, batches: Iterable[pa.Table | pa.RecordBatch]
     ) -> Iterator[int]:
-        """Writes rows while the result is iterated; yields how many each request held once they are durable.
+        """Write rows while the result is iterated, and yield the number of rows of each request once they are durable.
 
-        Requests hold about 4 MiB and never span two batches; a few are in flight at once. After an error, what was
-        yielded is written and the rest may be in part. Raises TABLE_NOT_EXIST, INVALID_ROWS.
+        A request holds about 4 MiB and rows of one batch only. A few requests are in flight at the same time. After an
+        error, the rows that were yielded are written. Some of the other rows may be written, too.
+
+        Args:
+            path: The name of the table.
+            kind: What the rows mean.
+            batches: The rows, with the columns of the table.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_ROWS if the rows do not fit the table.
         """
         with self._errors():
             yield from streams.write_rows(self._stubs.tables.WriteRows, path, kind, batches, self._timeout)
 
     def list_buckets(self, paths: Sequence[TablePath]) -> dict[TablePath, list[BucketInfo]]:
-        """Every bucket of the tables with its log range and latest KV snapshot. Raises TABLE_NOT_EXIST."""
+        """Return the buckets of each table with their log ranges and latest KV snapshots.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if one of the tables does not exist.
+        """
         return self._call(tables.list_buckets(paths))
 
     def take_kv_snapshots(self, paths: Sequence[TablePath]) -> dict[int, list[KvSnapshot]]:
-        """Takes KV snapshots now; table id -> the latest of each bucket.
+        """Take KV snapshots now, and return the latest snapshot of each bucket by the id of its table.
 
-        Raises TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY.
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if one of the tables does not exist; TABLE_WITHOUT_PRIMARY_KEY if one of
+                them is a log table.
         """
         return self._call(tables.take_kv_snapshots(paths))
 
     def kv_snapshot_metadata(self, snapshots: Sequence[tuple[TableBucket, int]]) -> list[KvSnapshot]:
-        """KV snapshots by bucket and id, in the order asked for. Raises KV_SNAPSHOT_NOT_EXIST naming the first."""
+        """Return KV snapshots by bucket and id, in the order of the arguments.
+
+        Raises:
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST if one of them does not exist. The message names the first such
+                snapshot.
+        """
         return self._call(tables.kv_snapshot_metadata(snapshots))
 
     def fetch_log(self, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[bytes]:
-        """The log batches that hold [start_offset, end_offset), whole, in Fluss's log format.
+        """Yield the whole log batches that hold the offsets [start_offset, end_offset), in Fluss's log format.
 
-        Raises TABLE_NOT_EXIST, LOG_OFFSET_OUT_OF_RANGE, CORRUPT_DATA.
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; LOG_OFFSET_OUT_OF_RANGE if the log does not
+                have these offsets; CORRUPT_DATA if the stored log is damaged.
         """
         request = tables_pb2.FetchLogRequest(
             bucket=bucket_to_pb(bucket), start_offset=start_offset, end_offset=end_offset
@@ -149,9 +205,17 @@ class TieringClient(Closing):
     def fetch_kv_snapshot(
         self, bucket: TableBucket, snapshot_id: int, from_key: bytes | None, to_key: bytes | None
     ) -> Iterator[bytes]:
-        """The entries of the key range [from_key, to_key) as Arrow IPC streams (columns key: binary, value: binary).
+        """Yield the entries of a KV snapshot as Arrow IPC streams with the binary columns `key` and `value`.
 
-        Raises KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA.
+        Args:
+            bucket: The bucket of the snapshot.
+            snapshot_id: The id of the snapshot.
+            from_key: The first key of the range, or None for the first key of the snapshot.
+            to_key: The key before which the range ends, or None to read up to the last key of the snapshot.
+
+        Raises:
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST if there is no such snapshot; CORRUPT_DATA if its files are
+                damaged.
         """
         request = tables_pb2.FetchKvSnapshotRequest(
             bucket=bucket_to_pb(bucket), snapshot_id=snapshot_id, from_key=from_key, to_key=to_key
@@ -169,26 +233,27 @@ class TieringClient(Closing):
         buckets: Sequence[TableBucket] | None = None,
         columns: Sequence[str] | None = None,
     ) -> TableScan:
-        """The rows of a primary-key table, each bucket as of one moment: see `scan.TableScan`.
+        """Scan the rows of a primary-key table, each bucket as of one moment.
 
-        The result iterates `pyarrow.RecordBatch` in the table's Arrow schema (also as its `schema`) and is a context
-        manager; when it has come to the end, `log_offsets` maps each bucket to the offset from which `read_log` of a
-        split reader (`storage.open`) goes on without a gap or a double (K5). A lost answer is asked for again (K15);
-        where scanners are many, opening is tried for the client's timeout.
+        The result yields record batches and is a context manager. At its end, `log_offsets` gives for each bucket the
+        offset from which the log continues the scan, without a gap and without a row twice. If an answer is lost, the
+        scan asks for it again. If the server has too many scanners, the scan tries to open one until the timeout of the
+        client has passed.
 
         Args:
-            table: its info, or its path, by which it is looked up at once.
-            limit: rows in all, 1 or more; the scan then ends early. None for all rows.
-            batch_size_bytes: of stored rows in an answer, at most; the server may send less (K7).
-            buckets: of the table; None for all.
-            columns: names of those that are decoded, in this order; None for all. The server sends all of them.
+            table: The table, or its path. The scan looks up a path at once.
+            limit: The number of rows after which the scan ends, at least 1, or None for all rows.
+            batch_size_bytes: The highest number of bytes of stored rows in one answer. The server may send less.
+            buckets: The buckets to scan, or None for all buckets of the table.
+            columns: The names of the columns to decode, in their order, or None for all columns. The server sends all
+                columns anyway.
 
         Raises:
-            FlussTieringError: TABLE_NOT_EXIST; INVALID_REQUEST for a limit or size below 1, and for a column that the
-                table has not, or that is named twice. While iterating also
-                TABLE_WITHOUT_PRIMARY_KEY; TOO_MANY_SCANNERS; SCANNER_EXPIRED when the caller was idle for longer than
-                `kv.scanner.ttl` or the bucket was closed, UNKNOWN_SCANNER_ID when the server was restarted: the scan
-                is to be started again.
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_REQUEST if the limit or the size is
+                below 1, or if a column does not exist or is named twice. Iterating also raises
+                TABLE_WITHOUT_PRIMARY_KEY if the table is a log table; TOO_MANY_SCANNERS if the server has no room for
+                another scanner; SCANNER_EXPIRED if the caller did nothing for longer than `kv.scanner.ttl` or the
+                bucket was closed; UNKNOWN_SCANNER_ID if the server was restarted. The scan must then be started again.
         """
         for what, number in (("limit", limit), ("batch_size_bytes", batch_size_bytes)):
             if number is not None and number < 1:
@@ -216,27 +281,44 @@ class TieringClient(Closing):
     def acquire_lease(
         self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], *, allow_empty: bool = False
     ) -> AcquiredLease:
-        """Pins bucket -> snapshot id under the lease, renews all of it and begins an attempt (L1-L6).
+        """Add KV snapshots to a lease, renew the whole lease, and begin an attempt.
 
-        With `allow_empty`, nothing to pin only begins an attempt. Raises INVALID_REQUEST, TABLE_NOT_EXIST,
-        TABLE_WITHOUT_PRIMARY_KEY.
+        Args:
+            lease_id: The id of the lease. The lease is created if it does not exist.
+            duration_ms: The time in milliseconds after which the lease expires unless it is renewed.
+            snapshots: The id of the snapshot to lease for each bucket.
+            allow_empty: Whether `snapshots` may be empty. The call then only begins an attempt.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST if the lease id, the duration or a bucket is invalid; TABLE_NOT_EXIST if
+                there is no such table; TABLE_WITHOUT_PRIMARY_KEY if a table is a log table.
         """
         return self._call(leases.acquire(lease_id, duration_ms, snapshots, allow_empty))
 
     def renew_leases(self, durations_ms: Mapping[str, int]) -> dict[str, int | FlussTieringError]:
-        """Lease id -> its new expiration time, or KV_SNAPSHOT_LEASE_NOT_EXIST: its holder stops (L4, L5)."""
+        """Renew leases, and return the new expiration time of each lease by its id.
+
+        The value is the error KV_SNAPSHOT_LEASE_NOT_EXIST if the lease no longer exists. The holder of such a lease
+        must stop.
+
+        Args:
+            durations_ms: The time in milliseconds after which each lease expires, by lease id.
+        """
         return self._call(leases.renew(durations_ms))
 
     def release_lease(self, lease_id: str, buckets: Iterable[TableBucket], *, attempt_token: int | None = None) -> bool:
-        """Releases buckets, known or not (L8); False when a newer attempt began: nothing was done (L22)."""
+        """Release buckets of a lease; return False and do nothing if a newer attempt has begun.
+
+        Buckets that the lease does not have are ignored.
+        """
         return self._call(leases.release(lease_id, buckets, attempt_token))
 
     def drop_lease(self, lease_id: str, *, attempt_token: int | None = None) -> LeaseDrop:
-        """Drops a lease with all it pins."""
+        """Drop a lease, with everything that it keeps."""
         return self._call(leases.drop(lease_id, attempt_token))
 
     def list_leases(self, lease_id: str | None = None) -> list[KvSnapshotLease]:
-        """The lease of that id, where there is one, or all."""
+        """Return the lease of this id, if it exists, or all leases."""
         return self._call(leases.list_leases(lease_id))
 
     # Tiering
@@ -253,9 +335,24 @@ class TieringClient(Closing):
         attempt_token: int | None = None,
         driver: str | None = None,
     ) -> HeartbeatAnswer:
-        """Reports rounds (failed, still tiering, finished, in this order) and may ask for a pending table (S5-S9).
+        """Report on rounds, and ask for a pending table if wanted.
 
-        `force_finished` are table ids, which must be among `finished`. What is refused stands in the answer by table.
+        The server applies the failed rounds first, then the rounds that go on, then the finished ones. The answer has
+        an error for each table whose report was refused.
+
+        Args:
+            tiering: The rounds that go on.
+            finished: The rounds that succeeded.
+            failed: The rounds that failed, with their errors.
+            request_table: Whether to claim the table that has been pending longest.
+            force_finished: The ids of finished tables that must be pending again at once.
+            lease_id: The lease under which a table is claimed.
+            attempt_token: The token of the attempt under which a table is claimed.
+            driver: The name of the driver, for people.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST if a table in `force_finished` is not in `finished`; STALE_ATTEMPT if a
+                table is asked for and a newer attempt has begun.
         """
         return self._call(
             tiering_calls.heartbeat(
@@ -273,51 +370,79 @@ class TieringClient(Closing):
     def claim_tables(
         self, paths: Sequence[TablePath], lease_id: str, attempt_token: int | None, driver: str
     ) -> list[Claim | FlussTieringError]:
-        """Claims tables by name, each on its own: a claim or why not, in the order asked for."""
+        """Claim tables by name; return a claim or an error for each, in the order of the names."""
         return self._call(tiering_calls.claim_tables(paths, lease_id, attempt_token, driver))
 
     def cancel_tiering(self, lease_id: str, attempt_token: int | None, reason: str) -> bool:
-        """Fails the running rounds of the attempt; False when a newer attempt began: nothing was done (L22)."""
+        """Fail the running rounds of the attempt; return False and do nothing if a newer attempt has begun."""
         return self._call(tiering_calls.cancel_tiering(lease_id, attempt_token, reason))
 
     def list_tiering_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
-        """The status of a table, or of all tables that are tiered. Raises TABLE_NOT_EXIST, INVALID_TIERING_STATE."""
+        """Return the status of a table, or of all tables that are tiered.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TIERING_STATE if it is not tiered.
+        """
         return self._call(tiering_calls.list_tiering_statuses(path))
 
     def watch_tiering_statuses(self, paths: Sequence[TablePath] = ()) -> Iterator[StatusChanges]:
-        """The statuses of these tables, or of all with none: first all that there are, then changes, until closed.
+        """Yield the statuses of these tables, or of all tables if there are none, and then each change.
 
-        A slow reader gets the newest status of each table. Raises TABLE_NOT_EXIST, INVALID_TIERING_STATE; UNAVAILABLE
-        when the server stops or falls silent for the client's timeout: watch again then.
+        The watch goes on until the iterator is closed. A slow reader gets the newest status of a table, not each one.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if one of the tables does not exist; INVALID_TIERING_STATE if one of them
+                is not tiered; UNAVAILABLE if the server stops or sends nothing for the client's timeout. The caller may
+                then watch again.
         """
         with self._errors():
             call = self._stubs.lake_tiering.WatchTieringStatuses(tiering_calls.watch_request(paths))
             for number, response in enumerate(streams.messages(call, self._timeout)):
                 changes = changes_from_pb(response)
-                # Without news the server only shows that it lives.
+                # A message without a change only shows that the server is alive.
                 if number == 0 or changes.statuses or changes.removed:
                     yield changes
 
     def resume_tables(self, paths: Sequence[TablePath]) -> list[TieringStatus | FlussTieringError]:
-        """Ends the rest of failed tables, parked ones too, each on its own: its status then, or why not (S19)."""
+        """Make failed tables pending at once, parked tables too.
+
+        The answer has the new status of each table, or the error that says why it was not resumed. A table that has
+        not failed is left as it is.
+        """
         return self._call(tiering_calls.resume_tables(paths))
 
     def list_tiering_rounds(
         self, path: TablePath | None = None, lease_id: str | None = None, limit: int = 20
     ) -> list[TieringRound]:
-        """The last `limit` rounds of each table asked for, newest first (S23)."""
+        """Return the last `limit` rounds of each table, newest first.
+
+        Args:
+            path: The table, or None for all tables.
+            lease_id: The lease of the rounds, or None for all leases.
+            limit: The highest number of rounds of each table.
+        """
         return self._call(tiering_calls.list_tiering_rounds(path, lease_id, limit))
 
     def lease_outcome(self, lease_id: str, attempt_token: int | None = None) -> LeaseOutcome:
-        """The newest round of each table under the lease, without those of attempts older than the token (S25)."""
+        """Return the newest round of each table under the lease, without rounds of attempts older than the token."""
         return self._call(tiering_calls.lease_outcome(lease_id, attempt_token))
 
     def prepare_lake_snapshot(
         self, table: TableInfo, tiering_epoch: int, log_end_offsets: Mapping[TableBucket, int]
     ) -> str:
-        """Writes the offsets file of a lake snapshot to be, merged with what is tiered; the answer is its path.
+        """Write the offsets file of a lake snapshot that will be committed, and return the path of the file.
 
-        Raises FENCED_TIERING_EPOCH, INVALID_TIERING_STATE, TABLE_NOT_EXIST, INVALID_REQUEST, LOG_OFFSET_OUT_OF_RANGE.
+        The file also has the offsets of the buckets that were tiered before.
+
+        Args:
+            table: The table.
+            tiering_epoch: The epoch of the round.
+            log_end_offsets: The offset to which each bucket of the round is tiered.
+
+        Raises:
+            FlussTieringError: FENCED_TIERING_EPOCH if a newer round has begun; INVALID_TIERING_STATE if no round of the
+                table runs; TABLE_NOT_EXIST if there is no such table; INVALID_REQUEST if a bucket is unknown or its
+                offset goes back; LOG_OFFSET_OUT_OF_RANGE if an offset is past the end of the log.
         """
         return self._call(lake.prepare(table, tiering_epoch, log_end_offsets))
 
@@ -330,9 +455,18 @@ class TieringClient(Closing):
         offsets_path: str,
         commit_id: str,
     ) -> None:
-        """Makes a lake snapshot known, with its own offsets; repeating it with the same changes nothing.
+        """Register a lake snapshot with its offsets. A repeated call with the same arguments changes nothing.
 
-        Raises what `prepare_lake_snapshot` does, and INVALID_REQUEST for an offsets file that does not exist.
+        Args:
+            table: The table.
+            tiering_epoch: The epoch of the round.
+            snapshot_id: The id of the lake snapshot.
+            log_end_offsets: The offset to which each bucket of the round is tiered.
+            offsets_path: The path of the offsets file, as `prepare_lake_snapshot` returned it.
+            commit_id: The id of the commit, as the summary of the lake snapshot has it.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST if there is no such offsets file; otherwise as `prepare_lake_snapshot`.
         """
         self._call(
             lake.commit(
@@ -346,7 +480,11 @@ class TieringClient(Closing):
         )
 
     def lake_snapshot(self, path: TablePath) -> LakeSnapshot | None:
-        """The newest lake snapshot that the server knows, or None. Raises TABLE_NOT_EXIST."""
+        """Return the newest registered lake snapshot, or None if there is none.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table.
+        """
         try:
             return self._call(lake.lake_snapshot(path))
         except FlussTieringError as error:

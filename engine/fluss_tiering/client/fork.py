@@ -1,8 +1,8 @@
-"""Turns gRPC's handling of `fork` off in a process that uses this client, unless its environment says otherwise.
+"""Turn off gRPC's handling of `fork` in a process that uses this client, unless the environment says otherwise.
 
-Of the processes that one with a channel starts by fork and exec, as pyspark starts Spark's JVM, one in twenty aborts:
-in between, gRPC starts its threads again, and `subprocess` closes their files. gRPC reads the variable when it is
-loaded, so this comes before.
+A process with a channel may start another process by fork and exec, as pyspark does for Spark's JVM. Without this
+setting, one in twenty of these new processes aborts: gRPC starts its threads again between fork and exec, and
+`subprocess` closes their files. gRPC reads the variable when it is loaded, so this module must be loaded before.
 """
 
 import os

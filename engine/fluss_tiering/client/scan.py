@@ -1,11 +1,11 @@
-"""A scan of a primary-key table through the client: several buckets at once, each as of one moment.
+"""The client's scan of a primary-key table. It scans several buckets at once, each as of one moment.
 
     with client.scan(table) as scan:
-        for batch in scan:          # pyarrow.RecordBatch in the table's Arrow schema, or of the columns asked for
+        for batch in scan:  # each is a pyarrow.RecordBatch
             ...
-        scan.log_offsets            # TableBucket -> offset from which the log goes on, without a gap or a double
+        scan.log_offsets  # for each bucket, the offset from which its log continues the scan
 
-For each bucket one call is on its way while the batch before it is worked on.
+For each bucket one call is in flight while the caller works on the batch before it.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _CLOSE_SECONDS: Final = 5.0
 
 
 class TableScan(Closing):
-    """The rows of a primary-key table: an iterator of Arrow record batches, and a context manager; for one thread.
+    """The rows of a primary-key table, as an iterator of Arrow record batches and a context manager.
 
-    Batches of different buckets come in any order. A scan that ends early, by an error, by `close` or because nobody
-    holds it any more, closes its scanners on the server.
+    Use it in one thread. The order of batches of different buckets is not fixed. If a scan ends early, it closes its
+    scanners on the server. This also holds after an error, and if the program holds the scan no longer.
 
     Attributes:
-        table: that is scanned.
-        schema: of the batches.
+        table: The table.
+        schema: The Arrow schema of the batches. It has the table's columns, or the columns that were asked for.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class TableScan(Closing):
         columns: Sequence[str] | None,
         timeout: float,
     ) -> None:
-        """See `TieringClient.scan`; `error_of` tells what a failed call means."""
+        """Start a scan; see `TieringClient.scan`. `error_of` gives the error that a failed call stands for."""
         from fluss_tiering.formats.projection import Projection  # noqa: PLC0415 - the base install has no pyarrow
 
         self.table = table
@@ -77,7 +77,7 @@ class TableScan(Closing):
             _BucketScan(scan_kv, error_of, BucketScanCalls(each, limit, batch_size_bytes), answers, timeout)
             for each in buckets
         ]
-        # Nothing in it refers to this object, so that it is closed as soon as nobody holds that.
+        # The generator does not refer to this object, so that it is closed as soon as nothing refers to this object.
         self._batches = _batches(table, wanted, self._buckets, answers, limit)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -87,24 +87,24 @@ class TableScan(Closing):
         return next(self._batches)
 
     def close(self) -> None:
-        """Ends the scan and closes its scanners; again does nothing."""
+        """End the scan and close its scanners. A second call does nothing."""
         self._batches.close()
 
     @property
     def log_offsets(self) -> Mapping[TableBucket, int]:
-        """For each bucket, the offset from which on its log is not in the scan (K5).
+        """The offset of each bucket from which on its log is not part of the scan.
 
         Raises:
-            RuntimeError: before the last batch of each bucket was taken.
+            RuntimeError: If the scan has not come to the end of each bucket yet.
         """
         unfinished = [scan.calls.bucket for scan in self._buckets if scan.calls.next_call is not None]
         if unfinished:
-            raise RuntimeError(f"the scan of {self.table.path} has not come to the end of {unfinished[0]}")
+            raise RuntimeError(f"the scan of {self.table.path} has not come to the end of {unfinished[0]} yet")
         return {scan.calls.bucket: cast("int", scan.calls.log_offset) for scan in self._buckets}
 
 
 class _BucketScan:
-    """One bucket's scan: at most one call is on its way, and stands in `answers` once it is answered."""
+    """The scan of one bucket. It has one call in flight at most, and puts itself into `answers` after the call."""
 
     def __init__(
         self,
@@ -124,13 +124,17 @@ class _BucketScan:
         self._call: Answer | None = None
 
     def ask(self) -> None:
-        """Sends the next call."""
+        """Send the next call, if there is one."""
         if self.calls.next_call is not None:
             self._call = self._scan_kv.future(call_to_pb(self.calls.next_call), timeout=self._timeout)
             self._call.add_done_callback(lambda _: self._answers.put(self))
 
     def answer(self) -> ScannedRows | None:
-        """The answer; None where the call was sent again, since the answer may be had yet. Raises what it failed of."""
+        """Return the answer, or None if the call failed and was sent again.
+
+        Raises:
+            FlussTieringError: The error of the call if it cannot be repeated.
+        """
         try:
             rows = rows_from_pb(cast("Answer", self._call).result())
         except grpc.RpcError as failure:
@@ -146,10 +150,10 @@ class _BucketScan:
         return rows
 
     def close(self) -> Answer | None:
-        """Ends the scan before its end; the call that tells the server so, where it must be told."""
+        """End the scan early, and return the call that tells the server so, if the server must be told."""
         if self._call is not None and self._call.done():
             with suppress(grpc.RpcError, grpc.FutureCancelledError):
-                # It may say the scanner's id.
+                # The answer may name the scanner.
                 self.calls.answered(rows_from_pb(self._call.result()))
         elif self._call is not None:
             self._call.cancel()
@@ -160,11 +164,11 @@ class _BucketScan:
 
     def _may_repeat(self, code: ErrorCode) -> bool:
         if not self.calls.is_open:
-            # The channel has tried again already where the server could not be reached.
+            # If the server could not be reached, the channel has tried again already.
             now = time.monotonic()
             self._give_up_at = self._give_up_at or now + self._timeout
             return code is ErrorCode.TOO_MANY_SCANNERS and now < self._give_up_at
-        # Another call is under way where the connection broke and the server still works on the first (K14, K15).
+        # If the connection broke, the server may still work on the first call and refuse the second one.
         return code in {ErrorCode.UNAVAILABLE, ErrorCode.INVALID_SCAN_REQUEST} and self._repeats < _MOST_REPEATS
 
 
@@ -199,14 +203,14 @@ def _batches(
                 rows_left = None if rows_left is None else rows_left - batch.num_rows
     except FlussTieringError as error:
         raise FlussTieringError(
-            error.code, f"the scan of {table.path} has failed before its end: {error.message}"
+            error.code, f"the scan of {table.path} failed before its end: {error.message}"
         ) from error
     finally:
         _close(active)
 
 
 def _close(scans: Iterable[_BucketScan]) -> None:
-    # A client that is closed already (ValueError), or a server that is away: then the scanners expire.
+    # The client may be closed already (ValueError), or the server unavailable. The scanners then expire.
     with suppress(ValueError, grpc.RpcError, grpc.FutureCancelledError):
         for close_call in [scan.close() for scan in scans]:
             if close_call is not None:

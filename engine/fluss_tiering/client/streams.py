@@ -1,6 +1,6 @@
-"""Streams to and from the server: rows in, log batches and KV entries out.
+"""Streams to and from the server: rows that are written, and log batches and KV entries that are read.
 
-A stream has no deadline as a whole, since it may carry any amount; instead each message has one.
+A whole stream has no deadline, because it may carry any amount of data. Each of its messages has one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ class _StreamingCall(Protocol[MessageT_co]):
 
 
 def messages(call: _StreamingCall[MessageT], timeout: float) -> Generator[MessageT, None, None]:
-    """The messages of a stream; the call is cancelled when one takes longer than `timeout` seconds, or at the end."""
+    """Yield the messages of a stream, and cancel the call at the end.
+
+    The call is also cancelled if a message takes longer than `timeout` seconds.
+    """
     try:
         while True:
             watchdog = threading.Timer(timeout, call.cancel)
@@ -56,9 +59,10 @@ def write_rows(
     batches: Iterable[pa.Table | pa.RecordBatch],
     timeout: float,
 ) -> Iterator[int]:
-    """Writes the batches in requests of about 4 MiB and yields the rows of each as it is acknowledged.
+    """Write the batches in requests of about 4 MiB, and yield the number of rows of each acknowledged request.
 
-    A few requests are in flight at once. `batches` is read in the caller's thread, so that its errors are the caller's.
+    A few requests are in flight at the same time. `batches` is read in the caller's thread, so that the caller gets its
+    errors.
     """
     outgoing: SimpleQueue[pb.WriteRowsRequest | None] = SimpleQueue()
     acknowledgements = messages(open_call(iter(outgoing.get, None)), timeout)
@@ -82,7 +86,7 @@ def _next_row_count(acknowledgements: Iterator[pb.WriteRowsResponse]) -> int:
     for acknowledgement in acknowledgements:
         return acknowledgement.row_count
     raise FlussTieringError(
-        ErrorCode.UNKNOWN, "the tiering server ended a write before it had acknowledged all rows: write the rest again"
+        ErrorCode.UNKNOWN, "the tiering server ended a write before it acknowledged all rows: write the rest again"
     )
 
 

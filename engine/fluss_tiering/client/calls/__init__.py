@@ -1,4 +1,4 @@
-"""The server's unary calls as values: method, request, and how to read the answer.
+"""The server's unary calls as values: the method, the request, and a function that reads the answer.
 
-The blocking and the asyncio client send the same values, so that what a call means stands here once.
+The blocking client and the asyncio client send the same values, so that each call is defined once.
 """

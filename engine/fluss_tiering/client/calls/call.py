@@ -1,4 +1,4 @@
-"""A unary call as a value."""
+"""Unary calls as values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ class Stubs:
 
 @dataclass(frozen=True, slots=True)
 class UnaryCall(Generic[RequestT, ResponseT, ResultT]):
-    """One request, the method it goes to and the reading of its answer."""
+    """A request that can be sent by a blocking or an asyncio client.
+
+    Attributes:
+        method: The function that picks the method from the stubs of a channel.
+        request: The message to send.
+        read: The function that turns the answer into values of the model, or raises the error that the answer names.
+    """
 
     method: Callable[[Stubs], grpc.UnaryUnaryMultiCallable[RequestT, ResponseT]]
     request: RequestT

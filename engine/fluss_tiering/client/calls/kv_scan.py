@@ -1,4 +1,4 @@
-"""The calls of one bucket's scan, in order: which is next, and what an answer means for it."""
+"""The calls that scan one bucket, in their order."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from fluss_tiering.wire.kv_scan import CloseScan, ContinueScan, OpenScan, ScanCa
 
 
 class BucketScanCalls:
-    """The conversation about one bucket; blocking and asyncio clients hold it alike.
+    """The state of the scan of one bucket. It does no I/O, so that any client can use it.
 
     Attributes:
-        bucket: that is scanned.
-        next_call: to send next, or again when its answer was lost (K15); None when the scan has ended.
-        log_offset: the log from here on is not in the scan; None before the first answer (K5).
+        bucket: The bucket.
+        next_call: The call to send next, or to send again if its answer was lost; None when the scan has ended.
+        log_offset: The offset from which on the log is not part of the scan; None before the first answer.
     """
 
     def __init__(self, bucket: TableBucket, limit: int | None, batch_size_bytes: int) -> None:
@@ -25,11 +25,11 @@ class BucketScanCalls:
 
     @property
     def is_open(self) -> bool:
-        """Whether the server has answered once."""
+        """Whether the server has answered at least once."""
         return self.log_offset is not None
 
     def answered(self, rows: ScannedRows) -> None:
-        """Takes over the answer to `next_call`."""
+        """Take the answer to `next_call`, and set the call after it."""
         if rows.log_offset is not None:
             self.log_offset = rows.log_offset
         self._scanner_id = rows.scanner_id
@@ -39,7 +39,7 @@ class BucketScanCalls:
             self.next_call = ContinueScan(rows.scanner_id, self._call_seq_id, self._batch_size_bytes)
 
     def close_call(self) -> CloseScan | None:
-        """What ends the scan before its end; None where the server has nothing open, or nothing that is known here."""
+        """Return the call that closes the scanner early, or None if no scanner is known to be open."""
         if self.next_call is None or self._scanner_id is None:
             return None
         return CloseScan(self._scanner_id)

@@ -1,4 +1,4 @@
-"""The calls of the LakeTiering service that prepare, commit and read lake snapshots."""
+"""The calls of the LakeTiering service that prepare, register and read lake snapshots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fluss_tiering.wire.tables import path_to_pb
 def prepare(
     table: TableInfo, tiering_epoch: int, log_end_offsets: Mapping[TableBucket, int]
 ) -> UnaryCall[pb.PrepareLakeTableSnapshotRequest, pb.PrepareLakeTableSnapshotResponse, str]:
-    """Writes the offsets file of a lake snapshot to be; the answer is its path."""
+    """Write the offsets file of a lake snapshot that will be registered; the answer is the path of the file."""
     return UnaryCall(
         lambda stubs: stubs.lake_tiering.PrepareLakeTableSnapshot,
         pb.PrepareLakeTableSnapshotRequest(
@@ -43,7 +43,7 @@ def commit(
     offsets_path: str,
     commit_id: str,
 ) -> UnaryCall[pb.CommitLakeTableSnapshotRequest, pb.CommitLakeTableSnapshotResponse, None]:
-    """Makes a lake snapshot known."""
+    """Register a lake snapshot."""
     return UnaryCall(
         lambda stubs: stubs.lake_tiering.CommitLakeTableSnapshot,
         pb.CommitLakeTableSnapshotRequest(
@@ -68,7 +68,7 @@ def commit(
 
 
 def lake_snapshot(path: TablePath) -> UnaryCall[pb.GetLakeSnapshotRequest, pb.GetLakeSnapshotResponse, LakeSnapshot]:
-    """The newest lake snapshot that is known; LAKE_SNAPSHOT_NOT_EXIST when there is none."""
+    """Read the newest registered lake snapshot; the answer is LAKE_SNAPSHOT_NOT_EXIST if there is none."""
     return UnaryCall(
         lambda stubs: stubs.lake_tiering.GetLakeSnapshot,
         pb.GetLakeSnapshotRequest(table_path=path_to_pb(path)),
@@ -81,7 +81,7 @@ def _prepared_path(response: pb.PrepareLakeTableSnapshotResponse) -> str:
         if prepared.HasField("error"):
             raise error_from_pb(prepared.error)
         return prepared.lake_table_offsets_path
-    raise FlussTieringError(ErrorCode.UNKNOWN, "the tiering server answered a prepare without naming the table")
+    raise FlussTieringError(ErrorCode.UNKNOWN, "the tiering server's answer to a prepare call names no table")
 
 
 def _raise_refusal(response: pb.CommitLakeTableSnapshotResponse) -> None:

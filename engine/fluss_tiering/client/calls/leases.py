@@ -16,7 +16,7 @@ from fluss_tiering.wire.buckets import bucket_to_pb
 def acquire(
     lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], allow_empty: bool
 ) -> UnaryCall[pb.AcquireKvSnapshotLeaseRequest, pb.AcquireKvSnapshotLeaseResponse, AcquiredLease]:
-    """Pins snapshots and begins an attempt."""
+    """Lease snapshots, and begin an attempt."""
     return UnaryCall(
         lambda stubs: stubs.leases.AcquireKvSnapshotLease,
         pb.AcquireKvSnapshotLeaseRequest(
@@ -32,7 +32,7 @@ def acquire(
 def renew(
     durations_ms: Mapping[str, int],
 ) -> UnaryCall[pb.RenewKvSnapshotLeasesRequest, pb.RenewKvSnapshotLeasesResponse, dict[str, int | FlussTieringError]]:
-    """Renews leases, each on its own."""
+    """Renew leases; each has an answer of its own."""
     return UnaryCall(
         lambda stubs: stubs.leases.RenewKvSnapshotLeases,
         pb.RenewKvSnapshotLeasesRequest(
@@ -48,7 +48,7 @@ def renew(
 def release(
     lease_id: str, buckets: Iterable[TableBucket], attempt_token: int | None
 ) -> UnaryCall[pb.ReleaseKvSnapshotLeaseRequest, pb.ReleaseKvSnapshotLeaseResponse, bool]:
-    """Releases buckets of a lease; False when the attempt is stale."""
+    """Release buckets of a lease; the answer is False if the attempt is stale."""
     return UnaryCall(
         lambda stubs: stubs.leases.ReleaseKvSnapshotLease,
         pb.ReleaseKvSnapshotLeaseRequest(
@@ -63,7 +63,7 @@ def release(
 def drop(
     lease_id: str, attempt_token: int | None
 ) -> UnaryCall[pb.DropKvSnapshotLeaseRequest, pb.DropKvSnapshotLeaseResponse, LeaseDrop]:
-    """Drops a lease."""
+    """Drop a lease."""
     return UnaryCall(
         lambda stubs: stubs.leases.DropKvSnapshotLease,
         pb.DropKvSnapshotLeaseRequest(lease_id=lease_id, attempt_token=attempt_token),
@@ -74,7 +74,7 @@ def drop(
 def list_leases(
     lease_id: str | None,
 ) -> UnaryCall[pb.ListKvSnapshotLeasesRequest, pb.ListKvSnapshotLeasesResponse, list[KvSnapshotLease]]:
-    """The lease of that id, where there is one, or all."""
+    """Read the lease of this id, if it exists, or all leases."""
     return UnaryCall(
         lambda stubs: stubs.leases.ListKvSnapshotLeases,
         pb.ListKvSnapshotLeasesRequest(lease_id=lease_id or ""),

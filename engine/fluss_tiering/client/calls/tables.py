@@ -22,14 +22,14 @@ from fluss_tiering.wire.storage import description_from_pb
 
 
 def describe_storage() -> UnaryCall[pb.DescribeStorageRequest, pb.DescribeStorageResponse, StorageDescription]:
-    """Which storage the server has."""
+    """Read which storage the server has."""
     return UnaryCall(lambda stubs: stubs.tables.DescribeStorage, pb.DescribeStorageRequest(), description_from_pb)
 
 
 def create_table(
     path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
 ) -> UnaryCall[pb.CreateTableRequest, pb.CreateTableResponse, TableInfo]:
-    """A new table."""
+    """Create a table."""
     return UnaryCall(
         lambda stubs: stubs.tables.CreateTable,
         pb.CreateTableRequest(
@@ -44,7 +44,7 @@ def create_table(
 def alter_table(
     path: TablePath, set_properties: Mapping[str, str], reset_properties: Iterable[str]
 ) -> UnaryCall[pb.AlterTableRequest, pb.AlterTableResponse, TableInfo]:
-    """Other options for a table."""
+    """Set options of a table, and reset others."""
     return UnaryCall(
         lambda stubs: stubs.tables.AlterTable,
         wire.alteration_to_pb(path, set_properties, reset_properties),
@@ -55,7 +55,7 @@ def alter_table(
 def drop_table(
     path: TablePath, ignore_if_not_exists: bool
 ) -> UnaryCall[pb.DropTableRequest, pb.DropTableResponse, None]:
-    """Drops a table."""
+    """Drop a table."""
     return UnaryCall(
         lambda stubs: stubs.tables.DropTable,
         pb.DropTableRequest(table_path=wire.path_to_pb(path), ignore_if_not_exists=ignore_if_not_exists),
@@ -66,7 +66,7 @@ def drop_table(
 def drop_partition(
     path: TablePath, values: Sequence[str], ignore_if_not_exists: bool
 ) -> UnaryCall[pb.DropPartitionRequest, pb.DropPartitionResponse, None]:
-    """Drops a partition."""
+    """Drop a partition."""
     return UnaryCall(
         lambda stubs: stubs.tables.DropPartition,
         pb.DropPartitionRequest(
@@ -77,7 +77,7 @@ def drop_partition(
 
 
 def list_tables(database: str | None) -> UnaryCall[pb.ListTablesRequest, pb.ListTablesResponse, list[TableInfo]]:
-    """The tables of a database, or all."""
+    """Read the tables of a database, or all tables."""
     return UnaryCall(
         lambda stubs: stubs.tables.ListTables,
         pb.ListTablesRequest(database_name=database or ""),
@@ -86,7 +86,7 @@ def list_tables(database: str | None) -> UnaryCall[pb.ListTablesRequest, pb.List
 
 
 def get_tables(paths: Sequence[TablePath]) -> UnaryCall[pb.GetTablesRequest, pb.GetTablesResponse, list[TableInfo]]:
-    """Tables by name."""
+    """Read tables by name."""
     return UnaryCall(
         lambda stubs: stubs.tables.GetTables,
         pb.GetTablesRequest(table_paths=[wire.path_to_pb(path) for path in paths]),
@@ -97,7 +97,7 @@ def get_tables(paths: Sequence[TablePath]) -> UnaryCall[pb.GetTablesRequest, pb.
 def list_buckets(
     paths: Sequence[TablePath],
 ) -> UnaryCall[pb.ListBucketsRequest, pb.ListBucketsResponse, dict[TablePath, list[BucketInfo]]]:
-    """The buckets of tables."""
+    """Read the buckets of tables."""
     return UnaryCall(
         lambda stubs: stubs.tables.ListBuckets,
         pb.ListBucketsRequest(table_paths=[wire.path_to_pb(path) for path in paths]),
@@ -108,7 +108,7 @@ def list_buckets(
 def take_kv_snapshots(
     paths: Sequence[TablePath],
 ) -> UnaryCall[pb.TakeKvSnapshotsRequest, pb.TakeKvSnapshotsResponse, dict[int, list[KvSnapshot]]]:
-    """KV snapshots of tables, taken now."""
+    """Take KV snapshots of tables now."""
     return UnaryCall(
         lambda stubs: stubs.tables.TakeKvSnapshots,
         pb.TakeKvSnapshotsRequest(table_paths=[wire.path_to_pb(path) for path in paths]),
@@ -122,7 +122,7 @@ def take_kv_snapshots(
 def kv_snapshot_metadata(
     snapshots: Sequence[tuple[TableBucket, int]],
 ) -> UnaryCall[pb.GetKvSnapshotMetadataRequest, pb.GetKvSnapshotMetadataResponse, list[KvSnapshot]]:
-    """KV snapshots by bucket and id, in the order asked for."""
+    """Read KV snapshots by bucket and id, in the order of the request."""
     return UnaryCall(
         lambda stubs: stubs.tables.GetKvSnapshotMetadata,
         pb.GetKvSnapshotMetadataRequest(snapshots=[snapshot_ref_to_pb(*snapshot) for snapshot in snapshots]),

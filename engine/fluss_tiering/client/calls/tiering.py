@@ -1,4 +1,4 @@
-"""The calls of the LakeTiering service that move the tiering state machine or read it."""
+"""The calls of the LakeTiering service that change or read the tiering state of tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def heartbeat(
     attempt_token: int | None,
     driver: str | None,
 ) -> UnaryCall[pb.LakeTieringHeartbeatRequest, pb.LakeTieringHeartbeatResponse, HeartbeatAnswer]:
-    """What a driver says of its rounds; reasons of failures are masked and cut before they leave (S11)."""
+    """Report on the rounds of a driver. Secrets in error messages are masked, and long messages are cut."""
     return UnaryCall(
         lambda stubs: stubs.lake_tiering.LakeTieringHeartbeat,
         pb.LakeTieringHeartbeatRequest(
@@ -55,7 +55,7 @@ def heartbeat(
 def claim_tables(
     paths: Sequence[TablePath], lease_id: str, attempt_token: int | None, driver: str
 ) -> UnaryCall[pb.ClaimTablesRequest, pb.ClaimTablesResponse, list[Claim | FlussTieringError]]:
-    """Claims tables by name, each on its own, in the order asked for."""
+    """Claim tables by name; each has an answer of its own, in the order of the request."""
     return UnaryCall(
         lambda stubs: stubs.lake_tiering.ClaimTables,
         pb.ClaimTablesRequest(
@@ -71,7 +71,7 @@ def claim_tables(
 def cancel_tiering(
     lease_id: str, attempt_token: int | None, reason: str
 ) -> UnaryCall[pb.CancelTieringRequest, pb.CancelTieringResponse, bool]:
-    """Fails the running rounds of an attempt; False when the attempt is stale."""
+    """Fail the running rounds of an attempt; the answer is False if the attempt is stale."""
     return UnaryCall(
         lambda stubs: stubs.lake_tiering.CancelTiering,
         pb.CancelTieringRequest(
@@ -84,7 +84,7 @@ def cancel_tiering(
 def list_tiering_statuses(
     path: TablePath | None,
 ) -> UnaryCall[pb.ListTieringStatusesRequest, pb.ListTieringStatusesResponse, list[TieringStatus]]:
-    """The status of a table, or of all."""
+    """Read the status of a table, or of all tables."""
     return UnaryCall(
         lambda stubs: stubs.lake_tiering.ListTieringStatuses,
         pb.ListTieringStatusesRequest(table_path=None if path is None else path_to_pb(path)),
@@ -95,7 +95,7 @@ def list_tiering_statuses(
 def resume_tables(
     paths: Sequence[TablePath],
 ) -> UnaryCall[pb.ResumeTablesRequest, pb.ResumeTablesResponse, list[TieringStatus | FlussTieringError]]:
-    """Ends the rest of failed tables, each on its own, in the order asked for."""
+    """Make failed tables pending; each has an answer of its own, in the order of the request."""
     return UnaryCall(
         lambda stubs: stubs.lake_tiering.ResumeTables,
         pb.ResumeTablesRequest(table_paths=[path_to_pb(path) for path in paths]),
@@ -104,14 +104,14 @@ def resume_tables(
 
 
 def watch_request(paths: Iterable[TablePath]) -> pb.WatchTieringStatusesRequest:
-    """What to watch; every table with none."""
+    """Return the request to watch these tables, or all tables if there are none."""
     return pb.WatchTieringStatusesRequest(table_paths=[path_to_pb(path) for path in paths])
 
 
 def list_tiering_rounds(
     path: TablePath | None, lease_id: str | None, limit: int
 ) -> UnaryCall[pb.ListTieringRoundsRequest, pb.ListTieringRoundsResponse, list[TieringRound]]:
-    """The last rounds of a table, of a lease, or of all; newest first."""
+    """Read the last rounds of a table, of a lease or of all tables, newest first."""
     return UnaryCall(
         lambda stubs: stubs.lake_tiering.ListTieringRounds,
         pb.ListTieringRoundsRequest(
@@ -124,7 +124,7 @@ def list_tiering_rounds(
 def lease_outcome(
     lease_id: str, attempt_token: int | None
 ) -> UnaryCall[pb.GetLeaseOutcomeRequest, pb.GetLeaseOutcomeResponse, LeaseOutcome]:
-    """The newest round of each table under a lease."""
+    """Read the newest round of each table under a lease."""
     return UnaryCall(
         lambda stubs: stubs.lake_tiering.GetLeaseOutcome,
         pb.GetLeaseOutcomeRequest(lease_id=lease_id, attempt_token=attempt_token),
