@@ -85,7 +85,7 @@ def test_the_defaults_are_those_of_fluss(tmp_path) -> None:  # K1
 def test_they_are_set_by_flusss_keys(tmp_path) -> None:  # K1
     given = ["kv.scanner.ttl=5 min", "kv.scanner.max-batch-size=4mb", "kv.scanner.max-per-bucket=3"]
     limits = ScannerLimits.of(load_settings(data_dir=tmp_path, **settings_from_keys(given)))
-    assert (limits.ttl, limits.max_batch_size, limits.max_per_bucket) == (300_000, 4 << 20, 3)
+    assert (limits.ttl_ms, limits.max_batch_size, limits.max_per_bucket) == (300_000, 4 << 20, 3)
     for wrong in ("kv_scanner_max_batch_size", "kv_scanner_max_per_server", "kv_scanner_ttl"):
         assert refusal(lambda wrong=wrong: load_settings(**{wrong: "0"})) is ErrorCode.INVALID_REQUEST
 

@@ -1,1 +1,1 @@
-"""Prometheus metrics, under the names that Fluss's own reporter gives them, else under `fluss_tiering_`."""
+"""Prometheus metrics. Those that Fluss has too bear the names of Fluss's reporter, the others `fluss_tiering_…`."""

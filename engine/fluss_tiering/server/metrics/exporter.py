@@ -21,15 +21,15 @@ from fluss_tiering.server.metrics.server import ServerCollector
 logger = structlog.get_logger(__name__)
 
 _POLL_S: Final = 0.05
-"""How soon the port notices that it is to be closed."""
+"""How often the HTTP server looks whether it is to stop, in seconds."""
 
 
 class ServerMetrics:
     """All metrics of a server.
 
     Attributes:
-        collector: of what the server holds.
-        rpc: of its calls.
+        collector: The collector of what the server holds.
+        rpc: The metrics of gRPC calls.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -40,15 +40,15 @@ class ServerMetrics:
         ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:
-        """All of them as of now, in Prometheus's text format."""
+        """Return the present values of all metrics in Prometheus's text format."""
         return generate_latest(self._registry) + self.collector.tables_text().encode()
 
     @contextmanager
     def exported(self, host: str, port: int) -> Iterator[int]:
-        """Serves them meanwhile, a scrape in a thread of its own; yields the port.
+        """Serve the metrics over HTTP until the block ends, and yield the port. Each scrape has a thread of its own.
 
         Raises:
-            FlussTieringError: UNAVAILABLE when it cannot listen.
+            FlussTieringError: UNAVAILABLE if the port cannot be opened.
         """
         try:
             server = _HttpServer((host, port), self.text)
@@ -56,8 +56,8 @@ class ServerMetrics:
             reason = error.strerror if isinstance(error, OSError) else None
             raise FlussTieringError(
                 ErrorCode.UNAVAILABLE,
-                f"cannot export metrics on {host}:{port}: {reason or error}; another program may have the port, choose "
-                "a free one with -D metrics.port=PORT, or export none with -D metrics.enabled=false",
+                f"cannot export metrics on {host}:{port}: {reason or error}; if another program has the port, choose "
+                "a free one with -D metrics.port=PORT, or export no metrics with -D metrics.enabled=false",
             ) from error
         thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), name="metrics", daemon=True)
         thread.start()
@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _HttpServer
 
     def do_GET(self) -> None:
-        """Answers a scrape."""
+        """Answer a scrape."""
         if self.path.partition("?")[0] not in ("/", "/metrics"):
             self.send_error(HTTPStatus.NOT_FOUND, "metrics are at /metrics")
             return
@@ -100,4 +100,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-        """Scrapes are not logged."""
+        """Log nothing: scrapes would fill the log."""

@@ -1,4 +1,4 @@
-"""How long calls take, by method and status."""
+"""The metrics of gRPC calls: how many there are and how long they take, by method and status."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 class RpcMetrics(OwnServicesInterceptor):
-    """Measures the calls of our own services; stands before the interceptor that turns errors into statuses.
+    """Measures the calls of this server's services. It runs outside the interceptor that turns errors into statuses.
 
-    The life of a stream says nothing of the server's speed, so streams are counted and not timed.
+    Streams are counted but not timed, because the duration of a stream says nothing about the server's speed.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -37,7 +37,7 @@ class RpcMetrics(OwnServicesInterceptor):
         self._in_flight = Gauge("fluss_tiering_rpc_in_flight", "Calls that have not ended.", registry=registry)
 
     def wrap(self, handler: Handler, method: str) -> Handler:
-        """The handler, whose calls are measured."""
+        """Return a handler whose calls are measured."""
         name = method.rpartition("/")[2]
         return wrapped(handler, lambda unary: self._unary(unary, name), lambda stream: self._stream(stream, name))
 
@@ -81,5 +81,5 @@ def _status(context: Any, failed: BaseException | None) -> str:  # noqa: ANN401 
     for status in grpc.StatusCode:
         if status is not grpc.StatusCode.OK and code in (status, status.value[0]):
             return status.name
-    # Nobody set one: the client went away, or the server stops.
+    # No status was set: the client went away, or the server stops.
     return grpc.StatusCode.CANCELLED.name

@@ -1,4 +1,4 @@
-"""What is exported of the server as a whole."""
+"""The metrics of the server as a whole."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from fluss_tiering.server.metrics.tables import TableReader, tables_text
 
 
 class ServerCollector(Collector):
-    """Collects at each scrape, in the scrape's own thread, from copies: the thread of control is not asked.
+    """Collects the metrics of a server at each scrape.
 
-    A server that waits to become the active one has no parts, and tells only that.
+    It runs in the thread of the scrape and reads copies, so that the control thread is not disturbed. A standby server
+    has no components and exports only that it is not the active one.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -25,18 +26,18 @@ class ServerCollector(Collector):
         self._active: tuple[ServerComponents, TableReader] | None = None
 
     def activate(self, components: ServerComponents) -> None:
-        """Begins to export the parts of a server that became the active one."""
+        """Begin to export the components of a server that became the active one."""
         self._active = (
             components,
             TableReader(components.backend.known_buckets, components.managers.lake, self._clock),
         )
 
     def deactivate(self) -> None:
-        """Exports them no more."""
+        """Stop exporting components."""
         self._active = None
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics as of now."""
+        """Yield the present values of the metrics."""
         active = self._active
         yield _gauge(
             "fluss_coordinator_activeCoordinatorCount",
@@ -44,10 +45,10 @@ class ServerCollector(Collector):
             int(active is not None),
         )
         if active is not None:
-            yield from _of_parts(active[0])
+            yield from _component_metrics(active[0])
 
     def tables_text(self) -> str:
-        """The metrics of each table as of now, as text."""
+        """Return the present values of each table's metrics in Prometheus's text format."""
         active = self._active
         if active is None:
             return ""
@@ -55,11 +56,11 @@ class ServerCollector(Collector):
         return tables_text(active[1].read(tiering.tables.all(), tiering.totals))
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: a registry would otherwise collect once to learn the names."""
+        """Return nothing. Without this method a registry would collect once to learn the names."""
         return iter(())
 
 
-def _of_parts(components: ServerComponents) -> Iterator[Metric]:
+def _component_metrics(components: ServerComponents) -> Iterator[Metric]:
     tiering, leases = components.managers.tiering, components.managers.leases
     tables = tiering.tables.all()
     states = Counter(table.status.state for table in tables)

@@ -1,9 +1,9 @@
-"""What is exported of each table: a fixed number of series each, read from memory at the scrape.
+"""The metrics of each table: a fixed number of series for each, read from memory at the scrape.
 
-Names and meanings are Fluss's (`LakeTableTieringManager`, `MetricNames`); times are in milliseconds, as there.
+Names and meanings are those of Fluss (`LakeTableTieringManager`, `MetricNames`). Times are in milliseconds, as there.
 
-The text is written here and not by the client library, which takes a second and a half for ten thousand tables: so long
-heartbeats would compete with each scrape.
+The text is written here because Prometheus's client library takes a second and a half for ten thousand tables. For so
+long heartbeats would compete with each scrape.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from fluss_tiering.server.tiering.totals import RoundTotals, TableTotals
 
 _PREFIX: Final = "fluss_coordinator_lakeTiering_table_"
 _UNKNOWN: Final = -1
-"""As in Fluss: no round has told it yet."""
+"""The value that no round has reported yet, as in Fluss."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableReading:
-    """A table at a scrape.
+    """The values of a table at a scrape.
 
     Attributes:
-        pending_records: log records that are not in the lake.
-        pending_time_ms: how long it has been Pending; 0 while it is not.
+        table: The table and its status.
+        totals: The totals of its rounds.
+        pending_records: The number of log records that are not in the lake.
+        tier_lag_ms: How long the lake table has been behind, in milliseconds; 0 if there is nothing to tier.
+        pending_time_ms: How long the table has been Pending, in milliseconds; 0 if it is not.
     """
 
     table: TieredTable
@@ -41,16 +44,16 @@ class TableReading:
 
     @property
     def tiered_time(self) -> int:
-        """Of the last success; before it, of the table's creation."""
+        """The time of the last success, or of the table's creation before the first success."""
         last = self.table.status.last_tiered_time
         return self.table.created_time if last is None else last
 
 
 class TableReader:
-    """Reads tables for a scrape.
+    """Reads the values of tables for a scrape.
 
-    Lag is told by offsets and not by time alone: a table without anything new to tier has none, however long it is idle
-    (Fluss #3464). Behind, it lags since its last success, or since a scrape last saw it without anything to tier.
+    A table has a lag only if its offsets say that there is something to tier, however long it was idle before. The lag
+    is then counted from the last success, or from the last scrape that saw nothing to tier, whichever is later.
     """
 
     def __init__(
@@ -59,14 +62,20 @@ class TableReader:
         lake: LakeSnapshotManager,
         clock: Clock,
     ) -> None:
-        """`buckets` gives those of a table; None for one of which they are not known."""
+        """Prepare to read tables.
+
+        Args:
+            buckets: Returns the buckets of a table; None if they are not known.
+            lake: The registered lake snapshots.
+            clock: The clock of the server.
+        """
         self._buckets = buckets
         self._lake = lake
         self._clock = clock
         self._up_to_date: dict[int, int] = {}
 
     def read(self, tables: list[TieredTable], totals: RoundTotals) -> list[TableReading]:
-        """The tables whose buckets are known."""
+        """Return the values of the tables whose buckets are known."""
         now = self._clock.now_ms()
         up_to_date: dict[int, int] = {}
         readings = []
@@ -102,7 +111,7 @@ class TableReader:
 
 
 def tables_text(readings: list[TableReading]) -> str:
-    """The metrics of the tables in Prometheus's text format; a table's name has nothing that it would escape."""
+    """Return the metrics of tables in Prometheus's text format. The names of tables need no escaping in it."""
     labelled = [(_labels(reading.table.status), reading) for reading in readings]
     lines = []
     for metric in _METRICS:
@@ -121,7 +130,7 @@ def _labels(status: TieringStatus) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _TableMetric:
-    """A metric of each table; no series for a table without a value."""
+    """A metric of each table. A table without a value has no series."""
 
     name: str
     meaning: str
@@ -188,12 +197,12 @@ _METRICS: Final = (
     ),
     _TableMetric(
         "fluss_tiering_table_consecutive_failures",
-        "Failures in a row, where there are any.",
+        "Failures in a row; absent while there are none.",
         lambda reading: reading.table.status.consecutive_failures or None,
     ),
     _TableMetric(
         "fluss_tiering_table_parked",
-        "1 for a table that is parked, else absent.",
+        "1 for a parked table, absent for any other.",
         lambda reading: 1 if reading.table.status.parked else None,
     ),
 )

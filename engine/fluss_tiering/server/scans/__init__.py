@@ -1,1 +1,1 @@
-"""Scans of primary-key tables: the sessions of clients over the storage's scans (K1-K17)."""
+"""Scans of primary-key tables: the scanners of clients on top of the storage's scans."""

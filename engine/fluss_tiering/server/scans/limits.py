@@ -1,4 +1,4 @@
-"""How many scanners there may be, and how many there are."""
+"""The number of scanners that may be open, and the number that are."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from fluss_tiering.server.settings import ServerSettings
 
 @dataclass(frozen=True, slots=True)
 class ScannerLimits:
-    """What an operator set (K1).
+    """The limits of scanners, which an operator sets.
 
     Attributes:
-        ttl: ms that a scanner may be idle.
-        max_per_bucket: open scanners of a bucket.
-        max_per_server: open scanners of all buckets.
-        max_batch_size: bytes of rows in one answer, whatever a client asks for.
+        ttl_ms: How long a scanner may be idle, in milliseconds.
+        max_per_bucket: How many scanners of one bucket may be open.
+        max_per_server: How many scanners of all buckets together may be open.
+        max_batch_size: The largest size of the rows in one answer in bytes, whatever a client asks for.
     """
 
-    ttl: int
+    ttl_ms: int
     max_per_bucket: int
     max_per_server: int
     max_batch_size: int
 
     @classmethod
     def of(cls, settings: ServerSettings) -> ScannerLimits:
-        """The limits in a server's settings."""
+        """Return the limits in a server's settings."""
         return cls(
             settings.kv_scanner_ttl,
             settings.kv_scanner_max_per_bucket,
@@ -38,7 +38,7 @@ class ScannerLimits:
 
 
 class ScannerSlots:
-    """The slots that scanners hold, from before anything is opened for them until it is closed (K2)."""
+    """The slots that scanners hold. A scanner takes its slot before anything is opened for it."""
 
     def __init__(self, limits: ScannerLimits) -> None:
         self._limits = limits
@@ -46,11 +46,15 @@ class ScannerSlots:
 
     @property
     def taken(self) -> int:
-        """By all buckets."""
+        """The number of slots that are taken, for all buckets together."""
         return self._by_bucket.total()
 
     def take(self, bucket: TableBucket) -> None:
-        """One more. Raises TOO_MANY_SCANNERS, and then none is taken."""
+        """Take a slot for a scanner of the bucket.
+
+        Raises:
+            FlussTieringError: TOO_MANY_SCANNERS if no slot is free.
+        """
         if self._by_bucket[bucket] >= self._limits.max_per_bucket:
             raise _too_many(f"{bucket} has {self._by_bucket[bucket]}", "kv.scanner.max-per-bucket")
         if self.taken >= self._limits.max_per_server:
@@ -58,7 +62,7 @@ class ScannerSlots:
         self._by_bucket[bucket] += 1
 
     def give_back(self, bucket: TableBucket) -> None:
-        """One less."""
+        """Free a slot of the bucket."""
         self._by_bucket[bucket] -= 1
         if not self._by_bucket[bucket]:
             del self._by_bucket[bucket]
@@ -67,5 +71,5 @@ class ScannerSlots:
 def _too_many(found: str, option: str) -> FlussTieringError:
     return FlussTieringError(
         ErrorCode.TOO_MANY_SCANNERS,
-        f"{found} open scanners, which is all that {option} allows: try again when some have ended",
+        f"{found} open scanners, and {option} allows no more: try again when some have ended",
     )

@@ -1,8 +1,8 @@
-"""The scanners that clients have open: their limits, their numbers in sequence, and when they end (K1-K17).
+"""The scanners that clients have open: their limits, the numbers of their calls, and when they end.
 
-Knows the storage by the scans that it is handed alone, and closes those outside of its lock. A scanner that gave its
-last batch is closed for its client and counts no longer; the storage's scan is kept for a minute, since the answer may
-have been lost and be asked for again (K15).
+The manager is given the storage's scans, and closes them outside of its lock. A scanner is finished once it has given
+its last batch: then it no longer counts as open. The storage's scan is kept for another minute, since the answer may
+have been lost and the client may ask for it again.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from fluss_tiering.server.scans.session import ScanSession, ScanStep
 from fluss_tiering.storage.protocol import KvScan, KvScanBatch
 
 _FINISHED_KEPT_MS: Final = 60_000
-"""A client waits half a minute for an answer, and then asks again."""
+"""How long a finished scanner is kept. A client waits half a minute for an answer and then asks again."""
 _EXPIRED_KNOWN_TTLS: Final = 2
+"""For how many TTLs the server remembers that a scanner expired."""
 
 
 class KvScannerManager:
-    """All scanners of a server; safe under concurrent calls."""
+    """All scanners of a server. Any thread may call it."""
 
     def __init__(self, clock: Clock, limits: ScannerLimits) -> None:
         self.limits = limits
@@ -38,12 +39,16 @@ class KvScannerManager:
 
     @property
     def open_count(self) -> int:
-        """Scanners that hold a slot."""
+        """The number of scanners that hold a slot."""
         with self._lock:
             return self._slots.taken
 
     def reserve(self, bucket: TableBucket) -> bytes:
-        """The id of a new scanner, which takes a slot from now on. Raises TOO_MANY_SCANNERS (K2)."""
+        """Reserve a slot for a new scanner and return its id.
+
+        Raises:
+            FlussTieringError: TOO_MANY_SCANNERS if no slot is free.
+        """
         with self._lock:
             self._slots.take(bucket)
             scanner_id = uuid.uuid4().bytes
@@ -51,9 +56,12 @@ class KvScannerManager:
             return scanner_id
 
     def opened(self, scanner_id: bytes, scan: KvScan, limit: int | None) -> ScanStep:
-        """The storage's scan for a reserved scanner; what the opening call, which is under way, reads.
+        """Give a reserved scanner its storage's scan, and return what the opening call reads.
 
-        Raises SCANNER_EXPIRED when the bucket was closed meanwhile.
+        The opening call is under way until `answered` or `failed`.
+
+        Raises:
+            FlussTieringError: SCANNER_EXPIRED if the bucket was closed meanwhile.
         """
         with self._lock:
             session = self._sessions.get(scanner_id)
@@ -63,11 +71,14 @@ class KvScannerManager:
         raise _expired(scanner_id)
 
     def begin(self, scanner_id: bytes, call_seq_id: int) -> ScanStep:
-        """What a continuation reads; the call is under way from now on, until `answered` or `failed`.
+        """Begin a call that continues a scan, and return what it reads.
+
+        The call is under way until `answered` or `failed`. An error changes nothing.
 
         Raises:
-            FlussTieringError: SCANNER_EXPIRED, UNKNOWN_SCANNER_ID (K10); INVALID_SCAN_REQUEST for a number that is
-                neither the next nor the last (K6), or while another call is under way (K14). None changes anything.
+            FlussTieringError: SCANNER_EXPIRED if the scanner expired; UNKNOWN_SCANNER_ID if there is no such scanner;
+                INVALID_SCAN_REQUEST if the number is neither the next nor the last one, or if another call of the
+                scanner is under way.
         """
         with self._lock:
             session = self._session(scanner_id, call_seq_id)
@@ -75,7 +86,7 @@ class KvScannerManager:
                 raise FlussTieringError(
                     ErrorCode.INVALID_SCAN_REQUEST,
                     f"scanner {scanner_id.hex()} is answering another call: expected one call at a time; "
-                    "wait for its answer, or ask again later",
+                    "wait for the other answer, or ask again later",
                 )
             step = session.step(call_seq_id)
             if step is None:
@@ -89,7 +100,11 @@ class KvScannerManager:
             return step
 
     def answered(self, step: ScanStep, batch: KvScanBatch) -> bool:
-        """A call's answer is prepared; whether more follows. The scanner is closed where nothing does."""
+        """End a call whose answer is prepared, and finish the scanner if it was the last one.
+
+        Returns:
+            Whether more rows follow.
+        """
         session = step.session
         with self._lock:
             session.in_flight = False
@@ -104,14 +119,14 @@ class KvScannerManager:
         return has_more
 
     def failed(self, step: ScanStep) -> None:
-        """A call found an error; the scanner stands where it stood, so that the call may be tried again."""
+        """End a call that failed. The scanner stays where it was, so that the call may be tried again."""
         with self._lock:
             step.session.in_flight = False
             doomed = self._end(step.session) if step.session.closing else []
         _close(doomed)
 
     def close(self, scanner_id: bytes) -> None:
-        """Closes a scanner, known or not (K13); one that is answering a call ends with that."""
+        """Close a scanner, or do nothing if it is not known. A scanner that is answering a call ends with that call."""
         with self._lock:
             session = self._sessions.get(scanner_id) or self._finished.get(scanner_id)
             if session is None:
@@ -121,27 +136,30 @@ class KvScannerManager:
         _close(doomed)
 
     def abandon(self, scanner_id: bytes) -> None:
-        """Gives up a scanner whose opening failed."""
+        """Drop a scanner that could not be opened."""
         with self._lock:
             session = self._sessions.get(scanner_id)
             doomed = [] if session is None else self._end(session)
         _close(doomed)
 
     def lost(self, scanner_id: bytes) -> None:
-        """The bucket was closed, and the storage's scan with it: the scanner counts as expired (K12)."""
+        """Let a scanner expire, because its bucket was closed and the storage's scan with it."""
         with self._lock:
             session = self._sessions.get(scanner_id) or self._finished.get(scanner_id)
             if session is not None:
                 self._expire(session)
 
     def drop_expired(self) -> int:
-        """Ends scanners that were idle for longer than the TTL and forgets those that ended long ago (K10).
+        """Let scanners expire that were idle for longer than the TTL, and delete those that ended long ago.
 
-        An answer that is being prepared is no idleness, however long it takes. Returns how many were idle.
+        A scanner is not idle while it prepares an answer, however long that takes.
+
+        Returns:
+            How many scanners expired.
         """
-        now, ttl = self._clock.now_ms(), self.limits.ttl
+        now, ttl_ms = self._clock.now_ms(), self.limits.ttl_ms
         with self._lock:
-            doomed = [each for each in self._sessions.values() if not each.in_flight and now - each.last_used > ttl]
+            doomed = [each for each in self._sessions.values() if not each.in_flight and now - each.last_used > ttl_ms]
             for session in doomed:
                 self._expire(session)
             expired = len(doomed)
@@ -149,7 +167,7 @@ class KvScannerManager:
                 if not session.in_flight and now - session.last_used > _FINISHED_KEPT_MS:
                     doomed += self._end(session)
             for scanner_id, since in list(self._expired.items()):
-                if now - since > _EXPIRED_KNOWN_TTLS * ttl:
+                if now - since > _EXPIRED_KNOWN_TTLS * ttl_ms:
                     del self._expired[scanner_id]
         _close(doomed)
         return expired
@@ -162,14 +180,14 @@ class KvScannerManager:
         if finished is not None and finished.last_call_seq_id == call_seq_id:
             return finished
         expired_at = self._expired.get(scanner_id)
-        if expired_at is not None and self._clock.now_ms() - expired_at <= _EXPIRED_KNOWN_TTLS * self.limits.ttl:
+        if expired_at is not None and self._clock.now_ms() - expired_at <= _EXPIRED_KNOWN_TTLS * self.limits.ttl_ms:
             raise _expired(scanner_id)
         raise _unknown(scanner_id)
 
     def _finish(self, session: ScanSession) -> list[ScanSession]:
-        """Takes a scanner out of the count; the oldest finished ones go where there are too many."""
+        """Free the slot of a finished scanner. If too many finished scanners are kept, drop the oldest."""
         if session.last_call_seq_id == 0:
-            # Its client never learned its id before this answer: a lost one is not asked for again, but opened again.
+            # Only this answer tells the client the scanner's id. If it is lost, the client opens a new scanner.
             return self._end(session)
         del self._sessions[session.scanner_id]
         self._slots.give_back(session.bucket)

@@ -1,4 +1,4 @@
-"""Scanners over the storage: opened, and read from, so that each call either ends as a whole or changes nothing."""
+"""Opening and reading scanners. A call either succeeds as a whole or changes nothing."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ _ROWS_SCHEMA: Final = pa.schema([pa.field("value", pa.binary(), nullable=False)]
 def open_scanner(
     scanners: KvScannerManager, storage: TableStorage, bucket: TableBucket, limit: int | None
 ) -> tuple[int, ScanStep | None]:
-    """The bucket's log end, and what the opening call reads; None for a bucket without rows, which takes no slot (K4).
+    """Open a scanner of a bucket. A bucket without rows takes no slot.
 
-    Raises what `TableStorage.open_kv_scan` does, and TOO_MANY_SCANNERS (K2).
+    Returns:
+        The bucket's log end offset, and what the opening call reads; None instead if the bucket has no rows.
+
+    Raises:
+        FlussTieringError: TOO_MANY_SCANNERS if no slot is free; SCANNER_EXPIRED if the bucket was closed meanwhile;
+            all others as `TableStorage.open_kv_scan`.
     """
     scanner_id = b""
 
@@ -31,7 +36,7 @@ def open_scanner(
     try:
         log_offset, scan = storage.open_kv_scan(bucket, admit=admit, on_lost=lambda: scanners.lost(scanner_id))
         if scan is None:
-            # A storage may find out after it was let in that there are no rows.
+            # A storage may find out only after the reservation that there are no rows.
             scanners.abandon(scanner_id)
             return log_offset, None
         return log_offset, scanners.opened(scanner_id, scan, limit)
@@ -41,15 +46,18 @@ def open_scanner(
 
 
 def read_rows(scanners: KvScannerManager, step: ScanStep, batch_size_bytes: int) -> wire.ScannedRows:
-    """The answer to a call that is under way, which it then is no more.
+    """Read the answer to a call that is under way, and end the call.
+
+    After an error the same call may be tried again.
 
     Args:
-        scanners: that the call is to one of.
-        step: what the call reads.
-        batch_size_bytes: that the client asked for; the operator's maximum bounds it (K7).
+        scanners: The scanners of the server.
+        step: What the call reads.
+        batch_size_bytes: The size of the rows that the client asked for, in bytes. The operator's maximum limits it.
 
     Raises:
-        FlussTieringError: SCANNER_EXPIRED, CORRUPT_DATA, STORAGE; the same call may be tried again.
+        FlussTieringError: SCANNER_EXPIRED if the bucket was closed; CORRUPT_DATA if its data is damaged; STORAGE if
+            reading failed.
     """
     size = None if step.again else min(batch_size_bytes, scanners.limits.max_batch_size)
     try:

@@ -1,4 +1,4 @@
-"""One scan of one bucket as a client goes through it: where it stands, and how to give its last batch again."""
+"""The state of one scanner: which rows its client reads next, and how to give the last batch again."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class ScanStep:
     """What a call reads.
 
     Attributes:
-        session: that it is of.
-        scan: of the storage.
-        call_seq_id: of the call.
-        position: see `KvScan.read`.
-        max_rows: see `KvScan.read`.
-        again: whether it is the last batch once more, of exactly `max_rows` rows, whatever bytes they take (K15).
+        session: The scanner's state.
+        scan: The storage's scan.
+        call_seq_id: The number of the call.
+        position: The position to read from: see `KvScan.read`.
+        max_rows: The largest number of rows to read: see `KvScan.read`.
+        again: Whether the call reads the last batch again: exactly `max_rows` rows, whatever their size.
     """
 
     session: ScanSession
@@ -31,15 +31,15 @@ class ScanStep:
 
 @dataclass(slots=True, eq=False)
 class ScanSession:
-    """A scanner; its manager's lock guards it. It holds no rows.
+    """The state of a scanner. It holds no rows, and the lock of its manager guards it.
 
     Attributes:
-        scanner_id: what the client calls it by.
-        bucket: that is scanned.
-        last_used: ms since the epoch (K10).
-        in_flight: whether a call is under way (K14).
-        closing: whether it ends with the call that is under way.
-        scan: of the storage; None while it is being opened.
+        scanner_id: The id under which the client knows the scanner.
+        bucket: The bucket that is scanned.
+        last_used: When the last call began or ended, in milliseconds since the epoch.
+        in_flight: Whether a call is under way.
+        closing: Whether the scanner ends with the call that is under way.
+        scan: The storage's scan; None while it is being opened.
     """
 
     scanner_id: bytes
@@ -53,29 +53,29 @@ class ScanSession:
 
     @property
     def last_call_seq_id(self) -> int:
-        """Of the last call whose answer was prepared; -1 before the first (K6)."""
+        """The number of the last call whose answer was prepared; -1 before the first."""
         return -1 if self._last is None else self._last.call_seq_id
 
     def open(self, scan: KvScan, limit: int | None) -> ScanStep:
-        """What the opening call reads.
+        """Begin the scan, and return what the opening call reads.
 
         Args:
-            scan: of the storage.
-            limit: rows of the whole scan; None for any number (K9).
+            scan: The storage's scan.
+            limit: The number of rows after which the scan ends; None for all rows.
         """
         self.scan = scan
         self._next = ScanStep(self, scan, 0, None, limit)
         return self._next
 
     def step(self, call_seq_id: int) -> ScanStep | None:
-        """What a call reads: the rows that follow, or the last ones again; None for any other number (K6, K15)."""
+        """Return what a call reads: the next rows, or the last ones again; None for any other number."""
         for step in (self._next, self._last):
             if step is not None and step.call_seq_id == call_seq_id:
                 return step
         return None
 
     def answered(self, step: ScanStep, batch: KvScanBatch) -> bool:
-        """Moves on behind the batch of a step; whether there is more."""
+        """Move on behind the batch of a step, and return whether more rows follow."""
         if not step.again:
             rows = len(batch.values)
             rows_left = None if step.max_rows is None else step.max_rows - rows
