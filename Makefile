@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-fluss up up-fluss down test test-fast test-long simulate bench bench-flink lint format types imports protos protos-check protos-baseline docs docs-site constraints dist clean
+.PHONY: help setup run run-fluss up up-fluss down test test-fast test-long simulate bench bench-flink lint format types imports house protos protos-check protos-baseline docs docs-site constraints dist clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -104,6 +104,9 @@ types: setup ## mypy --strict on our own packages
 
 imports: setup ## Directions of imports
 	@$(BIN)/lint-imports
+
+house: $(INSTALLED) ## Count files, rooms and imports of each package; circles and too large folders are errors (ARGS="--plan fluss_tiering.server")
+	@$(BIN)/python tools/house.py $(ARGS)
 
 docs: setup ## Fill in what the documentation takes from the code
 	@$(BIN)/python tools/docs.py

@@ -13,8 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_tiering.formats.buffers import byte_strings, decimal_bytes, numbers
-from fluss_tiering.formats.compacted.kernels import Int32s, Int64s, UInt8s
-from fluss_tiering.formats.compiled import INT32, INT32_IN, INT32_OUT, INT64_IN, UINT8_IN, compiled, helper
+from fluss_tiering.formats.compiled import (
+    INT32,
+    INT32_IN,
+    INT32_OUT,
+    INT64_IN,
+    UINT8_IN,
+    Int32s,
+    Int64s,
+    UInt8s,
+    compiled,
+    helper,
+)
 from fluss_tiering.formats.schema import UNIT_PRECISION
 from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_tiering.formats.compacted.decimal_kernels import decimals_to_bytes
-from fluss_tiering.formats.compacted.kernels import Int32s, Int64s, UInt8s
+from fluss_tiering.formats.compiled import Int32s, Int64s, UInt8s
+from fluss_tiering.formats.decimal_kernels import decimals_to_bytes
 from fluss_tiering.formats.schema import UNIT_PRECISION
 from fluss_tiering.model.data_type import DataType, DataTypeRoot
 

@@ -12,6 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
+import numpy as np
+import numpy.typing as npt
+
+UInt8s = npt.NDArray[np.uint8]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Types as Numba writes them in signatures: Numba takes a third of a second to load, which a process that compiles
@@ -25,6 +32,9 @@ INT64_IN: Final = f"Array(int64, {_READ_ONLY})"
 UINT8_OUT: Final = "Array(uint8, 1, 'C')"
 INT32_OUT: Final = "Array(int32, 1, 'C')"
 INT64_OUT: Final = "Array(int64, 1, 'C')"
+
+ALL_GOOD: Final = -1
+"""The result of a loop that looks for a row whose bytes are wrong, and finds none."""
 
 _compiling: Final = threading.Lock()
 _helpers: Final[dict[str, list[Callable[..., Any]]]] = {}

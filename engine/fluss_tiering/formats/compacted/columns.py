@@ -13,16 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_tiering.formats.buffers import NO_INT32S
-from fluss_tiering.formats.compacted.decimal_kernels import decimals_from_bytes
-from fluss_tiering.formats.compacted.kernels import (
-    ALL_GOOD,
-    FIXED32,
-    Int32s,
-    Int64s,
-    UInt8s,
-    gather_bytes,
-)
+from fluss_tiering.formats.compacted.kernels import FIXED32, gather_bytes
 from fluss_tiering.formats.compacted.reading import Elements, Fields, Rows, Source, where
+from fluss_tiering.formats.compiled import ALL_GOOD, Int32s, Int64s, UInt8s
+from fluss_tiering.formats.decimal_kernels import decimals_from_bytes
 from fluss_tiering.formats.nested_arrays import positions_of
 from fluss_tiering.formats.schema import UNIT_PRECISION, arrow_type
 from fluss_tiering.model.data_type import NESTED

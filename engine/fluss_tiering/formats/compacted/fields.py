@@ -17,12 +17,10 @@ from fluss_tiering.formats.compacted.kernels import (
     FIXED64,
     VARINT32,
     VARINT64,
-    Int32s,
-    Int64s,
-    UInt8s,
     add_sizes,
     write_field,
 )
+from fluss_tiering.formats.compiled import Int32s, Int64s, UInt8s
 from fluss_tiering.formats.schema import UNIT_PRECISION
 from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from fluss_tiering.formats.compiled import (
+    ALL_GOOD,
     INT32_IN,
     INT32_OUT,
     INT64,
@@ -21,13 +21,12 @@ from fluss_tiering.formats.compiled import (
     INT64_OUT,
     UINT8_IN,
     UINT8_OUT,
+    Int32s,
+    Int64s,
+    UInt8s,
     compiled,
     helper,
 )
-
-UInt8s = npt.NDArray[np.uint8]
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
 
 BYTE: Final = 0
 VARINT32: Final = 1
@@ -37,8 +36,6 @@ BYTES: Final = 4
 FIXED16: Final = 5
 FIXED32: Final = 6
 RAW: Final = 7
-
-ALL_GOOD: Final = -1
 
 _LOW_32_BITS: Final = np.uint64(0xFFFFFFFF)
 _SEVEN_BITS: Final = np.uint64(0x7F)

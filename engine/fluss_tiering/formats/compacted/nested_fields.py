@@ -26,16 +26,8 @@ from fluss_tiering.formats.compacted.fields import (
     positions_between,
     write_rows,
 )
-from fluss_tiering.formats.compacted.kernels import (
-    BYTES,
-    FIXED32,
-    FIXED64,
-    RAW,
-    Int32s,
-    Int64s,
-    UInt8s,
-    write_field,
-)
+from fluss_tiering.formats.compacted.kernels import BYTES, FIXED32, FIXED64, RAW, write_field
+from fluss_tiering.formats.compiled import Int32s, Int64s, UInt8s
 from fluss_tiering.formats.nested_arrays import list_parts, map_parts
 from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.table import DataType, DataTypeRoot

@@ -23,17 +23,8 @@ from fluss_tiering.formats.compacted.fields import (
     field_kinds,
     null_bytes,
 )
-from fluss_tiering.formats.compacted.kernels import (
-    ALL_GOOD,
-    BYTES,
-    FIXED32,
-    FIXED64,
-    VARINT64,
-    Int32s,
-    Int64s,
-    UInt8s,
-    read_field,
-)
+from fluss_tiering.formats.compacted.kernels import BYTES, FIXED32, FIXED64, VARINT64, read_field
+from fluss_tiering.formats.compiled import ALL_GOOD, Int32s, Int64s, UInt8s
 from fluss_tiering.model.data_type import DataType
 from fluss_tiering.model.table import Column
 

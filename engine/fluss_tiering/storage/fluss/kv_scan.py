@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_tiering.formats.buffers import byte_strings
-from fluss_tiering.formats.compacted.kernels import Int64s
+from fluss_tiering.formats.compiled import Int64s
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.storage.protocol import KvScanBatch

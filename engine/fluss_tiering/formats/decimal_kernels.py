@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from fluss_tiering.formats.compacted.kernels import ALL_GOOD, Int32s, Int64s, UInt8s
 from fluss_tiering.formats.compiled import (
+    ALL_GOOD,
     INT32_IN,
     INT32_OUT,
     INT64,
@@ -15,6 +15,9 @@ from fluss_tiering.formats.compiled import (
     INT64_OUT,
     UINT8_IN,
     UINT8_OUT,
+    Int32s,
+    Int64s,
+    UInt8s,
     compiled,
 )
 

@@ -1,0 +1,91 @@
+"""The code has no circle of imports and no folder with too many files; the script that says so counts rightly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import house
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Write modules of `fluss_tiering`, and survey them; the packages by their names."""
+    (tmp_path / "airflow_provider_fluss").mkdir()
+
+    def make(**modules: str) -> dict[str, house.Package]:
+        for name, text in modules.items():
+            path = tmp_path.joinpath("engine", "fluss_tiering", *name.split("__")).with_suffix(".py")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return {package.name.removeprefix("fluss_tiering").lstrip("."): package for package in house.survey(tmp_path)}
+
+    return make
+
+
+def test_the_code_has_no_circle_and_no_large_folder():
+    assert [problem for package in house.survey(ROOT) for problem in package.problems] == []
+
+
+def test_every_folder_of_the_code_is_looked_at():
+    engine = ROOT / "engine"
+    folders = {path.parent for path in (engine / "fluss_tiering").rglob("*.py")}
+    names = {".".join(folder.relative_to(engine).parts) for folder in folders}
+    surveyed = {package.name for package in house.survey(ROOT)}
+    assert {name for name in names - surveyed if not name.startswith("fluss_tiering.api")} == set()
+
+
+def test_arrows_lead_between_the_rooms_of_a_package(project):
+    packages = project(
+        model__table="from fluss_tiering.model import clock",
+        model__clock="import time",
+        server__app="from fluss_tiering.model.table import Table, Column\nimport fluss_tiering.server.logs",
+        server__logs="def later():\n    from ..model.clock import Clock",
+    )
+    assert packages[""].arrows == {("server", "model"): 3}
+    assert packages["server"].arrows == {("app", "logs"): 1}
+    assert packages["model"].arrows == {("table", "clock"): 1}
+    assert (packages[""].rooms, packages["server"].rooms) == (2, 2)
+
+
+def test_a_room_stands_above_all_that_it_imports(project):
+    package = project(
+        server__a="from fluss_tiering.server import b, c", server__b="from fluss_tiering.server import c", server__c=""
+    )["server"]
+    assert package.floors == [["c"], ["b"], ["a"]]
+    assert not package.upward
+    assert list(package.problems) == []
+
+
+def test_a_circle_is_found_and_its_thinnest_arrow_leads_upward(project):
+    packages = project(
+        server__x="from fluss_tiering.storage.y import one, two",
+        storage__y="",
+        storage__z="from fluss_tiering.server.x import one",
+    )
+    assert packages[""].upward == {("storage", "server")}
+    assert list(packages[""].problems) == ["fluss_tiering: a circle of imports: server, storage"]
+
+
+def test_generated_code_is_no_room(project):
+    packages = project(__init__="", api__v1="", wire__tables="from fluss_tiering.api import v1")
+    assert set(packages) == {"", "wire"}
+    assert packages[""].arrows == {}
+
+
+def test_a_folder_with_more_than_16_files_beside_its_sub_folders_is_told(project):
+    files = {f"server__m{number}": "" for number in range(16)}
+    assert list(project(**files, server__rpc__listener="")["server"].problems) == []
+    (problem,) = project(server__one_more="")["server"].problems
+    assert problem.startswith("fluss_tiering.server: 17 files")
+
+
+def test_the_table_has_a_line_for_each_package_and_one_for_all(project):
+    packages = list(project(server__a="from fluss_tiering.server import b", server__b="").values())
+    heading, *lines, total = house.table(packages).splitlines()
+    assert heading.split()[:3] == ["package", "files", "folders"]
+    assert [line.split()[0] for line in lines] == ["fluss_tiering", "fluss_tiering.server"]
+    assert total.split()[-7:] == ["2", "1", "2", "1", "2", "0", "0"]
