@@ -1,1 +1,1 @@
-"""The embedded storage: tables in a folder of the server's machine, in Fluss's own formats; nothing else to run."""
+"""The embedded storage: tables in a folder of the server's machine, in Fluss's formats, without another service."""

@@ -1,4 +1,4 @@
-"""The tables of a data folder: which there are, by path and by id, and how they come and go."""
+"""The tables of a data folder, by path and by id."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from fluss_tiering.storage.files import (
 )
 
 _SCHEMA_ID = 1
-"""Of a table's first schema, as in Fluss."""
+"""The id of a table's first schema, as in Fluss."""
 _STATUS_TABLE = TablePath("sys", "lake_tiering_status")
-"""What Spark's catalog shows under this name (S27)."""
+"""The name under which Spark's catalog shows the tiering status."""
 
 
 class Catalog:
-    """The tables; safe under concurrent use."""
+    """The tables of a data folder. Threads may share a catalog."""
 
     def __init__(self, data_dir: DataDir, segment_bytes: int) -> None:
-        """Finds all tables and deletes what a crash left half made or half dropped.
+        """Find all tables and delete those that a crash left half made or half dropped.
 
         Raises:
-            FlussTieringError: CORRUPT_DATA naming a damaged, missing or foreign file.
+            FlussTieringError: CORRUPT_DATA if a file is damaged, missing or foreign.
         """
         self._data_dir = data_dir
         self._segment_bytes = segment_bytes
@@ -55,31 +55,48 @@ class Catalog:
                     self._add(self._open(folder))
 
     def open_all(self) -> None:
-        """Opens all tables, which otherwise happens when they are first used. Raises CORRUPT_DATA, STORAGE."""
+        """Open all tables now instead of when they are first used.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA if a file is damaged; STORAGE if a file cannot be used.
+        """
         for table in self.all():
             _ = table.buckets
 
     def get(self, path: TablePath) -> EmbeddedTable:
-        """The table of that path. Raises TABLE_NOT_EXIST."""
+        """Return the table at this path.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is none.
+        """
         table = self._by_path.get(path)
         if table is None:
             raise table_not_exist(str(path))
         return table
 
     def get_by_id(self, table_id: int) -> EmbeddedTable:
-        """The table of that id. Raises TABLE_NOT_EXIST."""
+        """Return the table that has this id.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is none.
+        """
         table = self._by_id.get(table_id)
         if table is None:
             raise table_not_exist(f"with id {table_id}")
         return table
 
     def all(self) -> list[EmbeddedTable]:
-        """All tables, by path."""
+        """Return all tables, ordered by path."""
         with self._lock:
             return [self._by_path[path] for path in sorted(self._by_path)]
 
     def create(self, path: TablePath, descriptor: TableDescriptor, created_time: int) -> EmbeddedTable:
-        """A new table. Raises INVALID_TABLE, TABLE_ALREADY_EXIST, STORAGE."""
+        """Create a table.
+
+        Raises:
+            FlussTieringError: INVALID_TABLE if there cannot be such a table; TABLE_ALREADY_EXIST if there is one at
+                this path; STORAGE if the disk refuses.
+        """
         descriptor = validate(descriptor)
         if path == _STATUS_TABLE:
             raise FlussTieringError(
@@ -102,7 +119,12 @@ class Catalog:
             return table
 
     def alter(self, path: TablePath, properties: Mapping[str, str]) -> TableInfo:
-        """The table with these options instead of its own. Raises TABLE_NOT_EXIST, INVALID_TABLE, STORAGE."""
+        """Replace the options of a table.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TABLE if an option cannot change;
+                STORAGE if the disk refuses.
+        """
         with self._lock:
             table = self.get(path)
             info = replace(table.info, descriptor=altered(table.info.descriptor, properties))
@@ -112,7 +134,11 @@ class Catalog:
             return info
 
     def drop(self, path: TablePath) -> TableInfo:
-        """Drops the table with its files, after the writes that are under way. Raises TABLE_NOT_EXIST, STORAGE."""
+        """Drop a table with its files, after the writes that are under way.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; STORAGE if the disk refuses.
+        """
         table = self.get(path)
         doomed = table.folder.with_name(table.folder.name + DELETED_SUFFIX)
         with table.exclusively():
@@ -147,17 +173,17 @@ class Catalog:
         self._by_id[table.info.table_id] = table
 
 
-def _folders(parent: Path, of: str) -> list[Path]:
+def _folders(parent: Path, kind: str) -> list[Path]:
     with os.scandir(parent) as scanned:
         entries = sorted(scanned, key=lambda entry: entry.name)
     for entry in entries:
         if not entry.is_dir():
-            raise corrupt(Path(entry.path), "is foreign", f"only folders of {of} here", "move it away")
+            raise corrupt(Path(entry.path), "is foreign", f"only folders of {kind} here", "move it away")
     return [parent / entry.name for entry in entries]
 
 
 def table_not_exist(which: str) -> FlussTieringError:
-    """TABLE_NOT_EXIST naming the table."""
+    """Return TABLE_NOT_EXIST, which names the table."""
     return FlussTieringError(
         ErrorCode.TABLE_NOT_EXIST,
         f"table {which} does not exist: expected one that was created; list the tables to see which there are",

@@ -1,4 +1,4 @@
-"""Offsets files of lake snapshots, as Fluss lays them out (`TableBucketOffsetsJsonSerde`)."""
+"""The offsets files of lake snapshots in Fluss's format (`TableBucketOffsetsJsonSerde`)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ _MISSING: Final = -1
 
 
 def write_offsets_file(folder: Path, info: TableInfo, log_end_offsets: Mapping[TableBucket, int]) -> Path:
-    """Writes a new offsets file into a table's folder, durably, and returns its path.
+    """Write a new offsets file durably into a table's folder, and return its path.
 
     Args:
-        folder: of the table.
-        info: the table.
-        log_end_offsets: exclusive; a bucket of which nothing is in the lake has -1 or is left out.
+        folder: The table's folder.
+        info: The table.
+        log_end_offsets: Bucket -> offset up to which, exclusive, the log is in the lake. A bucket without rows in the
+            lake has -1 or is left out.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST for a bucket that the table has not, or an offset below -1; STORAGE.
+        FlussTieringError: INVALID_REQUEST if the table has no such bucket, or an offset is less than -1; STORAGE if the
+            disk refuses.
     """
     num_buckets = info.descriptor.num_buckets
     offsets: dict[int | None, list[int]] = {}
@@ -63,5 +65,5 @@ def write_offsets_file(folder: Path, info: TableInfo, log_end_offsets: Mapping[T
 
 
 def is_offsets_file(folder: Path, path: Path) -> bool:
-    """Whether a path is that of an offsets file in a table's folder, and the file is there."""
+    """Return whether there is an offsets file at this path, in a table's folder."""
     return path.suffix == OFFSETS_SUFFIX and path.parent == folder / METADATA_FOLDER and path.is_file()

@@ -1,4 +1,4 @@
-"""Where things are in a data folder; the storage and readers on the same machine both go by this.
+"""The layout of a data folder, for the storage and for readers on the same machine.
 
     data-dir.json, data-dir.lock
     tables/<database>/<table>-<table id>/
@@ -9,7 +9,7 @@
         metadata/<uuid>.offsets          of lake snapshots
         partition-<partition id>/        of a partitioned table: partition.json, log-ends.json, log-…, kv-…
 
-Names are those of Fluss's `FlussPaths`. Tables stand in a folder of their own because a server keeps its database and,
+The names are those of Fluss's `FlussPaths`. Tables have a folder of their own because a server keeps its database and,
 by default, its lake beside them, and a Fluss database may have any name.
 """
 
@@ -36,70 +36,70 @@ _SNAPSHOT_NAME: Final = re.compile(r"snap-(\d+)")
 
 
 def table_folder(data_dir: Path, path: TablePath, table_id: int) -> Path:
-    """The folder of a table."""
+    """Return the folder of a table."""
     return data_dir.joinpath(TABLES_FOLDER, path.database, table_folder_name(path, table_id))
 
 
 def table_folder_name(path: TablePath, table_id: int) -> str:
-    """Its name, in the folder of its database."""
+    """Return the name of a table's folder, which is in the folder of its database."""
     return f"{path.table}-{table_id}"
 
 
 def partition_folder(table: Path, partition_id: int | None) -> Path:
-    """The folder that has a partition's buckets; the table's own where there are no partitions."""
+    """Return the folder of a partition's buckets; for None, the table's own folder."""
     return table if partition_id is None else table / f"partition-{partition_id}"
 
 
 def partition_id_of(name: str) -> int | None:
-    """The partition whose folder has this name, or None when it is no partition's."""
+    """Return the id of the partition whose folder has this name, or None if it is no partition's."""
     match = _PARTITION_NAME.fullmatch(name)
     return int(match.group(1)) if match else None
 
 
 def bucket_folder_names(info: TableInfo) -> set[str]:
-    """The folders of a table's buckets, or of the buckets of one of its partitions."""
+    """Return the names of the folders of a table's buckets, or of the buckets of one of its partitions."""
     buckets = range(info.descriptor.num_buckets)
     names = {log_folder_name(bucket) for bucket in buckets}
     return names | {kv_folder_name(bucket) for bucket in buckets} if info.has_primary_key else names
 
 
 def log_folder(parent: Path, bucket: int) -> Path:
-    """The folder of a bucket's log segments, in its table's or its partition's."""
+    """Return the folder of a bucket's log segments, which is in its table's or its partition's folder."""
     return parent / log_folder_name(bucket)
 
 
 def log_folder_name(bucket: int) -> str:
-    """Its name."""
+    """Return the name of the folder of a bucket's log segments."""
     return f"log-{bucket}"
 
 
 def kv_folder(parent: Path, bucket: int) -> Path:
-    """The folder of a bucket's RocksDB and its snapshots, in its table's or its partition's."""
+    """Return the folder of a bucket's RocksDB and its snapshots, which is in its table's or its partition's folder."""
     return parent / kv_folder_name(bucket)
 
 
 def kv_folder_name(bucket: int) -> str:
-    """Its name."""
+    """Return the name of the folder of a bucket's RocksDB and its snapshots."""
     return f"kv-{bucket}"
 
 
 def snapshot_folder(kv: Path, snapshot_id: int) -> Path:
-    """The folder of a KV snapshot."""
+    """Return the folder of a KV snapshot."""
     return kv / f"snap-{snapshot_id}"
 
 
 def snapshot_id_of(name: str) -> int | None:
-    """The snapshot whose folder has this name, or None when it is no snapshot's."""
+    """Return the id of the snapshot whose folder has this name, or None if it is no snapshot's."""
     match = _SNAPSHOT_NAME.fullmatch(name)
     return int(match.group(1)) if match else None
 
 
 def segment_file(log: Path, base_offset: int) -> Path:
-    """The segment that starts at an offset."""
+    """Return the path of the segment that starts at an offset."""
     return log / f"{base_offset:020d}.log"
 
 
 def base_offset_of(name: str) -> int | None:
-    """The offset at which the segment of this name starts, or None when it is no segment's name."""
+    """Return the offset at which the segment with this name starts, or None if it is no segment's name."""
     match = _SEGMENT_NAME.fullmatch(name)
     return int(match.group(1)) if match else None

@@ -1,4 +1,4 @@
-"""The storage that the tiering server brings along: tables in a folder of its own machine, in Fluss's own formats."""
+"""The storage that is part of the tiering server: tables in a folder of the server's machine, in Fluss's formats."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 _KIND: Final = "embedded"
 
 _CHUNK_BYTES: Final = 1 << 20
-"""Of what readers elsewhere are sent at once; well below gRPC's limit for a message, 4 MiB."""
+"""The size of a message to readers on other machines; well below gRPC's limit of 4 MiB."""
 
 
 class EmbeddedStorage:
@@ -59,19 +59,20 @@ class EmbeddedStorage:
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         lazily: bool = False,
     ) -> EmbeddedStorage:
-        """Takes hold of a data folder, a new one where there is none, and recovers what a crash left.
+        """Take hold of a data folder, or make it, and recover from a crash.
 
         Args:
-            data_dir: the folder.
-            clock: gives the log batches their time.
-            num_retained_snapshots: newest KV snapshots of a bucket that are kept unprotected, 1 or more (Fluss's
-                `kv.snapshot.num-retained`).
-            segment_bytes: size from which on a log segment is followed by a new one (Fluss's `log.segment.file-size`).
-            lazily: a table's log is recovered when the table is first used, so that a damaged one is found only then,
-                and a start with thousands of tables does not wait for it.
+            data_dir: The folder.
+            clock: The clock that gives the log batches their time.
+            num_retained_snapshots: The number of newest KV snapshots that each bucket keeps even if nothing protects
+                them, 1 or more (Fluss's `kv.snapshot.num-retained`).
+            segment_bytes: The size at which a new log segment begins (Fluss's `log.segment.file-size`).
+            lazily: Whether a table's log is recovered only when the table is first used. A start with thousands of
+                tables is then quick, and a damaged table is found later.
 
         Raises:
-            FlussTieringError: DATA_DIR_IN_USE; CORRUPT_DATA naming a torn or foreign file; STORAGE.
+            FlussTieringError: DATA_DIR_IN_USE if another process holds the folder; CORRUPT_DATA if a file is damaged or
+                foreign; STORAGE if the folder cannot be used.
         """
         if num_retained_snapshots < 1:
             raise ValueError(f"{num_retained_snapshots} snapshots to retain: expected 1 or more")
@@ -87,61 +88,51 @@ class EmbeddedStorage:
             raise
 
     def describe(self) -> StorageDescription:
-        """Kind and data folder."""
+        """Return the kind of the storage and its data folder."""
         return StorageDescription(_KIND, str(self._data_dir.root), self._data_dir.id, version("fluss-tiering"))
 
     def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo:
-        """A new table. Raises TABLE_ALREADY_EXIST, INVALID_TABLE, STORAGE."""
+        """Create a table; see `TableStorage`."""
         return self._catalog.create(path, descriptor, self._clock.now_ms()).info
 
     def alter_table(self, path: TablePath, properties: Mapping[str, str]) -> TableInfo:
-        """The table with these options instead of its own; columns and keys stay.
-
-        Raises TABLE_NOT_EXIST, INVALID_TABLE, STORAGE.
-        """
+        """Replace the options of a table; see `TableStorage`."""
         return self._catalog.alter(path, properties)
 
     def drop_table(self, path: TablePath) -> TableInfo:
-        """Drops the table with its files and returns what it was. Raises TABLE_NOT_EXIST, STORAGE."""
+        """Drop a table with its files; see `TableStorage`."""
         return self._catalog.drop(path)
 
     def table(self, path: TablePath) -> TableInfo:
-        """The table of that path. Raises TABLE_NOT_EXIST."""
+        """Return the table at this path; see `TableStorage`."""
         return self._catalog.get(path).info
 
     def table_by_id(self, table_id: int) -> TableInfo:
-        """The table of that id. Raises TABLE_NOT_EXIST."""
+        """Return the table that has this id; see `TableStorage`."""
         return self._catalog.get_by_id(table_id).info
 
     def tables(self) -> Sequence[TableInfo]:
-        """All tables, by path."""
+        """Return all tables, ordered by path."""
         return [table.info for table in self._catalog.all()]
 
     def write(self, path: TablePath, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:
-        """Writes the rows, durably, and returns the log end offset of each bucket touched.
-
-        All rows are checked before the first is written; a write that fails leaves nothing behind. Raises
-        TABLE_NOT_EXIST, INVALID_ROWS, STORAGE, CORRUPT_DATA.
-        """
+        """Write rows durably; see `TableStorage`. A write that fails is taken back."""
         return self._catalog.get(path).write(kind, rows, self._clock.now_ms())
 
     def buckets(self, path: TablePath) -> Sequence[BucketInfo]:
-        """Every bucket with its log range and latest KV snapshot. Raises TABLE_NOT_EXIST."""
+        """Return every bucket of a table; see `TableStorage`."""
         return self._catalog.get(path).infos()
 
     def drop_partition(self, path: TablePath, values: Sequence[str]) -> None:
-        """Drops a partition with its files. Raises TABLE_NOT_EXIST, PARTITION_NOT_EXIST, STORAGE."""
+        """Drop a partition with its files; see `TableStorage`."""
         self._catalog.get(path).drop_partition(tuple(values))
 
     def take_kv_snapshots(self, path: TablePath) -> Sequence[KvSnapshot]:
-        """A KV snapshot of each bucket that was ever written to, now; one that is up to date is kept.
-
-        Raises TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY, STORAGE, CORRUPT_DATA.
-        """
+        """Return a KV snapshot of each bucket that was ever written to; see `TableStorage`."""
         return self._catalog.get(path).take_snapshots()
 
     def kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:
-        """The snapshot, or None when it does not exist (any more)."""
+        """Return the KV snapshot that has this id, or None if it does not exist or exists no more."""
         try:
             return self._catalog.get_by_id(bucket.table_id).snapshot(bucket, snapshot_id)
         except FlussTieringError as error:
@@ -150,10 +141,7 @@ class EmbeddedStorage:
             raise
 
     def collect_kv_snapshots(self, protected: frozenset[tuple[TableBucket, int]]) -> int:
-        """Deletes snapshots that are neither protected nor among the newest of their bucket; returns how many.
-
-        The caller makes sure that nothing becomes protected while this runs. Raises STORAGE.
-        """
+        """Delete KV snapshots that are neither protected nor among the newest of their bucket; see `TableStorage`."""
         by_bucket: dict[TableBucket, set[int]] = {}
         for bucket, snapshot_id in protected:
             by_bucket.setdefault(bucket, set()).add(snapshot_id)
@@ -163,21 +151,18 @@ class EmbeddedStorage:
                 deleted += table.collect_snapshots(self._num_retained_snapshots, by_bucket)
             except FlussTieringError as error:
                 if error.code is ErrorCode.CORRUPT_DATA:
-                    # One damaged table must not fill the disk with the others' snapshots.
+                    # One damaged table must not keep the snapshots of the others, which would fill the disk.
                     logger.error("KV snapshots of %s are not collected: %s", table.info.path, error.message)
                 elif error.code is not ErrorCode.TABLE_NOT_EXIST:
                     raise
         return deleted
 
     def reader(self) -> EmbeddedSplitReader:
-        """A reader of this storage's own files."""
+        """Return a reader of this storage's own files."""
         return EmbeddedSplitReader(self._data_dir.root)
 
     def fetch_log(self, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[bytes]:
-        """The log batches that hold [start_offset, end_offset), whole and as stored, cut anywhere into chunks of a MiB.
-
-        Raises TABLE_NOT_EXIST, INVALID_REQUEST, LOG_OFFSET_OUT_OF_RANGE, CORRUPT_DATA.
-        """
+        """Yield the log batches that hold [start_offset, end_offset); see `TableStorage`."""
         table = self._catalog.get_by_id(bucket.table_id)
         source = table.bucket(bucket)
         if end_offset > source.log_end_offset:
@@ -198,10 +183,7 @@ class EmbeddedStorage:
     def fetch_kv_snapshot(
         self, bucket: TableBucket, snapshot_id: int, from_key: bytes | None, to_key: bytes | None
     ) -> Iterator[pa.RecordBatch]:
-        """The entries of the key range [from_key, to_key) as stored (columns key: binary, value: binary).
-
-        Raises KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA.
-        """
+        """Yield the entries of the key range [from_key, to_key); see `TableStorage`."""
         snapshot = self.kv_snapshot(bucket, snapshot_id)
         if snapshot is None:
             raise FlussTieringError(
@@ -213,10 +195,9 @@ class EmbeddedStorage:
     def open_kv_scan(
         self, bucket: TableBucket, *, admit: Callable[[], None], on_lost: Callable[[], None]
     ) -> tuple[int, EmbeddedKvScan | None]:
-        """The bucket's log end offset and a scan of its rows, both as of now; no scan for a bucket without rows (K4).
+        """Return a bucket's log end offset and a scan of its rows; see `TableStorage`.
 
-        Raises TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY, INVALID_REQUEST, CORRUPT_DATA, STORAGE, and what `admit`
-        does; NOT_LEADER_OR_FOLLOWER once the storage is closed, since another server may have its folder then (K3).
+        When the storage is closed, the error is NOT_LEADER_OR_FOLLOWER, since another server may have its folder then.
         """
         try:
             return self._catalog.get_by_id(bucket.table_id).open_scan(bucket, admit=admit, on_lost=on_lost)
@@ -228,19 +209,21 @@ class EmbeddedStorage:
             ) from error
 
     def write_lake_offsets(self, table_id: int, log_end_offsets: Mapping[TableBucket, int]) -> str:
-        """Writes an offsets file as Fluss lays it out and returns its path (`fluss-offsets` of a lake snapshot).
+        """Write an offsets file and return its path; see `TableStorage`.
 
-        Raises TABLE_NOT_EXIST, INVALID_REQUEST, STORAGE.
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_REQUEST if it has no such bucket, or
+                an offset is less than -1; STORAGE if the disk refuses.
         """
         table = self._catalog.get_by_id(table_id)
         return str(write_offsets_file(table.folder, table.info, log_end_offsets))
 
     def has_lake_offsets(self, table_id: int, path: str) -> bool:
-        """Whether `path` is an offsets file that `write_lake_offsets` made for that table and that is still there."""
+        """Return whether `path` is an offsets file of this table that exists; see `TableStorage`."""
         return is_offsets_file(self._catalog.get_by_id(table_id).folder, Path(path))
 
     def close(self) -> None:
-        """Flushes and lets go of the data folder; writes that wait are refused."""
+        """Flush all tables and release the data folder. Waiting writes are refused."""
         refusal = FlussTieringError(ErrorCode.UNAVAILABLE, "the server is shutting down: try again when it is back")
         try:
             for table in self._catalog.all():
@@ -253,7 +236,7 @@ class EmbeddedStorage:
 
 
 def _raise_open_files_limit() -> None:
-    """A process may open more files than its soft limit says; each bucket's RocksDB keeps half a dozen open."""
+    """Raise the limit of open files to the hard limit, since each bucket's RocksDB keeps about six files open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

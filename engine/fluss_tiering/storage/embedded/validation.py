@@ -1,4 +1,4 @@
-"""Which tables the embedded storage makes (Fluss's `TableDescriptorValidation`, narrowed to what Iceberg can hold)."""
+"""The rules for tables of the embedded storage: Fluss's `TableDescriptorValidation`, limited to what Iceberg holds."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from fluss_tiering.storage.log_compression import compression_of
 
 _MAX_BUCKETS: Final = 1024
 MAX_PARTITIONS: Final = 1000
-"""Of a table (Fluss's `max.partition.num`)."""
+"""The number of partitions that a table may have (Fluss's `max.partition.num`)."""
 _PARTITION_VALUE: Final = re.compile(r"(?!__)[A-Za-z0-9_-]{1,200}")
-"""Partitions are named by their values, by the rules of names of tables (Fluss's `PartitionUtils`)."""
+"""A partition is named by its values, so the rules for table names apply to them (Fluss's `PartitionUtils`)."""
 _CHANGELOG_COLUMNS: Final = ("_change_type", "_log_offset", "_commit_timestamp")
-"""Names that Fluss keeps for reading a changelog as a table."""
+"""Names that Fluss reserves for reading a changelog as a table."""
 _NO_KEY: Final = NESTED | {DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
-"""Types that Iceberg does not take in identifier fields (its specification, "Identifier Field IDs")."""
+"""Types that Iceberg does not allow in identifier fields (its specification, "Identifier Field IDs")."""
 _MAX_KEY_TIMESTAMP_PRECISION: Final = 6
-"""The lake keeps microseconds: keys that differ only in nanoseconds would be one key there."""
+"""The lake keeps microseconds, so keys that differ only in nanoseconds would be one key there."""
 _ALTERABLE_PREFIX: Final = "table.datalake."
 _STORAGE_PREFIX: Final = "table."
 _LAKE_TABLE_PREFIX: Final = "iceberg."
@@ -33,10 +33,12 @@ _MERGE_ENGINE_OPTION: Final = "table.merge-engine"
 
 
 def validate(descriptor: TableDescriptor) -> TableDescriptor:
-    """The descriptor as the table will have it: a primary key of one column is the bucket key where none is named.
+    """Check a new table and return its descriptor.
+
+    A primary key of one column becomes the bucket key if none is named.
 
     Raises:
-        FlussTieringError: INVALID_TABLE saying what is wrong, what was expected and what to do.
+        FlussTieringError: INVALID_TABLE if a rule is broken.
     """
     _check_columns(descriptor.columns)
     _check_properties(descriptor)
@@ -60,11 +62,13 @@ def validate(descriptor: TableDescriptor) -> TableDescriptor:
 
 
 def altered(descriptor: TableDescriptor, properties: Mapping[str, str]) -> TableDescriptor:
-    """The descriptor with these options instead of its own.
+    """Return the descriptor with these options instead of its own.
+
+    An option cannot change if it decided how rows were stored or how the lake table was made (Fluss's
+    `FlussConfigUtils`, limited to what is implemented).
 
     Raises:
-        FlussTieringError: INVALID_TABLE for an option that cannot change (Fluss's `FlussConfigUtils`, narrowed to what
-            is implemented): it has decided how rows were stored, or what the lake table was made with.
+        FlussTieringError: INVALID_TABLE if an option cannot change or has a wrong value.
     """
     before = descriptor.properties
     for key in sorted(before.keys() | properties.keys()):
@@ -86,10 +90,10 @@ def altered(descriptor: TableDescriptor, properties: Mapping[str, str]) -> Table
 
 
 def check_partition_values(info: TableInfo, values: Sequence[str]) -> None:
-    """Whether there may be a partition of these values.
+    """Check that a partition may have these values.
 
     Raises:
-        FlussTieringError: INVALID_ROWS naming the partition key and the value that no partition can be named by.
+        FlussTieringError: INVALID_ROWS if no partition can be named by one of the values.
     """
     for key, value in zip(info.descriptor.partition_keys, values, strict=True):
         if not _PARTITION_VALUE.fullmatch(value):
@@ -166,7 +170,10 @@ def _check_bucket_key(descriptor: TableDescriptor, bucket_keys: tuple[str, ...])
     _check_named("bucket key", bucket_keys, descriptor)
     name = bucket_keys[0]
     if name in descriptor.partition_keys:
-        _refuse(f"the bucket key {name!r} is a partition key: expected another column, since it is one in a partition")
+        _refuse(
+            f"the bucket key {name!r} is a partition key: expected another column, "
+            "since a partition has one value of it"
+        )
     if descriptor.has_primary_key and name not in descriptor.primary_key:
         _refuse(
             f"the bucket key {name!r} is not part of the primary key: "

@@ -1,7 +1,7 @@
 """One bucket: its log and, in a primary-key table, its rows by key and their snapshots.
 
-A write goes through `stage`, `sync`, `publish` and `apply`, or `rollback`, under the bucket's lock, so that the table
-can take several buckets through each step together. With `sync` it is made: what RocksDB holds follows from the log.
+A write calls `stage`, `sync`, `publish` and `apply`, or `rollback`, under the bucket's lock, so that the table can do
+each step for several buckets together. After `sync` the write is durable, since the log also restores RocksDB.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class LogBucket:
     """A bucket of a log table.
 
     Attributes:
-        lock: held through a write, a snapshot and the bucket's end.
-        bucket: its id.
-        log_folder: of its segments.
+        lock: The lock that is held during a write, a snapshot and the bucket's closing.
+        bucket: The bucket's id.
+        log_folder: The folder of the log's segments.
     """
 
     def __init__(self, info: TableInfo, bucket: TableBucket, log_folder: Path, log: SegmentedLog) -> None:
@@ -49,34 +49,42 @@ class LogBucket:
 
     @property
     def log_end_offset(self) -> int:
-        """Exclusive; everything before it is acknowledged."""
+        """The end of the log, exclusive; everything before it is acknowledged."""
         return self._log.end_offset
 
     def stage(self, kind: WriteKind, records: pa.RecordBatch, commit_timestamp: int) -> None:
-        """Writes the change behind the acknowledged end. Raises STORAGE, CORRUPT_DATA."""
+        """Write the change after the acknowledged end.
+
+        Raises:
+            FlussTieringError: STORAGE if the write fails; CORRUPT_DATA if stored rows that it needs are damaged.
+        """
         self._stage_log(records, None, commit_timestamp)
 
     def sync(self) -> None:
-        """Makes what was staged durable. Raises STORAGE."""
+        """Make the staged change durable.
+
+        Raises:
+            FlussTieringError: STORAGE if the disk refuses.
+        """
         self._log.sync()
 
     def publish(self) -> None:
-        """Moves the log's end over what was synced."""
+        """Move the acknowledged end after the synced change."""
         self._log.publish()
 
     def apply(self) -> None:
-        """Nothing is kept by key."""
+        """Do nothing, since a log table has no rows by key."""
 
     def rollback(self) -> None:
-        """Takes back what was staged."""
+        """Take back the staged change."""
         self._log.rollback()
 
     def info(self) -> BucketInfo:
-        """What a reader may plan with."""
+        """Return what a reader may plan with."""
         return BucketInfo(self.bucket, self._log.start_offset, self._log.end_offset, self._log.size_bytes)
 
     def close(self) -> None:
-        """Nothing is held open between writes."""
+        """Do nothing, since no file is open between writes."""
 
     def _stage_log(self, records: pa.RecordBatch, change_types: ChangeTypes | None, commit_timestamp: int) -> None:
         if records.num_rows == 0:
@@ -111,7 +119,7 @@ class KvBucket(LogBucket):
         self.snapshots = snapshots
 
     def stage(self, kind: WriteKind, records: pa.RecordBatch, commit_timestamp: int) -> None:
-        """Writes the changelog behind the acknowledged end. Raises STORAGE, CORRUPT_DATA."""
+        """Write the changelog after the acknowledged end; see `LogBucket.stage`."""
         lookup = self._open_store().get
         change = (
             self._changelog.delete(records, lookup)
@@ -122,7 +130,7 @@ class KvBucket(LogBucket):
         self._stage_log(change.records, change.change_types, commit_timestamp)
 
     def apply(self) -> None:
-        """Changes the rows by key as published."""
+        """Apply the published change to the rows by key."""
         change, self._change = self._change, None
         store = self._store
         if change is None or store is None or change.records.num_rows == 0:
@@ -130,29 +138,30 @@ class KvBucket(LogBucket):
         try:
             store.apply(change.by_key, KvState(self._log.end_offset, store.state.row_count + change.added_rows))
         except FlussTieringError:
-            # The log has the write, so it is made; whoever opens the store next applies it from there.
+            # The write is durable, since the log has it. When the store is opened next, it is applied from the log.
             logger.exception(
-                "could not apply a write to RocksDB in %s; it is applied from the log next", self._kv_folder
+                "could not apply a write to RocksDB in %s; it will be applied from the log", self._kv_folder
             )
             with suppress(FlussTieringError):
                 self._close_store(store)
 
     def rollback(self) -> None:
-        """Takes back what was staged."""
+        """Take back the staged change."""
         self._change = None
         super().rollback()
 
     def info(self) -> BucketInfo:
-        """What a reader may plan with; the snapshot is never ahead of the log's end."""
+        """Return what a reader may plan with. The snapshot is never ahead of the log's end."""
         latest = self.snapshots.latest
         return BucketInfo(
             self.bucket, self._log.start_offset, self._log.end_offset, self._log.size_bytes, latest_kv_snapshot=latest
         )
 
     def take_snapshot(self) -> KvSnapshot | None:
-        """A snapshot of now: the latest where nothing was written since, None where nothing ever was.
+        """Return a snapshot of the present rows: the latest one if nothing was written since; None if nothing ever was.
 
-        Raises STORAGE, CORRUPT_DATA.
+        Raises:
+            FlussTieringError: STORAGE if the snapshot cannot be written; CORRUPT_DATA if stored rows are damaged.
         """
         latest, log_offset = self.snapshots.latest, self._log.end_offset
         if log_offset == 0 or (latest is not None and latest.log_offset == log_offset):
@@ -166,7 +175,7 @@ class KvBucket(LogBucket):
         return self.snapshots.add(write_checkpoint)
 
     def open_scan(self, *, admit: Callable[[], None], on_lost: Callable[[], None]) -> tuple[int, EmbeddedKvScan | None]:
-        """The log's end and a scan of the rows, both as of now (K5); see `TableStorage.open_kv_scan`."""
+        """Return the log's end and a scan of the rows, both as of now; see `TableStorage.open_kv_scan`."""
         store = self._open_store()
         log_offset = self._log.end_offset
         if store.state.row_count == 0:
@@ -185,19 +194,19 @@ class KvBucket(LogBucket):
         return log_offset, scan
 
     def close(self) -> None:
-        """Flushes RocksDB and lets go of it; scans of it end (K12)."""
+        """Flush and close RocksDB. Its scans end."""
         if self._store is not None:
             self._close_store(self._store)
 
     def _close_store(self, store: RocksDbStore) -> None:
         self._store = None
-        # They would hold the store open.
+        # Open scans would keep the store open.
         for scan in list(self._scans):
             scan.lose()
         store.close()
 
     def _open_store(self) -> RocksDbStore:
-        """The store, with all of the log applied."""
+        """Return the store, to which all of the log is applied."""
         store = self._store or RocksDbStore(self._kv_folder, self._memory)
         try:
             self._catch_up(store)
@@ -208,7 +217,7 @@ class KvBucket(LogBucket):
         return store
 
     def _catch_up(self, store: RocksDbStore) -> None:
-        """Applies what the log has and the store has not."""
+        """Apply the part of the log that the store does not have yet."""
         end_offset = self._log.end_offset
         if store.state.applied_offset > end_offset:
             raise corrupt(

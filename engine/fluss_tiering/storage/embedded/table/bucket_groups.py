@@ -1,4 +1,4 @@
-"""The buckets of a table's folder: of the table itself or, where it is partitioned, of each of its partitions."""
+"""The groups of buckets in a table's folder: one for the table or, if it is partitioned, one for each partition."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ REMEDY: Final = "restore it from a backup, or drop the table and load it again"
 
 
 class BucketGroup:
-    """Buckets that come and go together; opened when they are first needed.
+    """Buckets that are made and deleted together. They are opened when they are first needed.
 
     Attributes:
-        folder: of their files.
-        partition_id: of the partition; None for those of a table without partitions.
-        values: of the partition keys.
+        folder: The folder of their files.
+        partition_id: The id of the partition; None for a table without partitions.
+        values: The values of the partition keys.
     """
 
     def __init__(
@@ -63,7 +63,11 @@ class BucketGroup:
 
     @property
     def buckets(self) -> Sequence[LogBucket]:
-        """The one with id n stands at n. Raises CORRUPT_DATA when their files are damaged, STORAGE."""
+        """The buckets, each at the index that is its id.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA if a file is damaged; STORAGE if a file cannot be used.
+        """
         if self._opened is None:
             with self._opening:
                 if self._opened is None:
@@ -72,12 +76,12 @@ class BucketGroup:
 
     @property
     def opened(self) -> Sequence[LogBucket]:
-        """The buckets, and none while they are not open."""
+        """The buckets if they are open; otherwise none."""
         return self._opened or ()
 
     @contextmanager
     def exclusively(self) -> Iterator[None]:
-        """Nobody else opens, writes or takes snapshots of the buckets meanwhile; also where they are damaged."""
+        """Let nobody else open, write or snapshot the buckets during the block. This works for damaged buckets too."""
         with ExitStack() as held:
             held.enter_context(self._opening)
             for bucket in self.opened:
@@ -106,10 +110,10 @@ class BucketGroups:
         self._allocate_partition_id = allocate_partition_id
 
     def find(self) -> list[BucketGroup]:
-        """The groups that are there, by partition id; what a crash left half made or half dropped is deleted.
+        """Return the groups, ordered by partition id. Delete folders that a crash left half made or half dropped.
 
         Raises:
-            FlussTieringError: CORRUPT_DATA naming the file that is missing or foreign.
+            FlussTieringError: CORRUPT_DATA if a file is missing or foreign.
         """
         if not self._info.descriptor.partition_keys:
             return [BucketGroup(self._folder, self._open)]
@@ -123,7 +127,11 @@ class BucketGroups:
         return sorted(found, key=lambda group: group.partition_id or 0)
 
     def make(self, values: PartitionValues) -> BucketGroup:
-        """A new partition; it is there as a whole or not at all. Raises STORAGE."""
+        """Make a partition. After a crash it is there as a whole or not at all.
+
+        Raises:
+            FlussTieringError: STORAGE if the disk refuses.
+        """
         partition_id = self._allocate_partition_id()
         folder = partition_folder(self._folder, partition_id)
         temporary = folder.with_name(folder.name + TEMPORARY_SUFFIX)
@@ -140,7 +148,7 @@ class BucketGroups:
         return BucketGroup(folder, self._open, partition_id, values)
 
     def set_aside(self, group: BucketGroup) -> Path:
-        """Takes a partition away, whose files are closed, and returns the folder that is left to delete."""
+        """Rename the folder of a partition, whose files are closed, so that it can be deleted. Return the new path."""
         doomed = group.folder.with_name(group.folder.name + DELETED_SUFFIX)
         with reporting_os_errors("delete the partition's folder", group.folder):
             rename_durably(group.folder, doomed)
@@ -187,7 +195,7 @@ class BucketGroups:
 
 
 def write_log_ends(info: TableInfo, group: BucketGroup) -> None:
-    """Notes where the logs end: whatever is then missing at the next start is no torn batch but a loss."""
+    """Write down where the logs end. If rows before these ends are missing at the next start, data were lost."""
     if not group.opened:
         return
     ends = [bucket.log_end_offset for bucket in group.opened]

@@ -15,7 +15,7 @@ _REMEDY: Final = "restore it from a backup, or move the table's folder away and 
 
 
 def write_table_file(folder: Path, info: TableInfo) -> None:
-    """Writes the definition, durably; what the server adds to a `TableInfo` is left out."""
+    """Write the definition durably, without what the server adds to a `TableInfo`."""
     descriptor = info.descriptor
     write_json(
         folder / TABLE_FILE,
@@ -41,10 +41,10 @@ def write_table_file(folder: Path, info: TableInfo) -> None:
 
 
 def read_table_file(folder: Path) -> TableInfo:
-    """The definition in a table's folder.
+    """Return the definition in a table's folder.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA when it is missing, torn or anything else.
+        FlussTieringError: CORRUPT_DATA if the file is missing, torn or no definition.
     """
     path = folder / TABLE_FILE
     content = read_json(path, _REMEDY)
@@ -73,6 +73,6 @@ def _descriptor(content: dict[str, Any]) -> TableDescriptor:
         num_buckets=int(content["num_buckets"]),
         properties=dict(content["properties"]),
         comment=content["comment"],
-        # Tables from before there were partitions do not say.
+        # The file of a table that is older than the support for partitions does not have this entry.
         partition_keys=tuple(content.get("partition_keys", ())),
     )

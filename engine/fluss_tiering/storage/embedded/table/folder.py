@@ -1,4 +1,4 @@
-"""The folder of a table: made in one step, and opened with all that is in it accounted for."""
+"""The folder of a table: it is made in one step, and all files in it are checked when it is opened."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fluss_tiering.storage.files import (
 
 
 def make_table_folder(folder: Path, info: TableInfo) -> None:
-    """The folder of a new, empty table; it is there as a whole or not at all."""
+    """Make the folder of a new, empty table. After a crash it is there as a whole or not at all."""
     temporary = folder.with_name(folder.name + TEMPORARY_SUFFIX)
     folder.parent.mkdir(exist_ok=True)
     sync_directory(folder.parent.parent)
@@ -53,10 +53,10 @@ def open_table(
     segment_bytes: int,
     allocate_partition_id: Callable[[], int],
 ) -> EmbeddedTable:
-    """The table in a folder; its logs are recovered when it is first used, or by `EmbeddedTable.buckets`.
+    """Open the table in a folder. Its logs are recovered when it is first used, or by `EmbeddedTable.buckets`.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA naming the file that is missing or foreign; later, one that is damaged.
+        FlussTieringError: CORRUPT_DATA if a file is missing or foreign. A damaged file is found later.
     """
     _account_for_all(folder, info)
     groups = BucketGroups(
@@ -73,7 +73,7 @@ def open_table(
 def _account_for_all(folder: Path, info: TableInfo) -> None:
     expected = {TABLE_FILE, *_folder_names(info)}
     optional = set() if info.descriptor.partition_keys else {LOG_ENDS_FILE}
-    # Names alone: paths would be most of what a start with many tables takes.
+    # Only the names are listed: making paths would take most of the time of a start with many tables.
     found = {name for name in os.listdir(folder) if not name.endswith(TEMPORARY_SUFFIX)}  # noqa: PTH208
     if info.descriptor.partition_keys:
         found = {name for name in found if partition_id_of(name.removesuffix(DELETED_SUFFIX)) is None}

@@ -1,4 +1,4 @@
-"""One table: its buckets, and a write taken through all buckets that it touches as one."""
+"""One table: its buckets, and writes that change several buckets together."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
 from fluss_tiering.storage.embedded.table.bucket import KvBucket, LogBucket
 from fluss_tiering.storage.embedded.table.bucket_groups import BucketGroup, BucketGroups, write_log_ends
 from fluss_tiering.storage.embedded.validation import MAX_PARTITIONS, check_partition_values
+from fluss_tiering.storage.errors import without_primary_key
 from fluss_tiering.storage.files import delete_folder
 from fluss_tiering.storage.placement import place_by_key, place_evenly
 from fluss_tiering.storage.row_validation import conform_write
@@ -25,11 +26,11 @@ from fluss_tiering.storage.row_validation import conform_write
 class EmbeddedTable:
     """A table of the embedded storage.
 
-    Attributes:
-        info: what it is; its options may change.
-        folder: where its files are.
+    Its buckets are opened when they are first needed, so that a start with thousands of tables is quick.
 
-    Its buckets are opened when they are first needed: with thousands of tables a start would wait for all of them.
+    Attributes:
+        info: The table's definition, whose options may change.
+        folder: The folder of its files.
     """
 
     def __init__(self, info: TableInfo, folder: Path, groups: BucketGroups) -> None:
@@ -37,13 +38,13 @@ class EmbeddedTable:
         self.folder = folder
         self._source = groups
         self._changing = threading.Lock()
-        # Replaced as a whole, so that it may be read without the lock; None until it is first needed.
+        # The mapping is replaced as a whole, so that it may be read without the lock. It is None until it is needed.
         self._groups: Mapping[PartitionValues, BucketGroup] | None = None
         self._refusal: FlussTieringError | None = None
 
     @property
     def groups(self) -> Mapping[PartitionValues, BucketGroup]:
-        """The buckets of each partition, by its values; under no values those of a table without partitions."""
+        """The group of buckets for the values of each partition. A table without partitions has one, for no values."""
         groups = self._groups
         if groups is None:
             with self._changing:
@@ -53,7 +54,11 @@ class EmbeddedTable:
 
     @property
     def buckets(self) -> Sequence[LogBucket]:
-        """All buckets, by partition and number. Raises CORRUPT_DATA when the files are damaged, STORAGE."""
+        """All buckets, ordered by partition and number.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA if a file is damaged; STORAGE if a file cannot be used.
+        """
         return [bucket for group in self.groups.values() for bucket in group.buckets]
 
     @property
@@ -61,7 +66,7 @@ class EmbeddedTable:
         return [bucket for bucket in self.buckets if isinstance(bucket, KvBucket)]
 
     def infos(self) -> list[BucketInfo]:
-        """What a reader may plan with, of every bucket."""
+        """Return for every bucket what a reader may plan with."""
         return [
             replace(bucket.info(), partition_values=group.values)
             for group in self.groups.values()
@@ -69,10 +74,11 @@ class EmbeddedTable:
         ]
 
     def bucket(self, bucket: TableBucket) -> LogBucket:
-        """The bucket of that id.
+        """Return the bucket that has this id.
 
         Raises:
-            FlussTieringError: PARTITION_NOT_EXIST; INVALID_REQUEST when the table has none such.
+            FlussTieringError: PARTITION_NOT_EXIST if the table has no such partition; INVALID_REQUEST if it has no such
+                bucket.
         """
         partitioned = bool(self.info.descriptor.partition_keys)
         num_buckets = self.info.descriptor.num_buckets
@@ -85,10 +91,10 @@ class EmbeddedTable:
         return self._group(bucket).buckets[bucket.bucket]
 
     def drop_partition(self, values: PartitionValues) -> None:
-        """Drops a partition with its files, after the writes to it that are under way.
+        """Drop a partition with its files, after the writes to it that are under way.
 
         Raises:
-            FlussTieringError: PARTITION_NOT_EXIST, STORAGE.
+            FlussTieringError: PARTITION_NOT_EXIST if there is no such partition; STORAGE if the disk refuses.
         """
         with self._changing:
             self._refuse_dropped()
@@ -108,11 +114,13 @@ class EmbeddedTable:
         delete_folder(doomed)
 
     def write(self, kind: WriteKind, rows: pa.Table, commit_timestamp: int) -> Mapping[TableBucket, int]:
-        """Writes rows, durably, and returns the log end offset of each bucket touched.
+        """Write rows durably, and return the log end offset of each bucket that got some.
+
+        A write that fails is taken back.
 
         Raises:
-            FlussTieringError: INVALID_ROWS before anything is written; PARTITION_NOT_EXIST when a partition is dropped
-                meanwhile; STORAGE, CORRUPT_DATA after what was written has been taken back.
+            FlussTieringError: INVALID_ROWS if the rows do not fit the table; PARTITION_NOT_EXIST if a partition is
+                dropped in the meantime; STORAGE if the disk refuses; CORRUPT_DATA if stored rows are damaged.
         """
         placed = dict(self._place(kind, conform_write(self.info, kind, rows)))
         with self._locked(placed) as buckets:
@@ -132,23 +140,24 @@ class EmbeddedTable:
             return {bucket.bucket: bucket.log_end_offset for bucket in buckets}
 
     def take_snapshots(self) -> list[KvSnapshot]:
-        """A KV snapshot of each bucket that was ever written to.
+        """Return a KV snapshot of each bucket that was ever written to.
 
         Raises:
-            FlussTieringError: TABLE_WITHOUT_PRIMARY_KEY, STORAGE, CORRUPT_DATA.
+            FlussTieringError: TABLE_WITHOUT_PRIMARY_KEY if the table has no primary key; STORAGE if a snapshot cannot
+                be written; CORRUPT_DATA if stored rows are damaged.
         """
         if not self.info.has_primary_key:
-            raise self._without_primary_key("KV snapshots")
+            raise without_primary_key(self.info.path, "KV snapshots")
         taken = []
         for bucket in self._kv_buckets:
-            with passing_over_dropped_partitions(), self._locked([bucket]):
+            with ignoring_dropped_partitions(), self._locked([bucket]):
                 snapshot = bucket.take_snapshot()
                 if snapshot is not None:
                     taken.append(snapshot)
         return taken
 
     def snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:
-        """The KV snapshot, if it exists."""
+        """Return the KV snapshot, if it exists."""
         try:
             chosen = self.bucket(bucket)
         except FlussTieringError as error:
@@ -158,26 +167,30 @@ class EmbeddedTable:
         return chosen.snapshots.get(snapshot_id) if isinstance(chosen, KvBucket) else None
 
     def collect_snapshots(self, keep_newest: int, protected: Mapping[TableBucket, Collection[int]]) -> int:
-        """Deletes KV snapshots that are neither protected nor among the newest; returns how many. Raises STORAGE."""
+        """Delete KV snapshots that are neither protected nor among the newest. Return how many were deleted.
+
+        Raises:
+            FlussTieringError: STORAGE if the disk refuses.
+        """
         deleted = 0
         for bucket in self._kv_buckets if self.info.has_primary_key else ():
-            with passing_over_dropped_partitions(), self._locked([bucket]):
+            with ignoring_dropped_partitions(), self._locked([bucket]):
                 deleted += bucket.snapshots.collect(keep_newest, protected.get(bucket.bucket, ()))
         return deleted
 
     def open_scan(
         self, bucket: TableBucket, *, admit: Callable[[], None], on_lost: Callable[[], None]
     ) -> tuple[int, EmbeddedKvScan | None]:
-        """The log's end and a scan of a bucket's rows, both as of now; see `TableStorage.open_kv_scan`."""
+        """Return a bucket's log end and a scan of its rows, both as of now; see `TableStorage.open_kv_scan`."""
         chosen = self.bucket(bucket)
         if not isinstance(chosen, KvBucket):
-            raise self._without_primary_key("scans by key")
+            raise without_primary_key(self.info.path, "scans by key")
         with self._locked([chosen]):
             return chosen.open_scan(admit=admit, on_lost=on_lost)
 
     @contextmanager
     def exclusively(self) -> Iterator[None]:
-        """Nobody else opens the table, writes to it or takes its snapshots meanwhile; also where it is damaged."""
+        """Let nobody else open, write or snapshot the table during the block. This works for a damaged table too."""
         with ExitStack() as held:
             held.enter_context(self._changing)
             for group in self._open_groups():
@@ -186,23 +199,30 @@ class EmbeddedTable:
             yield
 
     def release_files(self) -> None:
-        """Lets go of all files; the caller is in `exclusively`. They are opened again when they are needed."""
+        """Close all files, within a block of `exclusively`. They are opened again when they are needed."""
         for group in self._open_groups():
             for bucket in group.opened:
                 bucket.close()
 
     def write_log_ends(self) -> None:
-        """Notes where the logs end; the caller is in `exclusively`. Raises STORAGE."""
+        """Write down where the logs end, within a block of `exclusively`.
+
+        Raises:
+            FlussTieringError: STORAGE if the disk refuses.
+        """
         for group in self._open_groups():
             write_log_ends(self.info, group)
 
     def refuse_from_now_on(self, refusal: FlussTieringError) -> None:
-        """Whoever comes, or still waits for a lock, gets this error; the caller is in `exclusively`."""
+        """Refuse all later calls, and those that still wait for a lock, with this error.
+
+        The caller is within a block of `exclusively`.
+        """
         self._refusal = refusal
 
     @contextmanager
     def _locked(self, buckets: Iterable[LogBucket]) -> Iterator[list[LogBucket]]:
-        """Holds the locks of these buckets, taken in order, so that no two callers wait for each other."""
+        """Hold the locks of these buckets. They are taken in order, so that no two callers wait for each other."""
         chosen = sorted(buckets, key=lambda bucket: (bucket.bucket.partition_id or 0, bucket.bucket.bucket))
         with ExitStack() as locks:
             for bucket in chosen:
@@ -216,7 +236,7 @@ class EmbeddedTable:
         return () if self._groups is None else self._groups.values()
 
     def _found_groups(self) -> Mapping[PartitionValues, BucketGroup]:
-        """The groups, under the lock."""
+        """Return the groups; the caller holds the lock."""
         if self._groups is None:
             self._groups = {group.values: group for group in self._source.find()}
         return self._groups
@@ -231,7 +251,7 @@ class EmbeddedTable:
         )
 
     def _partition(self, values: PartitionValues, *, make: bool) -> BucketGroup | None:
-        """The partition of these values, made when there is none and it is to be."""
+        """Return the partition that has these values. If there is none, make it if `make` says so."""
         group = self.groups.get(values)
         if group is not None or not make:
             return group
@@ -252,14 +272,8 @@ class EmbeddedTable:
         if self._refusal is not None:
             raise FlussTieringError(self._refusal.code, self._refusal.message)
 
-    def _without_primary_key(self, what: str) -> FlussTieringError:
-        return FlussTieringError(
-            ErrorCode.TABLE_WITHOUT_PRIMARY_KEY,
-            f"table {self.info.path} has no primary key and so no {what}: expected a primary-key table",
-        )
-
     def _place(self, kind: WriteKind, records: pa.RecordBatch) -> Iterator[tuple[LogBucket, pa.RecordBatch]]:
-        """The bucket of each row; all rows are checked before a partition is made for the first."""
+        """Yield each bucket with its rows. All rows are checked before a partition is made for the first one."""
         if records.num_rows == 0:
             return
         parts = [(values, rows, self._by_key(rows)) for values, rows in rows_by_partition(self.info, records)]
@@ -282,8 +296,8 @@ class EmbeddedTable:
 
 
 @contextmanager
-def passing_over_dropped_partitions() -> Iterator[None]:
-    """Ends the block quietly when the partition that it works on is dropped meanwhile."""
+def ignoring_dropped_partitions() -> Iterator[None]:
+    """End the block without an error if the partition that it works on is dropped in the meantime."""
     try:
         yield
     except FlussTieringError as error:
