@@ -244,7 +244,7 @@ class StorageDescription:
     Attributes:
         kind: The kind of storage, "embedded" or "fluss".
         data_dir: The data folder of the embedded storage, which a reader on the same machine opens; else empty.
-        data_dir_id: The id that is written in the data folder, so that a reader recognises it; else empty.
+        data_dir_id: The id that is written in the data folder, or the id of the Fluss cluster.
         server_version: The version of the server.
         bootstrap_servers: The addresses of a Fluss cluster, HOST:PORT separated by commas; else empty.
     """

@@ -18,14 +18,16 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class PbTablePath(_message.Message):
-    """The two parts of a table's name."""
+    """The path of a table."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DATABASE_NAME_FIELD_NUMBER: _builtins.int
     TABLE_NAME_FIELD_NUMBER: _builtins.int
     database_name: _builtins.str
+    """The name of the database."""
     table_name: _builtins.str
+    """The name of the table within the database."""
     def __init__(
         self,
         *,
@@ -42,7 +44,7 @@ Global___PbTablePath: _TypeAlias = PbTablePath  # noqa: Y015
 
 @_typing.final
 class PbTableBucket(_message.Message):
-    """One bucket of a table. partition_id is absent for unpartitioned tables."""
+    """One bucket of a table."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -50,8 +52,11 @@ class PbTableBucket(_message.Message):
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     def __init__(
         self,
         *,
@@ -80,7 +85,7 @@ class PbError(_message.Message):
     code: _builtins.str
     """A name of fluss_tiering.model.errors.ErrorCode, for example FENCED_TIERING_EPOCH."""
     message: _builtins.str
-    """A sentence for people."""
+    """A sentence for people, which says what was wrong, what was expected and what to do."""
     def __init__(
         self,
         *,

@@ -18,7 +18,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class PbScanReqForBucket(_message.Message):
-    """The bucket that a scanner is opened for."""
+    """The bucket for which a scanner is opened."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -27,10 +27,13 @@ class PbScanReqForBucket(_message.Message):
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     limit: _builtins.int
-    """The highest number of rows. There is no limit if it is absent or not above 0."""
+    """The highest number of rows of the whole scan. There is no limit if it is absent or not above 0."""
     def __init__(
         self,
         *,
@@ -56,7 +59,7 @@ Global___PbScanReqForBucket: _TypeAlias = PbScanReqForBucket  # noqa: Y015
 
 @_typing.final
 class ScanKvRequest(_message.Message):
-    """Either scanner_id or bucket_scan_req is set, not both."""
+    """Opens, continues or closes a scanner. Either scanner_id or bucket_scan_req is set, not both."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -66,13 +69,17 @@ class ScanKvRequest(_message.Message):
     BATCH_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     CLOSE_SCANNER_FIELD_NUMBER: _builtins.int
     scanner_id: _builtins.bytes
+    """The id of the scanner to continue or to close. It is absent when a scanner is opened."""
     call_seq_id: _builtins.int
     """The number of the call: 0 when a scanner is opened, and one more with each continuation."""
     batch_size_bytes: _builtins.int
-    """The highest number of bytes of rows in the answer. It must be above 0 unless the call only closes the scanner."""
+    """The highest size of the rows in the answer, in bytes. It must be above 0 unless the call only closes the scanner."""
     close_scanner: _builtins.bool
+    """Whether the scanner is to be closed. Closing an unknown scanner is not an error."""
     @_builtins.property
-    def bucket_scan_req(self) -> Global___PbScanReqForBucket: ...
+    def bucket_scan_req(self) -> Global___PbScanReqForBucket:
+        """The bucket to open a scanner for. It is absent when a scanner is continued or closed."""
+
     def __init__(
         self,
         *,
@@ -99,6 +106,8 @@ Global___ScanKvRequest: _TypeAlias = ScanKvRequest  # noqa: Y015
 
 @_typing.final
 class ScanKvResponse(_message.Message):
+    """The next rows of a scan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SCANNER_ID_FIELD_NUMBER: _builtins.int
@@ -106,15 +115,16 @@ class ScanKvResponse(_message.Message):
     RECORDS_FIELD_NUMBER: _builtins.int
     LOG_OFFSET_FIELD_NUMBER: _builtins.int
     scanner_id: _builtins.bytes
-    """Absent for a bucket without rows, because no scanner is opened for it."""
+    """The id of the scanner. It is absent for a bucket without rows, because no scanner is opened for it."""
     has_more_results: _builtins.bool
+    """Whether more rows follow. If not, the scanner is closed already."""
     records: _builtins.bytes
     """The stored rows as one Arrow IPC stream with one binary column `value`. Each value is a schema id and a compacted
     row. It may be empty.
     """
     log_offset: _builtins.int
-    """The log offset at which the scan was opened. The log from here on has the changes that the scan does not have. Only
-    the first response has it.
+    """The log offset at which the scan was opened. The log from this offset on has the changes that the scan does not
+    have. Only the first response has it; it is absent in all others.
     """
     def __init__(
         self,

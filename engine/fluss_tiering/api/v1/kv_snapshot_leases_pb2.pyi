@@ -28,8 +28,11 @@ class PbKvSnapshotLeaseForTable(_message.Message):
     TABLE_ID_FIELD_NUMBER: _builtins.int
     BUCKET_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     @_builtins.property
-    def bucket_snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLeaseForBucket]: ...
+    def bucket_snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLeaseForBucket]:
+        """The snapshots of the table, at most one for each bucket."""
+
     def __init__(
         self,
         *,
@@ -46,7 +49,7 @@ Global___PbKvSnapshotLeaseForTable: _TypeAlias = PbKvSnapshotLeaseForTable  # no
 
 @_typing.final
 class PbKvSnapshotLeaseForBucket(_message.Message):
-    """The snapshot of one bucket in a lease. partition_id is absent for unpartitioned tables."""
+    """The snapshot of one bucket in a lease."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -54,8 +57,11 @@ class PbKvSnapshotLeaseForBucket(_message.Message):
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     snapshot_id: _builtins.int
+    """The id of the snapshot within its bucket."""
     def __init__(
         self,
         *,
@@ -75,6 +81,8 @@ Global___PbKvSnapshotLeaseForBucket: _TypeAlias = PbKvSnapshotLeaseForBucket  # 
 
 @_typing.final
 class AcquireKvSnapshotLeaseRequest(_message.Message):
+    """Acquires a lease, or adds snapshots to a lease and renews it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
@@ -82,13 +90,17 @@ class AcquireKvSnapshotLeaseRequest(_message.Message):
     SNAPSHOTS_TO_LEASE_FIELD_NUMBER: _builtins.int
     ALLOW_EMPTY_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
+    """The id of the lease, 1 to 512 printable characters, which the caller chooses."""
     lease_duration_ms: _builtins.int
+    """How long the lease lasts from now on, in milliseconds, from 1 ms to 30 days."""
     allow_empty: _builtins.bool
     """Whether snapshots_to_lease may be empty. Such a call begins an attempt under the lease id, returns its token and
-    leases nothing.
+    pins nothing.
     """
     @_builtins.property
-    def snapshots_to_lease(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLeaseForTable]: ...
+    def snapshots_to_lease(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLeaseForTable]:
+        """The snapshots to pin. A bucket that the lease pins already is pinned at the new snapshot instead."""
+
     def __init__(
         self,
         *,
@@ -107,18 +119,22 @@ Global___AcquireKvSnapshotLeaseRequest: _TypeAlias = AcquireKvSnapshotLeaseReque
 
 @_typing.final
 class AcquireKvSnapshotLeaseResponse(_message.Message):
+    """The answer to an acquire."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     UNAVAILABLE_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     EXPIRATION_TIME_FIELD_NUMBER: _builtins.int
     attempt_token: _builtins.int
-    """Grows with each acquire. A release or a cancel with an older token does nothing."""
+    """The token of the attempt that begins with this call. It grows with each acquire. A release or a cancel with an
+    older token does nothing.
+    """
     expiration_time: _builtins.int
-    """The time at which the lease expires, or 0 if nothing was leased."""
+    """The time at which the lease expires, or 0 if nothing is pinned."""
     @_builtins.property
     def unavailable_snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLeaseForTable]:
-        """The snapshots that do not exist. They are not leased; the others are."""
+        """The snapshots that do not exist. They are not pinned; the others are."""
 
     def __init__(
         self,
@@ -137,11 +153,15 @@ Global___AcquireKvSnapshotLeaseResponse: _TypeAlias = AcquireKvSnapshotLeaseResp
 
 @_typing.final
 class RenewKvSnapshotLeasesRequest(_message.Message):
+    """Renews several leases."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     RENEWALS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def renewals(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLeaseRenewal]: ...
+    def renewals(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLeaseRenewal]:
+        """The leases to renew."""
+
     def __init__(
         self,
         *,
@@ -157,14 +177,16 @@ Global___RenewKvSnapshotLeasesRequest: _TypeAlias = RenewKvSnapshotLeasesRequest
 
 @_typing.final
 class PbLeaseRenewal(_message.Message):
-    """One lease to renew. It then expires after lease_duration_ms from now."""
+    """One lease to renew."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
     LEASE_DURATION_MS_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
+    """The id of the lease."""
     lease_duration_ms: _builtins.int
+    """How long the lease lasts from now on, in milliseconds, from 1 ms to 30 days."""
     def __init__(
         self,
         *,
@@ -181,12 +203,14 @@ Global___PbLeaseRenewal: _TypeAlias = PbLeaseRenewal  # noqa: Y015
 
 @_typing.final
 class RenewKvSnapshotLeasesResponse(_message.Message):
+    """The answers to the renewals."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     RENEWED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def renewed(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLeaseRenewed]:
-        """In the order asked for."""
+        """The answers, in the order of the request."""
 
     def __init__(
         self,
@@ -211,9 +235,13 @@ class PbLeaseRenewed(_message.Message):
     EXPIRATION_TIME_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
+    """The id of the lease."""
     expiration_time: _builtins.int
+    """The time at which the lease expires now. It is 0 if the lease was not renewed."""
     @_builtins.property
-    def error(self) -> _common_pb2.PbError: ...
+    def error(self) -> _common_pb2.PbError:
+        """Why the lease was not renewed, for example KV_SNAPSHOT_LEASE_NOT_EXIST. It is absent if the lease was renewed."""
+
     def __init__(
         self,
         *,
@@ -233,16 +261,21 @@ Global___PbLeaseRenewed: _TypeAlias = PbLeaseRenewed  # noqa: Y015
 
 @_typing.final
 class ReleaseKvSnapshotLeaseRequest(_message.Message):
+    """Releases buckets of a lease."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
     BUCKETS_TO_RELEASE_FIELD_NUMBER: _builtins.int
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
+    """The id of the lease."""
     attempt_token: _builtins.int
-    """The token of the attempt that releases. If it is absent, it is not compared."""
+    """The token of the attempt that releases. If it is absent, the attempts are not compared."""
     @_builtins.property
-    def buckets_to_release(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTableBucket]: ...
+    def buckets_to_release(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTableBucket]:
+        """The buckets whose snapshots the lease pins no longer. A bucket that the lease does not pin is ignored."""
+
     def __init__(
         self,
         *,
@@ -262,6 +295,8 @@ Global___ReleaseKvSnapshotLeaseRequest: _TypeAlias = ReleaseKvSnapshotLeaseReque
 
 @_typing.final
 class ReleaseKvSnapshotLeaseResponse(_message.Message):
+    """The answer to a release."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     STALE_ATTEMPT_FIELD_NUMBER: _builtins.int
@@ -282,12 +317,16 @@ Global___ReleaseKvSnapshotLeaseResponse: _TypeAlias = ReleaseKvSnapshotLeaseResp
 
 @_typing.final
 class DropKvSnapshotLeaseRequest(_message.Message):
+    """Drops a lease."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
+    """The id of the lease."""
     attempt_token: _builtins.int
+    """The token of the attempt that drops the lease. If it is absent, the attempts are not compared."""
     def __init__(
         self,
         *,
@@ -306,13 +345,16 @@ Global___DropKvSnapshotLeaseRequest: _TypeAlias = DropKvSnapshotLeaseRequest  # 
 
 @_typing.final
 class DropKvSnapshotLeaseResponse(_message.Message):
+    """The answer to a drop."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     DROPPED_FIELD_NUMBER: _builtins.int
     STALE_ATTEMPT_FIELD_NUMBER: _builtins.int
     dropped: _builtins.bool
-    """False if there was no such lease."""
+    """Whether the lease was dropped. It is false if there was no such lease, or if the attempt is stale."""
     stale_attempt: _builtins.bool
+    """Whether the token of the request is older than that of the newest acquire. If so, nothing was dropped."""
     def __init__(
         self,
         *,
@@ -329,11 +371,13 @@ Global___DropKvSnapshotLeaseResponse: _TypeAlias = DropKvSnapshotLeaseResponse  
 
 @_typing.final
 class ListKvSnapshotLeasesRequest(_message.Message):
+    """Asks for one lease or for all leases."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
-    """The lease to list. If it is empty, all leases are listed."""
+    """The id of the lease to list. If it is empty, all leases are listed."""
     def __init__(
         self,
         *,
@@ -349,11 +393,15 @@ Global___ListKvSnapshotLeasesRequest: _TypeAlias = ListKvSnapshotLeasesRequest  
 
 @_typing.final
 class ListKvSnapshotLeasesResponse(_message.Message):
+    """The leases."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLease]: ...
+    def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLease]:
+        """The leases in the order of their ids. A lease that does not exist is left out."""
+
     def __init__(
         self,
         *,
@@ -369,7 +417,7 @@ Global___ListKvSnapshotLeasesResponse: _TypeAlias = ListKvSnapshotLeasesResponse
 
 @_typing.final
 class PbKvSnapshotLease(_message.Message):
-    """A lease with everything that it holds."""
+    """A lease with everything that it pins."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -379,11 +427,17 @@ class PbKvSnapshotLease(_message.Message):
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     SNAPSHOTS_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
+    """The id of the lease."""
     acquired_time: _builtins.int
+    """The time at which the lease was first acquired."""
     expiration_time: _builtins.int
+    """The time at which the lease expires unless it is renewed."""
     attempt_token: _builtins.int
+    """The token of the newest attempt under the lease id."""
     @_builtins.property
-    def snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLeaseForTable]: ...
+    def snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLeaseForTable]:
+        """The snapshots that the lease pins, by table."""
+
     def __init__(
         self,
         *,

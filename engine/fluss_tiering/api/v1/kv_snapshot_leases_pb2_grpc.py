@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class KvSnapshotLeasesStub:
-    """Leases keep KV snapshots from being deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    """Leases keep KV snapshots from being collected while they are read. Fields 1 to 99 have the numbers that Fluss gives
     them.
     """
 
@@ -64,7 +64,7 @@ class KvSnapshotLeasesStub:
 
 
 class KvSnapshotLeasesServicer:
-    """Leases keep KV snapshots from being deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    """Leases keep KV snapshots from being collected while they are read. Fields 1 to 99 have the numbers that Fluss gives
     them.
     """
 
@@ -97,7 +97,7 @@ class KvSnapshotLeasesServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListKvSnapshotLeases(self, request, context):
-        """Lists the leases with what they hold.
+        """Lists the leases with everything that they pin.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,7 +140,7 @@ def add_KvSnapshotLeasesServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class KvSnapshotLeases:
-    """Leases keep KV snapshots from being deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    """Leases keep KV snapshots from being collected while they are read. Fields 1 to 99 have the numbers that Fluss gives
     them.
     """
 

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class KvSnapshotLeasesStub:
-    """Leases keep KV snapshots from being deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    """Leases keep KV snapshots from being collected while they are read. Fields 1 to 99 have the numbers that Fluss gives
     them.
     """
 
@@ -44,11 +44,11 @@ class KvSnapshotLeasesStub:
     DropKvSnapshotLease: _grpc.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.DropKvSnapshotLeaseRequest, _kv_snapshot_leases_pb2.DropKvSnapshotLeaseResponse]
     """Ends a lease with all of its buckets."""
     ListKvSnapshotLeases: _grpc.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.ListKvSnapshotLeasesRequest, _kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse]
-    """Lists the leases with what they hold."""
+    """Lists the leases with everything that they pin."""
 
 @_typing.type_check_only
 class KvSnapshotLeasesAsyncStub(KvSnapshotLeasesStub):
-    """Leases keep KV snapshots from being deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    """Leases keep KV snapshots from being collected while they are read. Fields 1 to 99 have the numbers that Fluss gives
     them.
     """
 
@@ -62,10 +62,10 @@ class KvSnapshotLeasesAsyncStub(KvSnapshotLeasesStub):
     DropKvSnapshotLease: _aio.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.DropKvSnapshotLeaseRequest, _kv_snapshot_leases_pb2.DropKvSnapshotLeaseResponse]  # type: ignore[assignment]
     """Ends a lease with all of its buckets."""
     ListKvSnapshotLeases: _aio.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.ListKvSnapshotLeasesRequest, _kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse]  # type: ignore[assignment]
-    """Lists the leases with what they hold."""
+    """Lists the leases with everything that they pin."""
 
 class KvSnapshotLeasesServicer(metaclass=_abc_1.ABCMeta):
-    """Leases keep KV snapshots from being deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    """Leases keep KV snapshots from being collected while they are read. Fields 1 to 99 have the numbers that Fluss gives
     them.
     """
 
@@ -107,6 +107,6 @@ class KvSnapshotLeasesServicer(metaclass=_abc_1.ABCMeta):
         request: _kv_snapshot_leases_pb2.ListKvSnapshotLeasesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse, _abc.Awaitable[_kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse]]:
-        """Lists the leases with what they hold."""
+        """Lists the leases with everything that they pin."""
 
 def add_KvSnapshotLeasesServicer_to_server(servicer: KvSnapshotLeasesServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -21,7 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class PbHeartbeatReqForTable(_message.Message):
-    """One table in a heartbeat."""
+    """The report on one table in a heartbeat."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -31,12 +31,16 @@ class PbHeartbeatReqForTable(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     STATS_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     coordinator_epoch: _builtins.int
+    """The coordinator epoch that the server named when it handed the round out. It is always 0."""
     tiering_epoch: _builtins.int
+    """The tiering epoch of the round. The report is refused if it is not the present one of the table."""
     error_message: _builtins.str
+    """Why the round failed. It is sent with a failed table, and may be absent."""
     @_builtins.property
     def stats(self) -> Global___PbTieringStats:
-        """What the round did. It is sent with a finished table."""
+        """What the round wrote. It is sent with a finished table, and may be absent."""
 
     def __init__(
         self,
@@ -75,14 +79,21 @@ class PbTieringStats(_message.Message):
     LAKE_FILE_SIZE_FIELD_NUMBER: _builtins.int
     LAKE_RECORD_COUNT_FIELD_NUMBER: _builtins.int
     rows: _builtins.int
+    """The number of rows that the round wrote."""
     bytes: _builtins.int
+    """The size of the files that the round wrote, in bytes."""
     files: _builtins.int
+    """The number of files that the round wrote."""
     lake_snapshot_id: _builtins.int
-    """Absent for an empty round, because it commits nothing."""
+    """The lake snapshot that the round committed. It is absent for an empty round, because that commits nothing."""
     lake_file_size: _builtins.int
-    """The bytes of all files of the lake table after the round. It is used for metrics and is not kept over a restart."""
+    """The size of all files of the lake table after the round, in bytes. It is used for metrics and is not kept over a
+    restart. It is absent if the driver does not know it.
+    """
     lake_record_count: _builtins.int
-    """The records in all files of the lake table after the round."""
+    """The number of records in all files of the lake table after the round. It is used like lake_file_size. It is absent
+    if the driver does not know it.
+    """
     def __init__(
         self,
         *,
@@ -114,6 +125,8 @@ Global___PbTieringStats: _TypeAlias = PbTieringStats  # noqa: Y015
 
 @_typing.final
 class LakeTieringHeartbeatRequest(_message.Message):
+    """The heartbeat of a driver: reports on its rounds, and a request for a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TIERING_TABLES_FIELD_NUMBER: _builtins.int
@@ -125,11 +138,13 @@ class LakeTieringHeartbeatRequest(_message.Message):
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     DRIVER_FIELD_NUMBER: _builtins.int
     request_table: _builtins.bool
-    """Whether a pending table is asked for."""
+    """Whether the driver asks for a Pending table."""
     lease_id: _builtins.str
-    """The lease id under which a table is claimed that this heartbeat asks for, as in ClaimTables."""
+    """The lease id under which the table that this heartbeat asks for is claimed, as in ClaimTables. It may be absent."""
     attempt_token: _builtins.int
+    """The token of the attempt under the lease id, as in ClaimTables. It may be absent."""
     driver: _builtins.str
+    """The application that runs the round, for people, as in ClaimTables. It may be absent."""
     @_builtins.property
     def tiering_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatReqForTable]:
         """The tables whose rounds go on."""
@@ -144,7 +159,7 @@ class LakeTieringHeartbeatRequest(_message.Message):
 
     @_builtins.property
     def force_finished_tables(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The ids of finished tables that are to be pending again at once, because a limit cut their rounds."""
+        """The ids of finished tables that are to be Pending again at once, because a limit cut their rounds."""
 
     def __init__(
         self,
@@ -179,6 +194,8 @@ Global___LakeTieringHeartbeatRequest: _TypeAlias = LakeTieringHeartbeatRequest  
 
 @_typing.final
 class LakeTieringHeartbeatResponse(_message.Message):
+    """The answer to a heartbeat."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
@@ -187,14 +204,23 @@ class LakeTieringHeartbeatResponse(_message.Message):
     FINISHED_TABLE_RESP_FIELD_NUMBER: _builtins.int
     FAILED_TABLE_RESP_FIELD_NUMBER: _builtins.int
     coordinator_epoch: _builtins.int
+    """The coordinator epoch of the server. It is always 0."""
     @_builtins.property
-    def tiering_table(self) -> Global___PbLakeTieringTable: ...
+    def tiering_table(self) -> Global___PbLakeTieringTable:
+        """The table that was claimed. It is absent if the driver did not ask for one, or if no table is Pending."""
+
     @_builtins.property
-    def tiering_table_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatRespForTable]: ...
+    def tiering_table_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatRespForTable]:
+        """The answers for tiering_tables, in the order of the request."""
+
     @_builtins.property
-    def finished_table_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatRespForTable]: ...
+    def finished_table_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatRespForTable]:
+        """The answers for finished_tables, in the order of the request."""
+
     @_builtins.property
-    def failed_table_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatRespForTable]: ...
+    def failed_table_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatRespForTable]:
+        """The answers for failed_tables, in the order of the request."""
+
     def __init__(
         self,
         *,
@@ -224,9 +250,13 @@ class PbLakeTieringTable(_message.Message):
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     TIERING_EPOCH_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     tiering_epoch: _builtins.int
+    """The tiering epoch of the round. The driver names it in every report and commit."""
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table."""
+
     def __init__(
         self,
         *,
@@ -251,8 +281,11 @@ class PbHeartbeatRespForTable(_message.Message):
     TABLE_ID_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     @_builtins.property
-    def error(self) -> _common_pb2.PbError: ...
+    def error(self) -> _common_pb2.PbError:
+        """Why the report was refused. It is absent if the report was applied."""
+
     def __init__(
         self,
         *,
@@ -271,6 +304,8 @@ Global___PbHeartbeatRespForTable: _TypeAlias = PbHeartbeatRespForTable  # noqa: 
 
 @_typing.final
 class ClaimTablesRequest(_message.Message):
+    """Claims tables by name."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATHS_FIELD_NUMBER: _builtins.int
@@ -278,11 +313,17 @@ class ClaimTablesRequest(_message.Message):
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     DRIVER_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
+    """The lease id under which the rounds run."""
     attempt_token: _builtins.int
+    """The token of the attempt under the lease id. If it is absent, the rounds run under the newest attempt, if there is
+    any.
+    """
     driver: _builtins.str
-    """The application that runs the round, for people: for example a Spark application id."""
+    """The application that runs the rounds, for people: for example a Spark application id."""
     @_builtins.property
-    def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]: ...
+    def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]:
+        """The tables to claim. None may be named twice."""
+
     def __init__(
         self,
         *,
@@ -303,6 +344,8 @@ Global___ClaimTablesRequest: _TypeAlias = ClaimTablesRequest  # noqa: Y015
 
 @_typing.final
 class ClaimTablesResponse(_message.Message):
+    """The answer to a claim by name."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CLAIMS_FIELD_NUMBER: _builtins.int
@@ -325,7 +368,7 @@ Global___ClaimTablesResponse: _TypeAlias = ClaimTablesResponse  # noqa: Y015
 
 @_typing.final
 class PbClaim(_message.Message):
-    """The answer for one table. tiering_epoch fences the round."""
+    """The answer for one table."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -334,11 +377,17 @@ class PbClaim(_message.Message):
     TIERING_EPOCH_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table. It is 0 if the claim was refused."""
     tiering_epoch: _builtins.int
+    """The tiering epoch of the round, which fences it. It is 0 if the claim was refused."""
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table."""
+
     @_builtins.property
-    def error(self) -> _common_pb2.PbError: ...
+    def error(self) -> _common_pb2.PbError:
+        """Why the claim was refused. It is absent if the table was claimed."""
+
     def __init__(
         self,
         *,
@@ -359,14 +408,21 @@ Global___PbClaim: _TypeAlias = PbClaim  # noqa: Y015
 
 @_typing.final
 class CancelTieringRequest(_message.Message):
+    """Cancels an attempt."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
+    """The lease id whose running rounds are to fail."""
     attempt_token: _builtins.int
+    """The token of the attempt to cancel. Rounds of older attempts are cancelled too. If it is absent, the attempts are
+    not compared.
+    """
     reason: _builtins.str
+    """The reason, for people. It is kept as the error of the rounds and for clients that wait for the outcome."""
     def __init__(
         self,
         *,
@@ -386,13 +442,18 @@ Global___CancelTieringRequest: _TypeAlias = CancelTieringRequest  # noqa: Y015
 
 @_typing.final
 class CancelTieringResponse(_message.Message):
+    """The answer to a cancel."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     STALE_ATTEMPT_FIELD_NUMBER: _builtins.int
     CANCELLED_ROUNDS_FIELD_NUMBER: _builtins.int
     stale_attempt: _builtins.bool
+    """Whether the token of the request is older than that of the newest acquire. If so, nothing was cancelled."""
     @_builtins.property
-    def cancelled_rounds(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTieringRound]: ...
+    def cancelled_rounds(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTieringRound]:
+        """The rounds that were ended, as Failed."""
+
     def __init__(
         self,
         *,
@@ -409,11 +470,15 @@ Global___CancelTieringResponse: _TypeAlias = CancelTieringResponse  # noqa: Y015
 
 @_typing.final
 class ListTieringStatusesRequest(_message.Message):
+    """Asks for the status of one table, or of all tables that are tiered."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table. If it is absent, the statuses of all tables that are tiered are listed."""
+
     def __init__(
         self,
         *,
@@ -431,11 +496,15 @@ Global___ListTieringStatusesRequest: _TypeAlias = ListTieringStatusesRequest  # 
 
 @_typing.final
 class ListTieringStatusesResponse(_message.Message):
+    """The statuses."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TIERING_STATUSES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def tiering_statuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableTieringStatus]: ...
+    def tiering_statuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableTieringStatus]:
+        """The statuses in the order of the tables' paths."""
+
     def __init__(
         self,
         *,
@@ -467,19 +536,31 @@ class PbTableTieringStatus(_message.Message):
     STATUS_SINCE_FIELD_NUMBER: _builtins.int
     PARKED_FIELD_NUMBER: _builtins.int
     status: _builtins.str
+    """The status: New, Initialized, Scheduled, Pending, Tiering, Tiered or Failed."""
     tiering_epoch: _builtins.int
+    """The tiering epoch of the table's newest round. It grows by one each time the table becomes Pending."""
     last_tiered_time: _builtins.int
+    """The time of the last success. It is absent if there was none."""
     last_error: _builtins.str
+    """Why the last round failed or was cancelled, or why its commit was refused. It is absent if the last round
+    succeeded.
+    """
     last_error_time: _builtins.int
+    """The time of last_error. It is absent if the last round succeeded."""
     table_id: _builtins.int
+    """The id of the table."""
     consecutive_failures: _builtins.int
+    """How many rounds in a row have failed."""
     next_retry_time: _builtins.int
+    """The time at which a Failed table becomes Pending again. It is absent for a parked table and in every other status."""
     status_since: _builtins.int
     """The time since which the table has had this status."""
     parked: _builtins.bool
     """Whether the table failed so many times in a row that it is not tried again until it is resumed or altered."""
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table."""
+
     def __init__(
         self,
         *,
@@ -520,12 +601,14 @@ Global___PbTableTieringStatus: _TypeAlias = PbTableTieringStatus  # noqa: Y015
 
 @_typing.final
 class WatchTieringStatusesRequest(_message.Message):
+    """Asks for statuses and their changes."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATHS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]:
-        """The tables to watch. If there is none, all tables are watched that are tiered, also tables that are created later."""
+        """The tables to watch. If there is none, all tables that are tiered are watched, also those that are created later."""
 
     def __init__(
         self,
@@ -542,6 +625,8 @@ Global___WatchTieringStatusesRequest: _TypeAlias = WatchTieringStatusesRequest  
 
 @_typing.final
 class WatchTieringStatusesResponse(_message.Message):
+    """Statuses that changed. It is empty from time to time, as a sign that the server is alive."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TIERING_STATUSES_FIELD_NUMBER: _builtins.int
@@ -552,7 +637,7 @@ class WatchTieringStatusesResponse(_message.Message):
 
     @_builtins.property
     def removed_tables(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]:
-        """Watched tables that were dropped or are not tiered any more."""
+        """The watched tables that were dropped or are no longer tiered."""
 
     def __init__(
         self,
@@ -570,11 +655,15 @@ Global___WatchTieringStatusesResponse: _TypeAlias = WatchTieringStatusesResponse
 
 @_typing.final
 class ResumeTablesRequest(_message.Message):
+    """Resumes failed tables."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATHS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]: ...
+    def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]:
+        """The tables to resume."""
+
     def __init__(
         self,
         *,
@@ -590,6 +679,8 @@ Global___ResumeTablesRequest: _TypeAlias = ResumeTablesRequest  # noqa: Y015
 
 @_typing.final
 class ResumeTablesResponse(_message.Message):
+    """The answer to a resume."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     RESUMED_TABLES_FIELD_NUMBER: _builtins.int
@@ -612,19 +703,25 @@ Global___ResumeTablesResponse: _TypeAlias = ResumeTablesResponse  # noqa: Y015
 
 @_typing.final
 class PbResumedTable(_message.Message):
+    """The answer for one table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     TIERING_STATUS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
-    @_builtins.property
-    def tiering_status(self) -> Global___PbTableTieringStatus:
-        """The status after the call. A table that had not failed is not changed."""
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table."""
 
     @_builtins.property
-    def error(self) -> _common_pb2.PbError: ...
+    def tiering_status(self) -> Global___PbTableTieringStatus:
+        """The status after the call. A table that had not failed is not changed. It is absent if there is an error."""
+
+    @_builtins.property
+    def error(self) -> _common_pb2.PbError:
+        """Why the table was not resumed. It is absent if there is a status."""
+
     def __init__(
         self,
         *,
@@ -649,16 +746,21 @@ Global___PbResumedTable: _TypeAlias = PbResumedTable  # noqa: Y015
 
 @_typing.final
 class ListTieringRoundsRequest(_message.Message):
+    """Asks for the last rounds of one table, of one lease id, or of all tables."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     LEASE_ID_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
+    """The lease id of the rounds. If it is absent, the rounds of all lease ids are listed."""
     limit: _builtins.int
-    """The highest number of rounds of each table, the newest first. 0 means 20."""
+    """The highest number of rounds of each table, up to 1000. 0 means 20."""
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table. If it is absent, the rounds of all tables are listed."""
+
     def __init__(
         self,
         *,
@@ -683,11 +785,15 @@ Global___ListTieringRoundsRequest: _TypeAlias = ListTieringRoundsRequest  # noqa
 
 @_typing.final
 class ListTieringRoundsResponse(_message.Message):
+    """The rounds."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ROUNDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def rounds(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTieringRound]: ...
+    def rounds(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTieringRound]:
+        """The rounds in the order of the tables' paths, for each table the newest first."""
+
     def __init__(
         self,
         *,
@@ -703,7 +809,7 @@ Global___ListTieringRoundsResponse: _TypeAlias = ListTieringRoundsResponse  # no
 
 @_typing.final
 class PbTieringRound(_message.Message):
-    """A round. Its status is "Tiering" while it runs, and then "Tiered" or "Failed"."""
+    """A round."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -720,19 +826,33 @@ class PbTieringRound(_message.Message):
     STATS_FIELD_NUMBER: _builtins.int
     FORCE_FINISHED_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     tiering_epoch: _builtins.int
+    """The tiering epoch of the round."""
     status: _builtins.str
+    """The status: Tiering while the round runs, then Tiered or Failed."""
     lease_id: _builtins.str
+    """The lease id under which the round runs. It may be empty."""
     attempt_token: _builtins.int
+    """The token of the attempt under the lease id. It is absent if the lease was never acquired."""
     driver: _builtins.str
+    """The application that runs the round, for people. It may be empty."""
     start_time: _builtins.int
+    """The time at which the round began."""
     end_time: _builtins.int
+    """The time at which the round ended. It is absent while the round runs."""
     error: _builtins.str
+    """Why the round failed. It is absent if it did not fail, or if no reason was given."""
     force_finished: _builtins.bool
+    """Whether a limit cut the round, so that the table was Pending again at once."""
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table."""
+
     @_builtins.property
-    def stats(self) -> Global___PbTieringStats: ...
+    def stats(self) -> Global___PbTieringStats:
+        """What the round wrote. It is absent unless the round succeeded and its driver sent it."""
+
     def __init__(
         self,
         *,
@@ -774,13 +894,18 @@ Global___PbTieringRound: _TypeAlias = PbTieringRound  # noqa: Y015
 
 @_typing.final
 class GetLeaseOutcomeRequest(_message.Message):
+    """Asks for the outcome of a lease id."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
+    """The lease id."""
     attempt_token: _builtins.int
-    """The token of the attempt. Rounds of older attempts are left out."""
+    """The token of the attempt. Rounds of older attempts are left out. If it is absent, the rounds of all attempts are
+    returned.
+    """
     def __init__(
         self,
         *,
@@ -799,15 +924,21 @@ Global___GetLeaseOutcomeRequest: _TypeAlias = GetLeaseOutcomeRequest  # noqa: Y0
 
 @_typing.final
 class GetLeaseOutcomeResponse(_message.Message):
+    """The outcome of a lease id so far."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ROUNDS_FIELD_NUMBER: _builtins.int
     CANCELLED_REASON_FIELD_NUMBER: _builtins.int
     NEWEST_ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     cancelled_reason: _builtins.str
+    """Why the newest attempt was cancelled. It is absent if it was not cancelled."""
     newest_attempt_token: _builtins.int
+    """The token of the newest attempt under the lease id. It is absent if the lease was never acquired."""
     @_builtins.property
-    def rounds(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTieringRound]: ...
+    def rounds(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTieringRound]:
+        """The newest round of each table under the lease id. It may still run."""
+
     def __init__(
         self,
         *,
@@ -841,10 +972,13 @@ class PbBucketLogEndOffset(_message.Message):
     LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
     MAX_TIMESTAMP_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     log_end_offset: _builtins.int
     """The offset behind the last record that is in the lake, or -1 if the lake has nothing of the bucket."""
     max_timestamp: _builtins.int
+    """A field of Fluss that this server does not read."""
     def __init__(
         self,
         *,
@@ -870,13 +1004,20 @@ Global___PbBucketLogEndOffset: _TypeAlias = PbBucketLogEndOffset  # noqa: Y015
 
 @_typing.final
 class PrepareLakeTableSnapshotRequest(_message.Message):
+    """Prepares the registration of lake snapshots."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BUCKET_OFFSETS_FIELD_NUMBER: _builtins.int
     IGNORE_PREVIOUS_TABLE_OFFSETS_FIELD_NUMBER: _builtins.int
     ignore_previous_table_offsets: _builtins.bool
+    """Whether buckets that are not named count as not tiered. Otherwise they keep the offsets of the newest lake
+    snapshot.
+    """
     @_builtins.property
-    def bucket_offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableOffsets]: ...
+    def bucket_offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableOffsets]:
+        """The offsets of each table."""
+
     def __init__(
         self,
         *,
@@ -902,11 +1043,17 @@ class PbTableOffsets(_message.Message):
     BUCKET_OFFSETS_FIELD_NUMBER: _builtins.int
     TIERING_EPOCH_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     tiering_epoch: _builtins.int
+    """The tiering epoch of the round."""
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table, which this server does not read."""
+
     @_builtins.property
-    def bucket_offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbBucketLogEndOffset]: ...
+    def bucket_offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbBucketLogEndOffset]:
+        """How far the buckets will be in the lake after the commit."""
+
     def __init__(
         self,
         *,
@@ -925,11 +1072,15 @@ Global___PbTableOffsets: _TypeAlias = PbTableOffsets  # noqa: Y015
 
 @_typing.final
 class PrepareLakeTableSnapshotResponse(_message.Message):
+    """The answers, one for each table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PREPARED_TABLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def prepared_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbPreparedTable]: ...
+    def prepared_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbPreparedTable]:
+        """The answers, in the order of the request."""
+
     def __init__(
         self,
         *,
@@ -945,7 +1096,7 @@ Global___PrepareLakeTableSnapshotResponse: _TypeAlias = PrepareLakeTableSnapshot
 
 @_typing.final
 class PbPreparedTable(_message.Message):
-    """The answer for one table: the path of its offsets file, which goes into the summary of the lake snapshot."""
+    """The answer for one table."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -953,9 +1104,13 @@ class PbPreparedTable(_message.Message):
     LAKE_TABLE_OFFSETS_PATH_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     lake_table_offsets_path: _builtins.str
+    """The path of the offsets file, which goes into the summary of the lake snapshot. It is empty if there is an error."""
     @_builtins.property
-    def error(self) -> _common_pb2.PbError: ...
+    def error(self) -> _common_pb2.PbError:
+        """Why the round may not commit. It is absent if the file was written."""
+
     def __init__(
         self,
         *,
@@ -975,14 +1130,20 @@ Global___PbPreparedTable: _TypeAlias = PbPreparedTable  # noqa: Y015
 
 @_typing.final
 class CommitLakeTableSnapshotRequest(_message.Message):
+    """Registers lake snapshots."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLES_REQ_FIELD_NUMBER: _builtins.int
     LAKE_TABLE_SNAPSHOT_METADATA_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def tables_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLakeTableSnapshotInfo]: ...
+    def tables_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLakeTableSnapshotInfo]:
+        """The lake snapshots."""
+
     @_builtins.property
-    def lake_table_snapshot_metadata(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLakeTableSnapshotMetadata]: ...
+    def lake_table_snapshot_metadata(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLakeTableSnapshotMetadata]:
+        """The offsets files, one for each lake snapshot."""
+
     def __init__(
         self,
         *,
@@ -1010,13 +1171,21 @@ class PbLakeTableSnapshotInfo(_message.Message):
     TIERING_EPOCH_FIELD_NUMBER: _builtins.int
     COMMIT_ID_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     snapshot_id: _builtins.int
+    """The id of the snapshot in the lake."""
     tiering_epoch: _builtins.int
+    """The tiering epoch of the round."""
     commit_id: _builtins.str
+    """The commit id in the summary of the lake snapshot."""
     @_builtins.property
-    def buckets_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbBucketLogEndOffset]: ...
+    def buckets_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbBucketLogEndOffset]:
+        """How far the buckets are in the lake. Buckets that are not named keep the offsets of the newest lake snapshot."""
+
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table, which this server does not read."""
+
     def __init__(
         self,
         *,
@@ -1047,10 +1216,15 @@ class PbLakeTableSnapshotMetadata(_message.Message):
     READABLE_BUCKET_OFFSETS_FILE_PATH_FIELD_NUMBER: _builtins.int
     EARLIEST_SNAPSHOT_ID_TO_KEEP_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     snapshot_id: _builtins.int
+    """The id of the snapshot in the lake."""
     tiered_bucket_offsets_file_path: _builtins.str
+    """The path of the offsets file, as PrepareLakeTableSnapshot returned it."""
     readable_bucket_offsets_file_path: _builtins.str
+    """A field of Fluss that this server does not read."""
     earliest_snapshot_id_to_keep: _builtins.int
+    """A field of Fluss that this server does not read."""
     def __init__(
         self,
         *,
@@ -1077,11 +1251,15 @@ Global___PbLakeTableSnapshotMetadata: _TypeAlias = PbLakeTableSnapshotMetadata  
 
 @_typing.final
 class CommitLakeTableSnapshotResponse(_message.Message):
+    """The answers, one for each table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLES_RESP_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def tables_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbCommittedTable]: ...
+    def tables_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbCommittedTable]:
+        """The answers, in the order of the request."""
+
     def __init__(
         self,
         *,
@@ -1104,8 +1282,11 @@ class PbCommittedTable(_message.Message):
     TABLE_ID_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     @_builtins.property
-    def error(self) -> _common_pb2.PbError: ...
+    def error(self) -> _common_pb2.PbError:
+        """Why the lake snapshot was not registered. It is absent if it was registered."""
+
     def __init__(
         self,
         *,
@@ -1124,15 +1305,21 @@ Global___PbCommittedTable: _TypeAlias = PbCommittedTable  # noqa: Y015
 
 @_typing.final
 class GetLakeSnapshotRequest(_message.Message):
+    """Asks for a lake snapshot of a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     READABLE_FIELD_NUMBER: _builtins.int
     snapshot_id: _builtins.int
+    """The id of the snapshot in the lake. If it is absent, the newest registered one is returned."""
     readable: _builtins.bool
+    """A field of Fluss that this server does not read, because every registered lake snapshot is readable."""
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table."""
+
     def __init__(
         self,
         *,
@@ -1157,15 +1344,21 @@ Global___GetLakeSnapshotRequest: _TypeAlias = GetLakeSnapshotRequest  # noqa: Y0
 
 @_typing.final
 class GetLakeSnapshotResponse(_message.Message):
+    """A lake snapshot."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     BUCKET_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     snapshot_id: _builtins.int
+    """The id of the snapshot in the lake."""
     @_builtins.property
-    def bucket_snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLakeSnapshotForBucket]: ...
+    def bucket_snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLakeSnapshotForBucket]:
+        """How far each bucket is in the lake snapshot."""
+
     def __init__(
         self,
         *,
@@ -1192,9 +1385,13 @@ class PbLakeSnapshotForBucket(_message.Message):
     LOG_OFFSET_FIELD_NUMBER: _builtins.int
     PARTITION_NAME_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     log_offset: _builtins.int
+    """The offset behind the last record that is in the lake. If it is absent, the lake has nothing of the bucket."""
     partition_name: _builtins.str
+    """A field of Fluss that this server does not set."""
     def __init__(
         self,
         *,

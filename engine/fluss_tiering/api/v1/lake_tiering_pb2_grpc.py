@@ -105,7 +105,7 @@ class LakeTieringServicer:
 
     def ClaimTables(self, request, context):
         """Claims tables by name. A claimed table goes from Pending to Tiering. A claim by name does not wait until the
-        freshness or the back-off has passed. It takes over a round that an older attempt with the same lease id began.
+        freshness or the back-off has passed. It supersedes a round that an older attempt with the same lease id began.
         Each table has an answer of its own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -127,7 +127,8 @@ class LakeTieringServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchTieringStatuses(self, request, context):
-        """Sends the present statuses, then the changes. A slow client gets the newest status of a table, not each one.
+        """Sends the present statuses first and each change after that. A slow client gets the newest status of a table, not
+        every one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -170,7 +171,8 @@ class LakeTieringServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetLakeSnapshot(self, request, context):
-        """Returns the newest lake snapshot that is registered. It fails with LAKE_SNAPSHOT_NOT_EXIST if the table has none.
+        """Returns the newest lake snapshot that is registered, or one by its id. The call fails with LAKE_SNAPSHOT_NOT_EXIST
+        if there is none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -37,7 +37,7 @@ class LakeTieringStub:
     """Keeps rounds alive, ends rounds, and claims the table that has been pending longest if request_table is set."""
     ClaimTables: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.ClaimTablesRequest, _lake_tiering_pb2.ClaimTablesResponse]
     """Claims tables by name. A claimed table goes from Pending to Tiering. A claim by name does not wait until the
-    freshness or the back-off has passed. It takes over a round that an older attempt with the same lease id began.
+    freshness or the back-off has passed. It supersedes a round that an older attempt with the same lease id began.
     Each table has an answer of its own.
     """
     CancelTiering: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.CancelTieringRequest, _lake_tiering_pb2.CancelTieringResponse]
@@ -45,7 +45,9 @@ class LakeTieringStub:
     ListTieringStatuses: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.ListTieringStatusesRequest, _lake_tiering_pb2.ListTieringStatusesResponse]
     """Lists the status of one table, or of all tables that are tiered."""
     WatchTieringStatuses: _grpc.UnaryStreamMultiCallable[_lake_tiering_pb2.WatchTieringStatusesRequest, _lake_tiering_pb2.WatchTieringStatusesResponse]
-    """Sends the present statuses, then the changes. A slow client gets the newest status of a table, not each one."""
+    """Sends the present statuses first and each change after that. A slow client gets the newest status of a table, not
+    every one.
+    """
     ResumeTables: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.ResumeTablesRequest, _lake_tiering_pb2.ResumeTablesResponse]
     """Makes failed tables pending at once, parked tables too, and sets their number of failures to zero."""
     ListTieringRounds: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.ListTieringRoundsRequest, _lake_tiering_pb2.ListTieringRoundsResponse]
@@ -59,7 +61,9 @@ class LakeTieringStub:
     CommitLakeTableSnapshot: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.CommitLakeTableSnapshotRequest, _lake_tiering_pb2.CommitLakeTableSnapshotResponse]
     """Registers a lake snapshot with its offsets, after the commit in the lake."""
     GetLakeSnapshot: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.GetLakeSnapshotRequest, _lake_tiering_pb2.GetLakeSnapshotResponse]
-    """Returns the newest lake snapshot that is registered. It fails with LAKE_SNAPSHOT_NOT_EXIST if the table has none."""
+    """Returns the newest lake snapshot that is registered, or one by its id. The call fails with LAKE_SNAPSHOT_NOT_EXIST
+    if there is none.
+    """
 
 @_typing.type_check_only
 class LakeTieringAsyncStub(LakeTieringStub):
@@ -70,7 +74,7 @@ class LakeTieringAsyncStub(LakeTieringStub):
     """Keeps rounds alive, ends rounds, and claims the table that has been pending longest if request_table is set."""
     ClaimTables: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.ClaimTablesRequest, _lake_tiering_pb2.ClaimTablesResponse]  # type: ignore[assignment]
     """Claims tables by name. A claimed table goes from Pending to Tiering. A claim by name does not wait until the
-    freshness or the back-off has passed. It takes over a round that an older attempt with the same lease id began.
+    freshness or the back-off has passed. It supersedes a round that an older attempt with the same lease id began.
     Each table has an answer of its own.
     """
     CancelTiering: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.CancelTieringRequest, _lake_tiering_pb2.CancelTieringResponse]  # type: ignore[assignment]
@@ -78,7 +82,9 @@ class LakeTieringAsyncStub(LakeTieringStub):
     ListTieringStatuses: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.ListTieringStatusesRequest, _lake_tiering_pb2.ListTieringStatusesResponse]  # type: ignore[assignment]
     """Lists the status of one table, or of all tables that are tiered."""
     WatchTieringStatuses: _aio.UnaryStreamMultiCallable[_lake_tiering_pb2.WatchTieringStatusesRequest, _lake_tiering_pb2.WatchTieringStatusesResponse]  # type: ignore[assignment]
-    """Sends the present statuses, then the changes. A slow client gets the newest status of a table, not each one."""
+    """Sends the present statuses first and each change after that. A slow client gets the newest status of a table, not
+    every one.
+    """
     ResumeTables: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.ResumeTablesRequest, _lake_tiering_pb2.ResumeTablesResponse]  # type: ignore[assignment]
     """Makes failed tables pending at once, parked tables too, and sets their number of failures to zero."""
     ListTieringRounds: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.ListTieringRoundsRequest, _lake_tiering_pb2.ListTieringRoundsResponse]  # type: ignore[assignment]
@@ -92,7 +98,9 @@ class LakeTieringAsyncStub(LakeTieringStub):
     CommitLakeTableSnapshot: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.CommitLakeTableSnapshotRequest, _lake_tiering_pb2.CommitLakeTableSnapshotResponse]  # type: ignore[assignment]
     """Registers a lake snapshot with its offsets, after the commit in the lake."""
     GetLakeSnapshot: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.GetLakeSnapshotRequest, _lake_tiering_pb2.GetLakeSnapshotResponse]  # type: ignore[assignment]
-    """Returns the newest lake snapshot that is registered. It fails with LAKE_SNAPSHOT_NOT_EXIST if the table has none."""
+    """Returns the newest lake snapshot that is registered, or one by its id. The call fails with LAKE_SNAPSHOT_NOT_EXIST
+    if there is none.
+    """
 
 class LakeTieringServicer(metaclass=_abc_1.ABCMeta):
     """Tiering statuses, rounds and lake snapshots. Fields 1 to 99 have the numbers that Fluss gives them."""
@@ -112,7 +120,7 @@ class LakeTieringServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_lake_tiering_pb2.ClaimTablesResponse, _abc.Awaitable[_lake_tiering_pb2.ClaimTablesResponse]]:
         """Claims tables by name. A claimed table goes from Pending to Tiering. A claim by name does not wait until the
-        freshness or the back-off has passed. It takes over a round that an older attempt with the same lease id began.
+        freshness or the back-off has passed. It supersedes a round that an older attempt with the same lease id began.
         Each table has an answer of its own.
         """
 
@@ -138,7 +146,9 @@ class LakeTieringServicer(metaclass=_abc_1.ABCMeta):
         request: _lake_tiering_pb2.WatchTieringStatusesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_lake_tiering_pb2.WatchTieringStatusesResponse], _abc.AsyncIterator[_lake_tiering_pb2.WatchTieringStatusesResponse]]:
-        """Sends the present statuses, then the changes. A slow client gets the newest status of a table, not each one."""
+        """Sends the present statuses first and each change after that. A slow client gets the newest status of a table, not
+        every one.
+        """
 
     @_abc_1.abstractmethod
     def ResumeTables(
@@ -188,6 +198,8 @@ class LakeTieringServicer(metaclass=_abc_1.ABCMeta):
         request: _lake_tiering_pb2.GetLakeSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lake_tiering_pb2.GetLakeSnapshotResponse, _abc.Awaitable[_lake_tiering_pb2.GetLakeSnapshotResponse]]:
-        """Returns the newest lake snapshot that is registered. It fails with LAKE_SNAPSHOT_NOT_EXIST if the table has none."""
+        """Returns the newest lake snapshot that is registered, or one by its id. The call fails with LAKE_SNAPSHOT_NOT_EXIST
+        if there is none.
+        """
 
 def add_LakeTieringServicer_to_server(servicer: LakeTieringServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

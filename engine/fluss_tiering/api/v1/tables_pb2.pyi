@@ -48,7 +48,7 @@ class _PbDataTypeRootEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PbData
     PB_DATA_TYPE_ROOT_ROW: _PbDataTypeRoot.ValueType  # 19
 
 class PbDataTypeRoot(_PbDataTypeRoot, metaclass=_PbDataTypeRootEnumTypeWrapper):
-    """A data type without its parameters, under Fluss's name."""
+    """The family of a data type, that is a data type without its parameters, under Fluss's name."""
 
 PB_DATA_TYPE_ROOT_UNSPECIFIED: PbDataTypeRoot.ValueType  # 0
 PB_DATA_TYPE_ROOT_BOOLEAN: PbDataTypeRoot.ValueType  # 1
@@ -100,9 +100,7 @@ Global___PbWriteKind: _TypeAlias = PbWriteKind  # noqa: Y015
 
 @_typing.final
 class PbDataType(_message.Message):
-    """A data type. precision is set for DECIMAL, TIME, TIMESTAMP and TIMESTAMP_LTZ, scale for DECIMAL, and length for CHAR
-    and BINARY.
-    """
+    """A data type."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -113,13 +111,20 @@ class PbDataType(_message.Message):
     LENGTH_FIELD_NUMBER: _builtins.int
     FIELDS_FIELD_NUMBER: _builtins.int
     root: Global___PbDataTypeRoot.ValueType
+    """The family of the type."""
     nullable: _builtins.bool
+    """Whether values may be null."""
     precision: _builtins.int
+    """The number of digits of a DECIMAL (1 to 38), or of digits after the second of a TIME, TIMESTAMP or TIMESTAMP_LTZ (0
+    to 9). It is 0 for other types.
+    """
     scale: _builtins.int
+    """The number of digits after the point of a DECIMAL. It is 0 for other types."""
     length: _builtins.int
+    """The length of a CHAR in characters, or of a BINARY in bytes. It is 0 for other types."""
     @_builtins.property
     def fields(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbColumn]:
-        """The fields of a ROW, the element of an ARRAY, or the key and the value of a MAP."""
+        """The fields of a ROW, the element of an ARRAY, or the key and the value of a MAP. It is empty for other types."""
 
     def __init__(
         self,
@@ -149,9 +154,13 @@ class PbColumn(_message.Message):
     DATA_TYPE_FIELD_NUMBER: _builtins.int
     COMMENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    """The name of the column or field."""
     comment: _builtins.str
+    """A comment for people. It is absent if there is none."""
     @_builtins.property
-    def data_type(self) -> Global___PbDataType: ...
+    def data_type(self) -> Global___PbDataType:
+        """The type of its values."""
+
     def __init__(
         self,
         *,
@@ -203,18 +212,32 @@ class PbTableDescriptor(_message.Message):
     COMMENT_FIELD_NUMBER: _builtins.int
     PARTITION_KEYS_FIELD_NUMBER: _builtins.int
     num_buckets: _builtins.int
+    """The number of buckets, of each partition if the table is partitioned."""
     comment: _builtins.str
+    """A comment for people. It is absent if there is none."""
     @_builtins.property
-    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbColumn]: ...
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbColumn]:
+        """The columns in their order."""
+
     @_builtins.property
-    def primary_key(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def primary_key(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names of the columns of the primary key. It is empty for a log table."""
+
     @_builtins.property
-    def bucket_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def bucket_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names of the columns that decide a row's bucket, at most one. Without one, the rows of a log table go to the
+        buckets in turn.
+        """
+
     @_builtins.property
-    def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The table's options under Fluss's keys, for example table.datalake.freshness."""
+
     @_builtins.property
     def partition_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The columns by whose values the table is partitioned, in their order. It is empty for an unpartitioned table."""
+        """The names of the columns by whose values the table is partitioned, in their order. It is empty if the table is not
+        partitioned.
+        """
 
     def __init__(
         self,
@@ -270,12 +293,19 @@ class PbTableInfo(_message.Message):
     CREATED_TIME_FIELD_NUMBER: _builtins.int
     LAKE_CATALOG_PROPERTIES_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     schema_id: _builtins.int
+    """The id of the present schema."""
     created_time: _builtins.int
+    """The time at which the table was created."""
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table."""
+
     @_builtins.property
-    def descriptor(self) -> Global___PbTableDescriptor: ...
+    def descriptor(self) -> Global___PbTableDescriptor:
+        """The definition of the table."""
+
     @_builtins.property
     def lake_catalog_properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """The settings of the lake catalog that the table is tiered into, with the secrets that a round needs."""
@@ -300,6 +330,8 @@ Global___PbTableInfo: _TypeAlias = PbTableInfo  # noqa: Y015
 
 @_typing.final
 class DescribeStorageRequest(_message.Message):
+    """Asks for the storage of the server. It has no fields."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -315,6 +347,8 @@ Global___DescribeStorageRequest: _TypeAlias = DescribeStorageRequest  # noqa: Y0
 
 @_typing.final
 class DescribeStorageResponse(_message.Message):
+    """The storage of the server, and how readers reach it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     KIND_FIELD_NUMBER: _builtins.int
@@ -325,11 +359,17 @@ class DescribeStorageResponse(_message.Message):
     kind: _builtins.str
     """The kind of storage: "embedded" or "fluss"."""
     data_dir: _builtins.str
-    """The data folder. A reader opens it itself if it finds a folder there whose id equals data_dir_id."""
+    """The data folder of the embedded storage; empty for a Fluss cluster. A reader opens the folder itself if it finds
+    one there whose id equals data_dir_id.
+    """
     data_dir_id: _builtins.str
+    """The id that is written in the data folder, or the id of the Fluss cluster."""
     server_version: _builtins.str
+    """The version of the server."""
     bootstrap_servers: _builtins.str
-    """The servers of the Fluss cluster as HOST:PORT with commas between them. Readers connect to them themselves."""
+    """The servers of the Fluss cluster as HOST:PORT with commas between them; empty for the embedded storage. Readers
+    connect to them themselves.
+    """
     def __init__(
         self,
         *,
@@ -349,16 +389,23 @@ Global___DescribeStorageResponse: _TypeAlias = DescribeStorageResponse  # noqa: 
 
 @_typing.final
 class CreateTableRequest(_message.Message):
+    """Creates a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     DESCRIPTOR_FIELD_NUMBER: _builtins.int
     IGNORE_IF_EXISTS_FIELD_NUMBER: _builtins.int
     ignore_if_exists: _builtins.bool
+    """Whether it is no error if the table exists. The existing table is then returned as it is."""
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table."""
+
     @_builtins.property
-    def descriptor(self) -> Global___PbTableDescriptor: ...
+    def descriptor(self) -> Global___PbTableDescriptor:
+        """The definition of the table."""
+
     def __init__(
         self,
         *,
@@ -376,11 +423,15 @@ Global___CreateTableRequest: _TypeAlias = CreateTableRequest  # noqa: Y015
 
 @_typing.final
 class CreateTableResponse(_message.Message):
+    """The answer to the creation of a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def table(self) -> Global___PbTableInfo: ...
+    def table(self) -> Global___PbTableInfo:
+        """The table."""
+
     def __init__(
         self,
         *,
@@ -396,6 +447,8 @@ Global___CreateTableResponse: _TypeAlias = CreateTableResponse  # noqa: Y015
 
 @_typing.final
 class AlterTableRequest(_message.Message):
+    """Changes the options of a table. At least one option must be named, and none both to set and to reset."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -422,11 +475,17 @@ class AlterTableRequest(_message.Message):
     SET_PROPERTIES_FIELD_NUMBER: _builtins.int
     RESET_PROPERTIES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table."""
+
     @_builtins.property
-    def set_properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def set_properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The options to set, under their keys."""
+
     @_builtins.property
-    def reset_properties(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def reset_properties(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The keys of the options to reset to their defaults."""
+
     def __init__(
         self,
         *,
@@ -444,11 +503,15 @@ Global___AlterTableRequest: _TypeAlias = AlterTableRequest  # noqa: Y015
 
 @_typing.final
 class AlterTableResponse(_message.Message):
+    """The answer to the change of a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def table(self) -> Global___PbTableInfo: ...
+    def table(self) -> Global___PbTableInfo:
+        """The table after the change."""
+
     def __init__(
         self,
         *,
@@ -464,13 +527,18 @@ Global___AlterTableResponse: _TypeAlias = AlterTableResponse  # noqa: Y015
 
 @_typing.final
 class DropTableRequest(_message.Message):
+    """Drops a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
     ignore_if_not_exists: _builtins.bool
+    """Whether it is no error if the table does not exist."""
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table."""
+
     def __init__(
         self,
         *,
@@ -487,6 +555,8 @@ Global___DropTableRequest: _TypeAlias = DropTableRequest  # noqa: Y015
 
 @_typing.final
 class DropTableResponse(_message.Message):
+    """The answer to the drop of a table. It has no fields."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -502,14 +572,19 @@ Global___DropTableResponse: _TypeAlias = DropTableResponse  # noqa: Y015
 
 @_typing.final
 class DropPartitionRequest(_message.Message):
+    """Drops a partition."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     PARTITION_VALUES_FIELD_NUMBER: _builtins.int
     IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
     ignore_if_not_exists: _builtins.bool
+    """Whether it is no error if the partition does not exist."""
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table."""
+
     @_builtins.property
     def partition_values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The values of the partition, one for each partition key of the table, in their order."""
@@ -531,6 +606,8 @@ Global___DropPartitionRequest: _TypeAlias = DropPartitionRequest  # noqa: Y015
 
 @_typing.final
 class DropPartitionResponse(_message.Message):
+    """The answer to the drop of a partition. It has no fields."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -546,6 +623,8 @@ Global___DropPartitionResponse: _TypeAlias = DropPartitionResponse  # noqa: Y015
 
 @_typing.final
 class ListTablesRequest(_message.Message):
+    """Asks for the tables of one database, or of all databases."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     DATABASE_NAME_FIELD_NUMBER: _builtins.int
@@ -566,11 +645,15 @@ Global___ListTablesRequest: _TypeAlias = ListTablesRequest  # noqa: Y015
 
 @_typing.final
 class ListTablesResponse(_message.Message):
+    """The tables."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableInfo]: ...
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableInfo]:
+        """The tables that exist."""
+
     def __init__(
         self,
         *,
@@ -586,11 +669,15 @@ Global___ListTablesResponse: _TypeAlias = ListTablesResponse  # noqa: Y015
 
 @_typing.final
 class GetTablesRequest(_message.Message):
+    """Asks for several tables."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATHS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]: ...
+    def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]:
+        """The paths of the tables."""
+
     def __init__(
         self,
         *,
@@ -606,11 +693,15 @@ Global___GetTablesRequest: _TypeAlias = GetTablesRequest  # noqa: Y015
 
 @_typing.final
 class GetTablesResponse(_message.Message):
+    """The tables."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableInfo]: ...
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableInfo]:
+        """The tables, in the order of the request."""
+
     def __init__(
         self,
         *,
@@ -626,16 +717,21 @@ Global___GetTablesResponse: _TypeAlias = GetTablesResponse  # noqa: Y015
 
 @_typing.final
 class WriteRowsRequest(_message.Message):
+    """Rows to write to a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     ARROW_IPC_FIELD_NUMBER: _builtins.int
     kind: Global___PbWriteKind.ValueType
+    """What is done with the rows."""
     arrow_ipc: _builtins.bytes
-    """One Arrow IPC stream with a schema and one or more uncompressed record batches, of at most 256 MiB."""
+    """The rows, as one Arrow IPC stream with a schema and one or more uncompressed record batches, of at most 256 MiB."""
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table."""
+
     def __init__(
         self,
         *,
@@ -653,13 +749,18 @@ Global___WriteRowsRequest: _TypeAlias = WriteRowsRequest  # noqa: Y015
 
 @_typing.final
 class WriteRowsResponse(_message.Message):
+    """Acknowledges one request. Its rows are durable."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ROW_COUNT_FIELD_NUMBER: _builtins.int
     LOG_END_OFFSETS_FIELD_NUMBER: _builtins.int
     row_count: _builtins.int
+    """The number of rows in the request."""
     @_builtins.property
-    def log_end_offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbBucketOffset]: ...
+    def log_end_offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbBucketOffset]:
+        """The log end offsets of the buckets that were written to."""
+
     def __init__(
         self,
         *,
@@ -676,14 +777,19 @@ Global___WriteRowsResponse: _TypeAlias = WriteRowsResponse  # noqa: Y015
 
 @_typing.final
 class PbBucketOffset(_message.Message):
+    """A log offset of a bucket."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     offset: _builtins.int
+    """The log offset."""
     def __init__(
         self,
         *,
@@ -703,11 +809,15 @@ Global___PbBucketOffset: _TypeAlias = PbBucketOffset  # noqa: Y015
 
 @_typing.final
 class ListBucketsRequest(_message.Message):
+    """Asks for the buckets of tables."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATHS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]: ...
+    def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]:
+        """The paths of the tables."""
+
     def __init__(
         self,
         *,
@@ -723,11 +833,15 @@ Global___ListBucketsRequest: _TypeAlias = ListBucketsRequest  # noqa: Y015
 
 @_typing.final
 class ListBucketsResponse(_message.Message):
+    """The buckets of the tables."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableBuckets]: ...
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableBuckets]:
+        """The tables, in the order of the request."""
+
     def __init__(
         self,
         *,
@@ -743,16 +857,23 @@ Global___ListBucketsResponse: _TypeAlias = ListBucketsResponse  # noqa: Y015
 
 @_typing.final
 class PbTableBuckets(_message.Message):
+    """The buckets of one table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     BUCKETS_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     @_builtins.property
-    def table_path(self) -> _common_pb2.PbTablePath: ...
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table."""
+
     @_builtins.property
-    def buckets(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbBucketInfo]: ...
+    def buckets(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbBucketInfo]:
+        """The buckets, of all partitions if the table is partitioned."""
+
     def __init__(
         self,
         *,
@@ -770,7 +891,7 @@ Global___PbTableBuckets: _TypeAlias = PbTableBuckets  # noqa: Y015
 
 @_typing.final
 class PbBucketInfo(_message.Message):
-    """The log range of a bucket."""
+    """The log range of a bucket, and its newest KV snapshot."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -782,16 +903,24 @@ class PbBucketInfo(_message.Message):
     LATEST_KV_SNAPSHOT_FIELD_NUMBER: _builtins.int
     PARTITION_VALUES_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     log_start_offset: _builtins.int
+    """The offset of the first record that the log still has."""
     log_end_offset: _builtins.int
     """The offset behind the last record. All records before it are acknowledged."""
     log_size_bytes: _builtins.int
+    """The size of the log in bytes."""
     @_builtins.property
-    def latest_kv_snapshot(self) -> Global___PbKvSnapshot: ...
+    def latest_kv_snapshot(self) -> Global___PbKvSnapshot:
+        """The newest KV snapshot. It is absent for a log table, and as long as there is none."""
+
     @_builtins.property
     def partition_values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The values of the bucket's partition, one for each partition key of the table."""
+        """The values of the bucket's partition, one for each partition key of the table. It is empty if the table is not
+        partitioned.
+        """
 
     def __init__(
         self,
@@ -834,17 +963,22 @@ class PbKvSnapshot(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     SPLIT_KEYS_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     snapshot_id: _builtins.int
+    """The id of the snapshot within its bucket."""
     log_offset: _builtins.int
     """The log from this offset on is not in the snapshot."""
     row_count: _builtins.int
+    """The number of rows in the snapshot."""
     size_bytes: _builtins.int
+    """The size of the snapshot's files in bytes."""
     path: _builtins.str
     """The folder of the snapshot's files, relative to data_dir."""
     @_builtins.property
     def split_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Ascending keys at which the snapshot can be cut into ranges of about the same size."""
+        """The keys at which the snapshot can be cut into ranges of about the same size, in ascending order."""
 
     def __init__(
         self,
@@ -870,11 +1004,15 @@ Global___PbKvSnapshot: _TypeAlias = PbKvSnapshot  # noqa: Y015
 
 @_typing.final
 class TakeKvSnapshotsRequest(_message.Message):
+    """Takes KV snapshots of tables. A snapshot that is up to date is not taken again."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATHS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]: ...
+    def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]:
+        """The paths of the tables. All must be primary-key tables."""
+
     def __init__(
         self,
         *,
@@ -890,11 +1028,15 @@ Global___TakeKvSnapshotsRequest: _TypeAlias = TakeKvSnapshotsRequest  # noqa: Y0
 
 @_typing.final
 class TakeKvSnapshotsResponse(_message.Message):
+    """The KV snapshots of the tables."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableKvSnapshots]: ...
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableKvSnapshots]:
+        """The tables, in the order of the request."""
+
     def __init__(
         self,
         *,
@@ -910,13 +1052,18 @@ Global___TakeKvSnapshotsResponse: _TypeAlias = TakeKvSnapshotsResponse  # noqa: 
 
 @_typing.final
 class PbTableKvSnapshots(_message.Message):
+    """The KV snapshots of one table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     SNAPSHOTS_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     @_builtins.property
-    def snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshot]: ...
+    def snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshot]:
+        """The snapshots, one for each bucket that was ever written to."""
+
     def __init__(
         self,
         *,
@@ -933,11 +1080,15 @@ Global___PbTableKvSnapshots: _TypeAlias = PbTableKvSnapshots  # noqa: Y015
 
 @_typing.final
 class GetKvSnapshotMetadataRequest(_message.Message):
+    """Asks for KV snapshots by their names."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SNAPSHOTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotRef]: ...
+    def snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotRef]:
+        """The names of the snapshots."""
+
     def __init__(
         self,
         *,
@@ -962,9 +1113,13 @@ class PbKvSnapshotRef(_message.Message):
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     snapshot_id: _builtins.int
+    """The id of the snapshot within its bucket."""
     def __init__(
         self,
         *,
@@ -985,6 +1140,8 @@ Global___PbKvSnapshotRef: _TypeAlias = PbKvSnapshotRef  # noqa: Y015
 
 @_typing.final
 class GetKvSnapshotMetadataResponse(_message.Message):
+    """The KV snapshots."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SNAPSHOTS_FIELD_NUMBER: _builtins.int
@@ -1007,15 +1164,21 @@ Global___GetKvSnapshotMetadataResponse: _TypeAlias = GetKvSnapshotMetadataRespon
 
 @_typing.final
 class FetchLogRequest(_message.Message):
+    """Asks for a range of a bucket's log."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BUCKET_FIELD_NUMBER: _builtins.int
     START_OFFSET_FIELD_NUMBER: _builtins.int
     END_OFFSET_FIELD_NUMBER: _builtins.int
     start_offset: _builtins.int
+    """The offset of the first record to read."""
     end_offset: _builtins.int
+    """The offset before which the range ends."""
     @_builtins.property
-    def bucket(self) -> _common_pb2.PbTableBucket: ...
+    def bucket(self) -> _common_pb2.PbTableBucket:
+        """The bucket."""
+
     def __init__(
         self,
         *,
@@ -1033,10 +1196,13 @@ Global___FetchLogRequest: _TypeAlias = FetchLogRequest  # noqa: Y015
 
 @_typing.final
 class FetchLogResponse(_message.Message):
+    """The next part of the log."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LOG_BATCHES_FIELD_NUMBER: _builtins.int
     log_batches: _builtins.bytes
+    """One or more whole log batches in Fluss's log format. The first and the last may hold records outside of the range."""
     def __init__(
         self,
         *,
@@ -1052,6 +1218,8 @@ Global___FetchLogResponse: _TypeAlias = FetchLogResponse  # noqa: Y015
 
 @_typing.final
 class FetchKvSnapshotRequest(_message.Message):
+    """Asks for a key range of a KV snapshot."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BUCKET_FIELD_NUMBER: _builtins.int
@@ -1059,12 +1227,15 @@ class FetchKvSnapshotRequest(_message.Message):
     FROM_KEY_FIELD_NUMBER: _builtins.int
     TO_KEY_FIELD_NUMBER: _builtins.int
     snapshot_id: _builtins.int
+    """The id of the snapshot within its bucket."""
     from_key: _builtins.bytes
     """The first key of the range. If it is absent, the range begins with the first key of the snapshot."""
     to_key: _builtins.bytes
     """The key before which the range ends. If it is absent, the range ends with the last key of the snapshot."""
     @_builtins.property
-    def bucket(self) -> _common_pb2.PbTableBucket: ...
+    def bucket(self) -> _common_pb2.PbTableBucket:
+        """The bucket of the snapshot."""
+
     def __init__(
         self,
         *,
@@ -1090,10 +1261,13 @@ Global___FetchKvSnapshotRequest: _TypeAlias = FetchKvSnapshotRequest  # noqa: Y0
 
 @_typing.final
 class FetchKvSnapshotResponse(_message.Message):
+    """The next part of the snapshot."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ARROW_IPC_FIELD_NUMBER: _builtins.int
     arrow_ipc: _builtins.bytes
+    """The keys and values as one Arrow IPC stream."""
     def __init__(
         self,
         *,

@@ -149,7 +149,7 @@ class TablesServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetTables(self, request, context):
-        """Returns several tables. If one does not exist, the call fails with NOT_FOUND and names it.
+        """Returns several tables. If one does not exist, the call fails with TABLE_NOT_EXIST and names it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -164,22 +164,22 @@ class TablesServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListBuckets(self, request, context):
-        """Returns the log range of each bucket of the tables and, for a table with a primary key, its latest KV snapshot.
+        """Returns the log range of each bucket of the tables and, for primary-key tables, the newest KV snapshot.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TakeKvSnapshots(self, request, context):
-        """Takes a KV snapshot of each bucket of primary-key tables and answers once they are durable.
+        """Takes a KV snapshot of each bucket of primary-key tables and answers once all of them are durable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetKvSnapshotMetadata(self, request, context):
-        """Returns where the files of KV snapshots are. If a snapshot does not exist, the call fails with NOT_FOUND and names
-        it.
+        """Returns where the files of KV snapshots are. If a snapshot does not exist, the call fails with
+        KV_SNAPSHOT_NOT_EXIST and names it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

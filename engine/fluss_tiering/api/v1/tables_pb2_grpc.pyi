@@ -46,18 +46,18 @@ class TablesStub:
     ListTables: _grpc.UnaryUnaryMultiCallable[_tables_pb2.ListTablesRequest, _tables_pb2.ListTablesResponse]
     """Lists the tables of one database, or of all databases."""
     GetTables: _grpc.UnaryUnaryMultiCallable[_tables_pb2.GetTablesRequest, _tables_pb2.GetTablesResponse]
-    """Returns several tables. If one does not exist, the call fails with NOT_FOUND and names it."""
+    """Returns several tables. If one does not exist, the call fails with TABLE_NOT_EXIST and names it."""
     WriteRows: _grpc.StreamStreamMultiCallable[_tables_pb2.WriteRowsRequest, _tables_pb2.WriteRowsResponse]
     """Writes rows that are sent as Arrow record batches. Each response acknowledges one request, in their order, once its
     rows are durable.
     """
     ListBuckets: _grpc.UnaryUnaryMultiCallable[_tables_pb2.ListBucketsRequest, _tables_pb2.ListBucketsResponse]
-    """Returns the log range of each bucket of the tables and, for a table with a primary key, its latest KV snapshot."""
+    """Returns the log range of each bucket of the tables and, for primary-key tables, the newest KV snapshot."""
     TakeKvSnapshots: _grpc.UnaryUnaryMultiCallable[_tables_pb2.TakeKvSnapshotsRequest, _tables_pb2.TakeKvSnapshotsResponse]
-    """Takes a KV snapshot of each bucket of primary-key tables and answers once they are durable."""
+    """Takes a KV snapshot of each bucket of primary-key tables and answers once all of them are durable."""
     GetKvSnapshotMetadata: _grpc.UnaryUnaryMultiCallable[_tables_pb2.GetKvSnapshotMetadataRequest, _tables_pb2.GetKvSnapshotMetadataResponse]
-    """Returns where the files of KV snapshots are. If a snapshot does not exist, the call fails with NOT_FOUND and names
-    it.
+    """Returns where the files of KV snapshots are. If a snapshot does not exist, the call fails with
+    KV_SNAPSHOT_NOT_EXIST and names it.
     """
     FetchLog: _grpc.UnaryStreamMultiCallable[_tables_pb2.FetchLogRequest, _tables_pb2.FetchLogResponse]
     """Sends the whole log batches that hold the offsets from start_offset to before end_offset, in Fluss's log format. It
@@ -86,18 +86,18 @@ class TablesAsyncStub(TablesStub):
     ListTables: _aio.UnaryUnaryMultiCallable[_tables_pb2.ListTablesRequest, _tables_pb2.ListTablesResponse]  # type: ignore[assignment]
     """Lists the tables of one database, or of all databases."""
     GetTables: _aio.UnaryUnaryMultiCallable[_tables_pb2.GetTablesRequest, _tables_pb2.GetTablesResponse]  # type: ignore[assignment]
-    """Returns several tables. If one does not exist, the call fails with NOT_FOUND and names it."""
+    """Returns several tables. If one does not exist, the call fails with TABLE_NOT_EXIST and names it."""
     WriteRows: _aio.StreamStreamMultiCallable[_tables_pb2.WriteRowsRequest, _tables_pb2.WriteRowsResponse]  # type: ignore[assignment]
     """Writes rows that are sent as Arrow record batches. Each response acknowledges one request, in their order, once its
     rows are durable.
     """
     ListBuckets: _aio.UnaryUnaryMultiCallable[_tables_pb2.ListBucketsRequest, _tables_pb2.ListBucketsResponse]  # type: ignore[assignment]
-    """Returns the log range of each bucket of the tables and, for a table with a primary key, its latest KV snapshot."""
+    """Returns the log range of each bucket of the tables and, for primary-key tables, the newest KV snapshot."""
     TakeKvSnapshots: _aio.UnaryUnaryMultiCallable[_tables_pb2.TakeKvSnapshotsRequest, _tables_pb2.TakeKvSnapshotsResponse]  # type: ignore[assignment]
-    """Takes a KV snapshot of each bucket of primary-key tables and answers once they are durable."""
+    """Takes a KV snapshot of each bucket of primary-key tables and answers once all of them are durable."""
     GetKvSnapshotMetadata: _aio.UnaryUnaryMultiCallable[_tables_pb2.GetKvSnapshotMetadataRequest, _tables_pb2.GetKvSnapshotMetadataResponse]  # type: ignore[assignment]
-    """Returns where the files of KV snapshots are. If a snapshot does not exist, the call fails with NOT_FOUND and names
-    it.
+    """Returns where the files of KV snapshots are. If a snapshot does not exist, the call fails with
+    KV_SNAPSHOT_NOT_EXIST and names it.
     """
     FetchLog: _aio.UnaryStreamMultiCallable[_tables_pb2.FetchLogRequest, _tables_pb2.FetchLogResponse]  # type: ignore[assignment]
     """Sends the whole log batches that hold the offsets from start_offset to before end_offset, in Fluss's log format. It
@@ -165,7 +165,7 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.GetTablesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.GetTablesResponse, _abc.Awaitable[_tables_pb2.GetTablesResponse]]:
-        """Returns several tables. If one does not exist, the call fails with NOT_FOUND and names it."""
+        """Returns several tables. If one does not exist, the call fails with TABLE_NOT_EXIST and names it."""
 
     @_abc_1.abstractmethod
     def WriteRows(
@@ -183,7 +183,7 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.ListBucketsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.ListBucketsResponse, _abc.Awaitable[_tables_pb2.ListBucketsResponse]]:
-        """Returns the log range of each bucket of the tables and, for a table with a primary key, its latest KV snapshot."""
+        """Returns the log range of each bucket of the tables and, for primary-key tables, the newest KV snapshot."""
 
     @_abc_1.abstractmethod
     def TakeKvSnapshots(
@@ -191,7 +191,7 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.TakeKvSnapshotsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.TakeKvSnapshotsResponse, _abc.Awaitable[_tables_pb2.TakeKvSnapshotsResponse]]:
-        """Takes a KV snapshot of each bucket of primary-key tables and answers once they are durable."""
+        """Takes a KV snapshot of each bucket of primary-key tables and answers once all of them are durable."""
 
     @_abc_1.abstractmethod
     def GetKvSnapshotMetadata(
@@ -199,8 +199,8 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.GetKvSnapshotMetadataRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.GetKvSnapshotMetadataResponse, _abc.Awaitable[_tables_pb2.GetKvSnapshotMetadataResponse]]:
-        """Returns where the files of KV snapshots are. If a snapshot does not exist, the call fails with NOT_FOUND and names
-        it.
+        """Returns where the files of KV snapshots are. If a snapshot does not exist, the call fails with
+        KV_SNAPSHOT_NOT_EXIST and names it.
         """
 
     @_abc_1.abstractmethod
