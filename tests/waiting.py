@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-WAIT_S: Final = 60.0
+WAIT_S: Final = 120.0
 """An upper bound for a loaded machine; a test waits only as long as it must."""
 
 

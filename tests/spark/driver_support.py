@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 from spark_support import Tiering, driver_environment
@@ -15,8 +15,8 @@ from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.submit import application_arguments
+from waiting import WAIT_S, wait_until
 
-PATIENCE_S = 120
 KILLED_AT = [(when, step) for step in ("prepare", "lake", "register") for when in ("before", "after")]
 """Where a faulty driver may be killed."""
 COMMITTED = [("after", "lake"), ("before", "register"), ("after", "register")]
@@ -55,7 +55,7 @@ def start_faulty(fault: str, when: str, step: str, marker: Path, *arguments: str
 def end(driver: subprocess.Popen[str]) -> tuple[int, str]:
     """Exit code and output of a driver that ends by itself."""
     try:
-        output, _ = driver.communicate(timeout=PATIENCE_S)
+        output, _ = driver.communicate(timeout=WAIT_S)
     finally:
         kill(driver)
     return driver.returncode, output
@@ -72,12 +72,16 @@ def let_go(driver: subprocess.Popen[str]) -> tuple[int, str]:
     return end(driver)
 
 
-def wait_until(condition, driver: subprocess.Popen[str] | None = None) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        assert driver is None or driver.poll() is None, driver.communicate()[0]
-        time.sleep(0.05)
+def wait_for_driver(driver: subprocess.Popen[str], condition: Callable[[], object]) -> None:
+    """Return once the condition holds, and fail the test with the driver's output if the driver ends before."""
+
+    def holds() -> bool:
+        if condition():
+            return True
+        assert driver.poll() is None, driver.communicate()[0]
+        return False
+
+    wait_until(holds)
 
 
 def commit_count(tiering: Tiering, table: TableInfo) -> int:

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
 
+import waiting
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
-
-PATIENCE_S = 120
-
-
-def wait_until(condition, unavailable_timeout_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + unavailable_timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+from waiting import wait_until
 
 
 class _HeldWriter(LakeFileWriter):
@@ -38,7 +30,9 @@ class HeldStage:
     """Holds the stages of rounds that begin from now on until `go`."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        # Workers do not have the folder of the tests on their path.
+        for module in (sys.modules[__name__], waiting):
+            cloudpickle.register_pickle_by_value(module)
         self._started, self._go = folder / "started", folder / "go"
         file_writer = IcebergTable.file_writer
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
 
 import pytest
 from spark_support import Tiering, in_background, named
@@ -13,13 +11,14 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import parse_arguments
+from waiting import wait_until
 
 
 def test_a_drain_goes_on_until_none_of_its_tables_is_pending(tiering: Tiering):
     tables = [due_table(tiering), due_table(tiering, primary_key=False)]
     for table in tables:
         tiering.write(table, named(range(100), "row"))
-    wait_for(lambda: {state(tiering, table) for table in tables} == {TieringState.PENDING})
+    wait_until(lambda: {state(tiering, table) for table in tables} == {TieringState.PENDING})
 
     # A log table's rounds stop at their bytes and are due at once, again and again.
     results = tiering.tier_all(*tables, drain=True, max_round_bytes=800)
@@ -36,7 +35,7 @@ def test_a_bad_table_of_a_drain_touches_no_other(tiering: Tiering, monkeypatch):
     bad, good = due_table(tiering), due_table(tiering)
     for table in (bad, good):
         tiering.write(table, named(range(3), "row"))
-    wait_for(lambda: {state(tiering, bad), state(tiering, good)} == {TieringState.PENDING})
+    wait_until(lambda: {state(tiering, bad), state(tiering, good)} == {TieringState.PENDING})
     list_buckets = TieringClient.list_buckets
 
     def failing(client, paths):
@@ -55,7 +54,7 @@ def test_a_bad_table_of_a_drain_touches_no_other(tiering: Tiering, monkeypatch):
 
 def test_a_table_that_another_driver_holds_is_no_concern_of_a_drain(tiering: Tiering):
     table = due_table(tiering)
-    wait_for(lambda: state(tiering, table) is TieringState.PENDING)
+    wait_until(lambda: state(tiering, table) is TieringState.PENDING)
     tiering.client.claim_tables([table.path], "somebody else's", None, "their driver")
 
     assert tiering.tier_all(table, drain=True) == []
@@ -66,9 +65,9 @@ def test_a_drain_that_follows_takes_up_what_becomes_pending_until_its_time_is_us
     began = time.monotonic()
     draining = in_background(tiering, table, drain=True, follow=True, time_budget="15s")
     tiering.write(table, named(range(5), "first"))
-    wait_for(lambda: any(each.stats and each.stats.rows for each in tiering.rounds(table)))
+    wait_until(lambda: any(each.stats and each.stats.rows for each in tiering.rounds(table)))
     tiering.write(table, named(range(5, 9), "second"))
-    wait_for(lambda: sum(each.stats.rows for each in tiering.rounds(table) if each.stats) == 9)
+    wait_until(lambda: sum(each.stats.rows for each in tiering.rounds(table) if each.stats) == 9)
 
     assert not draining.done()
     (result,) = draining.result(60)
@@ -105,10 +104,3 @@ def due_table(tiering: Tiering, **options: bool):
 def state(tiering: Tiering, table) -> TieringState:
     (status,) = tiering.client.list_tiering_statuses(table.path)
     return status.state
-
-
-def wait_for(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.05)

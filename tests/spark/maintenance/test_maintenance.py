@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from held_writer import HeldStage, wait_until
+from held_writer import HeldStage
 from maintenance_support import compact, equal, expire, ids, known, tier_without_registering
 from spark_support import Tiering, command, in_background, named
 
@@ -30,6 +30,7 @@ from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.spark.maintenance import compact as compact_module
 from fluss_tiering.spark.maintenance.compact import Compaction, CompactionOptions, compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
+from waiting import wait_until
 
 
 def opened(tiering: Tiering, table: TableInfo) -> IcebergTable:

@@ -21,7 +21,7 @@ from driver_support import (
     kill,
     let_go,
     start_faulty,
-    wait_until,
+    wait_for_driver,
 )
 from spark_support import Tiering, named, served
 
@@ -35,6 +35,7 @@ from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from needs import needs
+from waiting import wait_until
 
 FIRST = named(range(10), "first")
 SECOND = named(range(5, 15), "second")
@@ -177,7 +178,7 @@ def test_a_stopped_driver_whose_successor_finished_changes_nothing(
         lease, marker = tables.lease, tmp_path / "stopped"
         stopped = start_faulty("stop", "after", "prepare", marker, *driver_arguments(cluster, lease, *tables.each))
         try:
-            wait_until(marker.exists, stopped)
+            wait_for_driver(stopped, marker.exists)
             write_later(cluster, tables)
             results = cluster.tier_all(*tables.each, lease_id=lease.lease_id, attempt_token=lease.attempt_token)
             assert [result.error for result in results] == [None, None]

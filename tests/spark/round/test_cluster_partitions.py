@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from driver_support import wait_until
 from held_writer import HeldStage
 from source_support import columns
 from spark_support import Tiering, in_background, replace_stage, served
@@ -26,6 +25,7 @@ from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.rpc.calls.tables import drop_partition
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from needs import needs
+from waiting import wait_until
 
 COLUMNS = columns(id="BIGINT NOT NULL", day="STRING NOT NULL", name="STRING")
 DROPPED, KEPT = "monday", "tuesday"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -17,8 +16,8 @@ from fluss_tiering.spark.round.stage import run_stage
 from fluss_tiering.storage.fluss.access import PASSWORD_VARIABLE, USERNAME_VARIABLE
 from fluss_tiering.storage.fluss.reading import kv_snapshot_cuts
 from needs import needs
+from waiting import wait_until
 
-_PATIENCE_S = 60
 SMALL = 16 << 10
 """Bytes from which on ranges are cut, so that few rows make several pieces."""
 
@@ -82,10 +81,8 @@ def test_one_bucket_is_read_by_both_cores(cluster: Tiering, jobs: list[StageJob]
 
 
 def wait_for_snapshot(cluster: Tiering, table: TableInfo, log_offset: int) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
+    def is_there() -> bool:
         (bucket,) = cluster.client.list_buckets([table.path])[table.path]
-        if (latest := bucket.latest_kv_snapshot) is not None and latest.log_offset >= log_offset:
-            return
-        assert time.monotonic() < deadline, "there is no KV snapshot"
-        time.sleep(0.1)
+        return (latest := bucket.latest_kv_snapshot) is not None and latest.log_offset >= log_offset
+
+    wait_until(is_there)

@@ -18,7 +18,6 @@ import pytest
 from driver_support import (
     COMMITTED,
     KILLED_AT,
-    PATIENCE_S,
     commit_count,
     driver_arguments,
     end,
@@ -26,7 +25,7 @@ from driver_support import (
     let_go,
     start,
     start_faulty,
-    wait_until,
+    wait_for_driver,
 )
 from pyspark import TaskContext, cloudpickle
 from spark_support import Tiering, named
@@ -37,6 +36,7 @@ from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.submit import APPLICATION
+from waiting import WAIT_S, wait_until
 
 # The drivers are started in a fixture, whose time counts as that of the first test.
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
@@ -129,7 +129,7 @@ def test_of_a_stopped_driver_and_its_successor_exactly_one_lands(lake: Tiering, 
     marker = tmp_path / "stopped"
     stopped = start_faulty("stop", "after", "prepare", marker, *driver_arguments(lake, lease, table))
     try:
-        wait_until(marker.exists, stopped)
+        wait_for_driver(stopped, marker.exists)
         results = {}
 
         def let_it_go() -> None:
@@ -215,7 +215,7 @@ class NeverCloses(LakeFileWriter):
 
     def open_piece(self, bucket: int, location: str, attempt: int, *partition: tuple[str, ...]) -> PieceWriter:
         Path(self._started).touch()
-        time.sleep(PATIENCE_S)
+        time.sleep(WAIT_S)
         return self._writer.open_piece(bucket, location, attempt, *partition)
 
 
@@ -239,7 +239,7 @@ def test_sigterm_stops_the_stage_records_the_failure_and_releases(lake: Tiering,
     terminator.join()
 
     assert exited.value.code == 128 + signal.SIGTERM
-    assert time.monotonic() - began < PATIENCE_S / 2
+    assert time.monotonic() - began < WAIT_S / 2
     (newest,) = lake.rounds(table)
     assert newest.state is TieringState.FAILED
     assert newest.error.startswith("cancelled")

@@ -20,7 +20,7 @@ from pathlib import Path
 import grpc
 import pytest
 from fault_proxy import FaultProxy, refused
-from held_writer import HeldStage, wait_until
+from held_writer import HeldStage
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from spark_support import Tiering, driver_environment, in_background, lake_server, named, replace_stage
@@ -37,6 +37,7 @@ from fluss_tiering.spark.round import round as round_module
 from fluss_tiering.spark.round.stage import failure_of
 from fluss_tiering.spark.submit import application_arguments
 from needs import needs
+from waiting import wait_until
 
 pytestmark = pytest.mark.system
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import grpc
 import pytest
 from fault_proxy import FaultProxy, refused
-from held_writer import HeldStage, wait_until
+from held_writer import HeldStage
 from pyspark import TaskContext, cloudpickle
 from spark_support import Tiering, in_background, lake_server, named, replace_stage
 
@@ -33,6 +33,7 @@ from fluss_tiering.spark.round.keepalive import KeepAlive
 from fluss_tiering.spark.round.plan import SnapshotPiece
 from fluss_tiering.spark.round.stage import run_stage
 from needs import needs
+from waiting import wait_until
 
 pytestmark = pytest.mark.system
 

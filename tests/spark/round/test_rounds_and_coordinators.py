@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from driver_support import wait_until
 from held_writer import HeldStage
 from spark_support import in_background, named, served
 
@@ -13,6 +12,7 @@ from fluss_support import FlussCluster
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.system, pytest.mark.long]
 

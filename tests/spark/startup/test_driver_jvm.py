@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from driver_support import driver_arguments, end, kill, start, wait_until
+from driver_support import driver_arguments, end, kill, start, wait_for_driver
 from spark_support import Tiering, named
 
 from fluss_tiering.client import lease_latest_snapshots
@@ -63,7 +63,7 @@ def test_an_application_starts_so(tiering: Tiering) -> None:
     lease = lease_latest_snapshots(tiering.client, "driver-jvm", [table.path], 60_000)
     driver = start(str(APPLICATION), *driver_arguments(tiering, lease, table))
     try:
-        wait_until(lambda: java(driver.pid), driver)
+        wait_for_driver(driver, lambda: java(driver.pid))
         command = java(driver.pid)
         code, output = end(driver)
     finally:
