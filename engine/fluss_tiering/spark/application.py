@@ -1,4 +1,4 @@
-"""The tiering application: the file that `spark-submit` runs, and `run` for a caller's own process."""
+"""The tiering application. `spark-submit` runs this file; `run` runs the application in the caller's own process."""
 
 from __future__ import annotations
 
@@ -45,21 +45,23 @@ logger = logging.getLogger("fluss_tiering")
 
 
 def run(options: TierOptions, spark: SparkSession | None = None, progress: Progress | None = None) -> list[TableResult]:
-    """Tiers the tables and returns what became of each, in the order given; of a drain, of each that was tiered.
+    """Tier the tables and return their outcomes, in the order given. A drain returns those of the tables it tiered.
+
+    A failure of one table is part of its outcome. An error is raised only if no table can be tiered.
 
     Args:
-        options: what to tier.
-        spark: a session to use; without, one is started and stopped again.
-        progress: told of each table's steps; without, plain log lines, or bars where stderr is a terminal.
+        options: Which tables to tier, and how.
+        spark: The Spark session to use; None to start one, which is stopped again.
+        progress: Hears of each step of each table; None for bars in a terminal, or else for plain log lines.
 
     Raises:
-        FlussTieringError: what keeps every table from being tiered: UNAVAILABLE, TABLE_NOT_EXIST, INVALID_REQUEST.
-            A failure of one table is part of its result.
+        FlussTieringError: UNAVAILABLE if the server cannot be reached or Spark does not start; TABLE_NOT_EXIST if the
+            only table, or a table of a drain, does not exist; INVALID_REQUEST if an option is wrong.
     """
     with ExitStack() as stack:
         client = stack.enter_context(TieringClient(options.server))
         if options.drain:
-            # A name that is none is told before Spark starts.
+            # A table that does not exist is reported before Spark starts.
             client.get_tables(options.tables)
             return _Application(options, client, stack, spark, progress).drain()
         tables, missing = _tables(client, options.tables)
@@ -68,7 +70,7 @@ def run(options: TierOptions, spark: SparkSession | None = None, progress: Progr
 
 
 class _Application:
-    """What rounds need, opened; `stack` closes it."""
+    """Everything that rounds need. The exit stack closes it."""
 
     def __init__(
         self,
@@ -106,7 +108,7 @@ class _Application:
         self._driver = f"{context.applicationId} on {socket.gethostname()}, process {os.getpid()}"
 
     def tier(self, tables: Sequence[TableInfo]) -> dict[TablePath, TableResult]:
-        """A round of each table, under one lease."""
+        """Run a round of each table, under one lease."""
         options = self._options
         lease = open_lease(
             self._client,
@@ -118,7 +120,7 @@ class _Application:
         tier, threads = self._table_run(lease).tier, self._threads()
         leases = {table.path: TableLease(self._client, self._keepalive, lease, table) for table in tables}
         for table in tables:
-            # Also of tables that wait for their turn: the lease must outlive the wait.
+            # This includes tables that wait for their turn: the lease must not expire before.
             leases[table.path].hold(set(lease.pinned.get(table.table_id, ())))
         rounds = {table.path: threads.submit(tier, table, leases[table.path]) for table in tables}
         with self._stopped_by_signal():
@@ -126,7 +128,7 @@ class _Application:
         return {path: future.result() for path, future in rounds.items()}
 
     def drain(self) -> list[TableResult]:
-        """Rounds of whatever is pending; each leases what it reads."""
+        """Run rounds of all tables that are pending. Each round leases the snapshots that it reads."""
         options = self._options
         lease = Lease(f"fluss-tiering-{uuid.uuid4()}", None, options.lease_duration_ms)
         run = self._table_run(lease)
@@ -135,7 +137,7 @@ class _Application:
             try:
                 (table,) = self._client.get_tables([path])
             except FlussTieringError as error:
-                logger.warning("a pending table is passed over: %s", error.message)
+                logger.warning("a pending table is skipped: %s", error.message)
                 return None
             result = run.tier(table, TableLease(self._client, self._keepalive, lease, table))
             return None if result.held_by_another else result
@@ -168,14 +170,17 @@ class _Application:
             with _terminated_by_signal():
                 yield
         except (KeyboardInterrupt, SystemExit):
-            # Leaving the stack waits for the rounds: each stops, records that it failed, and lets go of its buckets.
+            # Leaving the stack waits for the rounds: each stops, records its failure, and releases its snapshots.
             self._stopped.set()
             self._keepalive.stop_rounds(cancelled_error())
             raise
 
 
 def exit_code(results: Sequence[TableResult], *, outcome_in_status: bool) -> int:
-    """0 when all is well; with `outcome_in_status` also when every failure can be read from the tables' statuses."""
+    """Return the exit code of an application.
+
+    It is 0 if no table failed. With `outcome_in_status` it is also 0 if each failure is recorded in a tiering status.
+    """
     failed = [result for result in results if result.failed]
     if outcome_in_status:
         failed = [result for result in failed if not result.recorded]
@@ -183,7 +188,7 @@ def exit_code(results: Sequence[TableResult], *, outcome_in_status: bool) -> int
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the application and returns the process's exit status."""
+    """Run the application and return the exit code of the process."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
@@ -196,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tables(client: TieringClient, paths: Sequence[TablePath]) -> tuple[list[TableInfo], dict[TablePath, TableResult]]:
-    """The tables that exist, and the outcome of each that does not: one that was dropped must not fail the others."""
+    """Return the tables that exist, and an outcome for each other: a dropped table must not fail the others."""
     try:
         return client.get_tables(paths), {}
     except FlussTieringError as error:
@@ -216,7 +221,7 @@ def _tables(client: TieringClient, paths: Sequence[TablePath]) -> tuple[list[Tab
 
 @contextmanager
 def _terminated_by_signal() -> Iterator[None]:
-    """Turns SIGTERM into SystemExit, where this is the thread that signals arrive in."""
+    """Turn SIGTERM into SystemExit, if this is the thread that receives signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

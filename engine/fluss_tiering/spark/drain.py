@@ -1,4 +1,4 @@
-"""Round after round in one application: whatever is pending is tiered, until nothing is or the time is used."""
+"""A drain: one application tiers all pending tables, round after round, until none is pending or its time is over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fluss_tiering.spark.retry import Retry
 from fluss_tiering.spark.round.result import TableResult
 
 _LOOK_S: Final = 1.0
-"""Between two looks at the clock while nothing happens."""
+"""The time between two looks at the clock while nothing happens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class DrainLimits:
     """How far a drain goes.
 
     Attributes:
-        concurrency: tables tiered at once.
-        time_budget_s: after it no round begins; None for any time.
-        follow: whether it waits for more when nothing is pending.
+        concurrency: How many tables are tiered at the same time.
+        time_budget_s: The time in seconds after which no round begins; None for no limit.
+        follow: Whether the drain waits for more when no table is pending.
     """
 
     concurrency: int
@@ -38,11 +38,12 @@ class DrainLimits:
 
 
 class Drain:
-    """Tiers pending tables, those that wait longest first, each in one thread at a time.
+    """Tiers pending tables. Those that wait longest come first, and a table is tiered by one thread at a time.
 
     Args:
-        pending: the watched tables.
-        tier: one round of a table; None for one that another driver took.
+        pending: The pending tables.
+        tier: Runs one round of a table. It returns None if another driver has taken the table.
+        limits: How far the drain goes.
     """
 
     def __init__(
@@ -55,10 +56,14 @@ class Drain:
         self._results: dict[TablePath, TableResult] = {}
 
     def run(self, threads: ThreadPoolExecutor, stopped: threading.Event) -> list[TableResult]:
-        """The last outcome of each table that was tiered, by path.
+        """Run the drain, and return the last outcome of each table that was tiered, in the order of their paths.
+
+        Args:
+            threads: The threads in which the rounds run.
+            stopped: The event after which no round begins.
 
         Raises:
-            FlussTieringError: UNAVAILABLE when the server cannot be asked whether anything is left.
+            FlussTieringError: UNAVAILABLE if the server cannot be asked whether any table is pending.
         """
         budget = self._limits.time_budget_s
         deadline = None if budget is None else time.monotonic() + budget
@@ -90,10 +95,11 @@ class Drain:
 
 
 class PendingTables(Closing):
-    """Which tables are pending, as the server tells; a context manager. A stream that breaks is opened again.
+    """The pending tables, as the server's stream of statuses tells. A stream that breaks is opened again.
 
     Args:
-        only: these tables; all with none.
+        client: The client for the tiering server.
+        only: The tables to watch; an empty sequence for all tables.
     """
 
     def __init__(self, client: TieringClient, only: Sequence[TablePath] = ()) -> None:
@@ -115,29 +121,29 @@ class PendingTables(Closing):
         self._closed.set()
 
     def longest_waiting(self) -> list[TablePath]:
-        """Those that are pending, first in, first out (S7)."""
+        """Return the pending tables; the one that has been pending for the longest time is the first."""
         with self._condition:
             return sorted(self._since, key=self._since.__getitem__)
 
     def discard(self, path: TablePath) -> None:
-        """The table is taken care of."""
+        """Forget a pending table whose round begins."""
         with self._condition:
             self._since.pop(path, None)
 
     def refresh(self) -> bool:
-        """Whether any table is pending, by a look of its own: a stream tells a little later than it happens."""
+        """Ask the server for all statuses and return whether any table is pending. The stream is a little late."""
         statuses = self._client.list_tiering_statuses()
         self._take(StatusChanges(tuple(statuses)))
         return bool(self.longest_waiting())
 
     def wait(self, timeout_s: float) -> None:
-        """Returns when something changed since the last wait, or after so many seconds."""
+        """Return when something has changed since the last wait, or when the time is over."""
         with self._condition:
             self._condition.wait_for(lambda: self._news, timeout_s)
             self._news = False
 
     def wake(self) -> None:
-        """Ends a wait."""
+        """End a wait."""
         with self._condition:
             self._news = True
             self._condition.notify_all()
@@ -149,7 +155,7 @@ class PendingTables(Closing):
                 retry(self._follow)
 
     def _follow(self) -> None:
-        # All tables: one of those named that was dropped would otherwise end the watching of the others.
+        # The stream is about all tables: in a stream about some, a table that is dropped would end the stream.
         for changes in self._client.watch_tiering_statuses():
             if self._closed.is_set():
                 return

@@ -1,6 +1,6 @@
-"""What a `spark-submit` of the tiering application is made of: its file, arguments, Spark settings.
+"""The parts of a `spark-submit` of the tiering application: its file, its arguments and its Spark settings.
 
-Imports neither pyspark nor pyarrow: an Airflow task and the command line build a submit without loading either.
+This module imports neither pyspark nor pyarrow: an Airflow task and the command line need neither to build a submit.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Final
 from fluss_tiering.spark.options import OPTIONS, TierOptions
 
 APPLICATION: Final = Path(__file__).with_name("application.py")
-"""The file to hand to `spark-submit`."""
+"""The file that `spark-submit` runs."""
 
 PACKAGES: Final = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "org.xerial:sqlite-jdbc:3.54.1.0")
-"""What Spark needs beside itself: Iceberg, and the driver of the default catalog's SQLite file."""
+"""The packages that Spark needs: Iceberg, and the JDBC driver for the SQLite file of the default catalog."""
 
 JARS_VARIABLE: Final = "FLUSS_TIERING_SPARK_JARS"
-"""Environment variable: comma-separated local jars instead of `PACKAGES`, for hosts that need not resolve them."""
+"""The environment variable with comma-separated local jars, for hosts that should not download `PACKAGES`."""
 
 
 def application_arguments(options: TierOptions) -> list[str]:
     """Return the application's command line, which `options.parse_arguments` reads as the same options.
 
-    Spark's master is not part of it: `spark-submit` is told of it.
+    Spark's master is not part of it, since it is an argument of `spark-submit` itself.
     """
     values: list[str] = []
     flags: list[str] = []
@@ -42,11 +42,11 @@ def application_arguments(options: TierOptions) -> list[str]:
 
 
 def spark_conf(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Spark settings that the application relies on; what a user sets in Spark itself wins where it is set later."""
+    """Return the Spark settings that the application needs. A setting that a user makes later replaces them."""
     conf = {
-        # One table's long stage must not hold up the others of the application.
+        # The long stage of one table must not delay the other tables of the application.
         "spark.scheduler.mode": "FAIR",
-        # Workers otherwise take the first python3 on PATH, which need not have this package.
+        # Workers otherwise run the first python3 on PATH, which may not have this package.
         "spark.pyspark.python": environment.get("PYSPARK_PYTHON", sys.executable),
         "spark.ui.showConsoleProgress": "false",
     }
@@ -56,5 +56,5 @@ def spark_conf(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def conf_arguments(conf: Mapping[str, str]) -> list[str]:
-    """Settings as arguments of `spark-submit`, `spark-sql` and `pyspark`."""
+    """Return settings as arguments of `spark-submit`, `spark-sql` and `pyspark`."""
     return [text for key, value in conf.items() for text in ("--conf", f"{key}={value}")]

@@ -1,4 +1,4 @@
-"""One table in an application: claimed, tiered, its outcome recorded, its part of the lease released."""
+"""One table in an application: it is claimed and tiered, its outcome is recorded, and its snapshots are released."""
 
 from __future__ import annotations
 
@@ -25,16 +25,21 @@ logger = logging.getLogger(__name__)
 
 
 def cancelled_error() -> FlussTieringError:
-    """Why a round ends whose application is stopped."""
+    """Return the error of a round that ends because its application is stopped."""
     return FlussTieringError(ErrorCode.UNAVAILABLE, _CANCELLED)
 
 
 class TableRun:
-    """Tiers tables one by one; safe for several threads, one table each.
+    """Tiers tables. Several threads may use it, each for another table.
 
     Args:
-        driver: the application's name, for people.
-        stopped: set when no further round may begin.
+        services: What all rounds of the application share.
+        lease: The lease under which tables are claimed.
+        keepalive: Sends heartbeats for the rounds.
+        releaser: Releases the snapshots of a table when its round has ended.
+        claim_timeout_s: How long to wait for a table that another round holds, in seconds.
+        driver: The name of the application that people see.
+        stopped: The event after which no round begins.
     """
 
     def __init__(
@@ -57,11 +62,11 @@ class TableRun:
         self._stopped = stopped
 
     def tier(self, table: TableInfo, lease: TableLease) -> TableResult:
-        """The table's outcome; whatever goes wrong is part of it and touches no other table.
+        """Run a round of the table and return the outcome. A failure is part of it and affects no other table.
 
         Args:
-            table: not tiered by another thread of this application.
-            lease: the table's part of what is pinned.
+            table: The table. No other thread of this application may tier it at the same time.
+            lease: The snapshots that are pinned for the table.
         """
         began = self._now()
         try:
@@ -77,7 +82,7 @@ class TableRun:
             )
         else:
             result = self._round(table, claim, lease, began)
-        # The outcome first, then the buckets: a Spark task's retry reads the same snapshot up to the round's end (L13).
+        # The snapshots are released last: a retry of a Spark task reads them again until the round has ended.
         lease.release(self._releaser)
         self._services.progress.done(result)
         return result
@@ -121,7 +126,7 @@ class TableRun:
                 raise cancelled_error()
             outcome = run_round(self._services, table, lease, guard)
             self._finish(claim, outcome)
-        except Exception as failure:  # noqa: BLE001 - no failure may leave its table without an outcome
+        except Exception as failure:  # noqa: BLE001 - every failure must give its table an outcome
             error = _text(failure)
             return TableResult(
                 table.path,
@@ -152,7 +157,7 @@ class TableRun:
             raise refusal
 
     def _fail(self, claim: Claim, error: str) -> bool:
-        """Records the failure; True when the server knows an outcome of this round, be it another one."""
+        """Record the failure, and return whether the server knows an outcome of this round, this one or another."""
         entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, error_message=error)
         try:
             answer = self._services.client.heartbeat(failed=[entry])
@@ -169,7 +174,7 @@ def _is_being_tiered(error: FlussTieringError) -> bool:
 
 
 def _text(failure: Exception) -> str:
-    """What failed in one line, without secrets; a surprise is also logged with its traceback."""
+    """Return the failure in one line, without secrets. An unexpected failure is also logged with its traceback."""
     if isinstance(failure, FlussTieringError):
         text = failure.message
     elif isinstance(failure, Py4JError):

@@ -1,13 +1,13 @@
-"""Forks Spark's Python workers on the driver's own machine, in the place of `pyspark.daemon`, which does the forking.
+"""Forks Spark's Python workers on the driver's own machine. It runs instead of `pyspark.daemon`, and calls it.
 
-Spark's own leaves two things to each task, which together cost a small round more than its rows do:
+With Spark's own daemon two things are done in each task. In a small round they cost more than its rows:
 
-- A worker loads what it needs after the fork, each worker anew. Here it is loaded before, once.
-- Spark puts pyspark's archive and a jar on the workers' path and invalidates the import caches before each task, for
-  which CPython reads the directories of both, thousands of entries, again. Here pyspark comes from the folder that the
-  archive was made of, whose modules are also compiled.
+- Each worker loads its modules after the fork. Here they are loaded once, before the fork.
+- Spark puts pyspark's archive and a jar on the workers' path and invalidates the import caches before each task.
+  CPython then reads the directories of both again, with thousands of entries. Here pyspark is loaded from the folder
+  from which the archive was made, whose modules are also compiled.
 
-It runs as `python -m`, before anything else of this package or of pyspark is loaded.
+It runs with `python -m`, before anything else of this package or of pyspark is loaded.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ NEEDED: Final = (
     "fluss_tiering.spark.round.pieces",
     "fluss_tiering.storage.fluss.reading.reader",
 )
-"""Modules with all that a piece of a log needs."""
+"""The modules that load everything that a piece of a log needs."""
 
 
 def main() -> None:
-    """Loads what workers need and forks them until Spark ends it."""
+    """Load what workers need, and fork workers until Spark ends this process."""
     before = list(sys.path)
     sys.path[:] = without_archives(before, os.environ.get("SPARK_HOME", ""))
     for entry in set(before).difference(sys.path):
@@ -40,18 +40,18 @@ def main() -> None:
         importlib.import_module(name)
     from pyspark.daemon import manager  # noqa: PLC0415 - from the path as it is now
 
-    # After each task a worker collects garbage: what it was forked with is none, and stays shared.
+    # A worker collects garbage after each task. It must not touch what it was forked with, so that memory stays shared.
     gc.collect()
     gc.freeze()
     manager()
 
 
 def without_archives(path: Sequence[str], spark_home: str) -> list[str]:
-    """A path on which the folders that Spark's archives were made of take their place, as far as they are there.
+    """Return the path with folders instead of Spark's archives, if the folders exist.
 
     Args:
-        path: as `sys.path`.
-        spark_home: of the Spark that runs: a distribution, or where pip has put pyspark.
+        path: The search path for modules, like `sys.path`.
+        spark_home: The home folder of Spark: a distribution, or the folder in which pip has installed pyspark.
     """
     home = Path(spark_home).absolute()
     folders = (home / "python", home.parent) if spark_home else ()

@@ -313,7 +313,7 @@ def test_a_server_without_leases_is_warned_of_once_and_tiered_from(lake: Tiering
     assert {row["__offset"] for row in lake.lake(tables[0])} == {-1}
     warnings = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     assert len(warnings) == 1
-    assert warnings[0].startswith("the server knows no KV snapshot leases, tables are tiered without")
+    assert warnings[0].startswith("the server offers no KV snapshot leases, so tables are tiered without")
     assert lake.client.list_leases() == []
 
 

@@ -33,7 +33,7 @@ def test_spark_starts_with_the_classes_of_an_archive(spark_jars: str, tmp_path: 
     environment = {**os.environ, "FLUSS_TIERING_SPARK_JARS": spark_jars}
 
     made = run(str(Path(sys.executable).with_name("fluss-tiering")), "class-archive", str(archive), env=environment)
-    assert f"{archive} is made" in made
+    assert f"{archive} has been written" in made
     assert sorted(tmp_path.iterdir()) == [archive]
 
     started = run(sys.executable, "-c", START, str(loaded), env={**environment, ARCHIVE_VARIABLE: str(archive)})
@@ -55,12 +55,12 @@ def test_an_archive_that_is_not_there_is_told_and_done_without(
 ) -> None:
     nowhere = {"SPARK_CONF_DIR": str(tmp_path)}
     assert driver_jvm_conf({**nowhere, ARCHIVE_VARIABLE: "/no/such.jsa"}) == driver_jvm_conf(nowhere)
-    assert f"{ARCHIVE_VARIABLE}=/no/such.jsa names no file" in caplog.text
+    assert f"{ARCHIVE_VARIABLE}=/no/such.jsa is not a file" in caplog.text
 
 
 def test_what_java_makes_no_archive_of_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.jsa"
-    assert refusal(tmp_path / "nowhere" / "a.jsa").startswith(f"{tmp_path}/nowhere is no folder")
+    assert refusal(tmp_path / "nowhere" / "a.jsa").startswith(f"{tmp_path}/nowhere is not a folder")
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xss4m")
     assert "has options for the driver's JVM" in refusal(file)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))

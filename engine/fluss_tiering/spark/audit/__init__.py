@@ -1,1 +1,1 @@
-"""Audits of a lake table: whether it holds what its source holds, and what lies beside it."""
+"""Audits of a lake table: whether it holds the same rows as its source, and which orphan files it has."""

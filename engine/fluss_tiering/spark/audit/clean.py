@@ -1,4 +1,4 @@
-"""Finds, and deletes, what lies in lake tables' data folders without a snapshot that refers to it."""
+"""Finds and deletes orphans: files in a lake table's data folder that no snapshot refers to."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from fluss_tiering.model.table import TableInfo, TablePath
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """What became of a table's files.
+    """The result of a clean-up of a table's files.
 
     Attributes:
-        orphans: the files that no snapshot refers to.
-        deleted: locations of those that were deleted.
-        not_deleted: of those that should have been.
-        error: why the table could not be looked at; None where it could.
+        path: The table.
+        orphans: The files that no snapshot refers to.
+        deleted: The locations of the orphans that were deleted.
+        not_deleted: The locations of the orphans that could not be deleted.
+        error: The reason why the table could not be examined; None if it could.
     """
 
     path: TablePath
@@ -33,12 +34,18 @@ class TableFiles:
 
 
 def clean_table(spark: SparkSession, table: TableInfo, *, grace: timedelta, delete: bool) -> TableFiles:
-    """Lists the orphans of a lake table, and deletes those that may be when asked to.
+    """List the orphans of a lake table, and perhaps delete those that may be deleted.
 
-    A table that cannot be looked at is part of the answer: it keeps no other from being cleaned.
+    A table that cannot be examined is reported in the result, so that other tables are still cleaned.
+
+    Args:
+        spark: The session.
+        table: The table.
+        grace: How old an orphan must be before it may be deleted.
+        delete: Whether to delete orphans.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST for a grace period that is too short.
+        FlussTieringError: INVALID_REQUEST if the grace period is too short.
     """
     check_grace(grace)
     try:

@@ -1,4 +1,4 @@
-"""What an audit found."""
+"""The findings of an audit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fluss_tiering.model.table import TablePath
 
 
 class Difference(StrEnum):
-    """How a key of the lake (an offset, in a log table) differs from the source."""
+    """How the rows of a key differ between the lake and the source. The key of a log table is the offset."""
 
     MISSING = "missing"
     EXTRA = "extra"
@@ -20,7 +20,7 @@ class Difference(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Rows reduced to what can be compared: how many, and the sum of their hashes, in which order does not count."""
+    """A summary of rows, by which they are compared: their number, and the sum of their hashes in any order."""
 
     rows: int = 0
     checksum: tuple[int, ...] = ()
@@ -33,9 +33,15 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class BucketAudit:
-    """One bucket up to the log offset that the lake holds; None where it says that it holds nothing of the bucket.
+    """The comparison of one bucket, up to the log offset that the lake holds.
 
-    Of a partitioned table the buckets of that number of all partitions, and the sum of their offsets.
+    In a partitioned table it is about the buckets with this number in all partitions, and the sum of their offsets.
+
+    Attributes:
+        bucket: The number of the bucket.
+        log_end_offset: The log offset up to which the lake holds the bucket; None if the lake holds nothing of it.
+        source: The rows of the source.
+        lake: The rows of the lake.
     """
 
     bucket: int
@@ -45,13 +51,13 @@ class BucketAudit:
 
     @property
     def equal(self) -> bool:
-        """Whether the lake holds what the source holds."""
+        """Whether the lake holds the same rows as the source."""
         return self.source == self.lake
 
 
 @dataclass(frozen=True, slots=True)
 class KeyDifference:
-    """A key whose rows differ. For a log table the key is `__offset`."""
+    """A key whose rows differ. The key of a log table is `__offset`."""
 
     bucket: int
     kind: Difference
@@ -65,9 +71,11 @@ class TableAudit:
     """A lake table compared with its source.
 
     Attributes:
-        lake_snapshot_id: what was read of the lake; None while nothing has been tiered.
-        differences: by bucket and key, as many as were asked for.
-        more_differences: whether there are further ones.
+        path: The table.
+        lake_snapshot_id: The lake snapshot that was read; None while nothing has been tiered.
+        buckets: The comparison of each bucket.
+        differences: Keys that differ, in the order of bucket and key, as many as were asked for.
+        more_differences: Whether more keys differ.
     """
 
     path: TablePath

@@ -1,4 +1,4 @@
-"""The executor's side of an audit: the source's rows up to an offset, as Arrow batches for Spark to compare."""
+"""The executor's side of an audit: it reads the source up to an offset, as Arrow batches that Spark compares."""
 
 from __future__ import annotations
 
@@ -23,16 +23,23 @@ if TYPE_CHECKING:
     from fluss_tiering.storage.fluss.access import ClusterAccess
 
 DELETED_COLUMN: Final = "__deleted"
-"""Whether a row is the last sign of a key that was deleted."""
+"""The column that says whether the last change of the key was a delete."""
 _FROM_SNAPSHOT: Final = -1
 _MICROS_PER_MILLI: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRows:
-    """Reads pieces of the source; pickled once, called with the numbers of pieces by `mapInArrow`.
+    """Reads pieces of the source. `mapInArrow` calls it with the numbers of pieces.
 
-    A row of a primary-key table is the last change of its key in its piece; Spark finds the last one over all pieces.
+    A row of a primary-key table is the last change of its key in its piece. Spark finds the last one of all pieces.
+
+    Attributes:
+        table: The table.
+        storage: The description of the storage that holds the table.
+        target: The server's address, for a reader that cannot open the storage's files.
+        pieces: The pieces to read; tasks receive their numbers.
+        access: The driver's access to a storage that is a cluster.
     """
 
     table: TableInfo
@@ -42,7 +49,7 @@ class SourceRows:
     access: ClusterAccess | None = None
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the pieces whose numbers arrive, in the columns of `schema_of`."""
+        """Yield the rows of the pieces with these numbers, in the columns of `schema_of`."""
         reader = open_split_reader(self.storage, self.target, self.access)
         for batch in numbers:
             for number in batch.column(0).to_pylist():
@@ -95,7 +102,7 @@ class SourceRows:
 
 
 def schema_of(table: TableInfo) -> pa.Schema:
-    """The user's columns in the lake's types, then bucket, offset, timestamp and whether the key was deleted."""
+    """Return the user's columns in the lake's types, and bucket, offset, timestamp and whether the key was deleted."""
     return pa.schema(
         [
             *((column.name, lake_type(column.data_type)) for column in table.descriptor.columns),

@@ -1,9 +1,9 @@
-"""Compares a lake table with its source, bucket by bucket: rows counted, their hashes added, differing keys named.
+"""Compares a lake table with its source, bucket by bucket: it counts rows, adds up their hashes, and names keys.
 
-Both sides are Spark data frames and are hashed by the same expression: the source's rows are read by executors as a
-round reads them, the lake's by Spark's own scan of one lake snapshot. A log table is compared row by row by its offset,
-with the commit time; a primary-key table by key, in the state that its log leaves at the offsets of the lake's newest
-commit. Nothing is locked: those offsets and that snapshot stay what they are while writes and rounds go on.
+Both sides are Spark data frames, hashed by the same expression. Executors read the source's rows as a round reads
+them. Spark's own scan of one lake snapshot reads the lake's rows. A log table is compared row by row, by offset and
+commit time. A primary-key table is compared by key, as of the offsets of the lake's newest commit. Nothing is locked:
+those offsets and that snapshot do not change while writes and rounds go on.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from fluss_tiering.spark.round.waves import tasks_of
 from fluss_tiering.storage.open import cluster_access, open_split_reader
 
 _SEEDS: Final = (1, 2)
-"""Of two 64-bit hashes for each row, so that a difference does not go unseen by chance."""
+"""The seeds of two 64-bit hashes for each row, so that a difference is not missed by chance."""
 _HALF: Final = 0xFFFFFFFF
 _HASHES: Final = tuple(f"__hash_{seed}" for seed in _SEEDS)
 _SUMS: Final = tuple(f"{name}_{half}" for name in _HASHES for half in ("low", "high"))
@@ -59,23 +59,24 @@ _LAKE: Final = "__lake"
 def verify_table(
     client: TieringClient, spark: SparkSession, table: TableInfo, *, target: str, max_differences: int = 20
 ) -> TableAudit:
-    """Compares the lake table of a table with the table.
+    """Compare a table with its lake table.
 
     Args:
-        client: of the server.
-        spark: the session.
-        table: to be verified.
-        target: address of the server, for executors that cannot open its files.
-        max_differences: keys that are named at most.
+        client: The client for the tiering server.
+        spark: The session.
+        table: The table to verify.
+        target: The server's address, for executors that cannot open the storage's files.
+        max_differences: How many differing keys are named at most.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST for a table with a TIME column; STORAGE, LAKE_TABLE_MISMATCH, UNAVAILABLE;
-            LOG_OFFSET_OUT_OF_RANGE when the log no longer holds the table from its start and no KV snapshot from
-            before the lake's offsets is there.
+        FlussTieringError: INVALID_REQUEST if the table has a TIME column; STORAGE if the lake or the storage cannot be
+            read; LAKE_TABLE_MISMATCH if the lake table is gone or belongs to another table; UNAVAILABLE if the server
+            cannot be reached; LOG_OFFSET_OUT_OF_RANGE if the log no longer begins at the table's start and there is no
+            KV snapshot from before the lake's offsets.
     """
     _refuse_times(table)
     known = client.lake_snapshot(table.path)
-    # An audit makes no lake table.
+    # An audit never creates a lake table.
     lake_table = IcebergCatalogs(spark).find_table(table)
     if lake_table is None:
         if known is None:
@@ -85,7 +86,7 @@ def verify_table(
             f"the lake table {table.path} is not there, while the last round committed its snapshot "
             f"{known.snapshot_id}: it was dropped or renamed; bring it back, or drop the table and re-create it",
         )
-    # Also fails when the lake's history is not that of the table.
+    # This also fails if the lake's history does not belong to the table.
     unregistered = lake_table.unregistered_commit(None if known is None else known.snapshot_id)
     snapshot_id = lake_table.base()
     if snapshot_id is None:
@@ -110,7 +111,7 @@ def verify_table(
 
 
 def _refuse_times(table: TableInfo) -> None:
-    """Iceberg's reader for Spark knows no type for Iceberg's time."""
+    """Refuse a table with a TIME column, which Iceberg's reader for Spark cannot read."""
     for column in table.descriptor.columns:
         if column.data_type.root is DataTypeRoot.TIME:
             raise FlussTieringError(
@@ -130,7 +131,7 @@ def _source_plan(
     *,
     target: str,
 ) -> Iterator[RoundPlan]:
-    """What has to be read of the source; KV snapshots in it are leased until the end of the block (L12)."""
+    """Yield a plan of what has to be read of the source. Its KV snapshots are leased until the block ends."""
     snapshots = _snapshots(held, offsets) if table.has_primary_key else {}
     lease_id = f"fluss-tiering-verify-{uuid.uuid4()}"
     if snapshots:
@@ -141,7 +142,7 @@ def _source_plan(
         snapshots = measured(lambda: open_split_reader(client.describe_storage(), target), table, snapshots)
         yield plan_round(
             has_primary_key=table.has_primary_key,
-            # A log table is compared from where its log begins now.
+            # A log table is compared from the present start of its log.
             tiered={} if table.has_primary_key else {info.bucket: info.log_start_offset for info in held},
             buckets=[_up_to(info, offsets[info.bucket]) for info in held],
             snapshots=snapshots,
@@ -153,7 +154,11 @@ def _source_plan(
 
 
 def _snapshots(infos: Sequence[BucketInfo], offsets: Mapping[TableBucket, int]) -> dict[TableBucket, KvSnapshot]:
-    """KV snapshots of the buckets whose log begins too late to tell their state. Raises LOG_OFFSET_OUT_OF_RANGE."""
+    """Return the KV snapshots of buckets whose log does not begin at offset 0.
+
+    Raises:
+        FlussTieringError: LOG_OFFSET_OUT_OF_RANGE if such a bucket has no KV snapshot of the right offsets.
+    """
     snapshots = {}
     for info in infos:
         latest, end = info.latest_kv_snapshot, offsets[info.bucket]
@@ -191,13 +196,13 @@ def _source(client: TieringClient, spark: SparkSession, table: TableInfo, plan: 
 def _lake(
     spark: SparkSession, table: TableInfo, snapshot_id: int, held: Sequence[BucketInfo], plan: RoundPlan
 ) -> DataFrame:
-    """The lake's rows of the buckets that the source still has, from where its logs begin."""
+    """Return the lake's rows of the buckets that the source still has, from the start of its logs on."""
     catalog = table.lake_catalog_properties.get("name", DEFAULT_CATALOG_NAME)
     name = ".".join(_quoted(part) for part in (catalog, table.path.database, table.path.table))
     rows = spark.read.option("versionAsOf", snapshot_id).table(name)
     if table.descriptor.partition_keys:
         present = sorted({info.partition_values for info in held})
-        # The lake keeps what partitions held that were dropped.
+        # The lake keeps the rows of partitions that were dropped.
         rows = rows.where(reduce(or_, (_in_partition(table, values) for values in present), sf.lit(False)))
     if not table.has_primary_key:
         for info in held:
@@ -218,7 +223,7 @@ def _in_bucket(info: BucketInfo) -> Column:
 
 
 def _hashed(table: TableInfo, rows: DataFrame) -> DataFrame:
-    """Bucket, key and hashes of each row; of a source's changes only the last of each key, unless it was deleted."""
+    """Return bucket, key and hashes of each row; of a source's changes only the last one of each key that exists."""
     columns = [_hashable(column) for column in table.descriptor.columns]
     if not table.has_primary_key:
         columns.append(sf.col(TIMESTAMP_COLUMN))
@@ -237,13 +242,13 @@ def _hashed(table: TableInfo, rows: DataFrame) -> DataFrame:
 
 
 def _hashable(column: TableColumn) -> Column:
-    """The column, as text where Spark hashes no values of its type, which it refuses for maps."""
+    """Return the column, as text if its type has a MAP, which Spark cannot hash."""
     value = sf.col(_quoted(column.name))
     return sf.to_json(sf.struct(value)) if "MAP<" in str(column.data_type) else value
 
 
 def _hash(seed: int, columns: Sequence[Column]) -> Column:
-    # Spark's hash passes over nulls, so that a value and a null beside it could change places.
+    # Spark's hash ignores nulls, so that a value and a null next to it could be exchanged unnoticed.
     return sf.xxhash64(sf.lit(seed), *(sf.isnull(column) for column in columns), *columns)
 
 
@@ -256,13 +261,13 @@ def _keys(table: TableInfo) -> list[str]:
 
 
 def _content(rows: DataFrame) -> dict[int, Content]:
-    """By bucket."""
+    """Return a summary of the rows by bucket."""
     found = rows.groupBy(BUCKET_COLUMN).agg(*_aggregates()).collect()
     return {row[BUCKET_COLUMN]: Content(row[_ROWS], tuple(row[name] for name in _SUMS)) for row in found}
 
 
 def _aggregates() -> list[Column]:
-    """How many rows, and the sums of the halves of their hashes: a sum of whole ones would overflow."""
+    """Return the number of rows and the sums of the halves of their hashes; a sum of whole hashes would overflow."""
     sums = [
         sf.sum(half)
         for name in _HASHES
@@ -286,7 +291,7 @@ def _compared(
 def _differences(
     table: TableInfo, source: DataFrame, lake: DataFrame, buckets: Sequence[int], limit: int
 ) -> list[KeyDifference]:
-    """Keys whose rows differ, by bucket and key."""
+    """Return keys whose rows differ, in the order of bucket and key."""
     names = _key_names(table)
     on = [BUCKET_COLUMN, *_keys(table)]
     sides = [

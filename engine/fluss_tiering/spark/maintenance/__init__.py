@@ -1,1 +1,1 @@
-"""Maintenance of lake tables through Iceberg's own procedures: compaction, expiry of snapshots."""
+"""Maintenance of lake tables with Iceberg's own procedures: compaction, and expiry of snapshots."""

@@ -1,11 +1,12 @@
-"""Compaction: small files and files with deletes are written anew, beside rounds and readers.
+"""Compaction: small files and files with deletes are rewritten while rounds and readers go on.
 
-A rewrite changes files and no rows, so that the fence of a round's commit takes it for no conflict. The other way
-round, a rewrite gives its files the sequence number of the snapshot that it started from: the equality deletes of a
-round that commits meanwhile apply to them as they would have applied to the old files. Another rewrite, or somebody's
-DELETE, can take files away from under a rewrite: it is then planned again.
+A rewrite changes files but no rows, so the fence of a round's commit does not see it as a conflict. A rewrite gives
+its files the sequence number of the snapshot that it started from. The equality deletes of a round that commits in the
+meantime therefore apply to the new files as they would have applied to the old ones. Another rewrite, or a DELETE by
+somebody else, can remove files that a rewrite works on. The rewrite is then planned again.
 
-Fluss's readers stay with the snapshot that they know; they see the rewritten files from the next round's snapshot on.
+Fluss's readers stay with the lake snapshot that they know. They see the rewritten files in the snapshot of the next
+round.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 
 _ATTEMPTS: Final = 3
-"""Of each procedure, as long as others change what it works on; Iceberg itself repeats a commit that came second."""
+"""How often each procedure is tried while others change the same files. Iceberg itself repeats a late commit."""
 _MANY_MANIFESTS: Final = 10
 _SMALL_MANIFEST_BYTES: Final = 4 * 1024 * 1024
-"""Half of what Iceberg aims at (the default of `commit.manifest.target-size-bytes`)."""
+"""Half of the manifest size that Iceberg aims at (the default of `commit.manifest.target-size-bytes`)."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """What is worth a rewrite.
+    """Which files are rewritten.
 
     Attributes:
-        min_input_files: this many small files of a bucket are put together.
-        delete_files: a data file to which this many delete files apply is rewritten, whatever its size.
+        min_input_files: How many small files of a bucket are needed to merge them.
+        delete_files: How many delete files must apply to a data file, so that it is rewritten at any size.
     """
 
     min_input_files: int = 5
@@ -51,16 +52,18 @@ class CompactionOptions:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What became of a lake table.
+    """The result of a compaction of a lake table.
 
     Attributes:
-        before: the table's files at the beginning; None where they could not be read.
-        after: its files at the end, with what rounds added meanwhile.
-        rewritten_files: data files that were replaced.
-        rewritten_bytes: their size.
-        added_files: data files that replaced them.
-        conflicts: how often others changed what was being rewritten, so that it was planned again.
-        error: why it failed; None where it did not.
+        path: The table.
+        seconds: How long the compaction took, in seconds.
+        before: The table's files at the beginning; None if they could not be read.
+        after: The table's files at the end, including those that rounds added in the meantime.
+        rewritten_files: How many data files were replaced.
+        rewritten_bytes: The size of the replaced files.
+        added_files: How many data files replaced them.
+        conflicts: How often others changed the same files, so that the rewrite was planned again.
+        error: The reason of a failure; None if the compaction worked.
     """
 
     path: TablePath
@@ -75,7 +78,7 @@ class Compaction:
 
 
 def compact_table(spark: SparkSession, table: TableInfo, options: CompactionOptions) -> Compaction:
-    """Rewrites what is worth it. A failure is part of the answer: it keeps no other table from being compacted."""
+    """Compact a lake table. A failure is part of the result, so that other tables are still compacted."""
     began = time.perf_counter()
     try:
         done = _Compactor(spark, table, options).run()
@@ -95,13 +98,18 @@ class _Compactor:
             "min-input-files": str(options.min_input_files),
             "delete-file-threshold": str(options.delete_files),
             "remove-dangling-deletes": "true",
-            # Iceberg's default, and what lets a round's equality deletes apply to files that were rewritten meanwhile.
+            # This is Iceberg's default. With it a round's equality deletes apply to files that are rewritten meanwhile.
             "use-starting-sequence-number": "true",
         }
         self._conflicts = 0
 
     def run(self) -> Compaction:
-        """What was done. Raises STORAGE, LAKE_CONFLICT, LAKE_TABLE_MISMATCH."""
+        """Compact the table and return what was done.
+
+        Raises:
+            FlussTieringError: STORAGE if the lake cannot be reached or the table holds nothing yet; LAKE_CONFLICT if
+                others changed the same files in each attempt; LAKE_TABLE_MISMATCH if the lake table has another layout.
+        """
         before = file_counts(self._open())
         rewritten = self._call("rewrite_data_files", options=self._options)
         if file_counts(self._open()).position_deletes:
@@ -120,7 +128,7 @@ class _Compactor:
         )
 
     def _open(self) -> JavaObject:
-        """Iceberg's table as it is now."""
+        """Return Iceberg's table as it is now."""
         lake = self._catalogs.find_table(self._table)
         if lake is None or lake.base() is None:
             raise FlussTieringError(
@@ -154,4 +162,6 @@ class _Compactor:
         self._conflicts += 1
         failure = None if attempt.outcome is None else attempt.outcome.exception()
         reason = java_error_text(failure) if isinstance(failure, Py4JError) else failure
-        logger.warning("others changed %s while it was compacted, which begins anew: %s", self._table.path, reason)
+        logger.warning(
+            "others changed %s while it was compacted, the compaction starts again: %s", self._table.path, reason
+        )

@@ -1,4 +1,4 @@
-"""Expiry of old lake snapshots, and of the files that nothing but those refers to."""
+"""Expiry of old lake snapshots, and of the files that only these snapshots refer to."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What became of a lake table's snapshots.
+    """The result of an expiry of a lake table's snapshots.
 
     Attributes:
-        expired: snapshots that are gone.
-        kept: those that are left.
-        needed: of those, the ones that are old enough to go and that recovery or Fluss's readers need.
-        deleted_files: data and delete files, manifests and lists of them that only expired snapshots referred to.
-        error: why it failed; None where it did not.
+        path: The table.
+        seconds: How long the expiry took, in seconds.
+        expired: How many snapshots were removed.
+        kept: How many snapshots are left.
+        needed: How many of these are old enough, but are needed by recovery or by Fluss's readers.
+        deleted_files: How many files were deleted: data files, delete files, manifests and manifest lists that only
+            expired snapshots referred to.
+        error: The reason of a failure; None if the expiry worked.
     """
 
     path: TablePath
@@ -49,14 +52,15 @@ def expire_snapshots(
     older_than: timedelta | None = None,
     retain_last: int | None = None,
 ) -> Expiry:
-    """Expires what `expirable_snapshots` lets go. A failure is part of the answer.
+    """Expire the snapshots that `expirable_snapshots` allows. A failure is part of the result.
 
     Args:
-        client: of the server.
-        spark: the session.
-        table: whose snapshots.
-        older_than: how old a snapshot must be; None for what the lake table's properties say.
-        retain_last: how many of the last ones stay whatever their age; None as above.
+        client: The client for the tiering server.
+        spark: The session.
+        table: The table.
+        older_than: How old a snapshot must be; None for what the lake table's properties say.
+        retain_last: How many of the newest snapshots are kept at any age; None for what the lake table's properties
+            say.
     """
     began = time.perf_counter()
     older_than_ms = None if older_than is None else int((time.time() - older_than.total_seconds()) * 1000)
@@ -70,7 +74,7 @@ def expire_snapshots(
 def _expire(
     client: TieringClient, spark: SparkSession, table: TableInfo, older_than_ms: int | None, retain_last: int | None
 ) -> Expiry:
-    # Before the lake table is opened: what is registered in between is above it.
+    # This is read before the lake table is opened: a snapshot that is registered in between is newer.
     known = client.lake_snapshot(table.path)
     lake = IcebergCatalogs(spark).find_table(table)
     if lake is None:
@@ -86,7 +90,7 @@ def _expire(
     deleted = 0
     if found.free:
         with lake_errors(f"expire snapshots of the lake table {table.path}"):
-            # By their ids and nothing else: what others commit meanwhile cannot change which these are.
+            # The snapshots are named by their ids, so that commits of others in the meantime change nothing.
             (row,) = call_procedure(spark, table, "expire_snapshots", older_than=_EPOCH, snapshot_ids=list(found.free))
         deleted = sum(count or 0 for count in row)
     return Expiry(

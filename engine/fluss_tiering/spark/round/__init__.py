@@ -1,1 +1,1 @@
-"""One round of one table: plan, read, write, commit, and the lease that protects it."""
+"""One round of one table: plan, read, write and commit, under a lease that protects what it reads."""

@@ -1,8 +1,9 @@
-"""The three steps of a commit, each of which may be the last that the driver lives to do.
+"""The commit of a round. It has three steps, and the driver may die after each of them.
 
-a) The server checks the epoch and writes the offsets file. b) The lake's own compare-and-swap makes the files visible,
-if nobody else changed the table since the round's base: the fence. c) The server checks the epoch again and learns of
-the lake snapshot. A driver that dies between b and c leaves a snapshot that the next round registers (`recover`).
+a) The server checks the tiering epoch and writes the offsets file. b) The lake's compare-and-swap makes the files
+visible, if nobody else has changed the table since the round began. This is the fence. c) The server checks the epoch
+again and registers the lake snapshot. A driver that dies between b and c leaves a lake snapshot that the next round
+registers (`recover`).
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ logger = logging.getLogger(__name__)
 
 
 def recover(client: TieringClient, lake: LakeTable, table: TableInfo, claim: Claim) -> LakeSnapshot | None:
-    """Registers a lake snapshot of ours that the server was not told of, with that snapshot's own offsets.
+    """Register a lake snapshot that an earlier round committed and did not register, with the offsets it holds.
 
-    Returns the newest lake snapshot that the server then knows.
+    Return the newest lake snapshot that the server then knows.
 
     Raises:
-        FlussTieringError: LAKE_TABLE_MISMATCH, FENCED_TIERING_EPOCH.
+        FlussTieringError: LAKE_TABLE_MISMATCH if the lake table is not the one that the server knows;
+            FENCED_TIERING_EPOCH if the round has been replaced.
     """
     known = client.lake_snapshot(table.path)
     found = lake.unregistered_commit(None if known is None else known.snapshot_id)
@@ -38,7 +40,7 @@ def recover(client: TieringClient, lake: LakeTable, table: TableInfo, claim: Cla
         return known
     commit = found.commit
     logger.info(
-        "registering the lake snapshot %d of %s, which the round of epoch %d committed and did not live to register",
+        "registering the lake snapshot %d of %s, which the round of epoch %d committed but did not register",
         found.snapshot_id,
         table.path,
         commit.tiering_epoch,
@@ -58,11 +60,13 @@ def commit_round(
     table: TableInfo,
     guard: RoundGuard,
 ) -> int:
-    """Commits a round, unless it was lost, and returns the id of its lake snapshot.
+    """Commit a round that is not lost, and return the id of its lake snapshot.
+
+    When the commit fails, files are deleted only if it is certain that no lake snapshot refers to them.
 
     Raises:
-        FlussTieringError: FENCED_TIERING_EPOCH, LAKE_CONFLICT, STORAGE, UNAVAILABLE. Files are deleted only where it
-            is certain that no lake snapshot refers to them.
+        FlussTieringError: FENCED_TIERING_EPOCH if the round has been replaced; LAKE_CONFLICT if somebody else changed
+            the lake table; STORAGE if the lake cannot be written; UNAVAILABLE if the server cannot be reached.
     """
     epoch = guard.claim.tiering_epoch
     try:

@@ -1,7 +1,7 @@
-"""Keeps an application's leases and rounds alive from a thread of its own, and says when one is lost.
+"""Keeps an application's leases and rounds alive from a thread of its own, and stops a round that is lost.
 
-Renewals and heartbeats never wait for a round, and a round never waits for them (L14). A round that lost its lease or
-its epoch is stopped early; what keeps it from doing harm until then is the fence at the commit, not this (L18).
+Renewals and heartbeats never wait for a round, and a round never waits for them. A round that lost its lease or its
+epoch is stopped early, so that it wastes no time. The fence at the commit, not this module, keeps it from doing harm.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from fluss_tiering.model.tiering import Claim, HeartbeatEntry
 from fluss_tiering.spark.runtime import SYSTEM, Runtime
 
 HEARTBEAT_INTERVAL_S: Final = 30.0
-"""A quarter of the time after which the server fails a silent round (S4)."""
+"""A quarter of the time after which the server fails a round that sends no heartbeats."""
 _RETRY_S: Final = 5.0
 
 logger = logging.getLogger(__name__)
 
 
 class RoundGuard:
-    """Watches over one round.
+    """Says whether one round may go on.
 
     Args:
-        claim: the round.
-        stop: ends the round's work, from any thread; called once, when the round is lost.
+        claim: The claim of the round.
+        stop: Ends the round's work. It is called once, from any thread, when the round is lost.
+        runtime: The clock of the application.
 
     Attributes:
-        began: when it was claimed, on the monotonic clock.
+        claim: The claim of the round.
+        began: The time of the claim, in seconds of the runtime's clock.
     """
 
     def __init__(self, claim: Claim, stop: Callable[[], None], runtime: Runtime = SYSTEM) -> None:
@@ -44,11 +46,11 @@ class RoundGuard:
 
     @property
     def lost(self) -> FlussTieringError | None:
-        """Why the round has to stop; None while it may go on."""
+        """The reason why the round has to stop; None while it may go on."""
         return self._lost
 
     def lose(self, reason: FlussTieringError) -> None:
-        """Ends the round for a reason; the first one counts."""
+        """End the round for a reason. A later reason changes nothing."""
         with self._lock:
             if self._lost is not None:
                 return
@@ -57,13 +59,21 @@ class RoundGuard:
         self._stop()
 
     def check(self) -> None:
-        """Raises why the round has to stop, if it has to."""
+        """Raise the reason why the round has to stop, if there is one."""
         if self._lost is not None:
             raise self._lost
 
 
 class KeepAlive(Closing):
-    """Renews leases every third of their duration (L16), sends one heartbeat for all rounds (S4); a context manager."""
+    """Renews leases every third of their duration, and sends one heartbeat for all rounds.
+
+    Args:
+        client: The client for the tiering server.
+        lease_duration_ms: How long a renewed lease lasts, in milliseconds.
+        heartbeat_interval_s: The time between two heartbeats, in seconds.
+        retry_s: The pause after a renewal or a heartbeat that failed, in seconds.
+        runtime: The clock and the threads of the application.
+    """
 
     def __init__(
         self,
@@ -96,12 +106,12 @@ class KeepAlive(Closing):
         self._thread.join()
 
     def hold(self, lease_id: str, table_id: int) -> None:
-        """Renews the lease as long as a table holds it."""
+        """Renew the lease as long as a table holds it."""
         with self._lock:
             self._holders.setdefault(lease_id, set()).add(table_id)
 
     def let_go(self, lease_id: str, table_id: int) -> None:
-        """The table no longer needs the lease."""
+        """Renew the lease no longer, unless another table holds it."""
         with self._lock:
             holders = self._holders.get(lease_id, set())
             holders.discard(table_id)
@@ -109,17 +119,17 @@ class KeepAlive(Closing):
                 self._holders.pop(lease_id, None)
 
     def watch(self, guard: RoundGuard) -> None:
-        """Sends heartbeats for the round."""
+        """Send heartbeats for the round."""
         with self._lock:
             self._guards[guard.claim.table_id] = guard
 
     def unwatch(self, guard: RoundGuard) -> None:
-        """The round ended."""
+        """Send no more heartbeats for the round, which has ended."""
         with self._lock:
             self._guards.pop(guard.claim.table_id, None)
 
     def stop_rounds(self, reason: FlussTieringError) -> None:
-        """Stops every round that runs."""
+        """Stop every round that runs."""
         with self._lock:
             guards = list(self._guards.values())
         for guard in guards:
@@ -139,9 +149,7 @@ class KeepAlive(Closing):
         try:
             call()
         except FlussTieringError as error:
-            logger.warning(
-                "the server cannot be told that the rounds still run, trying again in %g s: %s", self._retry_s, error
-            )
+            logger.warning("the heartbeat or the renewal failed, the next attempt is in %g s: %s", self._retry_s, error)
             return False
         return True
 
@@ -152,7 +160,7 @@ class KeepAlive(Closing):
             return
         entries = [HeartbeatEntry(table_id, guard.claim.tiering_epoch) for table_id, guard in guards.items()]
         for table_id, error in self._client.heartbeat(tiering=entries).tiering_errors.items():
-            # A round that ended while the heartbeat was under way is no longer watched: it has nothing to lose.
+            # A round that ended while the heartbeat was on its way is no longer watched and need not be stopped.
             with self._lock:
                 watched = self._guards.get(table_id) is guards[table_id]
             if watched:

@@ -1,4 +1,4 @@
-"""What an application pins of KV snapshots, and that it lets go of it again."""
+"""The KV snapshot leases of an application: what they pin, and how they are released."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The lease that an application works under.
+    """The lease under which an application works.
 
     Attributes:
-        attempt_token: of the acquire that began the attempt; a release with an older one does nothing (L22).
-        served: False where the server knows no leases: rounds then read snapshots that nothing pins (L15).
-        pinned: table id -> bucket -> snapshot id of what the lease pins as the application begins.
+        lease_id: The id of the lease.
+        attempt_token: The token of the attempt that acquired the lease. A release with an older token does nothing.
+        duration_ms: How long the lease lasts after each renewal, in milliseconds.
+        served: Whether the server offers leases. If it does not, rounds read snapshots that nothing pins.
+        pinned: The snapshots that the lease pins when the application begins: table id -> bucket -> snapshot id.
     """
 
     lease_id: str
@@ -47,12 +49,13 @@ def open_lease(
     attempt_token: int | None,
     duration_ms: int,
 ) -> Lease:
-    """The lease that an application was given, or one of its own over all its tables, before any is read (L12, L24).
+    """Return the lease that an application was given, or acquire one for all its tables before any table is read.
 
-    What the server refuses to lease now is leased by the round of its table, whose failure touches no other table.
+    If the server refuses the snapshots of a table now, the round of this table leases them. When that fails, no other
+    table is affected.
 
     Raises:
-        FlussTieringError: UNAVAILABLE.
+        FlussTieringError: UNAVAILABLE if the server cannot be reached.
     """
     try:
         if lease_id is None:
@@ -62,7 +65,7 @@ def open_lease(
     except FlussTieringError as error:
         if error.code is not ErrorCode.UNSUPPORTED_VERSION or lease_id is None:
             raise
-        logger.warning("the server knows no KV snapshot leases, tables are tiered without: %s", error)
+        logger.warning("the server offers no KV snapshot leases, so tables are tiered without: %s", error)
         return Lease(lease_id, attempt_token, duration_ms, served=False)
 
 
@@ -73,13 +76,13 @@ def _acquired_token(client: TieringClient, lease_id: str, paths: Sequence[TableP
         if error.code in {ErrorCode.UNAVAILABLE, ErrorCode.UNSUPPORTED_VERSION}:
             raise
         logger.warning(
-            "not all KV snapshots could be leased, each round leases its own: lease_id=%s: %s", lease_id, error
+            "not all KV snapshots could be leased, so each round leases its own: lease_id=%s: %s", lease_id, error
         )
         return None
 
 
 def pinned_by_table(client: TieringClient, lease_id: str) -> dict[int, dict[TableBucket, int]]:
-    """Table id -> bucket -> snapshot id of what a lease pins; nothing for a lease that is not there (any more)."""
+    """Return what a lease pins, as table id -> bucket -> snapshot id; an empty mapping for a lease that is gone."""
     pinned: dict[int, dict[TableBucket, int]] = {}
     for lease in client.list_leases(lease_id):
         for bucket, snapshot_id in lease.snapshots.items():
@@ -88,7 +91,7 @@ def pinned_by_table(client: TieringClient, lease_id: str) -> dict[int, dict[Tabl
 
 
 class TableLease:
-    """The part of one table in the application's lease, and what its round pins beside it."""
+    """The snapshots that are pinned for one table: by the application's lease, and by a lease of its own round."""
 
     def __init__(self, client: TieringClient, keepalive: KeepAlive, lease: Lease, table: TableInfo) -> None:
         self._client = client
@@ -98,18 +101,19 @@ class TableLease:
         self._held: dict[str, tuple[set[TableBucket], int | None]] = {}
 
     def hold(self, buckets: set[TableBucket]) -> None:
-        """These buckets are pinned in the application's lease: it is renewed until `release`."""
+        """Keep these buckets pinned: the application's lease, which pins them, is renewed until `release`."""
         self._hold(self._lease.lease_id, buckets, self._lease.attempt_token)
 
     def snapshots(self, claim: Claim, buckets: Sequence[BucketInfo]) -> Mapping[TableBucket, KvSnapshot]:
-        """The pinned snapshots of never-tiered buckets, proven to exist.
+        """Return the pinned snapshots of buckets that were never tiered, after a check that they exist.
 
-        Where the server knows no leases they are the latest ones. What the application's lease does not pin (the table
-        was empty then, or the lease has expired) is leased now, under an id of the round's own: another acquire under
-        the given id would make its owner's token an old one.
+        If the server offers no leases, these are the latest snapshots. If the application's lease does not pin all of
+        them, because the table was empty then or the lease has expired, they are leased now. The new lease has an id
+        of its own: another acquire under the given id would make the token of its owner an old one.
 
         Raises:
-            FlussTieringError: KV_SNAPSHOT_NOT_EXIST when snapshots kept vanishing; UNAVAILABLE.
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST if snapshots are deleted again and again while they are leased;
+                UNAVAILABLE if the server cannot be reached.
         """
         wanted = {info.bucket for info in buckets if info.log_end_offset > 0}
         if not wanted:
@@ -120,13 +124,17 @@ class TableLease:
         if found.keys() == wanted:
             return found
         lease_id = f"{self._lease.lease_id}/{claim.table_id}.{claim.tiering_epoch}"
-        logger.info("leasing KV snapshots of %s that the round's lease does not pin: lease_id=%s", claim.path, lease_id)
+        logger.info(
+            "leasing the KV snapshots of %s that the application's lease does not pin: lease_id=%s",
+            claim.path,
+            lease_id,
+        )
         acquired = lease_latest_snapshots(self._client, lease_id, [self._table.path], self._lease.duration_ms)
         self._hold(lease_id, wanted, acquired.attempt_token)
         return self._metadata(lease_id, wanted)
 
     def release(self, releaser: Releaser) -> None:
-        """Lets go of everything that is pinned for the table."""
+        """Release everything that is pinned for the table."""
         for lease_id, (buckets, token) in self._held.items():
             self._keepalive.let_go(lease_id, self._table.table_id)
             releaser.release(lease_id, buckets, token)
@@ -137,7 +145,7 @@ class TableLease:
             self._keepalive.hold(lease_id, self._table.table_id)
 
     def _metadata(self, lease_id: str, wanted: set[TableBucket]) -> dict[TableBucket, KvSnapshot]:
-        """The snapshots of a lease, or none when one of them is gone: the latest are then leased instead (L7)."""
+        """Return the snapshots of a lease, or none if one of them is gone; the latest are then leased instead."""
         pinned = pinned_by_table(self._client, lease_id).get(self._table.table_id, {})
         chosen = [(bucket, snapshot_id) for bucket, snapshot_id in pinned.items() if bucket in wanted]
         if not chosen:
@@ -152,9 +160,14 @@ class TableLease:
 
 
 class Releaser(Closing):
-    """Releases buckets in a thread of its own, again with back-off until the server confirms (L13); a context manager.
+    """Releases buckets in a thread of its own, and tries again until the server confirms the release.
 
-    What could not be released when the application ends is left to the lease's expiry.
+    Buckets that cannot be released before the application ends stay pinned until the lease expires.
+
+    Args:
+        client: The client for the tiering server.
+        close_timeout_s: How long `close` waits for releases that are not confirmed yet, in seconds.
+        runtime: The clock and the threads of the application.
     """
 
     def __init__(
@@ -171,14 +184,14 @@ class Releaser(Closing):
         return self
 
     def close(self) -> None:
-        """Wait until all is released, or the time to close is over."""
+        """Wait until everything is released or the time-out is over."""
         self._requests.put(None)
         self._thread.join(self._close_timeout_s)
         self._given_up.set()
         self._thread.join()
 
     def release(self, lease_id: str, buckets: set[TableBucket], attempt_token: int | None) -> None:
-        """Releases soon; returns at once."""
+        """Release the buckets soon. The call does not wait for it."""
         self._requests.put((lease_id, buckets, attempt_token))
 
     def _run(self) -> None:

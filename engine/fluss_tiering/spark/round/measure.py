@@ -1,4 +1,4 @@
-"""KV snapshots that the server cannot size, as a cluster's are, are measured by the driver before they are cut."""
+"""The driver measures KV snapshots whose size the server does not know, such as those of a Fluss cluster."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ _AT_ONCE: Final = 8
 def measured(
     open_reader: Callable[[], SplitReader], table: TableInfo, snapshots: Mapping[TableBucket, KvSnapshot]
 ) -> dict[TableBucket, KvSnapshot]:
-    """The snapshots, each with its size and the keys at which it may be cut.
+    """Return the snapshots, each with its size and with the keys at which it may be split.
 
     Args:
-        open_reader: called when one of them is to be measured.
-        table: of the snapshots.
-        snapshots: by bucket.
+        open_reader: Opens a reader. It is called only if a snapshot has to be measured.
+        table: The table of the snapshots.
+        snapshots: The snapshots by bucket.
 
     Raises:
-        FlussTieringError: KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA, STORAGE, UNAVAILABLE.
+        FlussTieringError: KV_SNAPSHOT_NOT_EXIST if a snapshot is gone; CORRUPT_DATA if it cannot be decoded; STORAGE
+            if its files cannot be read; UNAVAILABLE if the cluster cannot be reached.
     """
     if all(snapshot.row_count >= 0 for snapshot in snapshots.values()):
         return dict(snapshots)

@@ -1,8 +1,8 @@
-"""The executor's side of a round: one piece read as Arrow batches and written as lake files, in one worker.
+"""The executor's side of a round: a worker reads a piece as Arrow batches and writes it as lake files.
 
-Both in one worker, since rows that pass through Spark twice cost two thirds of the speed. What comes back to the driver
-is one result a piece. Only those of winning task attempts arrive there; the files of others are orphans, which
-no snapshot refers to.
+One worker does both, since a round takes three times as long when rows pass through Spark. The driver receives one
+result for each piece, from the task attempt that succeeded. The files of other attempts are orphans: no lake snapshot
+refers to them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from fluss_tiering.storage.fluss.access import ClusterAccess
 
 _FROM_SNAPSHOT: Final = -1
-"""`__offset` and `__timestamp` (ms) of rows that come from a KV snapshot (Fluss's `TieringSplitReader`)."""
+"""The values of `__offset` and `__timestamp` for rows of a KV snapshot, as in Fluss's `TieringSplitReader`."""
 
 ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True, slots=True)
 class PieceWork:
-    """A piece and where its files go."""
+    """A piece, and the location where its files are written."""
 
     piece: Piece
     location: str
@@ -48,13 +48,16 @@ class PieceWork:
 
 @dataclass(frozen=True, slots=True)
 class StageJob:
-    """What every task of a round's stage is given; pickled once.
+    """The work of a round's Spark stage. Every task receives a copy of it.
 
     Attributes:
-        target: address of the server, for a reader that cannot open the storage's files.
-        access: to a storage that is a cluster, as the driver has it; shown nowhere.
-        work: by the number that arrives.
-        tasks: of Spark, over which it is spread.
+        table: The table to read.
+        storage: The description of the storage that holds the table.
+        target: The server's address, for a reader that cannot open the storage's files.
+        writer: Writes lake files.
+        work: The pieces to do; tasks receive their numbers.
+        tasks: How many Spark tasks share the work.
+        access: The driver's access to a storage that is a cluster. It holds secrets, so it is never printed.
     """
 
     table: TableInfo
@@ -66,7 +69,7 @@ class StageJob:
     access: ClusterAccess | None = None
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[PieceResult]:
-        """Does the pieces whose numbers arrive."""
+        """Do the pieces with these numbers."""
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context else 0
         reader = open_split_reader(self.storage, self.target, self.access)
@@ -120,9 +123,9 @@ def _copy_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: Pi
 
 
 def _reduce_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: PieceWriter, watch: _Stopwatch) -> int:
-    """The last change of each key: an equality delete for every key touched, and a row for those that live on.
+    """Write the last change of each key: an equality delete for every changed key, and a row if the key still exists.
 
-    Equality deletes do not touch rows of their own commit, so that a key may stand in a piece only once.
+    Equality deletes do not apply to rows of their own commit, so a key must occur only once in a piece.
     """
     batches = list(watch.read(reader, reader.read_log(table, piece.bucket, piece.start_offset, piece.end_offset)))
     counts = [batch.records.num_rows for batch in batches]
@@ -151,7 +154,11 @@ def _reduce_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: 
 
 
 def change_types_of(batch: LogBatch) -> ChangeTypes:
-    """The change types of a batch of a primary-key table's log. Raises CORRUPT_DATA where it has none."""
+    """Return the change types of a log batch of a primary-key table.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA if the batch has none.
+    """
     if batch.change_types is None:
         raise FlussTieringError(
             ErrorCode.CORRUPT_DATA,
@@ -171,14 +178,14 @@ def _peak_bytes() -> int:
 
 
 class _Stopwatch:
-    """Adds up seconds by stage."""
+    """Adds up the seconds that each stage takes."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
-        """Counts the block's time as the stage's."""
+        """Count the time of the `with` block as time of the stage."""
         start = time.perf_counter()
         try:
             yield
@@ -186,7 +193,7 @@ class _Stopwatch:
             self._add(stage, time.perf_counter() - start)
 
     def read(self, reader: SplitReader, items: Iterator[ItemT]) -> Iterator[ItemT]:
-        """The items, with the time that the reader takes for them counted as reading and decoding."""
+        """Yield the items, and count the time that the reader takes for them as reading and decoding."""
         while True:
             decoded, start = reader.decode_seconds, time.perf_counter()
             item = next(items, None)
@@ -201,5 +208,5 @@ class _Stopwatch:
         self._seconds[stage] = self._seconds.get(stage, 0.0) + seconds
 
     def seconds(self) -> StageSeconds:
-        """What was counted."""
+        """Return the seconds of each stage."""
         return StageSeconds(**self._seconds)

@@ -1,8 +1,9 @@
-"""What a round reads: offsets, buckets and snapshots in, pieces out; pure.
+"""The plan of a round: from offsets, buckets and snapshots it derives the pieces to read. It does no I/O.
 
-A piece is what one Spark task reads and writes. Pieces have ordinals: those of one ordinal become one row delta, and
-the deletes of an ordinal apply to the rows of all ordinals before it. Within a bucket of a primary-key table the pieces
-follow each other in log order, each with an ordinal of its own; appends to a log table share ordinal 0.
+A piece is what one Spark task reads and writes. Each piece has an ordinal. The pieces with the same ordinal become one
+row delta of the lake table, and the deletes of an ordinal apply to the rows of all smaller ordinals. In a bucket of a
+primary-key table the pieces follow each other in log order, each with its own ordinal. All pieces of a log table have
+ordinal 0.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket
 
 MIN_PIECE_BYTES: Final = 16 << 20
-"""Below this a piece or a task of its own costs more than it wins in parallelism."""
+"""A smaller piece or task costs more than its parallelism saves."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPiece:
-    """A key range [from_key, to_key) of a KV snapshot; None is an open end.
+    """A key range [from_key, to_key) of a KV snapshot.
 
     Attributes:
-        size_bytes: about as many, for spreading pieces over tasks and waves.
-        partition_values: of the bucket's partition.
-        deletes: whether the lake may hold rows that the snapshot's replace.
+        snapshot: The snapshot.
+        from_key: The first key of the range; None for the first key of the snapshot.
+        to_key: The end of the range, which is not part of it; None for the end of the snapshot.
+        size_bytes: The approximate size, by which pieces are spread over tasks and waves.
+        partition_values: The values of the bucket's partition.
+        deletes: Whether the lake may hold rows that rows of the snapshot replace.
     """
 
     snapshot: KvSnapshot
@@ -39,12 +43,12 @@ class SnapshotPiece:
 
     @property
     def bucket(self) -> TableBucket:
-        """Whose rows these are."""
+        """The bucket of the rows."""
         return self.snapshot.bucket
 
     @property
     def ordinal(self) -> int:
-        """Snapshots come first."""
+        """The ordinal of snapshots, which come first."""
         return 0
 
 
@@ -53,9 +57,13 @@ class LogPiece:
     """A range [start_offset, end_offset) of a bucket's log.
 
     Attributes:
-        deletes: whether the lake may hold rows that the piece's changes replace.
-        size_bytes: about as many, for spreading pieces over tasks and waves.
-        partition_values: of the bucket's partition.
+        bucket: The bucket.
+        start_offset: The first offset of the range.
+        end_offset: The end of the range, which is not part of it.
+        ordinal: The position of the piece among those of its bucket (see the module).
+        deletes: Whether the lake may hold rows that changes of the piece replace.
+        size_bytes: The approximate size, by which pieces are spread over tasks and waves.
+        partition_values: The values of the bucket's partition.
     """
 
     bucket: TableBucket
@@ -75,12 +83,14 @@ class PlanLimits:
     """How large pieces and rounds may be.
 
     Attributes:
-        parallelism: tasks that run at once; ranges that can be read in any order are cut so that all have work.
-        append_piece_bytes: of a log table's piece or a snapshot's, which are streamed; bounds what a retry repeats.
-        change_piece_bytes: of a primary-key table's log piece, which is reduced to the last change of each key in
-            memory; bounds a worker's memory.
-        round_bytes: of the log in one round; None for all there is. Snapshots are not cut (S26).
-        wave_bytes: for each of the tasks that run at once, of what is read between two looks at the clock.
+        parallelism: How many tasks run at the same time. Ranges that can be read in any order are split so that all
+            tasks have work.
+        append_piece_bytes: The size of a log table's or a snapshot's piece. These are streamed; the limit bounds what
+            a retry repeats.
+        change_piece_bytes: The size of a log piece of a primary-key table. It is reduced to the last change of each
+            key in memory; the limit bounds a worker's memory.
+        round_bytes: How much of the log one round reads; None for all of it. Snapshots are always read as a whole.
+        wave_bytes: How much each task reads in one wave, after which the round looks at the clock.
     """
 
     parallelism: int = 1
@@ -92,14 +102,16 @@ class PlanLimits:
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """What a round reads and what is in the lake after it.
+    """What a round reads, and what is in the lake after it.
 
     Attributes:
-        start_offsets: the same before any piece of a log was read: what is tiered, and what the snapshots hold.
-        log_end_offsets: of every bucket of which something is in the lake after the round.
-        advances: whether any offset moves; a range without rows moves offsets too (S21).
-        complete: False when something is left for the next round, which then is due at once (S8).
-        partition_values: of a partition whose offsets move.
+        pieces: The pieces to read.
+        start_offsets: The end offsets by bucket before any log piece is read: what is tiered, and what the snapshots
+            hold.
+        log_end_offsets: The end offsets after the round, of every bucket that then has something in the lake.
+        advances: Whether any offset moves. A range without rows moves offsets, too.
+        complete: False if something is left for the next round, which then is due at once.
+        partition_values: The values of a partition whose offsets move.
     """
 
     pieces: tuple[Piece, ...]
@@ -112,7 +124,7 @@ class RoundPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """What is to be read of one bucket: a snapshot or none, then the log up to `end`."""
+    """What is to be read of one bucket: perhaps a snapshot, then the log from `start` to `end`."""
 
     info: BucketInfo
     snapshot: KvSnapshot | None
@@ -142,19 +154,19 @@ def plan_round(
     snapshots: Mapping[TableBucket, KvSnapshot],
     limits: PlanLimits,
 ) -> RoundPlan:
-    """Plans a round.
+    """Plan a round.
 
     Args:
-        has_primary_key: of the table.
-        tiered: the log end offsets that are in the lake; a bucket of which nothing is there is missing or negative. One
-            that is none of `buckets` was in a partition that was dropped, whose rows the lake keeps: a partition that
-            is new may have its values.
-        buckets: every bucket, with the end captured now.
-        snapshots: leased; one whose bucket was tiered since is ignored.
-        limits: sizes.
+        has_primary_key: Whether the table has a primary key.
+        tiered: The log end offsets that are in the lake. A bucket with nothing in the lake is missing or negative. A
+            bucket that is not in `buckets` belonged to a partition that was dropped. The lake keeps its rows, and a new
+            partition may have the same values.
+        buckets: Every bucket of the table, with the end of its log as it is now.
+        snapshots: The leased snapshots by bucket. A snapshot is ignored if its bucket has been tiered since.
+        limits: How large pieces and rounds may be.
 
     Raises:
-        FlussTieringError: LOG_OFFSET_OUT_OF_RANGE when the log no longer holds what is not in the lake yet.
+        FlussTieringError: LOG_OFFSET_OUT_OF_RANGE if the log no longer holds something that is not in the lake yet.
     """
     ranges = [_range(info, tiered.get(info.bucket, -1), snapshots.get(info.bucket)) for info in buckets]
     ranges, complete = _within(ranges, limits.round_bytes)
@@ -187,7 +199,7 @@ def _range(info: BucketInfo, tiered: int, leased: KvSnapshot | None) -> _Range:
     if start < info.log_start_offset and start < info.log_end_offset:
         raise FlussTieringError(
             ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
-            f"{info.bucket}: the log from offset {start} on is not in the lake yet, but begins at "
+            f"{info.bucket}: the log from offset {start} on is not in the lake yet, but the log begins at "
             f"{info.log_start_offset}; expected it to be kept until it is tiered: re-create the table to tier it again",
         )
     if start > info.log_end_offset:
@@ -200,7 +212,7 @@ def _range(info: BucketInfo, tiered: int, leased: KvSnapshot | None) -> _Range:
 
 
 def _within(ranges: Sequence[_Range], round_bytes: int | None) -> tuple[list[_Range], bool]:
-    """The ranges, cut so that the round stays within its bytes, every bucket by the same share."""
+    """Return the ranges, shortened by the same share so that the round reads at most its bytes."""
     total = sum(each.log_bytes for each in ranges)
     if round_bytes is None or total == 0:
         return list(ranges), True
@@ -208,7 +220,7 @@ def _within(ranges: Sequence[_Range], round_bytes: int | None) -> tuple[list[_Ra
     share = max(0, round_bytes - snapshot_bytes) / total
     if share >= 1:
         return list(ranges), True
-    # Without a snapshot to read, a round must get on however small its limit.
+    # Without a snapshot to read, a round must make progress, however small its limit is.
     least = 0 if snapshot_bytes else 1
     return [
         _Range(
@@ -227,7 +239,7 @@ def _pieces(
 ) -> Iterator[Piece]:
     even_share = max(MIN_PIECE_BYTES, math.ceil(_total_bytes(ranges) / limits.parallelism))
     append_bytes = min(limits.append_piece_bytes, even_share)
-    # A number that is not known, which is negative, may be any.
+    # A negative number means that the number of rows is not known.
     has_rows = each.snapshot is not None and each.snapshot.row_count != 0
     if each.snapshot is not None and has_rows:
         yield from _snapshot_pieces(each.snapshot, append_bytes, each.info.partition_values, replaces)
@@ -263,7 +275,7 @@ def _snapshot_pieces(
 ) -> Iterator[SnapshotPiece]:
     keys = snapshot.split_keys
     count = min(max(1, math.ceil(snapshot.size_bytes / piece_bytes)), len(keys) + 1)
-    # count - 1 of the possible cuts, evenly spread.
+    # count - 1 of the keys at which the snapshot may be split, evenly spread.
     cuts = [keys[(number * (len(keys) + 1)) // count - 1] for number in range(1, count)]
     bounds: list[bytes | None] = [None, *cuts, None]
     for from_key, to_key in itertools.pairwise(bounds):
@@ -271,7 +283,7 @@ def _snapshot_pieces(
 
 
 def _cut(each: _Range, piece_bytes: int) -> Iterator[tuple[int, int]]:
-    """The log range in pieces of like length, each of about `piece_bytes` at most."""
+    """Yield the log range in pieces of about the same length, each with about `piece_bytes` at most."""
     length = each.end - each.start
     if length <= 0:
         return

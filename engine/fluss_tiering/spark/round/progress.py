@@ -1,4 +1,4 @@
-"""How far the rounds of an application are: bars in a terminal, plain lines in a log."""
+"""The progress of an application's rounds: bars in a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger("fluss_tiering")
 
 
 class Progress(Protocol):
-    """Is told of each table's steps, from several threads; a context manager around the application's work."""
+    """Hears of each step of each table, from several threads. It is a context manager around the application's work."""
 
     def __enter__(self) -> Self: ...
 
@@ -32,34 +32,34 @@ class Progress(Protocol):
     ) -> None: ...
 
     def step(self, path: TablePath, what: str) -> None:
-        """The table's round now does something else."""
+        """Hear which step the table's round does now."""
         ...
 
     def stage(self, path: TablePath, group: str, tasks: int) -> None:
-        """The round's Spark stage begins."""
+        """Hear that the round's Spark stage begins."""
         ...
 
     def done(self, result: TableResult) -> None:
-        """The table's outcome."""
+        """Hear the outcome of the table."""
         ...
 
 
 class LogProgress(Closing):
-    """A line for each step."""
+    """Logs one line for each step."""
 
     def close(self) -> None:
-        """Do nothing: lines are written at once."""
+        """Do nothing, since each line is written at once."""
 
     def step(self, path: TablePath, what: str) -> None:
-        """Logs the step."""
+        """Log the step."""
         logger.info("%s: %s", path, what)
 
     def stage(self, path: TablePath, group: str, tasks: int) -> None:
-        """Logs the stage."""
+        """Log the stage."""
         logger.info("%s: reading and writing in %d tasks (Spark job group %s)", path, tasks, group)
 
     def done(self, result: TableResult) -> None:
-        """Logs the outcome."""
+        """Log the outcome."""
         if result.failed:
             logger.error("%s: %s", result.path, outcome_text(result))
         else:
@@ -67,7 +67,7 @@ class LogProgress(Closing):
 
 
 class TerminalProgress(Closing):
-    """A bar for each table, moved on as Spark's tasks end."""
+    """Shows a bar for each table, which grows as Spark's tasks end."""
 
     def __init__(self, context: SparkContext, console: Console | None = None) -> None:
         self._tracker = context.statusTracker()
@@ -92,25 +92,25 @@ class TerminalProgress(Closing):
         return self
 
     def close(self) -> None:
-        """Leave the bars as they are."""
+        """Stop updating the bars."""
         self._closed.set()
         self._thread.join()
         self._bars.stop()
 
     def step(self, path: TablePath, what: str) -> None:
-        """Shows the step beside the table's bar."""
+        """Show the step next to the table's bar."""
         with self._lock:
             self._groups.pop(path, None)
         self._bars.update(self._task(path), description=what)
 
     def stage(self, path: TablePath, group: str, tasks: int) -> None:
-        """Gives the table's bar its length."""
+        """Set the length of the table's bar."""
         self._bars.update(self._task(path), description="reading and writing", total=tasks)
         with self._lock:
             self._groups[path] = group
 
     def done(self, result: TableResult) -> None:
-        """Fills the bar, or says what went wrong."""
+        """Fill the bar, or show the error."""
         with self._lock:
             self._groups.pop(result.path, None)
         task = self._task(result.path)
@@ -144,7 +144,7 @@ class TerminalProgress(Closing):
 
 
 def outcome_text(result: TableResult) -> str:
-    """A table's outcome in one line."""
+    """Return the outcome of a table in one line."""
     if result.failed:
         return f"{result.state}: {result.error}"
     if result.stats.lake_snapshot_id is None:

@@ -1,4 +1,4 @@
-"""What comes out of rounds: of a piece, of a round, of a table in an application."""
+"""The results of a piece, of a round, and of a table in an application."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fluss_tiering.model.tiering import TieringState, TieringStats
 
 @dataclass(frozen=True, slots=True)
 class StageSeconds:
-    """Where workers spent their time, summed over tasks; `decode` is part of no other."""
+    """The seconds that workers spent in each stage, summed over all tasks. No stage includes another."""
 
     read: float = 0.0
     decode: float = 0.0
@@ -27,11 +27,14 @@ class StageSeconds:
 
 @dataclass(frozen=True, slots=True)
 class PieceResult:
-    """What the winning attempt of a task wrote for one piece.
+    """What the successful attempt of a task wrote for one piece.
 
     Attributes:
-        rows: read; of a change, what the row was before is not another one.
-        peak_bytes: the worker's largest resident size so far.
+        piece: The number of the piece.
+        rows: How many rows were read. An update counts as one row.
+        files: The files that were written.
+        seconds: The seconds that the worker spent in each stage.
+        peak_bytes: The worker's largest resident memory so far.
     """
 
     piece: int
@@ -43,7 +46,15 @@ class PieceResult:
 
 @dataclass(frozen=True, slots=True)
 class RoundCost:
-    """What a round's steps took on the clock, in seconds, and the workers' own time and largest size."""
+    """What a round cost.
+
+    Attributes:
+        plan: The elapsed seconds of planning.
+        stage: The elapsed seconds of the Spark stages.
+        commit: The elapsed seconds of the commit.
+        workers: The workers' own seconds.
+        peak_worker_bytes: The largest resident memory of a worker.
+    """
 
     plan: float = 0.0
     stage: float = 0.0
@@ -54,7 +65,13 @@ class RoundCost:
 
 @dataclass(frozen=True, slots=True)
 class RoundOutcome:
-    """A round that did not fail. `complete` is False when it stopped at its limit of bytes."""
+    """The outcome of a round that did not fail.
+
+    Attributes:
+        stats: What was written.
+        complete: False if the round stopped at its limit of bytes or of time, so that more is due.
+        cost: What the round cost.
+    """
 
     stats: TieringStats
     complete: bool = True
@@ -63,13 +80,19 @@ class RoundOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """What became of a table in an application.
+    """The outcome of a table in an application.
 
     Attributes:
-        epoch: of the round; None when the table could not be claimed.
-        recorded: whether the server knows this outcome, so that waiters see it.
-        seconds: from the claim's request on.
-        held_by_another: whether there was no round here, since another one holds the table.
+        path: The table.
+        state: The state of the table after the round.
+        seconds: The elapsed seconds since the claim was requested.
+        epoch: The tiering epoch of the round; None if the table could not be claimed.
+        stats: What was written.
+        error: The reason of a failure; None if the table was tiered.
+        recorded: Whether the server knows this outcome, so that those who wait for the table see it.
+        complete: False if more is due for the table at once.
+        cost: What the round cost.
+        held_by_another: Whether there was no round here, because another round holds the table.
     """
 
     path: TablePath
@@ -90,7 +113,7 @@ class TableResult:
 
 
 def total_stats(pieces: Iterable[PieceResult], lake_snapshot_id: int, lake_size: LakeTableSize) -> TieringStats:
-    """The sum over a round's pieces, beside the size of the lake table after it."""
+    """Return the sums over a round's pieces, with the size of the lake table after the round."""
     rows = size = files = 0
     for piece in pieces:
         rows += piece.rows

@@ -1,4 +1,4 @@
-"""One table's round, from a claim to the outcome: recover, plan, read and write, commit."""
+"""The round of one table, from the claim to the outcome: recover, plan, read and write, commit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fluss_tiering.storage.open import cluster_access, open_split_reader
 
 @dataclass(frozen=True, slots=True)
 class RoundServices:
-    """What the rounds of an application share.
+    """What all rounds of an application share.
 
     Attributes:
         client: The client for the tiering server.
@@ -59,21 +59,21 @@ class RoundServices:
 
 
 def job_group(guard: RoundGuard) -> str:
-    """The Spark job group of a round."""
+    """Return the name of a round's Spark job group."""
     return f"fluss-tiering-{guard.claim.table_id}-{guard.claim.tiering_epoch}"
 
 
 def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guard: RoundGuard) -> RoundOutcome:
-    """Tiers what a table has now.
+    """Tier what a table holds now.
 
     Raises:
-        FlussTieringError: why the round failed; nothing of it is in the lake unless the lake's commit was the last
-            step that worked, and then the next round registers that.
+        FlussTieringError: the code of whatever failed. Nothing of the round is then in the lake, unless the lake's
+            commit was the last step that worked. In this case the next round registers the lake snapshot.
     """
     now = services.runtime.monotonic
     began = now()
     services.progress.step(table.path, "planning")
-    # The base before everything else: whatever another driver commits after this makes our commit fail.
+    # The lake table is opened first: whatever another driver commits after this makes our commit fail.
     lake = services.catalog.open_table(table)
     known = recover(services.client, lake, table, guard.claim)
     plan = _plan(services, table, known, lease, guard)
@@ -104,7 +104,7 @@ def _plan(
     if table.has_primary_key and never_tiered:
         leased = lease.snapshots(guard.claim, never_tiered)
         snapshots = measured(lambda: open_split_reader(services.storage, services.target), table, leased)
-        # Captured again: a snapshot that was only leased now may end behind what was the log's end before.
+        # The ends are read again: a snapshot that was leased just now may end behind the first end of the log.
         buckets = services.client.list_buckets([table.path])[table.path]
     return plan_round(
         has_primary_key=table.has_primary_key,
@@ -118,7 +118,7 @@ def _plan(
 def _read_and_write(
     services: RoundServices, table: TableInfo, lake: LakeTable, plan: RoundPlan, guard: RoundGuard
 ) -> tuple[RoundPlan, list[PieceResult]]:
-    """What the round has read when its time is over or nothing is left, and what each piece of that wrote."""
+    """Return the plan of what was read before the time was over, and what each piece of it wrote."""
     if not plan.pieces:
         return plan, []
     limit_s = time_limit_s(table.descriptor.properties, services.max_round_duration)
@@ -128,7 +128,7 @@ def _read_and_write(
     services.progress.stage(table.path, job_group(guard), sum(tasks_of(pieces, parallelism) for pieces in parts))
     done: list[Piece] = []
     results: list[PieceResult] = []
-    # Unique to this attempt: files of another one are never overwritten, whoever still writes them.
+    # The id is unique to this attempt: files that another attempt may still write are never overwritten.
     attempt = uuid.uuid4()
     for pieces in parts:
         if done and limit_s is not None and services.runtime.monotonic() - guard.began >= limit_s:

@@ -1,4 +1,4 @@
-"""Runs the one Spark stage of a round: pieces spread over tasks, one result back from each piece."""
+"""The Spark stage of a round: the pieces are spread over tasks, and each piece returns one result."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _PYTHON_ERROR: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)
 
 
 def run_stage(spark: SparkSession, job: StageJob, group: str, guard: RoundGuard) -> list[PieceResult]:
-    """What the winning attempts of all tasks wrote, in the order of the pieces.
+    """Run the stage and return what the successful attempts of all tasks wrote, in the order of the pieces.
 
     Args:
-        spark: the session.
-        job: what the tasks do.
-        group: job group, by which the stage is watched and cancelled.
-        guard: of the round; one that is lost cancels the stage.
+        spark: The session.
+        job: The work of the tasks.
+        group: The name of the Spark job group, by which the stage is watched and cancelled.
+        guard: The guard of the round. When the round is lost, the stage is cancelled.
 
     Raises:
-        FlussTieringError: why the round was lost, or why a task failed for good.
+        FlussTieringError: the reason why the round was lost, if it was; UNKNOWN if a task failed for good.
     """
     context = spark.sparkContext
     context.setJobGroup(group, f"tier {job.table.path}")
-    # A pool for each table: under the FAIR mode they share the cores.
+    # Each table has a pool of its own: in FAIR mode the pools share the cores.
     context.setLocalProperty(_POOL_PROPERTY, f"table-{job.table.table_id}")
 
     pieces = len(job.work)
     try:
-        # Not a data frame: no row passes through Spark, and planning a query costs a new application seconds.
+        # This is not a data frame, since no row passes through Spark, and the first query plan takes seconds.
         results: list[PieceResult] = context.parallelize(range(pieces), job.tasks).mapPartitions(job).collect()
     except (Py4JError, PySparkException) as error:
         guard.check()
@@ -55,12 +55,12 @@ def run_stage(spark: SparkSession, job: StageJob, group: str, guard: RoundGuard)
 
 
 def failure_of(error: Py4JError | PySparkException) -> FlussTieringError:
-    """A failed Spark job in one line."""
+    """Return the error of a failed Spark job, in one line."""
     return FlussTieringError(ErrorCode.UNKNOWN, _cause(error))
 
 
 def _cause(error: Py4JError | PySparkException) -> str:
-    """The innermost reason: a worker's own error, what ended it, its Python error, else the JVM's class and message."""
+    """Return the innermost reason: our own error, a lost executor, the worker's Python error, or the JVM's message."""
     text = str(error)
     if own := _OWN_ERROR.findall(text):
         return f"a Spark task failed: {own[-1]}"

@@ -1,8 +1,8 @@
-"""A round that may take only so long, read in waves: what the waves before its end have read is what it commits (S26).
+"""A round with a time limit reads in waves, and commits what it has read when its time is over.
 
-Each wave is a Spark job and takes every bucket on by about the same share, its pieces in log order, so that what was
-read is always a prefix of each bucket's range. All snapshots are in the first wave: they are not cut. A plan without a
-limit, or a small one, is one wave.
+Each wave is a Spark job. It reads about the same share of every bucket, in log order, so that what has been read is
+always a prefix of each bucket's range. All snapshots are in the first wave, since a snapshot must be read as a whole.
+A plan without a time limit, or a small plan, is one wave.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from fluss_tiering.model.table_options import freshness_ms, max_round_duration_m
 from fluss_tiering.spark.round.plan import MIN_PIECE_BYTES, LogPiece, Piece, PlanLimits, RoundPlan, SnapshotPiece
 
 FRESHNESS_IS_LIMIT: Final = "freshness"
-"""As `max_round_duration`: each table's own freshness, as in Fluss's continuous service."""
+"""The value of `max_round_duration` for each table's own freshness, as in Fluss's continuous tiering service."""
 
 
 def time_limit_s(properties: Mapping[str, str], given: str | None) -> float | None:
-    """How long a round of a table may read, in seconds; None for as long as it takes.
+    """Return how long a round of a table may read, in seconds; None if there is no limit.
 
-    What the application was given counts, then the table's `table.datalake.max-round-duration`. Without either a round
-    takes what it needs: a scheduled application runs one round of a table, and what it left would wait for the next
-    schedule, however soon it is due. A service that goes on for ever gives `freshness`.
+    The limit that the application was given comes first, then the table's `table.datalake.max-round-duration`. Without
+    both there is no limit: a scheduled application runs one round of a table, and what this round left would wait for
+    the next schedule, however soon it is due. A service that never ends gives `freshness`.
 
     Args:
-        properties: of the table.
-        given: a duration as Fluss writes it, or `freshness`.
+        properties: The properties of the table.
+        given: A duration as Fluss writes it, or `freshness`; None if the application was given nothing.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST or INVALID_TABLE for what is no duration.
+        FlussTieringError: INVALID_REQUEST if `given` is not a duration; INVALID_TABLE if the table's property is not.
     """
     if given == FRESHNESS_IS_LIMIT:
         limit_ms: int | None = freshness_ms(properties)
@@ -46,7 +46,7 @@ def time_limit_s(properties: Mapping[str, str], given: str | None) -> float | No
 
 
 def waves(plan: RoundPlan, limits: PlanLimits) -> Iterator[tuple[Piece, ...]]:
-    """The plan's pieces, cut into waves of `limits.wave_bytes` for each task that runs at once."""
+    """Yield the pieces of the plan in waves, each of `limits.wave_bytes` for every task that runs at the same time."""
     limit = limits.wave_bytes * limits.parallelism
     wave: list[Piece] = [piece for piece in plan.pieces if isinstance(piece, SnapshotPiece)]
     size = sum(piece.size_bytes for piece in wave)
@@ -61,13 +61,13 @@ def waves(plan: RoundPlan, limits: PlanLimits) -> Iterator[tuple[Piece, ...]]:
 
 
 def tasks_of(pieces: Sequence[Piece], parallelism: int) -> int:
-    """Spark tasks that pieces are spread over; small pieces share one, since one costs a tenth of a second."""
+    """Return over how many Spark tasks pieces are spread. Small pieces share a task, which costs 0.1 seconds."""
     size = sum(piece.size_bytes for piece in pieces)
     return min(len(pieces), max(parallelism, math.ceil(size / MIN_PIECE_BYTES)))
 
 
 def after(plan: RoundPlan, done: Sequence[Piece]) -> RoundPlan:
-    """The plan of a round that has read these pieces of it: all, or those of its first waves."""
+    """Return the plan of a round that has read these pieces: all of them, or those of the first waves."""
     if len(done) == len(plan.pieces):
         return replace(plan, pieces=tuple(done))
     ends = {piece.bucket: piece.end_offset for piece in done if isinstance(piece, LogPiece)}
@@ -75,7 +75,7 @@ def after(plan: RoundPlan, done: Sequence[Piece]) -> RoundPlan:
 
 
 def _evenly(pieces: Sequence[LogPiece]) -> list[LogPiece]:
-    """The pieces in an order in which all buckets come to their ends together, each in log order."""
+    """Return the pieces in an order in which all buckets reach their ends together, each in log order."""
     counts = Counter(piece.bucket for piece in pieces)
     seen: Counter[TableBucket] = Counter()
     shares: list[tuple[float, int]] = []

@@ -1,1 +1,1 @@
-"""The Python data source by which Spark reads Fluss tables and the system tables: `format("fluss")`."""
+"""The Python data source `format("fluss")`, with which Spark reads Fluss tables and system tables."""

@@ -1,4 +1,4 @@
-"""Rows of Fluss in the Arrow types that Spark takes for its own."""
+"""Fluss rows in the Arrow types that Spark uses for its own types."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fluss_tiering.model.table import Column
 
 
 def spark_arrow_schema(columns: Sequence[Column]) -> pa.Schema:
-    """The Arrow schema in which Spark takes these columns."""
+    """Return the Arrow schema in which Spark expects these columns."""
     return pa.schema([(column.name, micros_type(column.data_type)) for column in columns])
 
 
 def spark_rows(rows: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
-    """These columns of the rows, for Spark."""
+    """Return these columns of the rows, as Spark expects them."""
     schema = spark_arrow_schema(columns)
     arrays = [as_type(rows.column(field.name), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

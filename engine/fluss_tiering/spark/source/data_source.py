@@ -1,4 +1,4 @@
-"""`format("fluss")`: from options to a reader."""
+"""The data source `format("fluss")`: it makes a reader from options."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fluss_tiering.spark.source.schema import STATUS_COLUMNS, STATUS_TABLE, TABL
 
 
 class FlussDataSource(ds.DataSource):
-    """A Fluss table or a system table of a tiering server, to read; `SourceOptions` says which options there are."""
+    """Reads a Fluss table or a system table of a tiering server. `SourceOptions` describes the options."""
 
     @classmethod
     def name(cls) -> str:
-        """What it is called in `format(...)` and `USING`."""
+        """Return the name for `format(...)` and `USING`."""
         return "fluss"
 
     def schema(self) -> StructType:
-        """The table's columns; a user who gives a schema of some of them reads no others."""
+        """Return the columns of the table. A user who gives a schema of some columns reads only these."""
         with plain_errors():
             options = SourceOptions.read(self.options)
             if options.table == STATUS_TABLE:
@@ -33,8 +33,8 @@ class FlussDataSource(ds.DataSource):
             return spark_schema(table.descriptor.columns)
 
     def reader(self, schema: StructType) -> ds.DataSourceReader:
-        """A reader of these columns."""
-        # Spark asks for a schema in a process of its own, which need not wait for these.
+        """Return a reader of these columns."""
+        # Spark asks for a schema in a separate process, which should not wait until these modules are loaded.
         from fluss_tiering.spark.source.status_table import StatusReader  # noqa: PLC0415
         from fluss_tiering.spark.source.table_reader import FilteringTableReader, TableReader  # noqa: PLC0415
 

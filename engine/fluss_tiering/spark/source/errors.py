@@ -1,4 +1,4 @@
-"""How errors of the source reach Spark's users: one line, with the error's code, and no Python traceback."""
+"""Errors of the data source as Spark's users see them: one line with the error's code, and no Python traceback."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Final
 from fluss_tiering.model.errors import FlussTieringError
 
 _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
-"""Read by pyspark when it tells the JVM of an error, in the same process, which ends there."""
+"""The environment variable that pyspark reads when it reports an error to the JVM, before the process ends."""
 
 
 class FlussSourceError(Exception):
-    """`[CODE] what was wrong: what was expected; what to do`."""
+    """An error with the text `[CODE] what was wrong: what was expected; what to do`."""
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turns our errors into such ones."""
+    """Turn each FlussTieringError of the `with` block into a FlussSourceError."""
     try:
         yield
     except FlussTieringError as error:

@@ -1,4 +1,4 @@
-"""Spark's filters on Arrow batches, with Spark's semantics of null and NaN."""
+"""Evaluates Spark's filters on Arrow batches, with Spark's semantics of null and NaN."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _ABOVE: Final = (ds.GreaterThan, ds.GreaterThanOrEqual)
 
 
 def can_evaluate(condition: ds.Filter, schema: pa.Schema) -> bool:
-    """Whether `matching` gives for this filter what Spark would; `schema` is that of `spark_rows`."""
+    """Return whether `matching` gives the same result as Spark for this filter on rows of this schema."""
     match condition:
         case ds.Not(child=child):
             return can_evaluate(child, schema)
         case ds.IsNull() | ds.IsNotNull():
             return _has_column(condition, schema)
         case ds.In(value=values):
-            # Arrow's sets tell -0.0 from 0.0.
+            # Arrow's sets distinguish -0.0 from 0.0.
             return (
                 _has_column(condition, schema)
                 and not pa.types.is_floating(_type(condition, schema))
@@ -53,7 +53,7 @@ def can_evaluate(condition: ds.Filter, schema: pa.Schema) -> bool:
 
 
 def matching(rows: pa.RecordBatch, conditions: Sequence[ds.Filter]) -> pa.RecordBatch:
-    """The rows for which all filters are true, neither false nor null."""
+    """Return the rows for which all filters are true, not false or null."""
     if not conditions:
         return rows
     return rows.filter(functools.reduce(pc.and_kleene, (_evaluate(each, rows) for each in conditions)))
@@ -67,11 +67,11 @@ def _type(condition: ds.Filter, schema: pa.Schema) -> pa.DataType:
     return schema.field(condition.attribute[0]).type
 
 
-def _holds(kind: pa.DataType, value: Any) -> bool:  # noqa: ANN401 - of any column's type
-    # Spark 4.1 hands decimals over rounded to the digits that Python's arithmetic has by default.
+def _holds(kind: pa.DataType, value: Any) -> bool:  # noqa: ANN401 - a value of any column type
+    # Spark 4.1 passes decimals rounded to the default precision of Python's arithmetic.
     if isinstance(value, Decimal) and len(value.as_tuple().digits) >= DefaultContext.prec:
         return False
-    # NaN equals itself and is above all others in Spark, not in Arrow.
+    # In Spark, NaN equals itself and is greater than all other values; in Arrow it is not.
     if isinstance(value, float) and math.isnan(value):
         return False
     try:
@@ -105,7 +105,7 @@ def _evaluate(condition: ds.Filter, rows: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def _in(column: pa.Array, values: Sequence[Any]) -> pa.BooleanArray:
-    """Null where the value is null, or where only a null among `values` could be equal to it."""
+    """Return null if the value is null, or if it equals none of `values` and one of these is null."""
     known = [value for value in values if value is not None]
     found = pc.is_in(column, value_set=pa.array(known, column.type))
     otherwise = None if len(known) < len(values) else False

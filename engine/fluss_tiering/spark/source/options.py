@@ -16,15 +16,15 @@ DEFAULT_MAX_PARTITION_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What to read.
+    """The table to read, and how.
 
     Attributes:
-        server: "host:port" of the tiering server (option `server`, else the environment's `FLUSS_TIERING_SERVER` where
-            Spark's driver runs, else this machine's).
-        table: "database.table", or a system table (option `table`).
-        max_partition_bytes: of a log table's bucket in one partition (option `maxPartitionBytes`).
-        accepts_filters: whether filters may be pushed here (option `acceptsFilters`, which the project's classes for
-            Spark's JVM set). Spark 4.1 by itself would use a scan with filters for later scans without them.
+        server: The address of the tiering server, "host:port" (option `server`). The default is `FLUSS_TIERING_SERVER`
+            in the environment of Spark's driver, or else this machine.
+        table: The table as "database.table", or a system table (option `table`).
+        max_partition_bytes: How much of a log table's bucket one partition holds (option `maxPartitionBytes`).
+        accepts_filters: Whether filters may be pushed down to the reader (option `acceptsFilters`, which the project's
+            classes for Spark's JVM set). Spark 4.1 itself would reuse a scan with filters for later scans without them.
     """
 
     server: str
@@ -34,10 +34,10 @@ class SourceOptions:
 
     @classmethod
     def read(cls, options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> SourceOptions:
-        """From Spark's options, whose keys may be written in any case.
+        """Read Spark's options, whose keys may be in upper or lower case.
 
         Raises:
-            FlussTieringError: INVALID_REQUEST when one is missing or no value of its kind.
+            FlussTieringError: INVALID_REQUEST if an option is missing or has a wrong value.
         """
         given = {key.lower(): value for key, value in options.items()}
         table = given.get("table")

@@ -1,4 +1,4 @@
-"""Which partitions a scan of a table has."""
+"""The partitions of a scan of a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fluss_tiering.model.table import BucketInfo, Column, TableBucket, TableInfo
 
 
 class LogPartition(ds.InputPartition):
-    """A range [start_offset, end_offset) of a bucket's log, captured when the scan was planned; may be empty."""
+    """A range [start_offset, end_offset) of a bucket's log when the scan was planned. It may be empty."""
 
     def __init__(self, bucket: TableBucket, start_offset: int, end_offset: int) -> None:
         super().__init__((bucket, start_offset, end_offset))
@@ -24,7 +24,7 @@ class LogPartition(ds.InputPartition):
 
 
 class KvPartition(ds.InputPartition):
-    """A bucket of a primary-key table; its rows are those of the moment at which the task opens its scan."""
+    """A bucket of a primary-key table, with the rows that it has when the task opens its scan."""
 
     def __init__(self, bucket: TableBucket) -> None:
         super().__init__(bucket)
@@ -32,7 +32,7 @@ class KvPartition(ds.InputPartition):
 
 
 def log_partitions(buckets: Sequence[BucketInfo], max_bytes: int) -> list[ds.InputPartition]:
-    """Every bucket in one partition, or in several of like length and of at most about `max_bytes` of its log."""
+    """Return one or more partitions for each bucket, each with about `max_bytes` of the log at most."""
     return [part for info in buckets for part in _log_parts(info, max_bytes)]
 
 
@@ -44,7 +44,7 @@ def _log_parts(info: BucketInfo, max_bytes: int) -> Iterator[LogPartition]:
 
 
 def buckets_holding(table: TableInfo, conditions: Sequence[ds.Filter]) -> set[int] | None:
-    """The buckets in which rows may match, where a filter says what the bucket key is; else None: any may."""
+    """Return the buckets that may have matching rows; None if no filter says what the bucket key is."""
     descriptor = table.descriptor
     if not descriptor.bucket_keys or descriptor.num_buckets == 1:
         return None
@@ -71,12 +71,12 @@ def _key_values(condition: ds.Filter, key: str) -> list[object] | None:
 
 
 def _buckets_of(key: Column, values: list[object], num_buckets: int) -> set[int]:
-    # Compiled code takes a process longer to load than most plans take to make.
+    # Loading compiled code takes longer than making most plans.
     from fluss_tiering.formats.bucketing import assign_buckets  # noqa: PLC0415
 
     try:
         column = pa.array(values, micros_type(key.data_type)).cast(arrow_type(key.data_type))
     except pa.ArrowInvalid:
-        # A timestamp with more digits than the column has: no row can match, but that is for the filter to say.
+        # A timestamp with more digits than the column has matches no row, but only the filter decides that.
         return set(range(num_buckets))
     return {int(bucket) for bucket in assign_buckets(column, key.data_type, num_buckets)}

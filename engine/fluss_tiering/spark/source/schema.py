@@ -1,4 +1,4 @@
-"""Fluss's columns in Spark's types."""
+"""Fluss columns in Spark's types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TablePath
 
 TABLE_LIST: Final = "sys.__tables"
-"""Instead of a table's name, which this cannot be: the schema is that of `table_list`."""
+"""Stands for the list of tables: no table can have this name. Its schema is that of `table_list`."""
 
 STATUS_TABLE: Final = "sys.lake_tiering_status"
 STATUS_COLUMNS: Final = tuple(
@@ -28,7 +28,6 @@ STATUS_COLUMNS: Final = tuple(
         ("last_error_time", "TIMESTAMP_LTZ(3)"),
     )
 )
-"""S13."""
 
 _FIXED_TYPES: Final[Mapping[DataTypeRoot, types.DataType]] = {
     DataTypeRoot.BOOLEAN: types.BooleanType(),
@@ -50,7 +49,7 @@ _FIXED_TYPES: Final[Mapping[DataTypeRoot, types.DataType]] = {
 
 
 def spark_type(data_type: DataType) -> types.DataType:
-    """Spark's type; its timestamps hold microseconds, to which nanoseconds are floored, a TIME has milliseconds."""
+    """Return Spark's type for a Fluss type. Timestamps are rounded down to microseconds; a TIME has milliseconds."""
     match data_type.root:
         case DataTypeRoot.DECIMAL:
             return types.DecimalType(data_type.precision, data_type.scale)
@@ -67,7 +66,7 @@ def spark_type(data_type: DataType) -> types.DataType:
 
 
 def spark_schema(columns: Sequence[Column]) -> types.StructType:
-    """Spark's schema of a table with these columns."""
+    """Return Spark's schema for a table with these columns."""
     return types.StructType([_field(column) for column in columns])
 
 
@@ -77,10 +76,10 @@ def _field(column: Column | Field) -> types.StructField:
 
 
 def chosen_columns(table: str, columns: Sequence[Column], schema: types.StructType) -> tuple[Column, ...]:
-    """The columns of a table that a schema names, in its order: all, or those that a user gave a schema of.
+    """Return the columns that a schema names, in the order of the schema: all, or those that the user named.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST for one that the table does not have, or has with another type.
+        FlussTieringError: INVALID_REQUEST if the table has no such column, or has it with another type.
     """
     chosen = named_columns(table, columns, schema.names)
     for field, column in zip(schema.fields, chosen, strict=True):
@@ -95,7 +94,7 @@ def chosen_columns(table: str, columns: Sequence[Column], schema: types.StructTy
 
 
 def table_list(tables: Iterable[TablePath]) -> types.StructType:
-    """The names of tables as a schema, for the catalog: a field for each database, of a struct with its tables."""
+    """Return the names of tables as a schema for the catalog: each database is a field, a struct with its tables."""
     databases: dict[str, list[types.StructField]] = {}
     for path in tables:
         databases.setdefault(path.database, []).append(types.StructField(path.table, types.NullType()))

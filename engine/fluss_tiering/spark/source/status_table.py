@@ -1,4 +1,4 @@
-"""The table `sys.lake_tiering_status`: what it holds is read when a query is planned, on Spark's driver host."""
+"""The table `sys.lake_tiering_status`. Spark's driver reads its rows when it plans a query."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SCHEMA: Final = arrow_schema(STATUS_COLUMNS)
 
 
 class StatusPartition(ds.InputPartition):
-    """All rows of the table."""
+    """A partition with all rows of the table."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         super().__init__(rows)
@@ -29,7 +29,7 @@ class StatusPartition(ds.InputPartition):
 
 
 class StatusReader(ds.DataSourceReader):
-    """Reads the statuses as they are when the query is planned."""
+    """Reads the statuses when the query is planned."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._server = options.server
@@ -37,13 +37,13 @@ class StatusReader(ds.DataSourceReader):
             self._columns = chosen_columns(STATUS_TABLE, STATUS_COLUMNS, schema)
 
     def partitions(self) -> Sequence[ds.InputPartition]:
-        """One, which carries the rows: executors need not reach the server."""
+        """Return one partition with all rows, so that executors need not reach the server."""
         with plain_errors(), TieringClient(self._server) as client:
             rows = _rows(client.list_tiering_statuses())
         return [StatusPartition(spark_rows(rows, self._columns))]
 
     def read(self, partition: StatusPartition) -> Iterator[pa.RecordBatch]:
-        """What the partition carries."""
+        """Yield the rows of the partition."""
         yield partition.rows
 
 

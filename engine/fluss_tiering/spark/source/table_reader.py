@@ -1,4 +1,4 @@
-"""Reads a Fluss table for Spark: planned on the driver's host, read by its tasks."""
+"""Reads a Fluss table for Spark. The driver plans the scan, and tasks read the partitions."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from fluss_tiering.storage.open import cluster_access, is_bucketed_as_lake, open
 
 
 class TableReader(ds.DataSourceReader):
-    """Reads a table as of now, a partition for each bucket.
+    """Reads a table as it is now, with a partition for each bucket.
 
-    A log table's rows are those that were acknowledged when the scan was planned, from its start of the log on; every
-    attempt of a task reads the same. A primary-key table's bucket is read as of the moment at which its task opens a
-    scan of it, consistent in itself: a task that is tried again sees a later moment. There is no moment common to all
-    buckets in either case: rows of two buckets that were written one after the other may be seen in part.
+    Of a log table, the scan reads the rows that were acknowledged when it was planned; every attempt of a task reads
+    the same rows. A bucket of a primary-key table is read as it is when the task opens its scan. This view is
+    consistent, but a task that runs again sees a later one. In both cases buckets are not read at one common moment:
+    of two rows that were written to two buckets one after the other, the scan may see only one.
 
-    Spark asks a Python source for all columns. The project's classes for its JVM have a query without filters ask for
-    those that it needs; by the schema that a user gives, fewer are read in any query.
+    Spark asks a Python source for all columns. With the project's classes for the JVM, a query without filters asks
+    only for the columns that it needs. A user who gives a schema reads fewer columns in any query.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -39,12 +39,12 @@ class TableReader(ds.DataSourceReader):
             self._columns = chosen_columns(options.table, table.descriptor.columns, schema)
             self._storage = client.describe_storage()
             self._access = cluster_access(self._storage)
-        # Executors need no credentials of the lake.
+        # Executors do not need the lake's credentials.
         self._table = replace(table, lake_catalog_properties={})
         self._filters: tuple[ds.Filter, ...] = ()
 
     def partitions(self) -> Sequence[ds.InputPartition]:
-        """A partition for each bucket that may hold rows, several for a long log."""
+        """Return a partition for each bucket that may have matching rows, and several for a long log."""
         with plain_errors(), TieringClient(self._options.server) as client:
             buckets = client.list_buckets([self._table.path])[self._table.path]
         as_lake = is_bucketed_as_lake(self._storage, self._table)
@@ -56,7 +56,7 @@ class TableReader(ds.DataSourceReader):
         return log_partitions(buckets, self._options.max_partition_bytes)
 
     def read(self, partition: ds.InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The partition's rows that match the filters; None stands for no partition at all."""
+        """Yield the rows of a partition that match the filters; no rows for None, which means no partition."""
         with plain_errors():
             for rows in self._rows(partition):
                 matched = matching(spark_rows(rows, self._columns), self._filters)
@@ -64,7 +64,7 @@ class TableReader(ds.DataSourceReader):
                     yield matched
 
     def _rows(self, partition: ds.InputPartition | None) -> Iterator[pa.RecordBatch]:
-        # Filters that are pushed are on these columns alone.
+        # The filters that Spark pushes down use these columns only.
         names = [column.name for column in self._columns]
         match partition:
             case LogPartition(bucket=bucket, start_offset=start, end_offset=end):
@@ -80,10 +80,10 @@ class TableReader(ds.DataSourceReader):
 
 
 class FilteringTableReader(TableReader):
-    """One that filters are pushed to. Spark refuses such a reader where push-down is not enabled."""
+    """A reader that accepts filters. Spark refuses such a reader if filter push-down is not enabled."""
 
     def pushFilters(self, filters: list[ds.Filter]) -> list[ds.Filter]:  # noqa: N802 - Spark's name
-        """Takes what can be evaluated here and gives back the rest, which Spark evaluates."""
+        """Keep the filters that can be evaluated here, and return the others, which Spark evaluates."""
         schema = spark_arrow_schema(self._columns)
         self._filters = tuple(each for each in filters if can_evaluate(each, schema))
         return [each for each in filters if not can_evaluate(each, schema)]

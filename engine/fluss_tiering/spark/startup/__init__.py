@@ -1,1 +1,1 @@
-"""How an application starts: the Spark session, its JVM, its workers, and the package on its way to executors."""
+"""How an application starts: the Spark session, its JVM, its workers, and this package on the executors."""

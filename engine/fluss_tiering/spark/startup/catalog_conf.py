@@ -1,6 +1,6 @@
-"""What a Spark session of a user's own needs to read Fluss tables and tiering statuses.
+"""The settings that a user's own Spark session needs to read Fluss tables and tiering statuses.
 
-Imports neither pyspark nor pyarrow, as `submit`.
+Like `submit`, this module imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.submit import JARS_VARIABLE
 
 CATALOG_JAR: Final = Path(__file__).parents[1] / "jars" / "fluss-tiering-spark.jar"
-"""What Spark's JVM needs: part of an installed package, and compiled by `make setup` in a checkout."""
+"""The jar that Spark's JVM needs. It is part of an installed package; in a checkout `make setup` compiles it."""
 
 CATALOG_CLASS: Final = "fluss.tiering.spark.FlussCatalog"
 
@@ -29,24 +29,26 @@ def session_conf(
     environment: Mapping[str, str] = os.environ,
     jar: Path = CATALOG_JAR,
 ) -> dict[str, str]:
-    """Spark settings by which a session has a catalog of the server's tables, and `format("fluss")`.
+    """Return Spark settings with which a session has a catalog of the server's tables, and `format("fluss")`.
 
-    To be set before the session starts: `for item in session_conf().items(): builder.config(*item)`. Spark's driver
-    plans with the `python3` on PATH unless its environment names another in `PYSPARK_PYTHON`; no setting can.
+    Set them before the session starts: `for item in session_conf().items(): builder.config(*item)`. Spark's driver
+    plans with the `python3` on PATH, unless `PYSPARK_PYTHON` in its environment names another. No setting can change
+    this.
 
     Args:
-        server: "host:port"; None leaves it to `FLUSS_TIERING_SERVER` where Spark's driver runs, else the default.
-        catalog: what the catalog is called in SQL.
-        environment: where `PYSPARK_PYTHON` and `FLUSS_TIERING_SPARK_JARS` may be set.
-        jar: of the catalog.
+        server: The server's address, "host:port". None stands for `FLUSS_TIERING_SERVER` in the environment of Spark's
+            driver, or else for the default address.
+        catalog: The name of the catalog in SQL.
+        environment: The environment, in which `PYSPARK_PYTHON` and `FLUSS_TIERING_SPARK_JARS` may be set.
+        jar: The catalog's jar.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST when the catalog's jar is not there.
+        FlussTieringError: INVALID_REQUEST if the catalog's jar does not exist.
     """
     if not jar.exists():
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"the catalog's jar is not there: expected {jar}; run `make setup` in a checkout, or install a wheel",
+            f"the catalog's jar does not exist: expected {jar}; run `make setup` in a checkout, or install a wheel",
         )
     conf = {
         "spark.jars": ",".join(filter(None, (environment.get(JARS_VARIABLE), str(jar)))),

@@ -1,7 +1,8 @@
-"""A class-data archive: Spark's classes as a JVM has them in memory, with which another one starts in half the time.
+"""A class-data archive: Spark's loaded classes in a file, with which a JVM starts in half the time.
 
-Java makes one of what a JVM has loaded when it ends (`-XX:ArchiveClassesAtExit`), and maps it at the start of a JVM
-with the same class path (`-XX:SharedArchiveFile`); where that is another one, or a newer Java, it goes without.
+When a JVM ends, Java can write the classes that it has loaded (`-XX:ArchiveClassesAtExit`). A JVM with the same class
+path maps this file when it starts (`-XX:SharedArchiveFile`). With another class path, or a newer Java, the JVM starts
+without it.
 """
 
 from __future__ import annotations
@@ -23,33 +24,32 @@ _END_SECONDS: Final = 300.0
 
 
 def make_class_archive(file: Path) -> int:
-    """Starts Spark, does all that a first round waits for, and keeps what was loaded for it; bytes of the archive.
+    """Start Spark, load what a first round needs, write the loaded classes to a file, and return its size in bytes.
 
     Args:
-        file: is there once it is whole; one that was there is replaced.
+        file: The archive. It is replaced when the new archive is complete.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST where Java makes no archive with the settings of here, or the file has no
-            folder; UNAVAILABLE when Spark does not start.
+        FlussTieringError: INVALID_REQUEST if the settings of this host keep Java from making an archive, or the file's
+            folder does not exist; UNAVAILABLE if Spark does not start; UNKNOWN if Java makes no archive.
     """
     if not file.parent.is_dir():
         raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST, f"{file.parent} is no folder: expected one that is there, for {file.name}"
+            ErrorCode.INVALID_REQUEST, f"{file.parent} is not a folder: expected an existing folder for {file.name}"
         )
     settings = spark_conf_folder()
     if settings.is_dir() and any(settings.iterdir()):
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"{settings} has files: Java makes no archive with a folder on the class path that is not empty; name an "
-            "empty one as SPARK_CONF_DIR, here and for the applications",
+            f"{settings} has files: Java makes no archive if a folder on the class path has any; set SPARK_CONF_DIR "
+            "to an empty folder, here and for the applications",
         )
     conf = driver_jvm_conf({**os.environ, ARCHIVE_VARIABLE: ""})
     if not conf:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            "the environment has options for the driver's JVM (JDK_JAVA_OPTIONS or its like): expected none, so that "
-            "the archive is made for applications as they start by themselves; unset them, here and for the "
-            "applications",
+            "the environment has options for the driver's JVM (such as JDK_JAVA_OPTIONS): expected none, since the "
+            "archive only serves applications with our own options; unset them, here and for the applications",
         )
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-") as folder:
         made = Path(folder) / "archive"
@@ -59,16 +59,16 @@ def make_class_archive(file: Path) -> int:
         _end_jvm()
         if not made.is_file():
             raise FlussTieringError(
-                ErrorCode.UNKNOWN, "Java ended without an archive; its own lines above may say why: expected Java 17"
+                ErrorCode.UNKNOWN, "Java ended without an archive: its own messages above may say why; expected Java 17"
             )
         made.replace(file)
     return file.stat().st_size
 
 
 def _end_jvm() -> None:
-    """Ends what Spark leaves running until this process ends, and waits for it."""
+    """End the JVM, which Spark leaves running until this process ends, and wait for its end."""
     gateway = SparkContext._gateway  # noqa: SLF001
-    # A later session of this process would use what has ended.
+    # A later session of this process would otherwise use the JVM that has ended.
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
     if gateway is not None:
         gateway.shutdown()

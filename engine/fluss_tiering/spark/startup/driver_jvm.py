@@ -1,8 +1,8 @@
-"""How the JVM of an application runs that is started for it: it plans and commits, no row passes through it.
+"""The settings of the JVM that an application starts. It plans and commits; no row passes through it.
 
-Spark's own settings are for a JVM that computes. Compiled once and quickly, with one thread that collects garbage, and
-with a heap that grows only as far as it is used, the first commit comes a quarter earlier on two cores, and the JVM
-has 100 MB less.
+Spark's own settings are for a JVM that computes. Ours compile quickly and only once, collect garbage in one thread, and
+let the heap grow only as far as it is used. On two cores the first commit then comes a quarter earlier, and the JVM
+needs 100 MB less memory.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final
 from pyspark.find_spark_home import _find_spark_home
 
 ARCHIVE_VARIABLE: Final = "FLUSS_TIERING_CLASS_ARCHIVE"
-"""Environment variable: a class-data archive to start with (`class_archive`)."""
+"""The environment variable that names a class-data archive to start with (`class_archive`)."""
 OPTIONS_KEY: Final = "spark.driver.defaultJavaOptions"
 
 _OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms64m"
 _WARN_ON_STDERR: Final = "-Xlog:disable -Xlog:all=warning:stderr"
-"""Standard output is for what a command prints."""
+"""Java's warnings go to standard error, since standard output is for what a command prints."""
 _VARIABLES: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _FILES: Final = ("spark-defaults.conf", "spark-env.sh")
 _TUNES: Final = re.compile(r"^[^#]*(?:driver\S*java-?options|java_(?:tool_)?options|submit_opts)", re.I | re.M)
@@ -30,9 +30,10 @@ logger = logging.getLogger(__name__)
 
 
 def driver_jvm_conf(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Settings of the driver's JVM; none where a user tunes it, since given two collectors a JVM does not start.
+    """Return settings of the driver's JVM; none if a user tunes the JVM.
 
-    A user tunes it by an environment variable of Java's or Spark's, in `PYSPARK_SUBMIT_ARGS`, or in Spark's files.
+    A user tunes it with an environment variable of Java or Spark, in `PYSPARK_SUBMIT_ARGS`, or in Spark's files. With
+    two garbage collectors, the user's and ours, a JVM would not start.
     """
     if any(environment.get(name) for name in _VARIABLES) or _TUNES.search(environment.get("PYSPARK_SUBMIT_ARGS", "")):
         return {}
@@ -43,7 +44,7 @@ def driver_jvm_conf(environment: Mapping[str, str] = os.environ) -> dict[str, st
 
 
 def spark_conf_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where Spark looks for its files; it need not be there."""
+    """Return the folder of Spark's configuration files, which need not exist."""
     return Path(environment.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf"))
 
 
@@ -52,7 +53,7 @@ def _with_archive(file: str | None) -> str:
         return ""
     if not Path(file).is_file():
         logger.warning(
-            "%s=%s names no file: Spark starts without it; make it by `fluss-tiering class-archive`",
+            "%s=%s is not a file: Spark starts without it; make it with `fluss-tiering class-archive`",
             ARCHIVE_VARIABLE,
             file,
         )

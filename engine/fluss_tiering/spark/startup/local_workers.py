@@ -1,4 +1,4 @@
-"""Spark's Python workers on the driver's own machine, forked with all that they need: see `worker_daemon`."""
+"""Settings for Spark's Python workers on the driver's own machine, which `worker_daemon` forks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _DISTRIBUTION: Final = "fluss-tiering"
 
 
 def local_workers_conf(master: str, python: str) -> dict[str, str]:
-    """Settings by which workers are forked by `worker_daemon`, where it is certain that they can load it; else none.
+    """Return settings with which `worker_daemon` forks the workers; none if it is not certain that they can load it.
 
     Args:
-        master: Spark's.
-        python: what workers run, a path or a command.
+        master: Spark's master.
+        python: The Python that workers run, a path or a command.
     """
     here = shutil.which(python)
     same = here is not None and Path(here).absolute() == Path(sys.executable).absolute()
@@ -28,12 +28,12 @@ def local_workers_conf(master: str, python: str) -> dict[str, str]:
 
 
 def is_local(master: str) -> bool:
-    """Whether executors are the driver's own process."""
+    """Return whether the driver's own process is the executor."""
     return master.startswith("local")
 
 
 def _is_installed() -> bool:
-    """Whether another process of this Python has this package, too: not where the driver has it by `--py-files`."""
+    """Return whether other processes of this Python have this package. With `--py-files` only the driver has it."""
     if not Path(__file__).is_file():
         return False
     with suppress(importlib.metadata.PackageNotFoundError):

@@ -19,19 +19,19 @@ from fluss_tiering.spark.submit import spark_conf
 
 @contextmanager
 def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session that is stopped again.
+    """Start a Spark session, and stop it when the block ends.
 
     Args:
-        master: Spark's, unless this runs under `spark-submit`, which has been given one.
-        jvm: settings of the session's JVM, where that is started from here.
+        master: Spark's master. Under `spark-submit` the master of its own command line is used.
+        jvm: Settings of the session's JVM, if this process starts it.
 
     Raises:
-        FlussTieringError: UNAVAILABLE when Spark does not start.
+        FlussTieringError: UNAVAILABLE if Spark does not start.
     """
     builder = SparkSession.builder.appName("fluss-tiering")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        # Not under spark-submit: the session's JVM is started from here. The workers' Python is then taken from the
-        # environment alone.
+        # This is not spark-submit, so this process starts the session's JVM. Spark then takes the workers' Python from
+        # the environment only.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = builder.master(master).config(map={**spark_conf(), **(jvm or {})})
     else:
@@ -43,7 +43,8 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
         spark = builder.getOrCreate()
     except PySparkException as error:
         raise FlussTieringError(
-            ErrorCode.UNAVAILABLE, f"Spark does not start: {error}; it needs Java 17 or later, see its own lines above"
+            ErrorCode.UNAVAILABLE,
+            f"Spark does not start: {error}; it needs Java 17 or later, see its own messages above",
         ) from None
     try:
         yield spark

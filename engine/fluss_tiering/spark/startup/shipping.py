@@ -1,4 +1,4 @@
-"""This package on its way to executors: a cluster's workers need not have it installed."""
+"""Ships this package to executors, so that a cluster's workers need not have it installed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def shipped(context: SparkContext) -> Iterator[None]:
-    """Executors have this very package inside the block; those of a local master have it anyway.
+    """Ship this package to the executors for the time of the block. Those of a local master have it anyway.
 
-    What the package imports is for the workers' Python to have: the requirements of `fluss-tiering[spark]`.
+    The workers' Python must have what the package imports: the requirements of `fluss-tiering[spark]`.
     """
     if is_local(context.master):
         yield
         return
     archive = next((path for path in _PACKAGE.parents if path.is_file()), None)
     if archive is not None:
-        # It came in an archive itself, by `--py-files`, which has reached the executors too.
+        # The package itself came in an archive, with `--py-files`, which the executors also have.
         yield
         return
     with tempfile.TemporaryDirectory(prefix="fluss-tiering-") as folder:
@@ -42,7 +42,7 @@ def shipped(context: SparkContext) -> Iterator[None]:
 
 
 def make_archive(folder: Path) -> Path:
-    """An archive of this package for `--py-files`; returns its path in the folder."""
+    """Make an archive of this package for `--py-files` in the folder, and return its path."""
     path = folder / "fluss_tiering.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(_PACKAGE.rglob("*")):

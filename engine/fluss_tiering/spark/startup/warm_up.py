@@ -1,4 +1,4 @@
-"""What the first round of an application would load and wait for, loaded before a table is claimed for it."""
+"""Loads what the first round of an application would wait for, before it claims a table."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ logger = logging.getLogger(__name__)
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Starts local Python workers and has the JVM load Iceberg, both at once; returns when both are done.
+    """Start local Python workers and load Iceberg in the JVM at the same time, and return when both are done.
 
-    What goes wrong here is logged for who debugs it: the first round will meet it, and tell.
+    A failure here is only logged, for those who debug it: the first round meets it again and reports it.
     """
     steps: list[Callable[[], None]] = [lambda: rehearse_commit(spark)]
     if is_local(spark.sparkContext.master):
@@ -30,7 +30,7 @@ def warm_up(spark: SparkSession) -> None:
 
 
 def _start_workers(context: SparkContext) -> None:
-    """One for each task that runs at once."""
+    """Start a worker for each task that runs at the same time."""
     context.setJobDescription("start the Python workers")
     count = context.defaultParallelism
     context.parallelize(range(count), count).foreachPartition(_nothing)
