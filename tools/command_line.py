@@ -52,7 +52,10 @@ def _text(command: TyperCommand) -> str:
 
 def _name(parameter: click.Parameter) -> str:
     option = max(parameter.opts, key=len)
-    return option if option.startswith("-") else parameter.metavar or option.upper()
+    if option.startswith("-"):
+        return option
+    name = parameter.metavar or option.upper()
+    return name if parameter.nargs == 1 or name.endswith("...") else f"{name}..."
 
 
 def _kind(parameter: TyperOption | TyperArgument) -> str:

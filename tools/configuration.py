@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import re
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -71,9 +72,13 @@ def _setting(item: tuple[str, FieldInfo]) -> tuple[str, str, str, str]:
     if not field.description:
         raise ValueError(f"setting {name} says nothing of what it means: expected a docstring below it")
     fluss = next((each.key for each in field.metadata if isinstance(each, FlussOption)), None)
-    key = f"**`{fluss}`**" if fluss else f"`{name.replace('_', '-')}`"
     type_name, default = _type_and_default(field)
-    return key, type_name, default, inspect.cleandoc(field.description)
+    meaning = inspect.cleandoc(field.description)
+    if fluss is None:
+        return f"`{name.replace('_', '-')}`", type_name, default, meaning
+    if re.sub(r"[.-]", "_", fluss) == name:
+        return f"**`{fluss}`**", type_name, default, meaning
+    return f"`{name.replace('_', '-')}`", type_name, default, f"{meaning} Fluss's own name for it is `{fluss}`."
 
 
 def _type_and_default(field: FieldInfo) -> tuple[str, str]:
@@ -82,7 +87,8 @@ def _type_and_default(field: FieldInfo) -> tuple[str, str]:
         return "Duration", f"`{_duration(default)}`" if default is not None else "–"
     if MemorySize.__metadata__[0] in field.metadata:
         return "MemorySize", f"`{default >> 20}mb`"
-    kinds = [each for each in get_args(field.annotation) if each is not NoneType]
+    kinds = [get_args(each)[0] if get_origin(each) is Annotated else each for each in get_args(field.annotation)]
+    kinds = [each for each in kinds if each is not NoneType]
     if get_origin(field.annotation) is Literal:
         return "Enum: " + ", ".join(f"`{each}`" for each in kinds), f"`{default}`"
     kind: Any = get_origin(field.annotation) or field.annotation

@@ -70,7 +70,7 @@ def _services(file: FileDescriptorProto, comments: Comments) -> Iterator[str]:
     for index, service in enumerate(file.service):
         path = (_SERVICES, index)
         yield f"\n## Service {service.name}\n\n{_commented(service.name, comments, path)}\n"
-        yield table(("call", "request", "response", "meaning"), _methods(service, comments, path))
+        yield table(("call", "meaning"), _methods(service, comments, path))
 
 
 def _methods(service: ServiceDescriptorProto, comments: Comments, path: tuple[int, ...]) -> Iterator[Sequence[str]]:
@@ -78,7 +78,7 @@ def _methods(service: ServiceDescriptorProto, comments: Comments, path: tuple[in
         request = _stream(method.client_streaming) + _link(method.input_type)
         response = _stream(method.server_streaming) + _link(method.output_type)
         meaning = _commented(f"{service.name}.{method.name}", comments, (*path, _MEMBERS, index))
-        yield f"`{method.name}`", request, response, meaning
+        yield f"`{method.name}`", f"{meaning} <br> {request} → {response}"
 
 
 def _types(file: FileDescriptorProto, comments: Comments) -> Iterator[str]:
