@@ -21,13 +21,18 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class GetLatestKvSnapshotsRequest(_message.Message):
+    """Asks for the newest KV snapshots of a table or of a partition."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     PARTITION_NAME_FIELD_NUMBER: _builtins.int
     partition_name: _builtins.str
+    """The values of the partition, joined by "$". It is absent if the table is not partitioned."""
     @_builtins.property
-    def table_path(self) -> _tables_pb2.PbTablePath: ...
+    def table_path(self) -> _tables_pb2.PbTablePath:
+        """The path of the table."""
+
     def __init__(
         self,
         *,
@@ -44,15 +49,21 @@ Global___GetLatestKvSnapshotsRequest: _TypeAlias = GetLatestKvSnapshotsRequest  
 
 @_typing.final
 class GetLatestKvSnapshotsResponse(_message.Message):
+    """The newest KV snapshots."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     LATEST_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     @_builtins.property
-    def latest_snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshot]: ...
+    def latest_snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshot]:
+        """The newest snapshot of each bucket."""
+
     def __init__(
         self,
         *,
@@ -70,15 +81,19 @@ Global___GetLatestKvSnapshotsResponse: _TypeAlias = GetLatestKvSnapshotsResponse
 
 @_typing.final
 class PbKvSnapshot(_message.Message):
+    """The newest KV snapshot of a bucket."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     LOG_OFFSET_FIELD_NUMBER: _builtins.int
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     snapshot_id: _builtins.int
-    """Absent, as the offset, where the bucket has no snapshot."""
+    """The id of the snapshot. It is absent, like the offset, if the bucket has no snapshot."""
     log_offset: _builtins.int
+    """The offset up to which the log is in the snapshot (exclusive)."""
     def __init__(
         self,
         *,
@@ -96,6 +111,8 @@ Global___PbKvSnapshot: _TypeAlias = PbKvSnapshot  # noqa: Y015
 
 @_typing.final
 class GetKvSnapshotMetadataRequest(_message.Message):
+    """Asks for the files of a KV snapshot."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
@@ -103,9 +120,13 @@ class GetKvSnapshotMetadataRequest(_message.Message):
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     snapshot_id: _builtins.int
+    """The id of the snapshot."""
     def __init__(
         self,
         *,
@@ -124,13 +145,18 @@ Global___GetKvSnapshotMetadataRequest: _TypeAlias = GetKvSnapshotMetadataRequest
 
 @_typing.final
 class GetKvSnapshotMetadataResponse(_message.Message):
+    """The files of a KV snapshot."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LOG_OFFSET_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FILES_FIELD_NUMBER: _builtins.int
     log_offset: _builtins.int
+    """The offset up to which the log is in the snapshot (exclusive)."""
     @_builtins.property
-    def snapshot_files(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbRemotePathAndLocalFile]: ...
+    def snapshot_files(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbRemotePathAndLocalFile]:
+        """The files."""
+
     def __init__(
         self,
         *,
@@ -147,12 +173,16 @@ Global___GetKvSnapshotMetadataResponse: _TypeAlias = GetKvSnapshotMetadataRespon
 
 @_typing.final
 class PbRemotePathAndLocalFile(_message.Message):
+    """A file of a KV snapshot."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REMOTE_PATH_FIELD_NUMBER: _builtins.int
     LOCAL_FILE_NAME_FIELD_NUMBER: _builtins.int
     remote_path: _builtins.str
+    """The path of the file in the remote storage."""
     local_file_name: _builtins.str
+    """The name under which RocksDB expects the file."""
     def __init__(
         self,
         *,
@@ -169,15 +199,21 @@ Global___PbRemotePathAndLocalFile: _TypeAlias = PbRemotePathAndLocalFile  # noqa
 
 @_typing.final
 class AcquireKvSnapshotLeaseRequest(_message.Message):
+    """Acquires or renews a lease."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
     LEASE_DURATION_MS_FIELD_NUMBER: _builtins.int
     SNAPSHOTS_TO_LEASE_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
+    """The id of the lease."""
     lease_duration_ms: _builtins.int
+    """How long the lease lasts from now on, in milliseconds."""
     @_builtins.property
-    def snapshots_to_lease(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLeaseForTable]: ...
+    def snapshots_to_lease(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLeaseForTable]:
+        """The snapshots to pin."""
+
     def __init__(
         self,
         *,
@@ -195,11 +231,15 @@ Global___AcquireKvSnapshotLeaseRequest: _TypeAlias = AcquireKvSnapshotLeaseReque
 
 @_typing.final
 class AcquireKvSnapshotLeaseResponse(_message.Message):
+    """The answer to an acquire."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     UNAVAILABLE_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def unavailable_snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLeaseForTable]: ...
+    def unavailable_snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLeaseForTable]:
+        """The snapshots that do not exist."""
+
     def __init__(
         self,
         *,
@@ -215,13 +255,18 @@ Global___AcquireKvSnapshotLeaseResponse: _TypeAlias = AcquireKvSnapshotLeaseResp
 
 @_typing.final
 class PbKvSnapshotLeaseForTable(_message.Message):
+    """The snapshots of one table in a lease."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     BUCKET_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     @_builtins.property
-    def bucket_snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLeaseForBucket]: ...
+    def bucket_snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLeaseForBucket]:
+        """The snapshots."""
+
     def __init__(
         self,
         *,
@@ -238,14 +283,19 @@ Global___PbKvSnapshotLeaseForTable: _TypeAlias = PbKvSnapshotLeaseForTable  # no
 
 @_typing.final
 class PbKvSnapshotLeaseForBucket(_message.Message):
+    """The snapshot of one bucket in a lease."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     snapshot_id: _builtins.int
+    """The id of the snapshot."""
     def __init__(
         self,
         *,
@@ -263,13 +313,18 @@ Global___PbKvSnapshotLeaseForBucket: _TypeAlias = PbKvSnapshotLeaseForBucket  # 
 
 @_typing.final
 class ReleaseKvSnapshotLeaseRequest(_message.Message):
+    """Releases buckets of a lease."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
     BUCKETS_TO_RELEASE_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
+    """The id of the lease."""
     @_builtins.property
-    def buckets_to_release(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableBucket]: ...
+    def buckets_to_release(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableBucket]:
+        """The buckets."""
+
     def __init__(
         self,
         *,
@@ -286,6 +341,8 @@ Global___ReleaseKvSnapshotLeaseRequest: _TypeAlias = ReleaseKvSnapshotLeaseReque
 
 @_typing.final
 class ReleaseKvSnapshotLeaseResponse(_message.Message):
+    """The answer to a release. It has no fields."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -301,14 +358,19 @@ Global___ReleaseKvSnapshotLeaseResponse: _TypeAlias = ReleaseKvSnapshotLeaseResp
 
 @_typing.final
 class PbTableBucket(_message.Message):
+    """One bucket of a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     def __init__(
         self,
         *,
@@ -326,10 +388,13 @@ Global___PbTableBucket: _TypeAlias = PbTableBucket  # noqa: Y015
 
 @_typing.final
 class DropKvSnapshotLeaseRequest(_message.Message):
+    """Drops a lease."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
+    """The id of the lease."""
     def __init__(
         self,
         *,
@@ -345,6 +410,8 @@ Global___DropKvSnapshotLeaseRequest: _TypeAlias = DropKvSnapshotLeaseRequest  # 
 
 @_typing.final
 class DropKvSnapshotLeaseResponse(_message.Message):
+    """The answer to a drop. It has no fields."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(

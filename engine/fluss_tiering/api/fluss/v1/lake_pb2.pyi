@@ -22,6 +22,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class LakeTieringHeartbeatRequest(_message.Message):
+    """The heartbeat of a tiering service: reports on tables, and a request for a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TIERING_TABLES_FIELD_NUMBER: _builtins.int
@@ -30,15 +32,22 @@ class LakeTieringHeartbeatRequest(_message.Message):
     REQUEST_TABLE_FIELD_NUMBER: _builtins.int
     FORCE_FINISHED_TABLES_FIELD_NUMBER: _builtins.int
     request_table: _builtins.bool
+    """Whether a pending table is asked for."""
     @_builtins.property
-    def tiering_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatReqForTable]: ...
+    def tiering_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatReqForTable]:
+        """The tables that are being tiered."""
+
     @_builtins.property
-    def finished_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatReqForTable]: ...
+    def finished_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatReqForTable]:
+        """The tables that were tiered."""
+
     @_builtins.property
-    def failed_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatReqForTable]: ...
+    def failed_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatReqForTable]:
+        """The tables whose tiering failed."""
+
     @_builtins.property
     def force_finished_tables(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Must be among the finished ones."""
+        """The ids of tables that are to be pending again at once. They must be among the finished ones."""
 
     def __init__(
         self,
@@ -59,15 +68,19 @@ Global___LakeTieringHeartbeatRequest: _TypeAlias = LakeTieringHeartbeatRequest  
 
 @_typing.final
 class PbHeartbeatReqForTable(_message.Message):
+    """The report on one table. Field 4 means lake statistics in later versions of Fluss."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
     TIERING_EPOCH_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     coordinator_epoch: _builtins.int
+    """The epoch by which the coordinator tells its own restarts apart."""
     tiering_epoch: _builtins.int
-    """Field 4 means lake statistics in later versions."""
+    """The tiering epoch of the round."""
     def __init__(
         self,
         *,
@@ -85,6 +98,8 @@ Global___PbHeartbeatReqForTable: _TypeAlias = PbHeartbeatReqForTable  # noqa: Y0
 
 @_typing.final
 class LakeTieringHeartbeatResponse(_message.Message):
+    """The answer to a heartbeat."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
@@ -93,14 +108,23 @@ class LakeTieringHeartbeatResponse(_message.Message):
     FINISHED_TABLE_RESP_FIELD_NUMBER: _builtins.int
     FAILED_TABLE_RESP_FIELD_NUMBER: _builtins.int
     coordinator_epoch: _builtins.int
+    """The epoch by which the coordinator tells its own restarts apart."""
     @_builtins.property
-    def tiering_table(self) -> Global___PbLakeTieringTableInfo: ...
+    def tiering_table(self) -> Global___PbLakeTieringTableInfo:
+        """The pending table that is handed out. It is absent if there is none or none was asked for."""
+
     @_builtins.property
-    def tiering_table_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatRespForTable]: ...
+    def tiering_table_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatRespForTable]:
+        """The answers for the tables that are being tiered."""
+
     @_builtins.property
-    def finished_table_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatRespForTable]: ...
+    def finished_table_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatRespForTable]:
+        """The answers for the tables that were tiered."""
+
     @_builtins.property
-    def failed_table_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatRespForTable]: ...
+    def failed_table_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatRespForTable]:
+        """The answers for the tables whose tiering failed."""
+
     def __init__(
         self,
         *,
@@ -120,15 +144,21 @@ Global___LakeTieringHeartbeatResponse: _TypeAlias = LakeTieringHeartbeatResponse
 
 @_typing.final
 class PbLakeTieringTableInfo(_message.Message):
+    """A table that is handed out."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     TIERING_EPOCH_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     tiering_epoch: _builtins.int
+    """The tiering epoch of the round."""
     @_builtins.property
-    def table_path(self) -> _tables_pb2.PbTablePath: ...
+    def table_path(self) -> _tables_pb2.PbTablePath:
+        """The path of the table."""
+
     def __init__(
         self,
         *,
@@ -146,13 +176,18 @@ Global___PbLakeTieringTableInfo: _TypeAlias = PbLakeTieringTableInfo  # noqa: Y0
 
 @_typing.final
 class PbHeartbeatRespForTable(_message.Message):
+    """The answer for one table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     @_builtins.property
-    def error(self) -> _connection_pb2.ErrorResponse: ...
+    def error(self) -> _connection_pb2.ErrorResponse:
+        """Why the report was refused. It is absent if the report was applied."""
+
     def __init__(
         self,
         *,
@@ -169,16 +204,21 @@ Global___PbHeartbeatRespForTable: _TypeAlias = PbHeartbeatRespForTable  # noqa: 
 
 @_typing.final
 class GetLakeSnapshotRequest(_message.Message):
+    """Asks for a lake snapshot of a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     READABLE_FIELD_NUMBER: _builtins.int
     snapshot_id: _builtins.int
-    """Absent: the latest."""
+    """The id of the snapshot in the lake. If it is absent, the newest one is returned."""
     readable: _builtins.bool
+    """Whether only a snapshot is wanted that readers may read."""
     @_builtins.property
-    def table_path(self) -> _tables_pb2.PbTablePath: ...
+    def table_path(self) -> _tables_pb2.PbTablePath:
+        """The path of the table."""
+
     def __init__(
         self,
         *,
@@ -196,15 +236,21 @@ Global___GetLakeSnapshotRequest: _TypeAlias = GetLakeSnapshotRequest  # noqa: Y0
 
 @_typing.final
 class GetLakeSnapshotResponse(_message.Message):
+    """A lake snapshot."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     BUCKET_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     snapshot_id: _builtins.int
+    """The id of the snapshot."""
     @_builtins.property
-    def bucket_snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLakeSnapshotForBucket]: ...
+    def bucket_snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLakeSnapshotForBucket]:
+        """How far each bucket is in the lake snapshot."""
+
     def __init__(
         self,
         *,
@@ -222,14 +268,19 @@ Global___GetLakeSnapshotResponse: _TypeAlias = GetLakeSnapshotResponse  # noqa: 
 
 @_typing.final
 class PbLakeSnapshotForBucket(_message.Message):
+    """How far a bucket is in a lake snapshot."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     LOG_OFFSET_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     log_offset: _builtins.int
+    """The offset behind the last record that is in the lake. It is absent if the lake has nothing of the bucket."""
     def __init__(
         self,
         *,
@@ -247,13 +298,18 @@ Global___PbLakeSnapshotForBucket: _TypeAlias = PbLakeSnapshotForBucket  # noqa: 
 
 @_typing.final
 class PrepareLakeTableSnapshotRequest(_message.Message):
+    """Asks the coordinator to write offsets files, before the commit in the lake."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BUCKET_OFFSETS_FIELD_NUMBER: _builtins.int
     IGNORE_PREVIOUS_TABLE_OFFSETS_FIELD_NUMBER: _builtins.int
     ignore_previous_table_offsets: _builtins.bool
+    """Whether the coordinator leaves out the offsets of the newest lake snapshot for buckets that are not named."""
     @_builtins.property
-    def bucket_offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableOffsets]: ...
+    def bucket_offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableOffsets]:
+        """The offsets of each table."""
+
     def __init__(
         self,
         *,
@@ -270,16 +326,23 @@ Global___PrepareLakeTableSnapshotRequest: _TypeAlias = PrepareLakeTableSnapshotR
 
 @_typing.final
 class PbTableOffsets(_message.Message):
+    """The offsets of one table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     BUCKET_OFFSETS_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     @_builtins.property
-    def table_path(self) -> _tables_pb2.PbTablePath: ...
+    def table_path(self) -> _tables_pb2.PbTablePath:
+        """The path of the table."""
+
     @_builtins.property
-    def bucket_offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbBucketOffset]: ...
+    def bucket_offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbBucketOffset]:
+        """The offsets of the buckets."""
+
     def __init__(
         self,
         *,
@@ -297,14 +360,19 @@ Global___PbTableOffsets: _TypeAlias = PbTableOffsets  # noqa: Y015
 
 @_typing.final
 class PbBucketOffset(_message.Message):
+    """How far a bucket is in the lake."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     log_end_offset: _builtins.int
+    """The offset behind the last record that is in the lake."""
     def __init__(
         self,
         *,
@@ -322,11 +390,15 @@ Global___PbBucketOffset: _TypeAlias = PbBucketOffset  # noqa: Y015
 
 @_typing.final
 class PrepareLakeTableSnapshotResponse(_message.Message):
+    """The answers, one for each table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PREPARE_LAKE_TABLE_RESP_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def prepare_lake_table_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbPrepareLakeTableRespForTable]: ...
+    def prepare_lake_table_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbPrepareLakeTableRespForTable]:
+        """The answers."""
+
     def __init__(
         self,
         *,
@@ -342,6 +414,8 @@ Global___PrepareLakeTableSnapshotResponse: _TypeAlias = PrepareLakeTableSnapshot
 
 @_typing.final
 class PbPrepareLakeTableRespForTable(_message.Message):
+    """The answer for one table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ERROR_CODE_FIELD_NUMBER: _builtins.int
@@ -349,9 +423,13 @@ class PbPrepareLakeTableRespForTable(_message.Message):
     TABLE_ID_FIELD_NUMBER: _builtins.int
     LAKE_TABLE_OFFSETS_PATH_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
+    """Fluss's number of the error. It is absent if there is no error."""
     error_message: _builtins.str
+    """What went wrong. It is absent if there is no error."""
     table_id: _builtins.int
+    """The id of the table."""
     lake_table_offsets_path: _builtins.str
+    """The path of the offsets file."""
     def __init__(
         self,
         *,
@@ -370,16 +448,20 @@ Global___PbPrepareLakeTableRespForTable: _TypeAlias = PbPrepareLakeTableRespForT
 
 @_typing.final
 class CommitLakeTableSnapshotRequest(_message.Message):
+    """Registers lake snapshots with the coordinator."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLES_REQ_FIELD_NUMBER: _builtins.int
     LAKE_TABLE_SNAPSHOT_METADATA_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tables_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLakeTableSnapshotInfo]:
-        """What the coordinator tells the tablet servers; the remote log expires by it."""
+        """The offsets that the coordinator tells the tablet servers. The remote log expires by them."""
 
     @_builtins.property
-    def lake_table_snapshot_metadata(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLakeTableSnapshotMetadata]: ...
+    def lake_table_snapshot_metadata(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLakeTableSnapshotMetadata]:
+        """The offsets files of the lake snapshots."""
+
     def __init__(
         self,
         *,
@@ -396,15 +478,21 @@ Global___CommitLakeTableSnapshotRequest: _TypeAlias = CommitLakeTableSnapshotReq
 
 @_typing.final
 class PbLakeTableSnapshotInfo(_message.Message):
+    """A lake snapshot of one table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     BUCKETS_REQ_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     snapshot_id: _builtins.int
+    """The id of the snapshot."""
     @_builtins.property
-    def buckets_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLakeTableOffsetForBucket]: ...
+    def buckets_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLakeTableOffsetForBucket]:
+        """How far the buckets are in the lake."""
+
     def __init__(
         self,
         *,
@@ -422,6 +510,8 @@ Global___PbLakeTableSnapshotInfo: _TypeAlias = PbLakeTableSnapshotInfo  # noqa: 
 
 @_typing.final
 class PbLakeTableOffsetForBucket(_message.Message):
+    """How far a bucket is in the lake."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
@@ -429,9 +519,13 @@ class PbLakeTableOffsetForBucket(_message.Message):
     LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
     MAX_TIMESTAMP_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     log_end_offset: _builtins.int
+    """The offset behind the last record that is in the lake."""
     max_timestamp: _builtins.int
+    """The highest timestamp of the records that are in the lake, in milliseconds since the epoch."""
     def __init__(
         self,
         *,
@@ -450,6 +544,8 @@ Global___PbLakeTableOffsetForBucket: _TypeAlias = PbLakeTableOffsetForBucket  # 
 
 @_typing.final
 class PbLakeTableSnapshotMetadata(_message.Message):
+    """The offsets files of a lake snapshot."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
@@ -458,11 +554,17 @@ class PbLakeTableSnapshotMetadata(_message.Message):
     READABLE_BUCKET_OFFSETS_FILE_PATH_FIELD_NUMBER: _builtins.int
     EARLIEST_SNAPSHOT_ID_TO_KEEP_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     snapshot_id: _builtins.int
+    """The id of the snapshot."""
     tiered_bucket_offsets_file_path: _builtins.str
+    """The path of the file with the offsets up to which the table is in the lake."""
     readable_bucket_offsets_file_path: _builtins.str
+    """The path of the file with the offsets up to which readers may read the lake."""
     earliest_snapshot_id_to_keep: _builtins.int
-    """Absent: the offsets files of older snapshots are dropped. -1: all are kept."""
+    """The oldest snapshot whose offsets files are kept. -1 keeps all of them. If it is absent, those of older snapshots
+    are deleted.
+    """
     def __init__(
         self,
         *,
@@ -482,11 +584,15 @@ Global___PbLakeTableSnapshotMetadata: _TypeAlias = PbLakeTableSnapshotMetadata  
 
 @_typing.final
 class CommitLakeTableSnapshotResponse(_message.Message):
+    """The answers, one for each table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_RESP_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def table_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbCommitLakeTableSnapshotRespForTable]: ...
+    def table_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbCommitLakeTableSnapshotRespForTable]:
+        """The answers."""
+
     def __init__(
         self,
         *,
@@ -502,14 +608,19 @@ Global___CommitLakeTableSnapshotResponse: _TypeAlias = CommitLakeTableSnapshotRe
 
 @_typing.final
 class PbCommitLakeTableSnapshotRespForTable(_message.Message):
+    """The answer for one table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     TABLE_ID_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
+    """Fluss's number of the error. It is absent if there is no error."""
     error_message: _builtins.str
+    """What went wrong. It is absent if there is no error."""
     table_id: _builtins.int
+    """The id of the table."""
     def __init__(
         self,
         *,

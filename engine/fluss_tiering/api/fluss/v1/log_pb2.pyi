@@ -20,6 +20,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ListOffsetsRequest(_message.Message):
+    """Asks for offsets of the buckets of a table or of a partition."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     FOLLOWER_SERVER_ID_FIELD_NUMBER: _builtins.int
@@ -29,14 +31,19 @@ class ListOffsetsRequest(_message.Message):
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     START_TIMESTAMP_FIELD_NUMBER: _builtins.int
     follower_server_id: _builtins.int
-    """-1: from a client."""
+    """The id of the tablet server that asks as a follower. -1 means a client."""
     offset_type: _builtins.int
-    """0: earliest, 1: latest, 2: at start_timestamp."""
+    """Which offset is asked for: 0 is the earliest, 1 the latest, 2 the one at start_timestamp."""
     table_id: _builtins.int
+    """The id of the table."""
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     start_timestamp: _builtins.int
+    """A time in milliseconds since the epoch, for offset type 2."""
     @_builtins.property
-    def bucket_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def bucket_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The numbers of the buckets."""
+
     def __init__(
         self,
         *,
@@ -57,11 +64,15 @@ Global___ListOffsetsRequest: _TypeAlias = ListOffsetsRequest  # noqa: Y015
 
 @_typing.final
 class ListOffsetsResponse(_message.Message):
+    """The offsets of the buckets."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BUCKETS_RESP_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def buckets_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbListOffsetsRespForBucket]: ...
+    def buckets_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbListOffsetsRespForBucket]:
+        """The answers, one for each bucket."""
+
     def __init__(
         self,
         *,
@@ -77,6 +88,8 @@ Global___ListOffsetsResponse: _TypeAlias = ListOffsetsResponse  # noqa: Y015
 
 @_typing.final
 class PbListOffsetsRespForBucket(_message.Message):
+    """The offset of one bucket."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BUCKET_ID_FIELD_NUMBER: _builtins.int
@@ -84,9 +97,13 @@ class PbListOffsetsRespForBucket(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     error_code: _builtins.int
+    """Fluss's number of the error. It is absent if there is no error."""
     error_message: _builtins.str
+    """What went wrong. It is absent if there is no error."""
     offset: _builtins.int
+    """The offset that was asked for."""
     def __init__(
         self,
         *,
@@ -105,6 +122,8 @@ Global___PbListOffsetsRespForBucket: _TypeAlias = PbListOffsetsRespForBucket  # 
 
 @_typing.final
 class FetchLogRequest(_message.Message):
+    """Asks a leader for records of the logs of its buckets."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     FOLLOWER_SERVER_ID_FIELD_NUMBER: _builtins.int
@@ -113,12 +132,17 @@ class FetchLogRequest(_message.Message):
     MAX_WAIT_MS_FIELD_NUMBER: _builtins.int
     MIN_BYTES_FIELD_NUMBER: _builtins.int
     follower_server_id: _builtins.int
-    """-1: from a client."""
+    """The id of the tablet server that asks as a follower. -1 means a client."""
     max_bytes: _builtins.int
+    """The highest size of the answer, in bytes."""
     max_wait_ms: _builtins.int
+    """How long the leader may wait for min_bytes, in milliseconds."""
     min_bytes: _builtins.int
+    """The size of records for which the leader waits, in bytes."""
     @_builtins.property
-    def tables_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbFetchLogReqForTable]: ...
+    def tables_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbFetchLogReqForTable]:
+        """The tables."""
+
     def __init__(
         self,
         *,
@@ -138,6 +162,8 @@ Global___FetchLogRequest: _TypeAlias = FetchLogRequest  # noqa: Y015
 
 @_typing.final
 class PbFetchLogReqForTable(_message.Message):
+    """Asks for records of one table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
@@ -145,11 +171,17 @@ class PbFetchLogReqForTable(_message.Message):
     PROJECTED_FIELDS_FIELD_NUMBER: _builtins.int
     BUCKETS_REQ_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     projection_pushdown_enabled: _builtins.bool
+    """Whether the leader is to send the projected columns only."""
     @_builtins.property
-    def projected_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def projected_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The positions of the projected columns."""
+
     @_builtins.property
-    def buckets_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbFetchLogReqForBucket]: ...
+    def buckets_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbFetchLogReqForBucket]:
+        """The buckets."""
+
     def __init__(
         self,
         *,
@@ -168,6 +200,8 @@ Global___PbFetchLogReqForTable: _TypeAlias = PbFetchLogReqForTable  # noqa: Y015
 
 @_typing.final
 class PbFetchLogReqForBucket(_message.Message):
+    """Asks for records of one bucket."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
@@ -175,9 +209,13 @@ class PbFetchLogReqForBucket(_message.Message):
     FETCH_OFFSET_FIELD_NUMBER: _builtins.int
     MAX_FETCH_BYTES_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     fetch_offset: _builtins.int
+    """The offset of the first record."""
     max_fetch_bytes: _builtins.int
+    """The highest size of the bucket's records, in bytes."""
     def __init__(
         self,
         *,
@@ -196,11 +234,15 @@ Global___PbFetchLogReqForBucket: _TypeAlias = PbFetchLogReqForBucket  # noqa: Y0
 
 @_typing.final
 class FetchLogResponse(_message.Message):
+    """Records of the logs."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLES_RESP_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def tables_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbFetchLogRespForTable]: ...
+    def tables_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbFetchLogRespForTable]:
+        """The answers, one for each table."""
+
     def __init__(
         self,
         *,
@@ -216,13 +258,18 @@ Global___FetchLogResponse: _TypeAlias = FetchLogResponse  # noqa: Y015
 
 @_typing.final
 class PbFetchLogRespForTable(_message.Message):
+    """Records of one table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     BUCKETS_RESP_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     @_builtins.property
-    def buckets_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbFetchLogRespForBucket]: ...
+    def buckets_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbFetchLogRespForBucket]:
+        """The answers, one for each bucket."""
+
     def __init__(
         self,
         *,
@@ -239,6 +286,8 @@ Global___PbFetchLogRespForTable: _TypeAlias = PbFetchLogRespForTable  # noqa: Y0
 
 @_typing.final
 class PbFetchLogRespForBucket(_message.Message):
+    """Records of one bucket."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
@@ -249,13 +298,21 @@ class PbFetchLogRespForBucket(_message.Message):
     REMOTE_LOG_FETCH_INFO_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     error_code: _builtins.int
+    """Fluss's number of the error. It is absent if there is no error."""
     error_message: _builtins.str
+    """What went wrong. It is absent if there is no error."""
     high_watermark: _builtins.int
+    """The offset up to which the log is safe."""
     records: _builtins.bytes
+    """Log batches in Fluss's log format."""
     @_builtins.property
-    def remote_log_fetch_info(self) -> Global___PbRemoteLogFetchInfo: ...
+    def remote_log_fetch_info(self) -> Global___PbRemoteLogFetchInfo:
+        """Where the records are in the remote storage. It is absent if the leader sends them itself."""
+
     def __init__(
         self,
         *,
@@ -277,6 +334,8 @@ Global___PbFetchLogRespForBucket: _TypeAlias = PbFetchLogRespForBucket  # noqa: 
 
 @_typing.final
 class PbRemoteLogFetchInfo(_message.Message):
+    """The segments of the remote log that hold the records."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REMOTE_LOG_TABLET_DIR_FIELD_NUMBER: _builtins.int
@@ -284,10 +343,15 @@ class PbRemoteLogFetchInfo(_message.Message):
     REMOTE_LOG_SEGMENTS_FIELD_NUMBER: _builtins.int
     FIRST_START_POS_FIELD_NUMBER: _builtins.int
     remote_log_tablet_dir: _builtins.str
+    """The folder of the bucket's log in the remote storage."""
     partition_name: _builtins.str
+    """The values of the partition, joined by "$". It is absent if the table is not partitioned."""
     first_start_pos: _builtins.int
+    """The position in the first segment from which to read, in bytes."""
     @_builtins.property
-    def remote_log_segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbRemoteLogSegment]: ...
+    def remote_log_segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbRemoteLogSegment]:
+        """The segments."""
+
     def __init__(
         self,
         *,
@@ -306,6 +370,8 @@ Global___PbRemoteLogFetchInfo: _TypeAlias = PbRemoteLogFetchInfo  # noqa: Y015
 
 @_typing.final
 class PbRemoteLogSegment(_message.Message):
+    """A segment of the remote log."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REMOTE_LOG_SEGMENT_ID_FIELD_NUMBER: _builtins.int
@@ -313,9 +379,13 @@ class PbRemoteLogSegment(_message.Message):
     REMOTE_LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
     SEGMENT_SIZE_IN_BYTES_FIELD_NUMBER: _builtins.int
     remote_log_segment_id: _builtins.str
+    """The id of the segment, which is a part of its path."""
     remote_log_start_offset: _builtins.int
+    """The offset of the first record."""
     remote_log_end_offset: _builtins.int
+    """The offset at the end of the segment."""
     segment_size_in_bytes: _builtins.int
+    """The size of the segment in bytes."""
     def __init__(
         self,
         *,
@@ -334,6 +404,8 @@ Global___PbRemoteLogSegment: _TypeAlias = PbRemoteLogSegment  # noqa: Y015
 
 @_typing.final
 class ProduceLogRequest(_message.Message):
+    """Appends records to the logs of a log table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ACKS_FIELD_NUMBER: _builtins.int
@@ -341,11 +413,15 @@ class ProduceLogRequest(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     BUCKETS_REQ_FIELD_NUMBER: _builtins.int
     acks: _builtins.int
-    """-1: from all replicas in sync."""
+    """How many replicas must have the records before the leader answers. -1 means all replicas that are in sync."""
     table_id: _builtins.int
+    """The id of the table."""
     timeout_ms: _builtins.int
+    """How long the leader may wait for its replicas, in milliseconds."""
     @_builtins.property
-    def buckets_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbWriteReqForBucket]: ...
+    def buckets_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbWriteReqForBucket]:
+        """The records of each bucket."""
+
     def __init__(
         self,
         *,
@@ -364,11 +440,15 @@ Global___ProduceLogRequest: _TypeAlias = ProduceLogRequest  # noqa: Y015
 
 @_typing.final
 class ProduceLogResponse(_message.Message):
+    """The answer to a write."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BUCKETS_RESP_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def buckets_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbProduceLogRespForBucket]: ...
+    def buckets_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbProduceLogRespForBucket]:
+        """The answers, one for each bucket."""
+
     def __init__(
         self,
         *,
@@ -384,14 +464,19 @@ Global___ProduceLogResponse: _TypeAlias = ProduceLogResponse  # noqa: Y015
 
 @_typing.final
 class PbWriteReqForBucket(_message.Message):
+    """Records for one bucket."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     records: _builtins.bytes
+    """The records: log batches for a log table, KV batches for a primary-key table."""
     def __init__(
         self,
         *,
@@ -409,6 +494,8 @@ Global___PbWriteReqForBucket: _TypeAlias = PbWriteReqForBucket  # noqa: Y015
 
 @_typing.final
 class PbProduceLogRespForBucket(_message.Message):
+    """The answer for one bucket."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
@@ -417,10 +504,15 @@ class PbProduceLogRespForBucket(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     BASE_OFFSET_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     error_code: _builtins.int
+    """Fluss's number of the error. It is absent if there is no error."""
     error_message: _builtins.str
+    """What went wrong. It is absent if there is no error."""
     base_offset: _builtins.int
+    """The offset of the first record that was written."""
     def __init__(
         self,
         *,
@@ -440,6 +532,8 @@ Global___PbProduceLogRespForBucket: _TypeAlias = PbProduceLogRespForBucket  # no
 
 @_typing.final
 class PutKvRequest(_message.Message):
+    """Inserts, updates or deletes rows of a primary-key table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ACKS_FIELD_NUMBER: _builtins.int
@@ -447,10 +541,15 @@ class PutKvRequest(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     BUCKETS_REQ_FIELD_NUMBER: _builtins.int
     acks: _builtins.int
+    """How many replicas must have the records before the leader answers. -1 means all replicas that are in sync."""
     table_id: _builtins.int
+    """The id of the table."""
     timeout_ms: _builtins.int
+    """How long the leader may wait for its replicas, in milliseconds."""
     @_builtins.property
-    def buckets_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbWriteReqForBucket]: ...
+    def buckets_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbWriteReqForBucket]:
+        """The records of each bucket."""
+
     def __init__(
         self,
         *,
@@ -469,11 +568,15 @@ Global___PutKvRequest: _TypeAlias = PutKvRequest  # noqa: Y015
 
 @_typing.final
 class PutKvResponse(_message.Message):
+    """The answer to a write."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BUCKETS_RESP_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def buckets_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbPutKvRespForBucket]: ...
+    def buckets_resp(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbPutKvRespForBucket]:
+        """The answers, one for each bucket."""
+
     def __init__(
         self,
         *,
@@ -489,6 +592,8 @@ Global___PutKvResponse: _TypeAlias = PutKvResponse  # noqa: Y015
 
 @_typing.final
 class PbPutKvRespForBucket(_message.Message):
+    """The answer for one bucket."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
@@ -497,10 +602,15 @@ class PbPutKvRespForBucket(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
+    """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     error_code: _builtins.int
+    """Fluss's number of the error. It is absent if there is no error."""
     error_message: _builtins.str
+    """What went wrong. It is absent if there is no error."""
     log_end_offset: _builtins.int
+    """The offset behind the last change that was written."""
     def __init__(
         self,
         *,

@@ -20,12 +20,16 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class PbTablePath(_message.Message):
+    """The path of a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     DATABASE_NAME_FIELD_NUMBER: _builtins.int
     TABLE_NAME_FIELD_NUMBER: _builtins.int
     database_name: _builtins.str
+    """The name of the database."""
     table_name: _builtins.str
+    """The name of the table within the database."""
     def __init__(
         self,
         *,
@@ -42,12 +46,16 @@ Global___PbTablePath: _TypeAlias = PbTablePath  # noqa: Y015
 
 @_typing.final
 class PbKeyValue(_message.Message):
+    """A key and its value."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     KEY_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     key: _builtins.str
+    """The key."""
     value: _builtins.str
+    """The value."""
     def __init__(
         self,
         *,
@@ -64,12 +72,16 @@ Global___PbKeyValue: _TypeAlias = PbKeyValue  # noqa: Y015
 
 @_typing.final
 class CreateDatabaseRequest(_message.Message):
+    """Creates a database."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     DATABASE_NAME_FIELD_NUMBER: _builtins.int
     IGNORE_IF_EXISTS_FIELD_NUMBER: _builtins.int
     database_name: _builtins.str
+    """The name of the database."""
     ignore_if_exists: _builtins.bool
+    """Whether it is no error if it exists already."""
     def __init__(
         self,
         *,
@@ -86,6 +98,8 @@ Global___CreateDatabaseRequest: _TypeAlias = CreateDatabaseRequest  # noqa: Y015
 
 @_typing.final
 class CreateDatabaseResponse(_message.Message):
+    """The answer to the creation of a database. It has no fields."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -101,14 +115,19 @@ Global___CreateDatabaseResponse: _TypeAlias = CreateDatabaseResponse  # noqa: Y0
 
 @_typing.final
 class DropDatabaseRequest(_message.Message):
+    """Drops a database."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     DATABASE_NAME_FIELD_NUMBER: _builtins.int
     IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
     CASCADE_FIELD_NUMBER: _builtins.int
     database_name: _builtins.str
+    """The name of the database."""
     ignore_if_not_exists: _builtins.bool
+    """Whether it is no error if it does not exist."""
     cascade: _builtins.bool
+    """Whether the tables of the database are dropped too. Otherwise it must be empty."""
     def __init__(
         self,
         *,
@@ -126,6 +145,8 @@ Global___DropDatabaseRequest: _TypeAlias = DropDatabaseRequest  # noqa: Y015
 
 @_typing.final
 class DropDatabaseResponse(_message.Message):
+    """The answer to the drop of a database. It has no fields."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -141,6 +162,8 @@ Global___DropDatabaseResponse: _TypeAlias = DropDatabaseResponse  # noqa: Y015
 
 @_typing.final
 class ListDatabasesRequest(_message.Message):
+    """Asks for the databases. It has no fields."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -156,11 +179,15 @@ Global___ListDatabasesRequest: _TypeAlias = ListDatabasesRequest  # noqa: Y015
 
 @_typing.final
 class ListDatabasesResponse(_message.Message):
+    """The databases."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     DATABASE_NAME_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def database_name(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def database_name(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names of the databases."""
+
     def __init__(
         self,
         *,
@@ -176,10 +203,13 @@ Global___ListDatabasesResponse: _TypeAlias = ListDatabasesResponse  # noqa: Y015
 
 @_typing.final
 class GetDatabaseInfoRequest(_message.Message):
+    """Asks for a database."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     DATABASE_NAME_FIELD_NUMBER: _builtins.int
     database_name: _builtins.str
+    """The name of the database."""
     def __init__(
         self,
         *,
@@ -195,10 +225,13 @@ Global___GetDatabaseInfoRequest: _TypeAlias = GetDatabaseInfoRequest  # noqa: Y0
 
 @_typing.final
 class GetDatabaseInfoResponse(_message.Message):
+    """A database."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CREATED_TIME_FIELD_NUMBER: _builtins.int
     created_time: _builtins.int
+    """The time at which the database was created, in milliseconds since the epoch."""
     def __init__(
         self,
         *,
@@ -214,15 +247,21 @@ Global___GetDatabaseInfoResponse: _TypeAlias = GetDatabaseInfoResponse  # noqa: 
 
 @_typing.final
 class CreateTableRequest(_message.Message):
+    """Creates a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     TABLE_JSON_FIELD_NUMBER: _builtins.int
     IGNORE_IF_EXISTS_FIELD_NUMBER: _builtins.int
     table_json: _builtins.bytes
+    """The definition of the table as JSON."""
     ignore_if_exists: _builtins.bool
+    """Whether it is no error if it exists already."""
     @_builtins.property
-    def table_path(self) -> Global___PbTablePath: ...
+    def table_path(self) -> Global___PbTablePath:
+        """The path of the table."""
+
     def __init__(
         self,
         *,
@@ -240,6 +279,8 @@ Global___CreateTableRequest: _TypeAlias = CreateTableRequest  # noqa: Y015
 
 @_typing.final
 class CreateTableResponse(_message.Message):
+    """The answer to the creation of a table. It has no fields."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -255,14 +296,19 @@ Global___CreateTableResponse: _TypeAlias = CreateTableResponse  # noqa: Y015
 
 @_typing.final
 class PbAlterConfig(_message.Message):
+    """A change of one option."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CONFIG_KEY_FIELD_NUMBER: _builtins.int
     CONFIG_VALUE_FIELD_NUMBER: _builtins.int
     OP_TYPE_FIELD_NUMBER: _builtins.int
     config_key: _builtins.str
+    """The key of the option."""
     config_value: _builtins.str
+    """The new value. It is absent if the option is reset."""
     op_type: _builtins.int
+    """What is done with the option: 0 sets it, 1 deletes it."""
     def __init__(
         self,
         *,
@@ -280,6 +326,8 @@ Global___PbAlterConfig: _TypeAlias = PbAlterConfig  # noqa: Y015
 
 @_typing.final
 class AlterTableRequest(_message.Message):
+    """Changes a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
@@ -287,12 +335,19 @@ class AlterTableRequest(_message.Message):
     CONFIG_CHANGES_FIELD_NUMBER: _builtins.int
     ADD_COLUMNS_FIELD_NUMBER: _builtins.int
     ignore_if_not_exists: _builtins.bool
+    """Whether it is no error if it does not exist."""
     @_builtins.property
-    def table_path(self) -> Global___PbTablePath: ...
+    def table_path(self) -> Global___PbTablePath:
+        """The path of the table."""
+
     @_builtins.property
-    def config_changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbAlterConfig]: ...
+    def config_changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbAlterConfig]:
+        """The changes of options."""
+
     @_builtins.property
-    def add_columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbAddColumn]: ...
+    def add_columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbAddColumn]:
+        """The columns to add."""
+
     def __init__(
         self,
         *,
@@ -311,6 +366,8 @@ Global___AlterTableRequest: _TypeAlias = AlterTableRequest  # noqa: Y015
 
 @_typing.final
 class PbAddColumn(_message.Message):
+    """A column to add."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     COLUMN_NAME_FIELD_NUMBER: _builtins.int
@@ -318,10 +375,13 @@ class PbAddColumn(_message.Message):
     COMMENT_FIELD_NUMBER: _builtins.int
     COLUMN_POSITION_TYPE_FIELD_NUMBER: _builtins.int
     column_name: _builtins.str
+    """The name of the column."""
     data_type_json: _builtins.bytes
+    """The type of the column as JSON."""
     comment: _builtins.str
+    """A comment for people. It is absent if there is none."""
     column_position_type: _builtins.int
-    """0: behind the last one."""
+    """Where the column is added. 0 means behind the last column."""
     def __init__(
         self,
         *,
@@ -340,6 +400,8 @@ Global___PbAddColumn: _TypeAlias = PbAddColumn  # noqa: Y015
 
 @_typing.final
 class AlterTableResponse(_message.Message):
+    """The answer to the change of a table. It has no fields."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -355,13 +417,18 @@ Global___AlterTableResponse: _TypeAlias = AlterTableResponse  # noqa: Y015
 
 @_typing.final
 class DropTableRequest(_message.Message):
+    """Drops a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
     ignore_if_not_exists: _builtins.bool
+    """Whether it is no error if it does not exist."""
     @_builtins.property
-    def table_path(self) -> Global___PbTablePath: ...
+    def table_path(self) -> Global___PbTablePath:
+        """The path of the table."""
+
     def __init__(
         self,
         *,
@@ -378,6 +445,8 @@ Global___DropTableRequest: _TypeAlias = DropTableRequest  # noqa: Y015
 
 @_typing.final
 class DropTableResponse(_message.Message):
+    """The answer to the drop of a table. It has no fields."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -393,10 +462,13 @@ Global___DropTableResponse: _TypeAlias = DropTableResponse  # noqa: Y015
 
 @_typing.final
 class ListTablesRequest(_message.Message):
+    """Asks for the tables of a database."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     DATABASE_NAME_FIELD_NUMBER: _builtins.int
     database_name: _builtins.str
+    """The name of the database."""
     def __init__(
         self,
         *,
@@ -412,11 +484,15 @@ Global___ListTablesRequest: _TypeAlias = ListTablesRequest  # noqa: Y015
 
 @_typing.final
 class ListTablesResponse(_message.Message):
+    """The tables of a database."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_NAME_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def table_name(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def table_name(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names of the tables."""
+
     def __init__(
         self,
         *,
@@ -432,11 +508,15 @@ Global___ListTablesResponse: _TypeAlias = ListTablesResponse  # noqa: Y015
 
 @_typing.final
 class GetTableInfoRequest(_message.Message):
+    """Asks for a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def table_path(self) -> Global___PbTablePath: ...
+    def table_path(self) -> Global___PbTablePath:
+        """The path of the table."""
+
     def __init__(
         self,
         *,
@@ -452,6 +532,8 @@ Global___GetTableInfoRequest: _TypeAlias = GetTableInfoRequest  # noqa: Y015
 
 @_typing.final
 class GetTableInfoResponse(_message.Message):
+    """A table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
@@ -460,10 +542,15 @@ class GetTableInfoResponse(_message.Message):
     CREATED_TIME_FIELD_NUMBER: _builtins.int
     MODIFIED_TIME_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     schema_id: _builtins.int
+    """The id of the present schema."""
     table_json: _builtins.bytes
+    """The definition of the table as JSON."""
     created_time: _builtins.int
+    """The time at which the table was created, in milliseconds since the epoch."""
     modified_time: _builtins.int
+    """The time at which the table was last changed, in milliseconds since the epoch."""
     def __init__(
         self,
         *,
@@ -483,13 +570,18 @@ Global___GetTableInfoResponse: _TypeAlias = GetTableInfoResponse  # noqa: Y015
 
 @_typing.final
 class GetTableSchemaRequest(_message.Message):
+    """Asks for a schema of a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     SCHEMA_ID_FIELD_NUMBER: _builtins.int
     schema_id: _builtins.int
+    """The id of the schema."""
     @_builtins.property
-    def table_path(self) -> Global___PbTablePath: ...
+    def table_path(self) -> Global___PbTablePath:
+        """The path of the table."""
+
     def __init__(
         self,
         *,
@@ -506,12 +598,16 @@ Global___GetTableSchemaRequest: _TypeAlias = GetTableSchemaRequest  # noqa: Y015
 
 @_typing.final
 class GetTableSchemaResponse(_message.Message):
+    """A schema of a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SCHEMA_ID_FIELD_NUMBER: _builtins.int
     SCHEMA_JSON_FIELD_NUMBER: _builtins.int
     schema_id: _builtins.int
+    """The id of the schema."""
     schema_json: _builtins.bytes
+    """The schema as JSON."""
     def __init__(
         self,
         *,
@@ -528,11 +624,15 @@ Global___GetTableSchemaResponse: _TypeAlias = GetTableSchemaResponse  # noqa: Y0
 
 @_typing.final
 class ListPartitionInfosRequest(_message.Message):
+    """Asks for the partitions of a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def table_path(self) -> Global___PbTablePath: ...
+    def table_path(self) -> Global___PbTablePath:
+        """The path of the table."""
+
     def __init__(
         self,
         *,
@@ -548,11 +648,15 @@ Global___ListPartitionInfosRequest: _TypeAlias = ListPartitionInfosRequest  # no
 
 @_typing.final
 class ListPartitionInfosResponse(_message.Message):
+    """The partitions of a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITIONS_INFO_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def partitions_info(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbPartitionInfo]: ...
+    def partitions_info(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbPartitionInfo]:
+        """The partitions."""
+
     def __init__(
         self,
         *,
@@ -568,13 +672,18 @@ Global___ListPartitionInfosResponse: _TypeAlias = ListPartitionInfosResponse  # 
 
 @_typing.final
 class PbPartitionInfo(_message.Message):
+    """A partition."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     PARTITION_SPEC_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
+    """The id of the partition."""
     @_builtins.property
-    def partition_spec(self) -> Global___PbPartitionSpec: ...
+    def partition_spec(self) -> Global___PbPartitionSpec:
+        """The values of the partition."""
+
     def __init__(
         self,
         *,
@@ -591,11 +700,15 @@ Global___PbPartitionInfo: _TypeAlias = PbPartitionInfo  # noqa: Y015
 
 @_typing.final
 class PbPartitionSpec(_message.Message):
+    """The values of a partition."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_KEY_VALUES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def partition_key_values(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKeyValue]: ...
+    def partition_key_values(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKeyValue]:
+        """The value of each partition key."""
+
     def __init__(
         self,
         *,
@@ -611,16 +724,23 @@ Global___PbPartitionSpec: _TypeAlias = PbPartitionSpec  # noqa: Y015
 
 @_typing.final
 class CreatePartitionRequest(_message.Message):
+    """Creates a partition."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     PARTITION_SPEC_FIELD_NUMBER: _builtins.int
     IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
     ignore_if_not_exists: _builtins.bool
+    """Whether it is no error if it does not exist."""
     @_builtins.property
-    def table_path(self) -> Global___PbTablePath: ...
+    def table_path(self) -> Global___PbTablePath:
+        """The path of the table."""
+
     @_builtins.property
-    def partition_spec(self) -> Global___PbPartitionSpec: ...
+    def partition_spec(self) -> Global___PbPartitionSpec:
+        """The values of the partition."""
+
     def __init__(
         self,
         *,
@@ -638,6 +758,8 @@ Global___CreatePartitionRequest: _TypeAlias = CreatePartitionRequest  # noqa: Y0
 
 @_typing.final
 class CreatePartitionResponse(_message.Message):
+    """The answer to the creation of a partition. It has no fields."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -653,16 +775,23 @@ Global___CreatePartitionResponse: _TypeAlias = CreatePartitionResponse  # noqa: 
 
 @_typing.final
 class DropPartitionRequest(_message.Message):
+    """Drops a partition."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     PARTITION_SPEC_FIELD_NUMBER: _builtins.int
     IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
     ignore_if_not_exists: _builtins.bool
+    """Whether it is no error if it does not exist."""
     @_builtins.property
-    def table_path(self) -> Global___PbTablePath: ...
+    def table_path(self) -> Global___PbTablePath:
+        """The path of the table."""
+
     @_builtins.property
-    def partition_spec(self) -> Global___PbPartitionSpec: ...
+    def partition_spec(self) -> Global___PbPartitionSpec:
+        """The values of the partition."""
+
     def __init__(
         self,
         *,
@@ -680,6 +809,8 @@ Global___DropPartitionRequest: _TypeAlias = DropPartitionRequest  # noqa: Y015
 
 @_typing.final
 class DropPartitionResponse(_message.Message):
+    """The answer to the drop of a partition. It has no fields."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -695,14 +826,20 @@ Global___DropPartitionResponse: _TypeAlias = DropPartitionResponse  # noqa: Y015
 
 @_typing.final
 class MetadataRequest(_message.Message):
+    """Asks for the servers of the cluster and for the leaders of buckets."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     PARTITIONS_ID_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def table_path(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTablePath]: ...
+    def table_path(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTablePath]:
+        """The tables whose leaders are asked for."""
+
     @_builtins.property
-    def partitions_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def partitions_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The ids of the partitions whose leaders are asked for."""
+
     def __init__(
         self,
         *,
@@ -719,6 +856,8 @@ Global___MetadataRequest: _TypeAlias = MetadataRequest  # noqa: Y015
 
 @_typing.final
 class MetadataResponse(_message.Message):
+    """The servers of the cluster and the leaders of buckets."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     COORDINATOR_SERVER_FIELD_NUMBER: _builtins.int
@@ -726,13 +865,21 @@ class MetadataResponse(_message.Message):
     TABLE_METADATA_FIELD_NUMBER: _builtins.int
     PARTITION_METADATA_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def coordinator_server(self) -> Global___PbServerNode: ...
+    def coordinator_server(self) -> Global___PbServerNode:
+        """The coordinator. It is absent while there is none."""
+
     @_builtins.property
-    def tablet_servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbServerNode]: ...
+    def tablet_servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbServerNode]:
+        """The tablet servers."""
+
     @_builtins.property
-    def table_metadata(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableMetadata]: ...
+    def table_metadata(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableMetadata]:
+        """The tables."""
+
     @_builtins.property
-    def partition_metadata(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbPartitionMetadata]: ...
+    def partition_metadata(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbPartitionMetadata]:
+        """The partitions."""
+
     def __init__(
         self,
         *,
@@ -751,14 +898,19 @@ Global___MetadataResponse: _TypeAlias = MetadataResponse  # noqa: Y015
 
 @_typing.final
 class PbServerNode(_message.Message):
+    """A server of the cluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NODE_ID_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
+    """The id of the server."""
     host: _builtins.str
+    """The host under which the server is reached."""
     port: _builtins.int
+    """The port under which the server is reached."""
     def __init__(
         self,
         *,
@@ -776,16 +928,23 @@ Global___PbServerNode: _TypeAlias = PbServerNode  # noqa: Y015
 
 @_typing.final
 class PbTableMetadata(_message.Message):
+    """The buckets of a table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     TABLE_ID_FIELD_NUMBER: _builtins.int
     BUCKET_METADATA_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     @_builtins.property
-    def table_path(self) -> Global___PbTablePath: ...
+    def table_path(self) -> Global___PbTablePath:
+        """The path of the table."""
+
     @_builtins.property
-    def bucket_metadata(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbBucketMetadata]: ...
+    def bucket_metadata(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbBucketMetadata]:
+        """The buckets of an unpartitioned table."""
+
     def __init__(
         self,
         *,
@@ -803,6 +962,8 @@ Global___PbTableMetadata: _TypeAlias = PbTableMetadata  # noqa: Y015
 
 @_typing.final
 class PbPartitionMetadata(_message.Message):
+    """The buckets of a partition."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
@@ -810,10 +971,15 @@ class PbPartitionMetadata(_message.Message):
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_METADATA_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
+    """The id of the table."""
     partition_name: _builtins.str
+    """The values of the partition, joined by "$"."""
     partition_id: _builtins.int
+    """The id of the partition."""
     @_builtins.property
-    def bucket_metadata(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbBucketMetadata]: ...
+    def bucket_metadata(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbBucketMetadata]:
+        """The buckets."""
+
     def __init__(
         self,
         *,
@@ -832,16 +998,21 @@ Global___PbPartitionMetadata: _TypeAlias = PbPartitionMetadata  # noqa: Y015
 
 @_typing.final
 class PbBucketMetadata(_message.Message):
+    """The leader and the replicas of a bucket."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     LEADER_ID_FIELD_NUMBER: _builtins.int
     REPLICA_ID_FIELD_NUMBER: _builtins.int
     bucket_id: _builtins.int
+    """The number of the bucket, from 0 on."""
     leader_id: _builtins.int
-    """Absent while no leader is elected."""
+    """The id of the tablet server that leads the bucket. It is absent while no leader is elected."""
     @_builtins.property
-    def replica_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def replica_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The ids of the tablet servers that hold the bucket."""
+
     def __init__(
         self,
         *,
