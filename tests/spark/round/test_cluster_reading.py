@@ -14,7 +14,7 @@ from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.plan import LogPiece, SnapshotPiece
 from fluss_tiering.spark.round.stage import run_stage
 from fluss_tiering.storage.fluss.access import PASSWORD_VARIABLE, USERNAME_VARIABLE
-from fluss_tiering.storage.fluss.reading import kv_snapshot_cuts
+from fluss_tiering.storage.fluss.reading import split_keys
 from needs import needs
 from waiting import wait_until
 
@@ -53,7 +53,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[StageJob]:
     replace_stage(monkeypatch, run)
     monkeypatch.setattr(plan, "MIN_PIECE_BYTES", SMALL)
     monkeypatch.setattr(waves, "MIN_PIECE_BYTES", SMALL)
-    monkeypatch.setattr(kv_snapshot_cuts, "_PIECE_BYTES", SMALL)
+    monkeypatch.setattr(split_keys, "_PIECE_BYTES", SMALL)
     return seen
 
 

@@ -223,7 +223,7 @@ def test_rows_from_before_a_column_was_added_have_it_too(storage: FlussStorage, 
     before = new_table(storage)
     upsert(storage, before, 0, 4)
     add_column(fluss, ClusterTable(before), "added", "INTEGER")
-    storage.listed.look_again(before.path)
+    storage.listed.invalidate(before.path)
     table = storage.table(before.path)
     assert table.schema_id > before.schema_id
     wider = pa.table({"id": [3, 4], "name": ["c", "d"], "added": [3, 4]})

@@ -1,1 +1,1 @@
-"""A real Fluss cluster behind the tiering server: its native protocol and the calls that tiering needs of it."""
+"""The storage that is a real Fluss cluster, which the tiering server reaches by Fluss's native protocol."""

@@ -1,4 +1,4 @@
-"""What it takes to read a cluster beside its address: carried from the driver to the executors, and shown nowhere."""
+"""The secrets for reading a cluster. The driver hands them to the executors, and no text shows them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
 USERNAME_VARIABLE: Final = "FLUSS_TIERING_FLUSS_USERNAME"
-PASSWORD_VARIABLE: Final = "FLUSS_TIERING_FLUSS_PASSWORD"  # noqa: S105 - its name
+PASSWORD_VARIABLE: Final = "FLUSS_TIERING_FLUSS_PASSWORD"  # noqa: S105 - the name of a variable
 _S3_VARIABLES: Final = {
     "access_key": ("AWS_ACCESS_KEY_ID",),
     "secret_key": ("AWS_SECRET_ACCESS_KEY",),
@@ -19,16 +19,16 @@ _S3_VARIABLES: Final = {
     "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
     "endpoint_override": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
 }
-"""Argument of pyarrow's S3FileSystem -> the AWS tools' own variables for it, the first that is set counts."""
+"""Argument of pyarrow's S3FileSystem -> the AWS tools' variables for it, of which the first that is set counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
-    """Secrets and addresses; no text of it has them.
+    """The secrets for reading a cluster and its remote folder. `repr` does not show them.
 
     Attributes:
-        credentials: for a listener that demands SASL.
-        s3: arguments of pyarrow's S3FileSystem, for a remote folder that is there; without, each machine's own.
+        credentials: The user and the password for a listener that demands SASL.
+        s3: The arguments of pyarrow's S3FileSystem for a remote folder in S3. Without them each machine uses its own.
     """
 
     credentials: Credentials | None = None
@@ -36,10 +36,10 @@ class ClusterAccess:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """What this process's environment says.
+        """Read the secrets from this process's environment.
 
         Raises:
-            FlussTieringError: INVALID_REQUEST for a user without a password, or a password without a user.
+            FlussTieringError: INVALID_REQUEST if there is a user without a password, or a password without a user.
         """
         username, password = environment.get(USERNAME_VARIABLE), environment.get(PASSWORD_VARIABLE)
         if (username is None) != (password is None):
@@ -52,7 +52,7 @@ class ClusterAccess:
 
 
 def s3_from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Arguments of pyarrow's S3FileSystem that the AWS tools' variables say."""
+    """Return the arguments of pyarrow's S3FileSystem that the AWS tools' variables give."""
     found = {
         argument: next((environment[name] for name in names if environment.get(name)), None)
         for argument, names in _S3_VARIABLES.items()

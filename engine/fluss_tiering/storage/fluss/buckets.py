@@ -1,4 +1,4 @@
-"""The buckets of a cluster's tables: how far their logs reach, and their latest KV snapshots."""
+"""The buckets of a cluster's tables: their log ranges and their latest KV snapshots."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 
 UNKNOWN_ROW_COUNT: Final = -1
-"""Of a cluster's KV snapshots: only who reads them learns it."""
+"""The row count of a cluster's KV snapshot, which only a reader learns."""
 _MEASURED_BYTES: Final = 64 << 10
-"""Of a log are fetched to learn what a row of it takes."""
+"""The part of a log that is fetched to learn the size of a row."""
 _MAX_MEASURED_TABLES: Final = 10_000
 
 
 class ClusterBuckets:
-    """Asks the cluster at each call; what a row of a table takes is measured once. Safe under concurrent calls."""
+    """Asks the cluster for buckets at each call, and measures the size of a table's rows once.
+
+    It allows concurrent calls.
+    """
 
     def __init__(self, client: FlussClient, calls: ParallelCalls) -> None:
         self._client = client
@@ -34,15 +37,15 @@ class ClusterBuckets:
         self._row_bytes: dict[int, float] = {}
 
     def infos(self, table: TableInfo) -> list[BucketInfo]:
-        """Every bucket, of every partition, with its log range and latest KV snapshot.
+        """Return every bucket of every partition with its log range and its latest KV snapshot.
 
-        Partitions that are dropped meanwhile are left out.
+        Partitions that are dropped in the meantime are left out.
 
         Raises:
-            FlussTieringError: TABLE_NOT_EXIST.
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table.
         """
         partitions = self.partitions(table)
-        # Before the ends, which then are behind them.
+        # The snapshots are asked for before the ends of the logs, so that no snapshot is ahead of its log.
         found = self._calls.each(lambda partition: self._snapshots(table, partition), partitions)
         snapshots = {bucket: snapshot for of_partition in found for bucket, snapshot in of_partition.items()}
         values = {
@@ -60,13 +63,22 @@ class ClusterBuckets:
         ]
 
     def partitions(self, table: TableInfo) -> Sequence[Partition | None]:
-        """The partitions, or None alone where the table has none. Raises TABLE_NOT_EXIST."""
+        """Return the partitions. A table without partitions has one element, None.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table.
+        """
         if not table.descriptor.partition_keys:
             return [None]
         return self._client.call(list_partitions(table.path))
 
     def latest_kv_snapshots(self, table: TableInfo, partition: Partition | None) -> dict[TableBucket, KvSnapshot]:
-        """The latest KV snapshot of each bucket that has one. Raises TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY."""
+        """Return the latest KV snapshot of each bucket that has one.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; TABLE_WITHOUT_PRIMARY_KEY if it has no primary
+                key.
+        """
         latest = self._client.call(latest_kv_snapshots(table.path, None if partition is None else partition.name))
         return {
             bucket: _kv_snapshot(bucket, snapshot.snapshot_id, snapshot.log_offset)
@@ -75,16 +87,20 @@ class ClusterBuckets:
         }
 
     def latest_kv_snapshot(self, table: TableInfo, bucket: TableBucket) -> KvSnapshot | None:
-        """The latest KV snapshot of one bucket. Raises TABLE_NOT_EXIST; INVALID_REQUEST for a bucket that is none."""
+        """Return the latest KV snapshot of one bucket, if it has one.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_REQUEST if it has no such bucket.
+        """
         for partition in self.partitions(table):
             if bucket.partition_id == (None if partition is None else partition.partition_id):
                 return self.latest_kv_snapshots(table, partition).get(bucket)
         raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST, f"{bucket} does not exist (any more): expected a bucket of {table.path}"
+            ErrorCode.INVALID_REQUEST, f"{bucket} does not exist, or exists no more: expected a bucket of {table.path}"
         )
 
     def kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:
-        """The snapshot, or None when it does not exist (any more)."""
+        """Return the KV snapshot that has this id, or None if it does not exist or exists no more."""
         try:
             files = self._client.call(kv_snapshot_files(bucket, snapshot_id))
         except FlussTieringError as error:
@@ -104,14 +120,14 @@ class ClusterBuckets:
             raise
 
     def _measure(self, table: TableInfo, ranges: Mapping[TableBucket, tuple[int, int]]) -> float:
-        """Bytes that a row of the log takes, about; 0 as long as no bucket has any."""
+        """Return about how many bytes a row of the log takes; 0 while no bucket has rows."""
         row_bytes = self._row_bytes.get(table.table_id)
         if row_bytes is None:
             longest = max(ranges, key=lambda bucket: ranges[bucket][1] - ranges[bucket][0], default=None)
             start, end = (0, 0) if longest is None else ranges[longest]
             if longest is None or start >= end:
                 return 0.0
-            # From the middle on: the first batches of a table are often those of a trial.
+            # The part begins in the middle, since the first batches of a table are often those of a trial.
             fetched = self._client.call(fetch_log(table.path, longest, (start + end) // 2, max_bytes=_MEASURED_BYTES))
             row_bytes = _row_bytes(fetched)
             with self._lock:
@@ -142,7 +158,7 @@ def _row_bytes(fetched: FetchedLog) -> float:
 
 
 def _headers(records: memoryview) -> Iterator[tuple[int, int]]:
-    """Bytes and offsets of each batch."""
+    """Yield the size and the number of offsets of each batch."""
     position = 0
     while (header := read_header(records, position)) is not None:
         yield header.size, header.next_offset - header.base_offset

@@ -1,4 +1,4 @@
-"""How a server reaches the Fluss cluster whose tables it tiers."""
+"""The link from a tiering server to the Fluss cluster whose tables it tiers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
 @dataclass(frozen=True, slots=True)
 class ClusterLink:
-    """A cluster, with what it takes to talk to it.
+    """The addresses of a cluster and a client for it.
 
     Attributes:
-        bootstrap_servers: HOST:PORT with commas between them.
-        credentials: for a listener that demands SASL.
-        client: shared by all threads of the server.
+        bootstrap_servers: HOST:PORT of some servers, separated by commas.
+        credentials: The user and the password for a listener that demands SASL.
+        client: The client that all threads of the server share.
     """
 
     bootstrap_servers: str

@@ -1,9 +1,9 @@
-"""Rows of a primary-key table as PUT_KV takes them (Fluss's `DefaultKvRecordBatch`); pure.
+"""The batch of rows that PUT_KV takes for a primary-key table (Fluss's `DefaultKvRecordBatch`).
 
     length i32 · magic i8 · CRC32C u32 · schema id i16 · attributes i8 · writer id i64 · batch sequence i32 · count i32
 
 in little-endian order, then for each record its length as i32, the key's length as a varint, the key and, unless it is
-a delete, the compacted row. The lengths count the bytes behind themselves, the checksum covers those behind itself.
+a delete, the compacted row. A length is the number of bytes that follow it, and the checksum covers the bytes after it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _SCHEMA_ID_BYTES: Final = 2
 
 
 def encode_kv_batch(keys: Sequence[bytes], values: Sequence[bytes | None], schema_id: int) -> bytes:
-    """A batch from no writer in particular.
+    """Encode a batch without a writer id.
 
     Args:
-        keys: in the table's key encoding.
-        values: a schema id and a compacted row each, as stored; None for a delete.
-        schema_id: of the values.
+        keys: The keys in the table's key encoding.
+        values: The values as they are stored, each a schema id and a compacted row; None for a delete.
+        schema_id: The schema id of the values.
     """
     records = b"".join(_record(key, value) for key, value in zip(keys, values, strict=True))
     length = _HEADER.size - _LENGTH.size + len(records)

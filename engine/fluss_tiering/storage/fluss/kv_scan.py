@@ -1,4 +1,4 @@
-"""A scan of a bucket's rows on a cluster: a KV snapshot that a lease pins, with the log behind it laid over it."""
+"""A scan of a bucket's rows on a cluster: a KV snapshot that a lease protects, merged with the log after it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fluss_tiering.model.table import TableBucket
 from fluss_tiering.storage.protocol import KvScanBatch
 
 _OFFSET_BYTES: Final = 4
-"""Of each value in the Arrow array that a batch is."""
+"""The size that each value takes in a batch besides its bytes: an offset of the Arrow array."""
 
 
 class ClusterKvScan:
-    """A `KvScan` over rows that do not change; it ends with the storage, or before, by `close`.
+    """A `KvScan` over rows that do not change. It ends by `close`, or when the storage is closed.
 
     Attributes:
-        log_offset: the log from here on is not in the scan (K5).
+        log_offset: The first offset of the log that is not in the scan.
     """
 
     def __init__(
@@ -32,25 +32,25 @@ class ClusterKvScan:
         bucket: TableBucket,
         log_offset: int,
         rows_from: Callable[[bytes | None], Generator[pa.RecordBatch, None, None]],
-        keep: Callable[[], None],
-        let_go: Callable[[ClusterKvScan], None],
+        renew: Callable[[], None],
+        release: Callable[[ClusterKvScan], None],
         on_lost: Callable[[], None],
     ) -> None:
-        """A scan that stands before the first row.
+        """Begin a scan before the first row.
 
         Args:
-            bucket: that is scanned.
-            log_offset: the end of its log as of the scan.
-            rows_from: the rows from a key on, by key, in the `ENTRY_SCHEMA`.
-            keep: called at each read, so that what the rows are read from stays.
-            let_go: called once, when the scan is closed.
-            on_lost: called besides when it is closed because the storage is.
+            bucket: The bucket.
+            log_offset: The end of the bucket's log as of the scan.
+            rows_from: A function that yields the rows from a key on, ordered by key, in the `ENTRY_SCHEMA`.
+            renew: A function that is called at each read, to renew the lease of the snapshot if it is time.
+            release: A function that is called once, when the scan is closed.
+            on_lost: A function that is also called if the scan is closed because the storage is closed.
         """
         self.log_offset = log_offset
         self._bucket = bucket
         self._rows_from = rows_from
-        self._keep = keep
-        self._let_go = let_go
+        self._renew = renew
+        self._release = release
         self._on_lost = on_lost
         self._lock = threading.Lock()
         self._closed = False
@@ -58,15 +58,17 @@ class ClusterKvScan:
 
     @property
     def has_rows(self) -> bool:
-        """Whether there is any, which is looked for now. Raises as `read`."""
+        """Whether there is any row, which is read now. Errors are those of `read`."""
         with self._lock:
             return self._rows_at(None).next_key is not None
 
     def read(self, position: bytes | None, max_bytes: int | None, max_rows: int | None) -> KvScanBatch:
-        """The rows from a position on; see `KvScan.read`.
+        """Return the rows from a position on; see `KvScan.read`.
 
         Raises:
-            FlussTieringError: SCANNER_EXPIRED, KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA, STORAGE, UNAVAILABLE.
+            FlussTieringError: SCANNER_EXPIRED if the scan is closed; KV_SNAPSHOT_NOT_EXIST if its snapshot exists no
+                more; CORRUPT_DATA if stored rows are damaged; STORAGE if they cannot be read; UNAVAILABLE if the
+                cluster cannot be reached.
         """
         with self._lock:
             if self._closed:
@@ -74,32 +76,32 @@ class ClusterKvScan:
                     ErrorCode.SCANNER_EXPIRED,
                     f"the scan of {self._bucket} has ended: its storage was closed; start the scan again",
                 )
-            self._keep()
+            self._renew()
             rows = self._rows_at(position)
             try:
                 values = rows.take(max_bytes, max_rows)
                 return KvScanBatch(values, rows.next_key)
             except BaseException:
-                # They have moved on, and the scan's reader has not.
+                # The rows have moved on, but the scan's reader has not.
                 self._end_rows()
                 raise
 
     def close(self) -> None:
-        """Lets go of what the scan keeps, after the read that is under way; again does nothing."""
+        """Release what the scan holds, after a read that is under way. A second call does nothing."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             self._end_rows()
-        self._let_go(self)
+        self._release(self)
 
     def lose(self) -> None:
-        """Closes the scan because the storage is closed, and tells whoever opened it (K12)."""
+        """Close the scan because the storage is closed, and tell the one who opened it."""
         self.close()
         self._on_lost()
 
     def _rows_at(self, position: bytes | None) -> _Rows:
-        """The rows where they stand, or anew: a client whose answer was lost asks for a batch again (K15)."""
+        """Return the open rows, or open them again if a client whose answer was lost asks for an earlier batch."""
         if self._rows is None or not self._rows.stands_at(position):
             self._end_rows()
             self._rows = _Rows(self._rows_from(position), first=position is None)
@@ -112,7 +114,7 @@ class ClusterKvScan:
 
 
 class _Rows:
-    """Rows on their way, the first of them looked at already."""
+    """An iterator over rows that has read the next row already."""
 
     def __init__(self, batches: Generator[pa.RecordBatch, None, None], *, first: bool) -> None:
         self._batches = batches
@@ -122,18 +124,18 @@ class _Rows:
 
     @property
     def next_key(self) -> bytes | None:
-        """Of the row that comes next; None at the end."""
+        """The key of the next row; None at the end."""
         if self._left is None:
             return None
         key: bytes = self._left.column("key")[0].as_py()
         return key
 
     def stands_at(self, position: bytes | None) -> bool:
-        """Whether the row at that position comes next."""
+        """Return whether the row at this position comes next."""
         return self._at_first if position is None else self.next_key == position
 
     def take(self, max_bytes: int | None, max_rows: int | None) -> pa.BinaryArray:
-        """The values of the rows that come next, at least one where there is any."""
+        """Return the values of the next rows, at least one if there is any."""
         taken: list[pa.BinaryArray] = []
         rows = size = 0
         while self._left is not None:
@@ -156,7 +158,7 @@ class _Rows:
         return pa.concat_arrays(taken) if taken else pa.array([], pa.binary())
 
     def close(self) -> None:
-        """Lets go of what they are read from."""
+        """Close what the rows are read from."""
         self._batches.close()
 
     def _advance(self) -> None:
@@ -167,7 +169,7 @@ class _Rows:
 
 
 def _sizes(values: pa.BinaryArray) -> Int64s:
-    """What the first one, two and so on of the values take."""
+    """Return the size that the first one, two and so on of the values take together."""
     offsets, _ = byte_strings(values)
     ends: Int64s = (offsets[1:] - offsets[0]).astype(np.int64)
     ends += _OFFSET_BYTES * np.arange(1, len(values) + 1)

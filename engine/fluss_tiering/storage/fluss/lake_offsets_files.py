@@ -1,4 +1,4 @@
-"""Offsets files of lake snapshots, which the cluster writes into its remote folder (`FlussPaths`)."""
+"""The offsets files of lake snapshots, which the cluster writes into its remote folder (`FlussPaths`)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _NAME: Final = re.compile(r".*/lake/[^/]+/[^/]+-(\d+)/metadata/[^/]+\.offsets")
 
 
 def is_offsets_file(files: RemoteFiles, table_id: int, path: str) -> bool:
-    """Whether a path is that of an offsets file of a table, and the file is there.
+    """Return whether there is an offsets file of this table at a path.
 
-    A commit that names one which is not makes the table unusable, so that doubt is an error.
+    A commit with a path without a file makes the table unusable, so it is an error if this cannot be found out.
 
     Raises:
-        FlussTieringError: STORAGE when nobody can tell whether it is there.
+        FlussTieringError: STORAGE if it cannot be found out whether the file exists.
     """
     name = _NAME.fullmatch(path)
     if name is None or int(name[1]) != table_id:

@@ -1,4 +1,4 @@
-"""How far the logs of many buckets reach, with a call to each server that leads some of them, not to each bucket."""
+"""The log ranges of many buckets, with one call to each server that leads some of them instead of one per bucket."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _GONE: Final = frozenset({FlussError.PARTITION_NOT_EXISTS, FlussError.UNKNOWN_TA
 def log_offsets(
     client: FlussClient, calls: ParallelCalls, path: TablePath, buckets: Iterable[TableBucket]
 ) -> dict[TableBucket, tuple[int, int]]:
-    """Start and end, [start, end), of the log of each bucket of a table.
+    """Return the log range [start, end) of each of the buckets of a table.
 
-    Buckets of partitions that do not exist (any more) are left out.
+    Buckets of partitions that do not exist, or exist no more, are left out.
 
     Raises:
-        FlussTieringError: TABLE_NOT_EXIST; UNAVAILABLE; NOT_LEADER_OR_FOLLOWER when a bucket has no leader for too
-            long.
+        FlussTieringError: TABLE_NOT_EXIST if there is no such table; UNAVAILABLE if the cluster cannot be reached;
+            NOT_LEADER_OR_FOLLOWER if a bucket has no leader for too long.
     """
     wanted = list(buckets)
     leaders = _leaders(client, calls, path, {bucket.partition_id for bucket in wanted})
@@ -56,7 +56,7 @@ def _leaders_of_partitions(client: FlussClient, path: TablePath, ids: Sequence[i
             raise
     if len(ids) == 1:
         return {}
-    # One that was dropped fails the whole question: halves are asked for, down to it.
+    # One dropped partition fails the whole call, so each half is asked for, until only that partition fails.
     half = len(ids) // 2
     return {
         **_leaders_of_partitions(client, path, ids[:half]),
@@ -67,7 +67,7 @@ def _leaders_of_partitions(client: FlussClient, path: TablePath, ids: Sequence[i
 def _of_group(
     client: FlussClient, path: TablePath, buckets: Sequence[TableBucket]
 ) -> dict[TableBucket, tuple[int, int]]:
-    """Buckets of one partition that one server leads, or did a moment ago."""
+    """Return the log ranges of buckets of one partition that one server leads, or led a moment ago."""
     try:
         ends = _offsets(client, path, buckets, OffsetType.LATEST)
         starts = _offsets(client, path, buckets, OffsetType.EARLIEST)
@@ -82,6 +82,6 @@ def _offsets(
     client: FlussClient, path: TablePath, buckets: Sequence[TableBucket], which: OffsetType
 ) -> dict[TableBucket, int]:
     found = client.call(log_offsets_of(path, buckets, which))
-    # A bucket whose leader has moved is looked for by its own call.
+    # A bucket whose leader has moved gets a call of its own.
     rest = {bucket: client.call(log_offset(path, bucket, which)) for bucket in buckets if bucket not in found}
     return {**found, **rest}

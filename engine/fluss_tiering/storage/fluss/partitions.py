@@ -1,4 +1,4 @@
-"""The partitions that rows of a write belong to, which are made where they are missing."""
+"""The partitions that the rows of a write belong to. Missing ones are created."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_TABLES: Final = 1000
 
 
 class PartitionIds:
-    """Partition ids by values, as last heard of; safe under concurrent calls."""
+    """A cache of partition ids by partition values. It allows concurrent calls."""
 
     def __init__(self, client: FlussClient) -> None:
         self._client = client
@@ -23,10 +23,11 @@ class PartitionIds:
         self._known: dict[int, dict[PartitionValues, int]] = {}
 
     def of(self, table: TableInfo, wanted: Sequence[PartitionValues]) -> Mapping[PartitionValues, int]:
-        """The ids of partitions, of which missing ones are made first.
+        """Return the ids of partitions. Missing partitions are created first.
 
         Raises:
-            FlussTieringError: TABLE_NOT_EXIST; INVALID_REQUEST for values that Fluss takes in no partition's name.
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_REQUEST if Fluss does not allow one of
+                the values in a partition's name.
         """
         known = self._known.get(table.table_id, {})
         if not known.keys() >= set(wanted):
@@ -40,7 +41,7 @@ class PartitionIds:
         return known
 
     def forget(self, table_id: int) -> None:
-        """Partitions of the table may have been dropped."""
+        """Forget the partitions of a table, since some may have been dropped."""
         with self._lock:
             self._known.pop(table_id, None)
 

@@ -1,4 +1,4 @@
-"""The keys under which a cluster keeps the rows of primary-key tables (`KeyEncoder.ofPrimaryKeyEncoder`)."""
+"""The keys under which a cluster stores the rows of primary-key tables (`KeyEncoder.ofPrimaryKeyEncoder`)."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from fluss_tiering.storage.fluss.supported import ICEBERG, LAKE_FORMAT
 _KV_FORMAT_VERSION: Final = "table.kv.format-version"
 _LEGACY: Final = "1"
 _OWN_KEYS: Final = frozenset({None, "lance"})
-"""Lakes for which Fluss has no form of keys besides its own."""
+"""The lake formats for which Fluss encodes keys in its own form."""
 
 
 def encode_primary_keys(descriptor: TableDescriptor, records: pa.RecordBatch) -> pa.BinaryArray:
-    """The key of each row, without what its partition says.
+    """Return the encoded key of each row, without the partition keys.
 
-    A key that is the bucket key as a whole, and every key of a table from before there were format versions, has the
-    lake's form; the others Fluss's own.
+    Keys are encoded in the lake's form if the whole key is the bucket key, or if the table is older than Fluss's format
+    versions. Other keys are encoded in Fluss's own form.
 
     Args:
-        descriptor: of the table, with the options that the cluster gave it.
-        records: with at least the key columns, in the Arrow types of the table.
+        descriptor: The table's descriptor, with the options that the cluster gave it.
+        records: The rows, with at least the key columns, in the table's Arrow types.
 
     Raises:
-        FlussTieringError: INVALID_ROWS for a null; INVALID_TABLE for keys in the form of another lake.
+        FlussTieringError: INVALID_ROWS if a key has a null; INVALID_TABLE if keys are in the form of another lake.
     """
     key = tuple(name for name in descriptor.primary_key if name not in descriptor.partition_keys)
     properties = descriptor.properties

@@ -1,4 +1,4 @@
-"""Opens scans of the primary-key tables of a cluster, which until SCAN_KV has no call for it."""
+"""Scans of a cluster's primary-key tables. Fluss has no call for them yet (SCAN_KV)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pyarrow as pa
 from fluss_tiering.formats.compacted.row import encode_values
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
+from fluss_tiering.storage.errors import without_primary_key
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
 from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
 from fluss_tiering.storage.fluss.reading.kv_changes import KvChanges
-from fluss_tiering.storage.fluss.reading.kv_snapshot_files import SnapshotFiles
+from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import KvSnapshotReader
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
@@ -35,7 +36,7 @@ _CHUNK_BYTES: Final = 4 << 20
 
 
 class ClusterScans:
-    """The scans of a cluster that are open; safe under concurrent calls."""
+    """Opens scans of a cluster's buckets and closes them with the storage. It allows concurrent calls."""
 
     def __init__(
         self,
@@ -56,17 +57,16 @@ class ClusterScans:
     def open(
         self, table: TableInfo, bucket: TableBucket, *, admit: Callable[[], None], on_lost: Callable[[], None]
     ) -> tuple[int, ClusterKvScan | None]:
-        """See `TableStorage.open_kv_scan`; whether there are rows is known only after `admit`.
+        """Open a scan of a bucket; see `TableStorage.open_kv_scan`. It is known only after `admit` if there are rows.
 
         Raises:
-            FlussTieringError: TABLE_WITHOUT_PRIMARY_KEY; INVALID_REQUEST for a bucket that the table has not;
-                LOG_OFFSET_OUT_OF_RANGE, KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA, STORAGE, UNAVAILABLE.
+            FlussTieringError: TABLE_WITHOUT_PRIMARY_KEY if the table has no primary key; INVALID_REQUEST if it has no
+                such bucket; LOG_OFFSET_OUT_OF_RANGE if the log after the snapshot is gone; KV_SNAPSHOT_NOT_EXIST if
+                snapshots are deleted too quickly; CORRUPT_DATA if stored rows are damaged; STORAGE if they cannot be
+                read; UNAVAILABLE if the cluster cannot be reached.
         """
         if not table.has_primary_key:
-            raise FlussTieringError(
-                ErrorCode.TABLE_WITHOUT_PRIMARY_KEY,
-                f"table {table.path} has no primary key and so no scans by key: expected a primary-key table",
-            )
+            raise without_primary_key(table.path, "scans by key")
         if (bucket.partition_id is None) == bool(table.descriptor.partition_keys):
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
@@ -76,51 +76,51 @@ class ClusterScans:
         if self._client.call(log_offset(table.path, bucket, OffsetType.LATEST)) == 0:
             return 0, None
         admit()
-        pin = self._pin_latest(table, bucket)
+        lease = self._lease_latest(table, bucket)
         try:
-            # Behind the snapshot's moment, so that the log reaches from there to here.
+            # The end is asked for after the snapshot is taken, so that the log reaches from the snapshot to the end.
             end = self._client.call(log_offset(table.path, bucket, OffsetType.LATEST))
-            scan = self._scan(table, bucket, pin, end, on_lost)
+            scan = self._scan(table, bucket, lease, end, on_lost)
             if scan.has_rows:
                 self._open[scan] = None
                 return end, scan
         except BaseException:
-            pin.drop()
+            lease.drop()
             raise
         scan.close()
         return end, None
 
     def close(self) -> None:
-        """Ends all scans."""
+        """End all scans."""
         for scan in list(self._open):
             scan.lose()
 
     def _scan(
-        self, table: TableInfo, bucket: TableBucket, pin: _Pin, end: int, on_lost: Callable[[], None]
+        self, table: TableInfo, bucket: TableBucket, lease: _SnapshotLease, end: int, on_lost: Callable[[], None]
     ) -> ClusterKvScan:
-        start = 0 if pin.snapshot is None else pin.snapshot.log_offset
+        start = 0 if lease.snapshot is None else lease.snapshot.log_offset
         log = FlussSplitReader(self._client, self._files).read_log(table, bucket, start, end) if start < end else ()
         changes = KvChanges(table, log)
 
         def rows_from(key: bytes | None) -> Generator[pa.RecordBatch, None, None]:
-            yield from changes.over(self._entries(table, pin.snapshot, key), key)
+            yield from changes.over(self._entries(table, lease.snapshot, key), key)
 
-        def let_go(scan: ClusterKvScan) -> None:
+        def release(scan: ClusterKvScan) -> None:
             self._open.pop(scan, None)
-            pin.drop()
+            lease.drop()
 
         return ClusterKvScan(
-            bucket=bucket, log_offset=end, rows_from=rows_from, keep=pin.renew, let_go=let_go, on_lost=on_lost
+            bucket=bucket, log_offset=end, rows_from=rows_from, renew=lease.renew, release=release, on_lost=on_lost
         )
 
     def _entries(
         self, table: TableInfo, snapshot: KvSnapshot | None, from_key: bytes | None
     ) -> Generator[pa.RecordBatch, None, None]:
-        """The entries of a snapshot, with values under the table's schema of now."""
+        """Yield the entries of a snapshot, with values under the table's present schema."""
         if snapshot is None:
             return
         schemas = SchemaHistory(self._client, table)
-        files = SnapshotFiles(self._client, self._files, table.path, snapshot)
+        files = KvSnapshotReader(self._client, self._files, table.path, snapshot)
         for entries in files.entries(from_key, None, _CHUNK_BYTES):
             if table.schema_id == _FIRST_SCHEMA:
                 yield entries
@@ -129,26 +129,26 @@ class ClusterScans:
             values = encode_values(rows, table.descriptor.columns, table.schema_id)
             yield pa.RecordBatch.from_arrays([entries.column("key"), values], schema=ENTRY_SCHEMA)
 
-    def _pin_latest(self, table: TableInfo, bucket: TableBucket) -> _Pin:
-        """The latest KV snapshot, pinned and there; none where the bucket has none yet."""
+    def _lease_latest(self, table: TableInfo, bucket: TableBucket) -> _SnapshotLease:
+        """Lease the latest KV snapshot and make sure that it exists; lease nothing if the bucket has none yet."""
         gone = ""
         for _ in range(_SNAPSHOTS_TRIED):
             snapshot = self._buckets.latest_kv_snapshot(table, bucket)
-            pin = _Pin(self._client, self._calls, snapshot, self._monotonic)
+            lease = _SnapshotLease(self._client, self._calls, snapshot, self._monotonic)
             if snapshot is None or self._buckets.kv_snapshot(bucket, snapshot.snapshot_id) is not None:
-                return pin
-            # Fluss pins without looking whether it is still there.
-            pin.drop()
+                return lease
+            # Fluss grants a lease without checking whether the snapshot still exists.
+            lease.drop()
             gone = f"KV snapshot {snapshot.snapshot_id}"
         raise FlussTieringError(
             ErrorCode.KV_SNAPSHOT_NOT_EXIST,
-            f"{bucket} ({table.path}): {gone} went before it could be pinned, and {_SNAPSHOTS_TRIED - 1} before it: "
-            "expected one to stay for a moment; start the scan again, or set kv.snapshot.interval higher",
+            f"{bucket} ({table.path}): {gone} was deleted before it could be leased, and {_SNAPSHOTS_TRIED - 1} before "
+            "it: expected one to stay for a moment; start the scan again, or set kv.snapshot.interval higher",
         )
 
 
-class _Pin:
-    """A lease of one snapshot; an orphan's ends by itself."""
+class _SnapshotLease:
+    """A lease of one snapshot. If nobody drops it, it ends by itself."""
 
     def __init__(
         self, client: FlussClient, calls: ParallelCalls, snapshot: KvSnapshot | None, monotonic: Callable[[], float]
@@ -164,13 +164,17 @@ class _Pin:
             self._acquire(snapshot)
 
     def renew(self) -> None:
-        """Renews the lease where it is time to. Raises UNAVAILABLE."""
+        """Renew the lease if it is time to.
+
+        Raises:
+            FlussTieringError: UNAVAILABLE if the cluster cannot be reached.
+        """
         if self._leased and self.snapshot is not None and self._monotonic() - self._renewed_at >= _RENEWED_AFTER_S:
             self._renewed_at = self._monotonic()
             self._acquire(self.snapshot)
 
     def drop(self) -> None:
-        """Drops the lease without waiting for it."""
+        """Drop the lease without waiting for the answer."""
         if self._leased:
             self._leased = False
             self._calls.later(lambda: self._client.call(drop_lease(self._lease_id), within=_RELEASE_S))
@@ -181,5 +185,5 @@ class _Pin:
         except FlussTieringError as error:
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
-            # An old cluster: without a lease, as tiering (L15).
+            # An old cluster has no leases, so the scan does without one, as tiering does.
             self._leased = False

@@ -22,6 +22,7 @@ from fluss_tiering.model.table import (
     WriteKind,
     partition_name,
 )
+from fluss_tiering.storage.errors import without_primary_key
 from fluss_tiering.storage.fluss.access import s3_from_environment
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
 from fluss_tiering.storage.fluss.cluster_link import ClusterLink
@@ -44,7 +45,7 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import (
 )
 from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.scans import ClusterScans
-from fluss_tiering.storage.fluss.table_list import ClusterTables
+from fluss_tiering.storage.fluss.table_cache import ClusterTableCache
 from fluss_tiering.storage.fluss.writer import ClusterWriter
 from fluss_tiering.storage.lake_rules import check_lake_rules
 
@@ -58,8 +59,8 @@ class FlussStorage:
     """A `TableStorage` over the tables of a cluster.
 
     Attributes:
-        link: to the cluster, which `close` ends.
-        listed: the tables, for whoever looks for changes.
+        link: The link to the cluster, which `close` ends.
+        listed: The tables as they were last seen.
     """
 
     def __init__(self, link: ClusterLink, cluster_id: str) -> None:
@@ -68,36 +69,38 @@ class FlussStorage:
         self._client = link.client
         self._cluster_id = cluster_id
         self._calls = ParallelCalls()
-        self.listed = ClusterTables(self._client, self._calls)
+        self.listed = ClusterTableCache(self._client, self._calls)
         self._buckets = ClusterBuckets(self._client, self._calls)
         self._writer = ClusterWriter(self._client, self._calls)
         self._scans = ClusterScans(self._client, self._calls, self._files, self._buckets)
 
     @classmethod
     def open(cls, link: ClusterLink, *, within: float) -> FlussStorage:
-        """Finds out which cluster it is, `within` so many seconds a call.
+        """Find out which cluster it is. Each call may take `within` seconds.
 
         Raises:
-            FlussTieringError: UNAVAILABLE for a cluster that cannot be reached, CORRUPT_DATA for a server of another
-                kind, `FlussServerError` for refused credentials.
+            FlussTieringError: UNAVAILABLE if the cluster cannot be reached; CORRUPT_DATA if the server is not a Fluss
+                server.
+            FlussServerError: The cluster refused the credentials.
         """
         return cls(link, _cluster_id(link, within))
 
     def describe(self) -> StorageDescription:
-        """Kind, cluster and its addresses."""
+        """Return the kind of the storage, the cluster's id and its addresses."""
         return StorageDescription(
             _KIND, "", self._cluster_id, version("fluss-tiering"), bootstrap_servers=self.link.bootstrap_servers
         )
 
     def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo:
-        """A new table, in a database that is made where it is missing; its buckets can be written to.
+        """Create a table, and its database if it is missing, and wait until the buckets can be written to.
 
         Raises:
-            FlussTieringError: TABLE_ALREADY_EXIST, INVALID_TABLE; LAKE_TABLE_MISMATCH for a lake table that is there.
+            FlussTieringError: TABLE_ALREADY_EXIST if there is one at this path; INVALID_TABLE if there cannot be such a
+                table; LAKE_TABLE_MISMATCH if the lake has another table at this path.
         """
         descriptor = _with_bucket_key(descriptor)
         check_lake_rules(descriptor)
-        # Looked at before: Fluss makes the lake table first, and then complains of that one, whatever is wrong.
+        # This is checked before the call, since Fluss makes the lake table first and its error names only that one.
         if path.database not in self._client.call(list_databases()):
             self._client.call(create_database(path.database, ignore_if_exists=True))
         elif path in self._client.call(list_tables(path.database)):
@@ -107,18 +110,18 @@ class FlussStorage:
                 "another name",
             )
         self._client.call(create_table(path, descriptor))
-        self.listed.look_again(path)
+        self.listed.invalidate(path)
         table = self.table(path)
         if not descriptor.partition_keys:
             self._wait_for_leaders(table)
         return table
 
     def alter_table(self, path: TablePath, properties: Mapping[str, str]) -> TableInfo:
-        """The table with these options instead of its own; columns and keys stay.
+        """Replace the options of a table; see `TableStorage`.
 
         Raises:
-            FlussTieringError: TABLE_NOT_EXIST; INVALID_TABLE for an option that the cluster does not let change;
-                UNSUPPORTED_VERSION where it alters no tables.
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TABLE if the cluster does not allow an
+                option to change; UNSUPPORTED_VERSION if it cannot alter tables.
         """
         before = self.table(path).descriptor
         check_lake_rules(replace(before, properties=dict(properties)))
@@ -129,22 +132,19 @@ class FlussStorage:
         }
         if changes:
             self._client.call(alter_table(path, changes))
-            self.listed.look_again(path)
+            self.listed.invalidate(path)
         return self.table(path)
 
     def drop_table(self, path: TablePath) -> TableInfo:
-        """Drops the table, whose files the cluster deletes later, and returns what it was. Raises TABLE_NOT_EXIST."""
-        self.listed.look_again(path)
+        """Drop a table, whose files the cluster deletes later; see `TableStorage`."""
+        self.listed.invalidate(path)
         table = self.table(path)
         self._client.call(drop_table(path))
-        self.listed.look_again(path)
+        self.listed.invalidate(path)
         return table
 
     def drop_partition(self, path: TablePath, values: Sequence[str]) -> None:
-        """Drops the partition of these values, whose files the cluster deletes later.
-
-        Raises TABLE_NOT_EXIST, PARTITION_NOT_EXIST.
-        """
+        """Drop a partition, whose files the cluster deletes later; see `TableStorage`."""
         table = self.table(path)
         keys = table.descriptor.partition_keys
         if not keys or len(keys) != len(values):
@@ -157,36 +157,34 @@ class FlussStorage:
         self._writer.forget_partitions(table.table_id)
 
     def table(self, path: TablePath) -> TableInfo:
-        """The table of that path, a second ago at most. Raises TABLE_NOT_EXIST, INVALID_TABLE."""
+        """Return the table at this path, as it was at most a second ago.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is none; INVALID_TABLE if it cannot be used here.
+        """
         return self.listed.get(path)
 
     def table_by_id(self, table_id: int) -> TableInfo:
-        """The table of that id, a second ago at most. Raises TABLE_NOT_EXIST."""
+        """Return the table that has this id, as it was at most a second ago; see `TableStorage`."""
         return self.listed.get_by_id(table_id)
 
     def tables(self) -> Sequence[TableInfo]:
-        """All tables that can be used, by path, a few seconds ago at most."""
+        """Return all tables that can be used, ordered by path, as they were at most a few seconds ago."""
         return self.listed.all()
 
     def write(self, path: TablePath, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:
-        """Writes the rows and returns the log end offset of each bucket touched; see `ClusterWriter.write`."""
+        """Write rows, and return the log end offset of each bucket that got some; see `ClusterWriter.write`."""
         return self._writer.write(self.table(path), kind, rows)
 
     def buckets(self, path: TablePath) -> Sequence[BucketInfo]:
-        """Every bucket of every partition with its log range and latest KV snapshot. Raises TABLE_NOT_EXIST."""
+        """Return every bucket of every partition of a table; see `TableStorage`."""
         return self._buckets.infos(self.table(path))
 
     def take_kv_snapshots(self, path: TablePath) -> Sequence[KvSnapshot]:
-        """The latest KV snapshots: a cluster takes them by itself.
-
-        Raises TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY.
-        """
+        """Return the latest KV snapshots, since a cluster takes them by itself; see `TableStorage`."""
         table = self.table(path)
         if not table.has_primary_key:
-            raise FlussTieringError(
-                ErrorCode.TABLE_WITHOUT_PRIMARY_KEY,
-                f"table {path} has no primary key and so no KV snapshots: expected a primary-key table",
-            )
+            raise without_primary_key(path, "KV snapshots")
         return [
             snapshot
             for partition in self._buckets.partitions(table)
@@ -194,51 +192,53 @@ class FlussStorage:
         ]
 
     def kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:
-        """The snapshot, or None when it does not exist (any more)."""
+        """Return the KV snapshot that has this id, or None if it does not exist or exists no more."""
         return self._buckets.kv_snapshot(bucket, snapshot_id)
 
     def collect_kv_snapshots(self, protected: frozenset[tuple[TableBucket, int]]) -> int:
-        """None: the cluster collects by itself what no lease of its own protects."""
+        """Delete nothing and return 0, since the cluster deletes snapshots that no lease protects."""
         del protected
         return 0
 
     def reader(self) -> FlussSplitReader:
-        """A reader of the cluster's logs and KV snapshots."""
+        """Return a reader of the cluster's logs and KV snapshots."""
         return FlussSplitReader(self._client, self._files)
 
     def fetch_log(self, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[bytes]:
-        """Refuses with INVALID_REQUEST: readers of a cluster fetch its logs themselves."""
+        """Refuse with INVALID_REQUEST, since readers of a cluster fetch its logs themselves."""
         raise self._reads_itself(f"the log of {bucket} from {start_offset} to {end_offset}")
 
     def fetch_kv_snapshot(
         self, bucket: TableBucket, snapshot_id: int, from_key: bytes | None, to_key: bytes | None
     ) -> Iterator[pa.RecordBatch]:
-        """Refuses with INVALID_REQUEST: readers of a cluster read its KV snapshots themselves."""
+        """Refuse with INVALID_REQUEST, since readers of a cluster read its KV snapshots themselves."""
         del from_key, to_key
         raise self._reads_itself(f"KV snapshot {snapshot_id} of {bucket}")
 
     def open_kv_scan(
         self, bucket: TableBucket, *, admit: Callable[[], None], on_lost: Callable[[], None]
     ) -> tuple[int, ClusterKvScan | None]:
-        """The bucket's log end offset and a scan of its rows, both as of now; no scan for a bucket without rows (K4).
-
-        See `ClusterScans.open`; besides raises TABLE_NOT_EXIST.
-        """
+        """Return a bucket's log end offset and a scan of its rows; see `TableStorage` and `ClusterScans.open`."""
         return self._scans.open(self.table_by_id(bucket.table_id), bucket, admit=admit, on_lost=on_lost)
 
     def write_lake_offsets(self, table_id: int, log_end_offsets: Mapping[TableBucket, int]) -> str:
-        """Has the coordinator write an offsets file, merged with the current one's, and returns its path.
+        """Let the coordinator write an offsets file, merged with the current one, and return its path.
 
-        Raises TABLE_NOT_EXIST.
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table.
         """
         return self._client.call(prepare_lake_snapshot(self.table_by_id(table_id).path, table_id, log_end_offsets))
 
     def has_lake_offsets(self, table_id: int, path: str) -> bool:
-        """Whether `path` is an offsets file of that table that is still there. Raises STORAGE when nobody can tell."""
+        """Return whether `path` is an offsets file of this table that exists.
+
+        Raises:
+            FlussTieringError: STORAGE if it cannot be found out whether the file exists.
+        """
         return is_offsets_file(self._files, table_id, path)
 
     def close(self) -> None:
-        """Ends scans, and then its threads and connections."""
+        """End the scans, and then the threads and the connections."""
         self._scans.close()
         self._calls.close()
         self.link.client.close()
@@ -246,7 +246,7 @@ class FlussStorage:
     def _wait_for_leaders(self, table: TableInfo) -> None:
         deadline = time.monotonic() + _LEADERS_S
         wanted = {TableBucket(table.table_id, number) for number in range(table.descriptor.num_buckets)}
-        # Of who elects them: to tablet servers the news comes later.
+        # The coordinator is asked, since it elects the leaders and tablet servers learn of them later.
         asked = replace(metadata([table.path]), destination=Role.COORDINATOR)
         while True:
             leaders = self._client.call(asked).leaders
@@ -270,7 +270,7 @@ class FlussStorage:
 
 
 def _with_bucket_key(descriptor: TableDescriptor) -> TableDescriptor:
-    """A primary key is the bucket key where none is named, without what the partition says (as Fluss's clients do)."""
+    """Make the primary key without the partition keys the bucket key if none is named, as Fluss's clients do."""
     if descriptor.bucket_keys or not descriptor.has_primary_key:
         return descriptor
     key = tuple(name for name in descriptor.primary_key if name not in descriptor.partition_keys)
@@ -278,10 +278,10 @@ def _with_bucket_key(descriptor: TableDescriptor) -> TableDescriptor:
 
 
 def _cluster_id(link: ClusterLink, within: float) -> str:
-    """What tells this cluster from others: when its first database was made, which comes with a new cluster.
+    """Return an id that tells this cluster from others: the time when its first database was created.
 
-    Fluss's servers name no id of their cluster. An address is none: the cluster behind it may be another one tomorrow,
-    with other tables under the same ids.
+    Fluss's servers do not give an id of their cluster. An address cannot serve as one, since there may be another
+    cluster at it later, with other tables that have the same ids.
     """
     databases = link.client.call(list_databases(), within=within)
     first = [_DEFAULT_DATABASE] if _DEFAULT_DATABASE in databases else databases

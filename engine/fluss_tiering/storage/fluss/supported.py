@@ -1,4 +1,4 @@
-"""Which tables of a cluster can be read, written and tiered here."""
+"""The checks of a cluster's tables: which of them can be read, written and tiered here."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FORMATS: Final = {"table.log.format": "ARROW", "table.kv.format": "COMPACTED"}
 
 
 def check_stored(path: TablePath, properties: Mapping[str, str]) -> None:
-    """That a table's rows are stored in the formats that are spoken here.
+    """Check that a table's rows are stored in formats that are supported here.
 
     Raises:
-        FlussTieringError: INVALID_TABLE naming the option.
+        FlussTieringError: INVALID_TABLE if an option names another format.
     """
     for key, expected in _FORMATS.items():
         value = properties.get(key, expected)
@@ -30,10 +30,10 @@ def check_stored(path: TablePath, properties: Mapping[str, str]) -> None:
 
 
 def check_tierable(path: TablePath, descriptor: TableDescriptor) -> None:
-    """That a table can be tiered, where its options ask for it.
+    """Check that a table can be tiered if its options ask for it.
 
     Raises:
-        FlussTieringError: INVALID_TABLE saying what is in the way.
+        FlussTieringError: INVALID_TABLE if it cannot.
     """
     properties = descriptor.properties
     freshness_ms(properties)

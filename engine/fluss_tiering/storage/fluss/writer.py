@@ -1,4 +1,4 @@
-"""Rows written to a cluster: routed to partitions and buckets as Fluss's own clients do, encoded, and sent."""
+"""Writing rows to a cluster: they go to partitions and buckets as with Fluss's own clients, are encoded, and sent."""
 
 from __future__ import annotations
 
@@ -29,30 +29,32 @@ from fluss_tiering.storage.placement import place_by_key, place_evenly
 from fluss_tiering.storage.row_validation import conform_write
 
 _BATCH_BYTES: Final = 2 << 20
-"""Of one batch, in Arrow; Fluss's clients send as much (`client.writer.batch-size`)."""
+"""The size of one batch in Arrow, which is that of Fluss's clients (`client.writer.batch-size`)."""
 _MAX_TABLES: Final = 10_000
 _SCHEMA_S: Final = 10.0
 
 
 class ClusterWriter:
-    """Writes to the tables of a cluster; safe under concurrent calls."""
+    """Writes to the tables of a cluster. It allows concurrent calls."""
 
     def __init__(self, client: FlussClient, calls: ParallelCalls) -> None:
         self._client = client
         self._calls = calls
         self._partitions = PartitionIds(client)
         self._lock = threading.Lock()
-        # Of log tables without a bucket key, whose rows shall be spread evenly.
+        # The log ends of log tables without a bucket key, whose rows are spread evenly.
         self._log_ends: dict[tuple[int, int | None], list[int]] = {}
 
     def write(self, table: TableInfo, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:
-        """Writes rows and returns the log end offset of each bucket touched, once all its replicas have them.
+        """Write rows, and return the log end offset of each bucket that got some, once all its replicas have them.
 
-        All rows are checked before the first is written. A write that fails on its way may have reached some buckets:
-        a cluster has no writes over several of them.
+        All rows are checked before the first one is written. A write that fails later may have reached some buckets,
+        since a cluster cannot write to several buckets in one step.
 
         Raises:
-            FlussTieringError: INVALID_ROWS, INVALID_TABLE before anything is written; TABLE_NOT_EXIST, UNAVAILABLE.
+            FlussTieringError: INVALID_ROWS if the rows do not fit the table; INVALID_TABLE if rows in its format
+                cannot be written here; TABLE_NOT_EXIST if there is no such table; UNAVAILABLE if the cluster cannot be
+                reached.
         """
         _check_format(table)
         records = conform_write(table, kind, rows)
@@ -70,7 +72,7 @@ class ClusterWriter:
         return dict(zip(placed, ends, strict=True))
 
     def forget_partitions(self, table_id: int) -> None:
-        """Partitions of the table were dropped: a write to one makes it again."""
+        """Forget the partitions of a table, since some were dropped. A write to a dropped one creates it again."""
         self._partitions.forget(table_id)
 
     def _place(self, table: TableInfo, records: pa.RecordBatch) -> dict[TableBucket, pa.RecordBatch]:
@@ -106,7 +108,7 @@ class ClusterWriter:
         return place_evenly(rows, log_ends)
 
     def _send(self, table: TableInfo, kind: WriteKind, bucket: TableBucket, records: pa.RecordBatch) -> int:
-        """Writes rows to one bucket; the log's end behind them."""
+        """Write rows to one bucket and return the log's end after them."""
         end = 0
         for batch in _cut(records):
             if kind is WriteKind.APPEND:
@@ -130,7 +132,10 @@ class ClusterWriter:
         return end
 
     def _call(self, call: Call[Any, int]) -> int:
-        """The result of a write; tablet servers hear of a table's new columns a moment after they were added."""
+        """Send a write and return its result.
+
+        Tablet servers learn of a table's new columns only after a moment, so a write that is too early is repeated.
+        """
         tries = Retrying(
             stop=stop_after_delay(_SCHEMA_S), wait=BACK_OFF, retry=retry_if_exception(_is_early), reraise=True
         )

@@ -104,8 +104,8 @@ def test_a_scan_reads_as_much_as_is_asked_for_and_the_same_again(rows, chunk, ma
         bucket=TableBucket(1, 0),
         log_offset=7,
         rows_from=rows_from,
-        keep=lambda: None,
-        let_go=ended.append,
+        renew=lambda: None,
+        release=ended.append,
         on_lost=lambda: None,
     )
     assert scan.has_rows

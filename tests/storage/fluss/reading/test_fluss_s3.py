@@ -18,7 +18,7 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.storage.fluss.access import s3_from_environment
 from fluss_tiering.storage.fluss.reading import remote_files
-from fluss_tiering.storage.fluss.reading.kv_snapshot_files import SnapshotFiles
+from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import KvSnapshotReader
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import KvSnapshotFiles
@@ -112,7 +112,7 @@ def test_a_kv_snapshot_is_read_from_the_store_whole_and_in_pieces(
     reader = reader_of(fluss, fluss_cluster, settings(s3))
 
     assert reader.measure_kv_snapshot(made.info, snapshot).size_bytes > 0
-    files = SnapshotFiles(fluss, RemoteFiles(), made.info.path, snapshot)
+    files = KvSnapshotReader(fluss, RemoteFiles(), made.info.path, snapshot)
     keys = sorted(key for entries in files.entries(None, None, 1 << 20) for key in entries.column("key").to_pylist())
     cuts = [None, keys[1_000], keys[3_000], None]
     pieces = [

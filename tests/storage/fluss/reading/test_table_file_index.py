@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rocksdict import AccessType, BlockBasedOptions, DBCompressionType, Options, Rdict
 
-from fluss_tiering.storage.fluss.reading.kv_snapshot_cuts import cut_keys
+from fluss_tiering.storage.fluss.reading.split_keys import split_keys
 from fluss_tiering.storage.fluss.reading.table_file_index import keys_within
 
 KEYS = [f"key-{number:06d}".encode() for number in range(20_000)]
@@ -77,9 +77,9 @@ def test_a_damaged_file_has_fewer_keys_or_none(whole_file: bytes, data: st.DataO
 
 def test_parts_are_put_together_to_pieces_of_like_size() -> None:
     first = [(bytes([number]), 1.0) for number in range(100)]
-    assert cut_keys(first, 4) == (bytes([24]), bytes([49]), bytes([74]))
+    assert split_keys(first, 4) == (bytes([24]), bytes([49]), bytes([74]))
     # A file in which one range is denser than in the other.
     second = [(bytes([90 + number // 10]), 1.0) for number in range(100)]
-    assert cut_keys([*first, *second], 2) == (bytes([90]),)
-    assert cut_keys([], 4) == ()
-    assert cut_keys([(b"a", 10.0)], 4) == (b"a",)
+    assert split_keys([*first, *second], 2) == (bytes([90]),)
+    assert split_keys([], 4) == ()
+    assert split_keys([(b"a", 10.0)], 4) == (b"a",)

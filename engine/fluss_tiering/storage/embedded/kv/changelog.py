@@ -23,7 +23,7 @@ from fluss_tiering.formats.compacted.row import decode_values, encode_values
 from fluss_tiering.formats.key import encode_keys
 from fluss_tiering.formats.log.batch import ChangeType, ChangeTypes
 from fluss_tiering.model.table import Column, TableInfo
-from fluss_tiering.storage.embedded.kv.rocksdb import KvChanges
+from fluss_tiering.storage.embedded.kv.rocksdb import StoreChanges
 
 Lookup = Callable[[Sequence[bytes]], list[bytes | None]]
 """A function that returns the stored values of keys."""
@@ -44,7 +44,7 @@ class Change:
 
     records: pa.RecordBatch
     change_types: ChangeTypes
-    by_key: KvChanges
+    by_key: StoreChanges
     added_rows: int
 
 
@@ -69,7 +69,7 @@ class ChangelogBuilder:
         return Change(
             pa.concat_batches([records, self._records(stored.drop_null())]).take(pa.array(taken)),
             change_types,
-            KvChanges(keys, self._values(records, groups.last_rows), ()),
+            StoreChanges(keys, self._values(records, groups.last_rows), ()),
             len(exists) - int(exists.sum()),
         )
 
@@ -83,16 +83,16 @@ class ChangelogBuilder:
         return Change(
             self._records(stored.drop_null()).take(pa.array(as_written)),
             np.full(len(deleted), ChangeType.DELETE, np.uint8),
-            KvChanges((), (), deleted),
+            StoreChanges((), (), deleted),
             -len(deleted),
         )
 
-    def replay(self, records: pa.RecordBatch, change_types: ChangeTypes) -> tuple[KvChanges, int]:
+    def replay(self, records: pa.RecordBatch, change_types: ChangeTypes) -> tuple[StoreChanges, int]:
         """Return the changes by key that records of the changelog make, and how many rows they add."""
         rows = last_per_key(records, self._key, change_types)
         lives = change_types[rows] != ChangeType.DELETE
         put, deleted = rows[lives], rows[~lives]
-        changes = KvChanges(self._keys(records, put), self._values(records, put), self._keys(records, deleted))
+        changes = StoreChanges(self._keys(records, put), self._values(records, put), self._keys(records, deleted))
         inserted = np.count_nonzero(change_types == ChangeType.INSERT)
         return changes, int(inserted - np.count_nonzero(change_types == ChangeType.DELETE))
 

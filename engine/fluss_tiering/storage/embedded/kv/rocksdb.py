@@ -53,7 +53,7 @@ class KvState:
 
 
 @dataclass(frozen=True, slots=True)
-class KvChanges:
+class StoreChanges:
     """Changes by key: values to put and keys to delete. No key is in both."""
 
     put_keys: Sequence[bytes]
@@ -120,7 +120,7 @@ class RocksDbStore:
                 values.extend(self._db.get(keys[start : start + _KEYS_PER_LOOKUP]))
         return values
 
-    def apply(self, changes: KvChanges, state: KvState) -> None:
+    def apply(self, changes: StoreChanges, state: KvState) -> None:
         """Make all changes and store the state, in one step."""
         batch = WriteBatch(raw_mode=True)
         deque(map(batch.put, changes.put_keys, changes.put_values), maxlen=0)

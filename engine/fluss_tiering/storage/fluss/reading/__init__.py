@@ -1,1 +1,1 @@
-"""Reading a cluster's logs and KV snapshots, from tablet servers and from remote files."""
+"""Reading a cluster's logs and KV snapshots from tablet servers and from remote files."""

@@ -1,4 +1,7 @@
-"""What the log has changed since a KV snapshot, by key, and laid over the snapshot's entries; on whole columns."""
+"""The changes that the log has made since a KV snapshot, by key, and their merge with the snapshot's entries.
+
+The code works on whole columns.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ class KvChanges:
     """The last change of each key.
 
     Args:
-        table: whose changes they are.
-        batches: of the log of one bucket, in its order.
+        table: The table.
+        batches: The batches of the log of one bucket, in the order of the log.
     """
 
     def __init__(self, table: TableInfo, batches: Iterable[LogBatch]) -> None:
@@ -37,34 +40,34 @@ class KvChanges:
         values = encode_values(records, table.descriptor.columns, table.schema_id)
         order = pc.array_sort_indices(keys)
         self._keys: pa.BinaryArray = keys.take(order)
-        # None for a key that is deleted.
+        # The value is None if the key is deleted.
         self._values: pa.BinaryArray = pc.if_else(lives, values, None).take(order)
 
     def over(self, entries: Iterable[pa.RecordBatch], from_key: bytes | None) -> Iterator[pa.RecordBatch]:
-        """The entries as the changes leave them, by key.
+        """Yield the entries with the changes applied, ordered by key.
 
         Args:
-            entries: by key, in the `ENTRY_SCHEMA`.
-            from_key: the first key that is wanted, as of the entries; None for all.
+            entries: The entries of the snapshot from `from_key` on, ordered by key, in the `ENTRY_SCHEMA`.
+            from_key: The first wanted key; None for all.
         """
         at = 0 if from_key is None else self._position(from_key, inclusive=False)
         for batch in entries:
             if batch.num_rows == 0:
                 continue
             end = self._position(batch.column("key")[-1].as_py(), inclusive=True)
-            yield batch if end == at else self._laid_over(batch, at, end)
+            yield batch if end == at else self._merged(batch, at, end)
             at = end
         for start in range(at, len(self._keys), _ENTRIES_AT_ONCE):
             yield self._living(start, min(start + _ENTRIES_AT_ONCE, len(self._keys)))
 
     def _position(self, key: bytes, *, inclusive: bool) -> int:
-        """How many keys stand before a key, or with it where `inclusive`."""
+        """Return the number of changed keys before a key, counting the key itself if `inclusive`."""
         position = bisect_right(self._keys, key, key=lambda each: each.as_py())
         if not inclusive and position > 0 and self._keys[position - 1].as_py() == key:
             return position - 1
         return position
 
-    def _laid_over(self, batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
+    def _merged(self, batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
         changed = pc.is_in(batch.column("key"), value_set=self._keys.slice(start, end - start))
         merged = pa.concat_batches([batch.filter(pc.invert(changed)), self._living(start, end)])
         return merged.take(pc.array_sort_indices(merged.column("key")))
@@ -76,7 +79,7 @@ class KvChanges:
 
 
 def _last_changes(table: TableInfo, batches: Iterable[LogBatch]) -> tuple[pa.RecordBatch, ChangeTypes]:
-    """The last change of each key, reduced on the way, so that memory holds few changes of a key at once."""
+    """Return the last change of each key. Older changes are dropped on the way, so that this needs little memory."""
     records = pa.RecordBatch.from_pylist([], schema=arrow_schema(table.descriptor.columns))
     change_types: ChangeTypes = np.empty(0, np.uint8)
     pending: list[LogBatch] = []

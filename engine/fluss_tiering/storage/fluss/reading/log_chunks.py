@@ -1,17 +1,18 @@
-"""A range of a bucket's log as it is stored: from the bucket's leader, and from the files that it has moved to."""
+"""Fetching a range of a bucket's log as it is stored: from the bucket's leader and from remote segments."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeVar
 
 from fluss_tiering.formats.log.batch import LogBatchHeader, read_header
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.storage.errors import rewording_corrupt_data
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles, reporting_storage_errors
 from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, RemoteSegment, fetch_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
@@ -19,22 +20,28 @@ from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.retry_backoff import UNAVAILABLE_TIMEOUT_S, RetryBackoff
 
 FETCH_BYTES: Final = 4 << 20
-"""Of one answer of a leader; with twice as much a core reads 5 % fewer rows."""
+"""The size of one answer of a leader. With twice this size a core reads 5 % fewer rows."""
 READ_BYTES: Final = 8 << 20
-"""Of one read of a file, each of which an object store answers late."""
+"""The size of one read from a file. It is large since an object store takes long to answer each read."""
 _PREFIX_BYTES: Final = 12
-"""Of a batch, up to the end of its length."""
+"""The size of the first part of a batch, up to the end of its length."""
+
+_REMEDY: Final = "restore it from a replica, or re-create the table"
 
 ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """The offsets [start_offset, end_offset) of a bucket of a table.
+    """The offsets [start_offset, end_offset) of a bucket.
 
     Attributes:
-        projection: indexes of the columns to which its leader shall cut batches, ascending; None for all.
-        schema_id: under which a table has all of these.
+        path: The path of the bucket's table.
+        bucket: The bucket.
+        start_offset: The first offset.
+        end_offset: The offset after the last one.
+        projection: The indexes of the columns that the leader shall send, ascending; None for all.
+        schema_id: The id of a schema that has all of these columns.
     """
 
     path: TablePath
@@ -50,11 +57,11 @@ class LogChunk:
     """Whole log batches, in the order of the log.
 
     Attributes:
-        data: from the first batch's first byte to the last one's last.
-        start: position of `data` in the file; 0 in an answer.
-        source: for errors.
-        projection: the columns that they were cut to, by their leader, which left them the checksums of what they were;
-            None for all.
+        data: The bytes of the batches.
+        start: The position of `data` in its file; 0 for a leader's answer.
+        source: The name of the file or answer, for errors.
+        projection: The indexes of the columns to which the leader has cut the batches, which still have the checksums
+            of the whole batches; None for all.
     """
 
     data: memoryview
@@ -63,7 +70,7 @@ class LogChunk:
     projection: tuple[int, ...] | None = None
 
     def batches(self) -> Iterator[tuple[int, LogBatchHeader]]:
-        """Position within `data` and header of each batch."""
+        """Yield the position in `data` and the header of each batch."""
         position = 0
         with naming_source(self.source, self.start):
             while (header := read_header(self.data, position)) is not None:
@@ -71,32 +78,23 @@ class LogChunk:
                 position += header.size
 
 
-@contextmanager
-def naming_source(source: str, start: int = 0) -> Iterator[None]:
-    """Adds to CORRUPT_DATA, which has a position alone, where that is and what to do."""
-    try:
-        yield
-    except FlussTieringError as error:
-        if error.code is not ErrorCode.CORRUPT_DATA:
-            raise
-        behind = f" behind byte {start}" if start else ""
-        raise FlussTieringError(
-            error.code,
-            f"{source}{behind}: {error.message}; restore it from a replica, or re-create the table",
-        ) from error
+def naming_source(source: str, start: int = 0) -> AbstractContextManager[None]:
+    """Add the source and the remedy to a CORRUPT_DATA error of the decoder, which knows only the position."""
+    after = f" after byte {start}" if start else ""
+    return rewording_corrupt_data(lambda message: f"{source}{after}: {message}; {_REMEDY}")
 
 
 def log_chunks(
     client: FlussClient, files: RemoteFiles, wanted: LogRange, *, unavailable_timeout_s: float = UNAVAILABLE_TIMEOUT_S
 ) -> Iterator[LogChunk]:
-    """The batches that hold a range, perhaps with some around them.
+    """Yield the batches that hold a range, perhaps with some batches before and after it.
 
-    What comes next is fetched by a thread of its own while the caller is busy with what came before.
+    A thread fetches the next batches while the caller works on the ones before.
 
     Raises:
-        FlussTieringError: LOG_OFFSET_OUT_OF_RANGE when the log does not hold that range; CORRUPT_DATA naming bucket or
-            file and position, or a file that is missing; UNAVAILABLE when the bucket has no leader for too long;
-            TABLE_NOT_EXIST; STORAGE for a remote folder that cannot be read.
+        FlussTieringError: LOG_OFFSET_OUT_OF_RANGE if the log does not hold this range; CORRUPT_DATA if a batch is
+            damaged or a file is missing; UNAVAILABLE if the bucket has no leader for too long; TABLE_NOT_EXIST if there
+            is no such table; STORAGE if the remote folder cannot be read.
     """
     stopped = threading.Event()
     fetching = _Fetching(client, files, wanted, RetryBackoff(stopped, unavailable_timeout_s))
@@ -107,7 +105,7 @@ def log_chunks(
 
 
 def _ahead(items: Iterator[ItemT]) -> Iterator[ItemT]:
-    """The same items; each is made while the caller has the one before it."""
+    """Yield the same items. Each is made while the caller works on the one before it."""
     thread = ThreadPoolExecutor(1, thread_name_prefix="fluss-fetch")
     try:
         coming = thread.submit(next, items, None)
@@ -119,7 +117,7 @@ def _ahead(items: Iterator[ItemT]) -> Iterator[ItemT]:
 
 
 class _Fetching:
-    """The state of one read."""
+    """The state of reading one range."""
 
     def __init__(self, client: FlussClient, files: RemoteFiles, wanted: LogRange, backoff: RetryBackoff) -> None:
         self._client = client
@@ -130,11 +128,13 @@ class _Fetching:
         self._end = wanted.end_offset
         self._projection = wanted.projection
         self._schema_id = wanted.schema_id
+        # Whether the log is at batches that are older than one of the wanted columns.
         self._before_columns = False
         self._backoff = backoff
         self._missing: str | None = None
 
     def chunks(self) -> Iterator[LogChunk]:
+        """Yield the chunks of the range, and ask again, with pauses, while the leader is away."""
         offset = self._start
         while offset < self._end:
             try:
@@ -153,7 +153,7 @@ class _Fetching:
                 yield chunk
 
     def _fetch(self, offset: int) -> tuple[FetchedLog, tuple[int, ...] | None]:
-        """What the leader has from an offset on, and the columns that it cut that to."""
+        """Ask the leader for the log from an offset on; return its answer and the columns that it was asked for."""
         projection = None if self._before_columns else self._projection
         if projection is not None:
             asking = fetch_log(self._path, self._bucket, offset, max_bytes=FETCH_BYTES, projection=projection)
@@ -162,10 +162,10 @@ class _Fetching:
             except FlussServerError as error:
                 if error.fluss_error is not FlussError.INVALID_COLUMN_PROJECTION:
                     raise
-                # A batch from before a column was added cannot be cut to it.
+                # A batch that is older than a column cannot be cut to that column.
                 self._before_columns = True
             else:
-                # A batch that the cut made larger than what was asked for does not come.
+                # If cutting makes a batch larger than the limit, the leader sends nothing.
                 if fetched.records or fetched.remote_segments or fetched.high_watermark <= offset:
                     return fetched, projection
         return self._client.call(fetch_log(self._path, self._bucket, offset, max_bytes=FETCH_BYTES)), None
@@ -174,14 +174,14 @@ class _Fetching:
         if fetched.records or fetched.remote_segments:
             return
         if fetched.high_watermark > offset:
-            # What is in the lake, and neither with the leader nor in the remote folder, it answers with nothing.
+            # The leader sends nothing for rows that are in the lake only.
             raise FlussTieringError(
                 ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
                 f"{self._bucket} of {self._path} no longer has its log from offset {offset} on, which ends at "
                 f"{fetched.high_watermark}: expected it to be kept until it is tiered; re-create the table to tier it "
                 "again, or raise table.log.ttl",
             )
-        # A new leader learns only after a moment how far the log is safe.
+        # A new leader learns only after a moment up to which offset the log is safe.
         raise FlussTieringError(
             ErrorCode.UNAVAILABLE,
             f"{self._bucket} of {self._path} reaches only offset {fetched.high_watermark}: expected {self._end}; "
@@ -189,7 +189,7 @@ class _Fetching:
         )
 
     def _whole(self, records: memoryview, offset: int, projection: tuple[int, ...] | None) -> tuple[LogChunk, int]:
-        """An answer's whole batches, and the offset behind them."""
+        """Return the whole batches of an answer, and the offset after them."""
         source = f"the log of {self._bucket} ({self._path}) as its leader sent it from offset {offset} on"
         end, last = _last_whole(records, source, 0)
         if last is None or last.next_offset <= offset:
@@ -198,9 +198,9 @@ class _Fetching:
         return LogChunk(records[:end], 0, source, projection), last.next_offset
 
     def _remote(self, fetched: FetchedLog, offset: int) -> Iterator[tuple[LogChunk, int]]:
-        """Chunks of the segments in the remote folder, each with the offset behind it.
+        """Yield chunks of the segments in the remote folder, each with the offset after it.
 
-        A file that is not there any more ends them: the leader is asked again where that offset is now.
+        This ends at a file that exists no more: the leader is then asked where the offset is now.
         """
         position = fetched.first_position
         for segment in fetched.remote_segments:
@@ -246,7 +246,7 @@ class _Fetching:
 
 
 def _last_whole(data: memoryview, source: str, start: int) -> tuple[int, LogBatchHeader | None]:
-    """Where the last whole batch ends, and its header; None when there is none."""
+    """Return the end of the last whole batch, and its header; None if there is no whole batch."""
     end, last = 0, None
     for position, header in LogChunk(data, start, source).batches():
         end, last = position + header.size, header
@@ -258,4 +258,4 @@ def _size_of_first(data: memoryview) -> int:
 
 
 def _damaged(what: str) -> NoReturn:
-    raise FlussTieringError(ErrorCode.CORRUPT_DATA, f"{what}; restore it from a replica, or re-create the table")
+    raise FlussTieringError(ErrorCode.CORRUPT_DATA, f"{what}; {_REMEDY}")

@@ -89,11 +89,11 @@ class FlussSplitReader(TimedDecoding):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a key range; see `SplitReader.read_kv_snapshot`."""
         # Loading compiled decoders and RocksDB takes a worker longer than reading a small piece of a log.
-        from fluss_tiering.storage.fluss.reading.kv_snapshot_files import SnapshotFiles  # noqa: PLC0415
+        from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import KvSnapshotReader  # noqa: PLC0415
         from fluss_tiering.storage.fluss.reading.stored_values import decode_stored  # noqa: PLC0415
 
         schemas = SchemaHistory(self._client, table)
-        files = SnapshotFiles(self._client, self._files, table.path, snapshot)
+        files = KvSnapshotReader(self._client, self._files, table.path, snapshot)
         for entries in files.entries(from_key, to_key, _CHUNK_BYTES):
             try:
                 with self._decoding():
@@ -104,9 +104,9 @@ class FlussSplitReader(TimedDecoding):
 
     def measure_kv_snapshot(self, table: TableInfo, snapshot: KvSnapshot) -> KvSnapshot:
         """Measure the snapshot by the indexes of its files; see `SplitReader.measure_kv_snapshot`."""
-        from fluss_tiering.storage.fluss.reading.kv_snapshot_files import SnapshotFiles  # noqa: PLC0415 - as above
+        from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import KvSnapshotReader  # noqa: PLC0415 - as above
 
-        return SnapshotFiles(self._client, self._files, table.path, snapshot).measured()
+        return KvSnapshotReader(self._client, self._files, table.path, snapshot).measured()
 
 
 def _decode(

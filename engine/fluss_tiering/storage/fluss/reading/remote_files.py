@@ -1,4 +1,4 @@
-"""Files of a cluster's remote folder, on a disk or in an object store: segments of logs, and KV snapshots."""
+"""The files of a cluster's remote folder (log segments and KV snapshots), on a disk or in an object store."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _S3_TRIES: Final = 6
 
 
 class RemoteFiles:
-    """Opens files by the paths that the cluster has for them; safe to share between threads.
+    """Opens files by the paths that the cluster gives. Threads may share it.
 
     Args:
-        s3: arguments of pyarrow's S3FileSystem.
+        s3: The arguments of pyarrow's S3FileSystem.
     """
 
     def __init__(self, s3: Mapping[str, str] | None = None) -> None:
@@ -35,23 +35,23 @@ class RemoteFiles:
         self._lock = threading.Lock()
 
     def local(self, path: str) -> Path | None:
-        """Where a file is on this machine's disks, or None where it is in an object store."""
+        """Return the path of a file on this machine, or None if it is in an object store."""
         address = urlsplit(path)
         return Path(address.path) if address.scheme in _LOCAL_SCHEMES else None
 
     def open(self, path: str) -> pa.NativeFile:
-        """A file to be read at any position.
+        """Open a file that can be read at any position.
 
         Raises:
-            FileNotFoundError: there is none.
-            FlussTieringError: STORAGE for a store that cannot be reached, or of a kind that is not known here.
+            FileNotFoundError: There is no such file.
+            FlussTieringError: STORAGE if the store cannot be reached or is of an unknown kind.
         """
         with reporting_storage_errors(path):
             system, name = self._system(path)
             return system.open_input_file(name)
 
     def size(self, path: str) -> int:
-        """Bytes of a file. Raises as `open`."""
+        """Return the size of a file. Errors are those of `open`."""
         with reporting_storage_errors(path):
             system, name = self._system(path)
             info: fs.FileInfo = system.get_file_info(name)
@@ -60,7 +60,7 @@ class RemoteFiles:
         return int(info.size)
 
     def copy(self, path: str, to: Path) -> None:
-        """Writes a file's bytes into one on this machine. Raises as `open`."""
+        """Copy a file to this machine. Errors are those of `open`."""
         with self.open(path) as source, to.open("wb") as copied:
             while True:
                 with reporting_storage_errors(path):
@@ -96,7 +96,7 @@ class RemoteFiles:
 
 @contextmanager
 def reporting_storage_errors(path: str) -> Iterator[None]:
-    """Turns what a store raises into a STORAGE error that names the file, or FileNotFoundError of its path."""
+    """Turn the errors of a store into STORAGE, which names the file, or into a FileNotFoundError with the path."""
     try:
         yield
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Rows that were stored before a table's columns were altered, brought to the columns that it has now.
+"""Converting rows that were stored under an older schema of a table to the columns that it has now.
 
-Fluss 0.9.1 adds nullable columns at the end and alters nothing else (`SchemaUpdate`): rows without them read null.
+Fluss 0.9.1 can only add nullable columns at the end (`SchemaUpdate`). Rows without these columns have null in them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from fluss_tiering.model.table import Column, TableInfo
 from fluss_tiering.model.table_options import LOG_COMPRESSION
 from fluss_tiering.storage.fluss.rpc.calls.schemas import table_columns
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.supported import check_stored
 
-_FORMATS: Final = {"table.log.format": "ARROW", "table.kv.format": "COMPACTED"}
-"""Fluss's defaults; the others are older ones, which it keeps for a few uses."""
 _NO_WIDTH: Final = 1 << 31
 
 
@@ -27,25 +26,20 @@ class SchemaHistory:
     """The schemas of one table.
 
     Args:
-        client: of the cluster.
-        table: as it is now.
-        columns: names of those that are wanted, in this order; None for all.
+        client: The client of the cluster.
+        table: The table as it is now.
+        columns: The names of the wanted columns, in their order; None for all.
 
     Attributes:
-        wanted: these columns.
+        wanted: The wanted columns.
 
     Raises:
-        FlussTieringError: INVALID_TABLE for a table that is stored in formats that are not read here; INVALID_REQUEST
-            for columns that it has not.
+        FlussTieringError: INVALID_TABLE if the table is stored in a format that is not supported here; INVALID_REQUEST
+            if it does not have one of the columns.
     """
 
     def __init__(self, client: FlussClient, table: TableInfo, columns: Sequence[str] | None = None) -> None:
-        for option, known in _FORMATS.items():
-            if (given := table.descriptor.properties.get(option, known)).upper() != known:
-                raise FlussTieringError(
-                    ErrorCode.INVALID_TABLE,
-                    f"{table.path} has {option}={given}: expected {known}; re-create the table in that format",
-                )
+        check_stored(table.path, table.descriptor.properties)
         self._client = client
         self._table = table
         self.wanted = Projection.of(table, columns)
@@ -54,24 +48,24 @@ class SchemaHistory:
         self._arrow = {table.schema_id: self._present}
 
     def columns(self, schema_id: int) -> Sequence[Column]:
-        """The columns under a schema, which is asked for once.
+        """Return the columns of a schema. The cluster is asked once for each schema.
 
         Raises:
-            FlussTieringError: INVALID_TABLE for a schema that the table had not yet when it was looked up, and for one
-                whose columns are not those of now.
+            FlussTieringError: INVALID_TABLE if the schema is newer than the given table, or if the present columns do
+                not begin with the schema's columns.
         """
         if schema_id not in self._columns:
             self._columns[schema_id] = self._older(schema_id)
         return self._columns[schema_id]
 
     def arrow(self, schema_id: int) -> pa.Schema:
-        """The Arrow schema of rows under a schema. Raises as `columns`."""
+        """Return the Arrow schema of rows under a schema. Errors are those of `columns`."""
         if schema_id not in self._arrow:
             self._arrow[schema_id] = arrow_schema(self.columns(schema_id))
         return self._arrow[schema_id]
 
     def included(self, schema_id: int) -> tuple[int, ...] | None:
-        """Indexes of the wanted columns that rows under a schema have; None for all of them. Raises as `columns`."""
+        """Return the indexes of the wanted columns that a schema has; None for all. Errors are those of `columns`."""
         if self.wanted.included is None:
             return None
         there = len(self.columns(schema_id))
@@ -79,11 +73,12 @@ class SchemaHistory:
 
     @property
     def pushed_down(self) -> tuple[int, ...] | None:
-        """Indexes of the columns that leaders are asked for, ascending; None for all.
+        """The indexes of the columns that leaders are asked for, ascending; None for all.
 
-        Where none is wanted that is the narrowest: Fluss fails to cut a batch down to nothing (`FileLogProjection`).
-        And it tells a batch that it cut to be compressed as the table's option says, whatever it is: where that says
-        NONE, compressed values would be taken for plain ones, so such a table's leaders are asked for all.
+        If no column is wanted, this is the narrowest one, since Fluss fails to cut a batch to no columns
+        (`FileLogProjection`). Fluss marks a cut batch as compressed in the way that the table's option says, even if
+        the batch is compressed otherwise. If the option is NONE, compressed values would be taken for plain ones, so
+        leaders are then asked for all columns.
         """
         if self._table.descriptor.properties.get(LOG_COMPRESSION.key, LOG_COMPRESSION.default).upper() == "NONE":
             return None
@@ -93,7 +88,7 @@ class SchemaHistory:
         return None if len(fields) == 1 else (min(range(len(fields)), key=lambda index: _width(fields[index].type)),)
 
     def to_present(self, records: pa.RecordBatch, schema_id: int) -> pa.RecordBatch:
-        """Rows under a schema, with those of the wanted columns that it has at least, in the wanted columns of now."""
+        """Convert rows under a schema, which have at least the wanted columns of that schema, to the wanted columns."""
         if schema_id != self._table.schema_id:
             there = set(records.schema.names)
             for field in self.wanted.schema:
@@ -122,7 +117,7 @@ class SchemaHistory:
 
 
 def _width(kind: pa.DataType) -> int:
-    """Bits of a value in a batch; more than any where that depends on the value."""
+    """Return how many bits a value takes in a batch; a very large number if that depends on the value."""
     try:
         return int(kind.bit_width)
     except ValueError:

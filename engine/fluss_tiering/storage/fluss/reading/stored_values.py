@@ -1,4 +1,4 @@
-"""Values of a KV snapshot as rows, whichever schemas of the table they were stored under."""
+"""Decoding the values of a KV snapshot, which may have been stored under several schemas of the table."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SCHEMA_ID_SIZE = 2
 
 
 def decode_stored(values: pa.BinaryArray, schemas: SchemaHistory) -> pa.RecordBatch:
-    """The rows that values stand for, in their order and with the table's columns of now.
+    """Decode values to rows, in their order and with the table's present columns.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA for what is no row; INVALID_TABLE as `SchemaHistory.columns`.
+        FlussTieringError: CORRUPT_DATA if a value is no row; INVALID_TABLE as in `SchemaHistory.columns`.
     """
     ids = _schema_ids(values)
     different = np.unique(ids).tolist()

@@ -1,8 +1,8 @@
-"""Keys within RocksDB's table files, from their indexes alone: where a KV snapshot may be cut into ranges of like size.
+"""Keys from the indexes of RocksDB's table files, at which a KV snapshot can be split into ranges of similar size.
 
-A table file ends in a footer that says where its index is: an entry for each block of rows, with a key behind that
-block's last one (RocksDB's block-based format, versions 4 and 5, which RocksDB 6 writes). rocksdict has no call for
-that.
+A table file ends with a footer that says where the file's index is. The index has an entry for each block of rows, with
+a key that is not less than the block's last key (RocksDB's block-based format, versions 4 and 5, which RocksDB 6
+writes). rocksdict has no call for this.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ _HANDLES_AT: Final = 1
 _VERSION_AND_MAGIC: Final = struct.Struct("<IQ")
 _MAGIC: Final = 0x88E241B785F4CFF7
 _VERSIONS: Final = frozenset({4, 5})
-"""Before them, index entries look otherwise; behind them the footer does."""
+"""Older versions have other index entries, and newer versions have another footer."""
 _TRAILER_BYTES: Final = 5
-"""Behind a block: how it is compressed, and a checksum."""
+"""The size of what follows a block: its compression and a checksum."""
 _CODECS: Final = {1: "snappy", 4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}
 _MAX_INDEX_BYTES: Final = 256 << 20
-"""More than the index of any file that is written."""
+"""This is more than the index of any file that is written."""
 _UNCOMPRESSED: Final = 0
 _SNAPPY: Final = 1
 _RESTART: Final = struct.Struct("<I")
 
 
 def keys_within(file: pa.NativeFile, count: int) -> list[bytes]:
-    """Keys that cut the rows of a table file into `count` + 1 parts of like size, ascending, perhaps fewer.
+    """Return keys that split the rows of a table file into `count` + 1 parts of similar size, or fewer, ascending.
 
     Args:
-        file: to be read at any position.
-        count: 1 or more.
+        file: A file that can be read at any position.
+        count: The number of keys, 1 or more.
 
     Returns:
-        None at all where the file is of another format than those known here.
+        The keys; an empty list if the file has an unknown format.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: The file cannot be read.
     """
     try:
         return _spread(_index(file), count)
@@ -48,7 +48,7 @@ def keys_within(file: pa.NativeFile, count: int) -> list[bytes]:
 
 
 def _index(file: pa.NativeFile) -> bytes:
-    """The bytes of the index block, decompressed."""
+    """Return the decompressed bytes of the index block."""
     size = file.size()
     file.seek(max(0, size - _FOOTER_BYTES))
     footer = file.read(_FOOTER_BYTES)
@@ -57,7 +57,7 @@ def _index(file: pa.NativeFile) -> bytes:
         raise ValueError("another format")
     position = _HANDLES_AT
     handle = []
-    for _ in range(4):  # offset and size of the index of other blocks, then of this one
+    for _ in range(4):  # Offset and size of the index of other blocks, then offset and size of this index.
         number, position = _varint(footer, position)
         handle.append(number)
     start, length = handle[2:]
@@ -77,7 +77,7 @@ def _decompressed(block: bytes, kind: int) -> bytes:
     size, start = _varint(block, 0)
     if size > _MAX_INDEX_BYTES:
         raise ValueError("no index block")
-    # Snappy's own format begins with the size.
+    # Snappy's own format begins with the size too.
     body = block if kind == _SNAPPY else block[start:]
     try:
         data: bytes = pa.decompress(body, size, codec, asbytes=True)
@@ -87,14 +87,14 @@ def _decompressed(block: bytes, kind: int) -> bytes:
 
 
 def _spread(index: bytes, count: int) -> list[bytes]:
-    """Keys of entries evenly spread over the index, whose restart points have whole keys."""
+    """Return the keys of evenly spread entries of the index. They are restart points, which have whole keys."""
     (restarts,) = _RESTART.unpack_from(index, len(index) - _RESTART.size)
     table = len(index) - _RESTART.size * (restarts + 1)
     if table < 0:
         raise ValueError("no index block")
     keys: list[bytes] = []
     for number in range(1, count + 1):
-        # The last entry stands behind all rows.
+        # The key of the last entry is after all rows.
         chosen = restarts * number // (count + 1) - 1
         if chosen < 0:
             continue
@@ -110,7 +110,7 @@ def _spread(index: bytes, count: int) -> list[bytes]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A number, and the position behind it."""
+    """Return a number and the position after it."""
     number = shift = 0
     while True:
         byte = data[position]

@@ -1,4 +1,4 @@
-"""The tables of a cluster as they were last seen, so that what asks for them often costs the cluster little."""
+"""A cache of the tables of a cluster, so that frequent questions cost the cluster little."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.supported import check_tierable
 
 _FRESH_S: Final = 1.0
-"""So long a table counts as seen just now."""
+"""The age up to which a table counts as fresh."""
 _LISTED_S: Final = 2.0
-"""So long the list of tables does."""
+"""The age up to which the list of tables counts as fresh."""
 _SEEN_AGAIN_AT_ONCE: Final = 50
-"""Of known tables at each refresh, in turn: with more of them, an alteration by others is noticed some refreshes later.
-Each costs the cluster a look into ZooKeeper."""
+"""The number of known tables that each refresh reads again, in turn, since each costs the cluster a look into
+ZooKeeper. With more tables, an alteration by others is noticed some refreshes later."""
 _GONE: Final = frozenset({ErrorCode.TABLE_NOT_EXIST, ErrorCode.DATABASE_NOT_EXIST})
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A table as it was at a time, or why it cannot be used."""
+    """A table as it was at a time, or the reason why it cannot be used."""
 
     found: TableInfo | FlussTieringError
     at: float
 
 
-class ClusterTables:
-    """The tables; safe under concurrent calls."""
+class ClusterTableCache:
+    """The tables of a cluster as they were last seen. It allows concurrent calls."""
 
     def __init__(
         self, client: FlussClient, calls: ParallelCalls, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        """Knows of no table yet."""
+        """Begin without tables."""
         self._client = client
         self._calls = calls
         self._monotonic = monotonic
@@ -50,25 +50,29 @@ class ClusterTables:
         self._changed_at: dict[TablePath, float] = {}
 
     def all(self) -> list[TableInfo]:
-        """All tables that can be used, by path, as they were a few seconds ago at most."""
+        """Return all tables that can be used, ordered by path, as they were at most a few seconds ago."""
         with self._refreshing:
             if self._listed_at is None or self._monotonic() - self._listed_at > _LISTED_S:
                 self._refresh()
         return self._known()
 
     def refresh(self) -> list[TableInfo]:
-        """The same as they are now."""
+        """Read the list again and return all tables that can be used, ordered by path."""
         with self._refreshing:
             self._refresh()
         return self._known()
 
     def unusable(self) -> Mapping[TablePath, FlussTieringError]:
-        """Tables of which the cluster says what is not understood here, each with what it is."""
+        """Return the tables that cannot be used here, each with the reason."""
         with self._lock:
             return {path: seen.found for path, seen in self._seen.items() if isinstance(seen.found, FlussTieringError)}
 
     def get(self, path: TablePath) -> TableInfo:
-        """The table of that path, as it was a second ago at most. Raises TABLE_NOT_EXIST, INVALID_TABLE."""
+        """Return the table at this path, as it was at most a second ago.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is none; INVALID_TABLE if it cannot be used here.
+        """
         seen = self._seen.get(path)
         if seen is None or self._monotonic() - seen.at > _FRESH_S:
             seen = self._look(path)
@@ -79,7 +83,11 @@ class ClusterTables:
         return seen.found
 
     def get_by_id(self, table_id: int) -> TableInfo:
-        """The table of that id, as it was a second ago at most. Raises TABLE_NOT_EXIST."""
+        """Return the table that has this id, as it was at most a second ago.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is none.
+        """
         path = self._path_of(table_id)
         if path is None:
             self.refresh()
@@ -88,11 +96,11 @@ class ClusterTables:
             return info
         raise _not_exist(f"with id {table_id}")
 
-    def look_again(self, path: TablePath) -> None:
-        """The table was created, altered or dropped just now: what was seen of it counts no more."""
+    def invalidate(self, path: TablePath) -> None:
+        """Forget a table that was created, altered or dropped just now."""
         with self._lock:
             self._seen.pop(path, None)
-            # Somebody may have looked before and not have told yet.
+            # Another thread may have read the table before the change and not have stored it yet.
             self._changed_at[path] = self._monotonic()
 
     def _known(self) -> list[TableInfo]:

@@ -1,4 +1,4 @@
-"""The files of a cluster's KV snapshots, put together into a RocksDB that is read and removed again."""
+"""Reading a cluster's KV snapshots: their files are put together to a temporary RocksDB, which is read and removed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TablePath
-from fluss_tiering.storage.fluss.reading.kv_snapshot_cuts import measure_files
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
+from fluss_tiering.storage.fluss.reading.split_keys import measure_files
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import KvSnapshotFiles, kv_snapshot_files
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.retry_backoff import RetryBackoff
@@ -28,14 +28,14 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 
-class SnapshotFiles:
-    """One KV snapshot of a cluster.
+class KvSnapshotReader:
+    """Reads one KV snapshot of a cluster.
 
     Args:
-        client: of the cluster.
-        files: of its remote folder.
-        path: of the table.
-        snapshot: of one of its buckets.
+        client: The client of the cluster.
+        files: The files of the cluster's remote folder.
+        path: The path of the table.
+        snapshot: The snapshot of one of the table's buckets.
     """
 
     def __init__(self, client: FlussClient, files: RemoteFiles, path: TablePath, snapshot: KvSnapshot) -> None:
@@ -45,16 +45,17 @@ class SnapshotFiles:
         self._name = f"KV snapshot {snapshot.snapshot_id} of {snapshot.bucket} ({path})"
 
     def entries(self, from_key: bytes | None, to_key: bytes | None, chunk_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The entries of the key range [from_key, to_key), as `rocksdb_files.entries` has them.
+        """Yield the entries of the key range [from_key, to_key), as `rocksdb_files.entries` does.
 
         Raises:
-            FlussTieringError: KV_SNAPSHOT_NOT_EXIST, CORRUPT_DATA naming bucket and file, STORAGE, UNAVAILABLE.
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST if there is no such snapshot; CORRUPT_DATA if a file is missing or
+                damaged; STORAGE if a file cannot be read; UNAVAILABLE if the cluster cannot be reached.
         """
         with self._folder(from_key, to_key) as (folder, partial), self._reporting_damage():
             yield from entries(folder, from_key, to_key, chunk_bytes, partial=partial)
 
     def measured(self) -> KvSnapshot:
-        """The snapshot with its size, and keys at which it may be cut. Raises as `entries`."""
+        """Return the snapshot with its size and with keys at which it can be split. Errors are those of `entries`."""
         wanted = self._metadata()
         table_paths = [path for name, path in wanted.files.items() if name.endswith(_TABLE_FILE)]
         with self._reporting_missing_files():
@@ -64,7 +65,7 @@ class SnapshotFiles:
 
     @contextmanager
     def _folder(self, from_key: bytes | None, to_key: bytes | None) -> Iterator[tuple[Path, bool]]:
-        """A folder with the files that hold a key range, which goes with the block; and whether others are missing."""
+        """Make a temporary folder with the files that hold a key range; tell whether other files are missing in it."""
         wanted = self._metadata()
         with temporary_folder() as folder:
             with self._reporting_missing_files():
@@ -79,7 +80,7 @@ class SnapshotFiles:
             yield folder, partial
 
     def corrupt(self, error: FlussTieringError) -> FlussTieringError:
-        """CORRUPT_DATA for an entry that is no row."""
+        """Return CORRUPT_DATA for an entry that is no row."""
         return self._damaged(f"it has an entry that cannot be read: {error.message}")
 
     def _metadata(self) -> KvSnapshotFiles:
@@ -95,7 +96,7 @@ class SnapshotFiles:
                 backoff.wait_after(error)
 
     def _link(self, wanted: KvSnapshotFiles, folder: Path) -> dict[str, str]:
-        """Links the files that are on this machine; name -> path of the others."""
+        """Link the files that are on this machine, and return the others as name -> path."""
         elsewhere: dict[str, str] = {}
         for name, path in wanted.files.items():
             if Path(name).name != name:
@@ -110,7 +111,10 @@ class SnapshotFiles:
         return elsewhere
 
     def _fetch_listing(self, elsewhere: Mapping[str, str], folder: Path) -> dict[str, str]:
-        """Fetches what says which table file holds which keys; stand-ins for the table files, name -> path of which."""
+        """Fetch the files that tell which table file holds which keys, and make stand-ins for the table files.
+
+        Return the table files as name -> path.
+        """
         table_paths = {name: path for name, path in elsewhere.items() if name.endswith(_TABLE_FILE)}
         self._fetch({name: path for name, path in elsewhere.items() if name not in table_paths}, folder)
         for name, size in zip(table_paths, self._each(self._files.size, table_paths.values()), strict=True):
@@ -131,7 +135,7 @@ class SnapshotFiles:
         try:
             yield
         except FileNotFoundError as error:
-            self._metadata()  # raises for a snapshot that was deleted meanwhile
+            self._metadata()  # Raises an error if the snapshot was deleted in the meantime.
             raise self._damaged(f"{error} is missing") from None
 
     @contextmanager
@@ -141,7 +145,7 @@ class SnapshotFiles:
         except FlussTieringError:
             raise
         except Exception as error:
-            self._metadata()  # raises for a snapshot that was deleted meanwhile
+            self._metadata()  # Raises an error if the snapshot was deleted in the meantime.
             raise self._damaged(f"its files cannot be read: {error}") from error
 
     def _damaged(self, what: str) -> FlussTieringError:

@@ -1,4 +1,4 @@
-"""How large a KV snapshot is, and at which keys it may be cut, from the ends of its table files alone."""
+"""The size of a KV snapshot and the keys at which it can be split, from the indexes of its table files alone."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from fluss_tiering.storage.fluss.reading.table_file_index import keys_within
 _PIECE_BYTES: Final = 8 << 20
 _MAX_PIECES: Final = 256
 _STEPS_OF_PIECE: Final = 4
-"""How many times finer files are looked at than they are cut."""
+"""The number of parts that each piece is measured in."""
 _AT_ONCE: Final = 4
 
 
 def measure_files(files: RemoteFiles, paths: Sequence[str]) -> tuple[int, tuple[bytes, ...]]:
-    """Bytes of table files, and keys at which what they hold is cut into ranges of like size, ascending.
+    """Return the size of table files, and the keys that split their rows into ranges of similar size, ascending.
 
     Args:
-        files: of the cluster's remote folder.
-        paths: of the table files; they may overlap.
+        files: The files of the cluster's remote folder.
+        paths: The paths of the table files, whose key ranges may overlap.
 
     Raises:
-        FileNotFoundError: one is missing.
-        FlussTieringError: STORAGE.
+        FileNotFoundError: A file is missing.
+        FlussTieringError: STORAGE if a file cannot be read.
     """
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fluss-kv-snapshot") as threads:
         sizes = list(threads.map(files.size, paths))
@@ -35,11 +35,16 @@ def measure_files(files: RemoteFiles, paths: Sequence[str]) -> tuple[int, tuple[
             return total, ()
         step = total / pieces / _STEPS_OF_PIECE
         parts = threads.map(lambda path, size: _parts(files, path, size, step), paths, sizes)
-        return total, cut_keys([part for of_file in parts for part in of_file], pieces)
+        return total, split_keys([part for of_file in parts for part in of_file], pieces)
 
 
-def cut_keys(parts: Sequence[tuple[bytes, float]], pieces: int) -> tuple[bytes, ...]:
-    """Keys that cut parts, each with the key behind it and its size, into at most so many pieces of like size."""
+def split_keys(parts: Sequence[tuple[bytes, float]], pieces: int) -> tuple[bytes, ...]:
+    """Return keys that split parts into at most this many pieces of similar size.
+
+    Args:
+        parts: The parts, each with the key after it and its size.
+        pieces: The greatest number of pieces.
+    """
     keys: list[bytes] = []
     total, before = sum(size for _, size in parts), 0.0
     for key, size in sorted(parts):
@@ -50,7 +55,7 @@ def cut_keys(parts: Sequence[tuple[bytes, float]], pieces: int) -> tuple[bytes, 
 
 
 def _parts(files: RemoteFiles, path: str, size: int, step: float) -> list[tuple[bytes, float]]:
-    """A file in parts of about `step` bytes; what is behind the last key counts for the part before it."""
+    """Return a file in parts of about `step` bytes. Rows after the last key count as part of the last part."""
     count = int(size / step)
     if count == 0:
         return []
