@@ -1,4 +1,4 @@
-"""Lake tables: the protocol and, in folders of their own, the formats that implement it.
+"""Lake tables: the protocol, and the lake formats that implement it, each in its own folder.
 
 This package is private: other programs import from `fluss_tiering`.
 """

@@ -1,4 +1,4 @@
-"""Names of the files that a round writes: they tell the round, so that what no snapshot refers to can be judged."""
+"""The names of the files that a round writes. They name the round, so that orphans can be assigned to it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ _ROUND_FILE: Final = re.compile(r"(?:^|/)\d{5,}-e(\d+)-[0-9a-f]{8}(?:-[0-9a-f]{4
 
 
 def round_file_name(piece: int, tiering_epoch: int, attempt: uuid.UUID | str) -> str:
-    """How the names of a piece's files begin; the "e" tells them from Spark's, which have a task id in that place.
+    """Return the beginning of the names of a piece's files.
+
+    The "e" before the epoch distinguishes them from Spark's files, which have a task id in its place.
 
     Args:
-        piece: its number in the round.
-        tiering_epoch: of the round.
-        attempt: a UUID of this one attempt to run the round, or to commit it.
+        piece: The number of the piece in the round.
+        tiering_epoch: The tiering epoch of the round.
+        attempt: The UUID of this attempt to run the round, or to commit it.
     """
     return f"{piece:05d}-e{tiering_epoch}-{attempt}"
 
 
 def epoch_of_file(location: str) -> int | None:
-    """The tiering epoch of the round that wrote a file; None for a file of somebody else."""
+    """Return the tiering epoch of the round that wrote a file; None for a file of somebody else."""
     match = _ROUND_FILE.search(location)
     return None if match is None else int(match.group(1))

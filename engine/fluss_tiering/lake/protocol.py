@@ -1,7 +1,7 @@
-"""What a tiering round needs of a lake: a table's history of our commits, files from executors, one atomic commit.
+"""What a tiering round needs from a lake: our commits in a table's history, files from executors, an atomic commit.
 
-A `LakeCatalog` lives on the driver and hands out `LakeTable`s; a `LakeFileWriter` is made on the driver, travels to
-executors by pickling and writes there. Errors are `FlussTieringError` with the code named.
+A `LakeCatalog` lives on the driver and opens `LakeTable`s. A `LakeFileWriter` is made on the driver, is pickled, and
+writes files on executors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class FileContent(StrEnum):
-    """What a file holds, in Iceberg's terms (FileContent of the table spec)."""
+    """The content of a file, in Iceberg's terms (FileContent of the table spec)."""
 
     DATA = "data"
     EQUALITY_DELETES = "equality-deletes"
@@ -29,12 +29,15 @@ class FileContent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LakeFile:
-    """A file that an executor has written and that no lake snapshot refers to yet.
+    """A file that an executor has written, and that no lake snapshot refers to yet.
 
     Attributes:
-        bucket: whose rows it holds; with the partition values the lake's partition.
-        footer: the Parquet footer, from which the driver takes counts and bounds.
-        partition_values: one for each of the table's partition keys.
+        content: What the file holds.
+        bucket: The bucket of the rows. Together with the partition values it is the lake's partition.
+        location: The location of the file.
+        size_bytes: The size of the file.
+        footer: The Parquet footer, from which the driver reads counts and bounds.
+        partition_values: The value of each partition key of the table.
     """
 
     content: FileContent
@@ -47,10 +50,11 @@ class LakeFile:
 
 @dataclass(frozen=True, slots=True)
 class LakeTableSize:
-    """All files of a lake table, as its metadata counts them; None where that does not tell.
+    """The size of a lake table, as its metadata says; None if the metadata does not say it.
 
     Attributes:
-        records: of data files, also those that delete files take back.
+        file_bytes: The size of all files.
+        records: The number of records in data files, including those that delete files remove.
     """
 
     file_bytes: int | None = None
@@ -59,12 +63,14 @@ class LakeTableSize:
 
 @dataclass(frozen=True, slots=True)
 class LakeCommit:
-    """What a commit of ours says about itself in the lake snapshot's summary.
+    """The description of one of our commits, in the summary of the lake snapshot.
 
     Attributes:
-        commit_id: a UUID of this one attempt to commit; whoever settles an unknown outcome looks for it.
-        offsets_path: where the storage keeps the same offsets in a file (`fluss-offsets`).
-        log_end_offsets: of every bucket whose rows are in the lake, exclusive.
+        table_id: The id of the Fluss table.
+        tiering_epoch: The tiering epoch of the round.
+        commit_id: The UUID of this attempt to commit. Whoever resolves an unknown outcome looks for it.
+        offsets_path: The path of the storage's file with the same offsets (`fluss-offsets`).
+        log_end_offsets: The end offset, exclusive, of every bucket that has rows in the lake.
     """
 
     table_id: int
@@ -76,82 +82,88 @@ class LakeCommit:
 
 @dataclass(frozen=True, slots=True)
 class CommittedSnapshot:
-    """A lake snapshot that a commit of ours made."""
+    """A lake snapshot that one of our commits made."""
 
     snapshot_id: int
     commit: LakeCommit
 
 
 class PieceWriter(Protocol):
-    """Writes the rows of one piece of one bucket; used by one thread."""
+    """Writes the rows of one piece of one bucket. Only one thread uses it."""
 
     def write(self, rows: pa.RecordBatch, offsets: Int64s, timestamps_ms: Int64s) -> None:
-        """Adds rows of the table's Arrow schema with the log offset and the commit timestamp of each."""
+        """Add rows of the table's Arrow schema, with the log offset and the commit timestamp of each row."""
         ...
 
     def delete(self, keys: pa.RecordBatch) -> None:
-        """Deletes the rows of these keys as far as earlier snapshots hold them (never this commit's own)."""
+        """Delete the rows with these keys in earlier snapshots, but not those of this commit."""
         ...
 
     def close(self) -> Sequence[LakeFile]:
-        """Finishes the files; none for a piece without rows."""
+        """Finish the files and return them; a piece without rows has none."""
         ...
 
     def abort(self) -> None:
-        """Deletes what was written."""
+        """Delete what was written."""
         ...
 
 
 class LakeFileWriter(Protocol):
-    """Opens piece writers on an executor; pickled with the task."""
+    """Opens piece writers on an executor. It is pickled together with the task."""
 
     def open_piece(
         self, bucket: int, location: str, attempt: int, partition_values: tuple[str, ...] = ()
     ) -> PieceWriter:
-        """A writer whose files begin with `location` and carry the task attempt in their names."""
+        """Return a writer. The names of its files begin with `location` and contain the task attempt."""
         ...
 
 
 class LakeTable(Protocol):
-    """A table in the lake as it was when it was opened, and commits on top of that."""
+    """A lake table as it was when it was opened, and commits on top of this state."""
 
     def base(self) -> int | None:
-        """Id of the snapshot that was current when the table was opened; None for a table without any."""
+        """Return the id of the snapshot that was current when the table was opened; None if there was none."""
         ...
 
     def unregistered_commit(self, known: int | None) -> CommittedSnapshot | None:
-        """The newest commit of ours in the base that came after the snapshot `known` to the storage.
+        """Return our newest commit in the base's history that is newer than the snapshot `known` to the storage.
 
-        Raises LAKE_TABLE_MISMATCH when the lake's history and the storage's do not belong together.
+        Raises:
+            FlussTieringError: LAKE_TABLE_MISMATCH if the histories of the lake and of the storage do not match.
         """
         ...
 
     def file_writer(self) -> LakeFileWriter:
-        """What executors write this table's files with."""
+        """Return the writer with which executors write this table's files."""
         ...
 
     def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
-        """Where the files of a piece go: a prefix of their names."""
+        """Return the location of a piece's files: the prefix of their names."""
         ...
 
     def commit(
         self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit, partition_values: tuple[str, ...] = ()
     ) -> int:
-        """Makes all files visible at once and returns the id of the lake snapshot.
+        """Make all files visible at once, and return the id of the lake snapshot.
 
-        `pieces` in order: the deletes of one apply to the rows of those before it. `partition_values` are of a
-        partition whose offsets move, for a commit without files. Raises LAKE_CONFLICT when somebody
-        else changed rows since the base (the files are deleted), STORAGE when the lake failed (the files are kept
-        unless it is certain that the commit did not happen).
+        Args:
+            pieces: The files in order: the deletes of one piece apply to the rows of the pieces before it.
+            commit: The description of the commit.
+            partition_values: The values of a partition whose offsets move, for a commit without files.
+
+        Raises:
+            FlussTieringError: LAKE_CONFLICT if somebody else has changed rows since the base, and the files are
+                deleted; STORAGE if the lake failed, and the files are kept unless it is certain that the commit did
+                not happen.
         """
         ...
 
     def size(self, snapshot_id: int) -> LakeTableSize:
-        """How large the table is as of a snapshot that `commit` returned."""
+        """Return the size of the table as of a snapshot that `commit` returned."""
         ...
 
     def delete_files(self, files: Sequence[LakeFile]) -> None:
-        """Deletes files that no commit was tried with, as far as possible."""
+        """Delete files that no commit was tried with, as far as possible."""
         ...
 
 
@@ -159,8 +171,10 @@ class LakeCatalog(Protocol):
     """Opens lake tables."""
 
     def open_table(self, table: TableInfo) -> LakeTable:
-        """The lake table of a table; made, with Fluss's layout, when there is none.
+        """Return the lake table of a table. If there is none, it is created with Fluss's layout.
 
-        Raises LAKE_TABLE_MISMATCH when one of another layout is there, STORAGE when the lake cannot be reached.
+        Raises:
+            FlussTieringError: LAKE_TABLE_MISMATCH if a lake table with another layout exists; STORAGE if the lake
+                cannot be reached.
         """
         ...

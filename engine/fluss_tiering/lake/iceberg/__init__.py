@@ -1,1 +1,1 @@
-"""Iceberg tables through the JVM of a Spark session; their files through pyarrow."""
+"""Iceberg tables, used through the JVM of a Spark session. Their files are written with pyarrow."""

@@ -1,4 +1,4 @@
-"""The Iceberg catalog as a Spark session has it: configured at run time, used through the JVM."""
+"""The Iceberg catalog of a Spark session. It is configured at run time and used through the JVM."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from fluss_tiering.model.table import TableInfo
 
 DEFAULT_CATALOG_NAME: Final = "fluss_catalog"
 _IDENTITY: Final = frozenset({"type", "catalog-impl", "uri", "warehouse"})
-"""Properties that decide which tables a catalog holds."""
+"""The properties that decide which tables a catalog holds."""
 _REST_TIME_LIMITS: Final = {"rest.client.connection-timeout-ms": "10000", "rest.client.socket-timeout-ms": "60000"}
 _POSTGRESQL_TIME_LIMITS: Final = {"jdbc.connectTimeout": "10", "jdbc.socketTimeout": "60"}
-"""Both clients wait for minutes or for ever by default, and with them a round whose catalog is away."""
+"""Without these limits both clients, and the rounds that use them, wait for minutes or for ever for a catalog."""
 _SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 
 
 def preload() -> None:
-    """Loads what the first commit would load, in a thread of its own."""
+    """Load what the first commit needs, in a thread of its own."""
     threading.Thread(target=importlib.import_module, args=("fluss_tiering.lake.iceberg.content_file",)).start()
 
 
 class IcebergCatalogs:
-    """Opens lake tables in the catalogs that their properties name; a `LakeCatalog`, safe for several threads.
+    """Opens lake tables in the catalogs that their properties name. It is a `LakeCatalog`, safe for several threads.
 
-    A catalog's properties become `spark.sql.catalog.<name>.*` of the session, so that Spark SQL there sees the same
-    tables. What is already set in the session wins (a cluster's own credentials, for example), unless it makes the
-    catalog another one.
+    A catalog's properties become settings `spark.sql.catalog.<name>.*` of the session, so that its Spark SQL sees the
+    same tables. A setting that the session already has wins, for example a cluster's own credentials. A setting that
+    would make it another catalog is an error.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -47,7 +47,12 @@ class IcebergCatalogs:
         self._lock = threading.Lock()
 
     def open_table(self, table: TableInfo) -> IcebergTable:
-        """The lake table, made when there is none. Raises LAKE_TABLE_MISMATCH, INVALID_TABLE, STORAGE."""
+        """Return the lake table of a table, and create it if there is none.
+
+        Raises:
+            FlussTieringError: LAKE_TABLE_MISMATCH if a lake table with another layout exists; INVALID_TABLE if the
+                table cannot be tiered to Iceberg; STORAGE if the lake cannot be reached.
+        """
         found = self.find_table(table)
         if found is not None:
             return found
@@ -57,7 +62,12 @@ class IcebergCatalogs:
         return self._opened(table, handle)
 
     def find_table(self, table: TableInfo) -> IcebergTable | None:
-        """The lake table, or None when there is none. Raises LAKE_TABLE_MISMATCH, INVALID_TABLE, STORAGE."""
+        """Return the lake table of a table; None if there is none.
+
+        Raises:
+            FlussTieringError: LAKE_TABLE_MISMATCH if a lake table with another layout exists; INVALID_TABLE if the
+                table cannot be tiered to Iceberg; STORAGE if the lake cannot be reached.
+        """
         catalog, identifier = self._located(table)
         with lake_errors(f"open the lake table {table.path}"):
             try:
@@ -69,7 +79,7 @@ class IcebergCatalogs:
         return self._opened(table, handle)
 
     def _located(self, table: TableInfo) -> tuple[JavaObject, JavaObject]:
-        """The table's catalog and its name there."""
+        """Return the table's catalog and its identifier there."""
         catalog = self._catalog(table.lake_catalog_properties)
         return catalog, self._iceberg("catalog.TableIdentifier").parse(str(table.path))
 
@@ -108,7 +118,7 @@ class IcebergCatalogs:
         try:
             catalog.createNamespace(identifier.namespace())
         except Py4JJavaError:
-            # Somebody else may make it at the same time; the JDBC catalog then fails on its own unique key.
+            # Somebody else may create it at the same time. The JDBC catalog then fails on its own unique key.
             if not catalog.namespaceExists(identifier.namespace()):
                 raise
         try:
@@ -140,7 +150,7 @@ class IcebergCatalogs:
                 "set the server's datalake.iceberg.* options",
             )
         prefix = f"spark.sql.catalog.{name}"
-        # A cached table would hide what others committed since, and what was dropped and made again.
+        # A cached table would hide commits of others, and that a table was dropped and created again.
         wanted = {prefix: _SPARK_CATALOG, f"{prefix}.cache-enabled": "false"}
         bounded = {**_time_limits(properties), **properties}
         wanted.update({f"{prefix}.{key}": value for key, value in bounded.items() if key != "name"})
@@ -155,7 +165,7 @@ class IcebergCatalogs:
                     "remove the setting from Spark, or give one of the catalogs another name",
                 )
         with lake_errors(f"open the lake catalog {name!r} ({properties.get('type')})"):
-            # Catalogs are configured from the session that is active on the JVM's thread; a new thread has none.
+            # Iceberg configures catalogs from the active session of the JVM's thread; a new thread has none.
             session = java_session_of(self._spark)
             jvm_of(self._spark).SparkSession.setActiveSession(session)
             plugin = session.sessionState().catalogManager().catalog(name)
@@ -163,7 +173,7 @@ class IcebergCatalogs:
 
 
 def _time_limits(properties: Mapping[str, str]) -> Mapping[str, str]:
-    """How long a catalog may take to connect and to answer, where its own properties do not say."""
+    """Return limits for the time that a catalog takes to connect and to answer; its own properties replace them."""
     if properties.get("type") == "rest":
         return _REST_TIME_LIMITS
     return _POSTGRESQL_TIME_LIMITS if properties.get("uri", "").startswith("jdbc:postgresql:") else {}

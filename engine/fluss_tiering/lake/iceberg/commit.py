@@ -1,9 +1,9 @@
-"""The commit in Iceberg: one transaction, one row delta for each piece in order, and how its outcome is settled.
+"""The commit to Iceberg: one transaction with one row delta for each ordinal, and the way its outcome is resolved.
 
-The fence: each row delta validates from the round's base that nobody else added data or delete files. Iceberg repeats
-the validation against the newest head inside the catalog's compare-and-swap, so a driver that was paused anywhere
-before it loses; rewrites by compaction are no conflict. A check in the driver beforehand would fence nothing, since
-Iceberg refreshes onto the newest head and tries again.
+The fence: each row delta validates that nobody else has added data files or delete files since the round's base.
+Iceberg repeats this validation against the newest snapshot inside the catalog's compare-and-swap. A driver that was
+paused anywhere before it therefore loses. Rewrites by a compaction are not a conflict. A check in the driver before
+the commit would not be a fence, since Iceberg refreshes to the newest snapshot and tries again.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from fluss_tiering.lake.protocol import FileContent, LakeCommit, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 if TYPE_CHECKING:
-    # It takes a second to load, which a first commit does not wait for: see `catalog.preload`.
+    # It takes a second to load. The first commit does not wait for it: see `catalog.preload`.
     from fluss_tiering.lake.iceberg.content_file import ContentFiles
 
 _REPLACE: Final = "replace"
-"""Iceberg's operation of a snapshot that changes files and no rows (`DataOperations.REPLACE`)."""
+"""Iceberg's operation of a snapshot that changes files but no rows (`DataOperations.REPLACE`)."""
 _ADDED_FILES: Final = ("added-data-files", "added-delete-files")
-"""What the fence looks for, in a snapshot's summary (`SnapshotSummary`)."""
+"""The counts in a snapshot's summary that the fence looks for (`SnapshotSummary`)."""
 
 logger = logging.getLogger(__name__)
 
 
 class IcebergCommitter:
-    """Commits files on top of one base; used once.
+    """Commits files on top of one base. It is used only once.
 
     Args:
-        jvm: of the Spark session.
+        jvm: The JVM of the Spark session.
         table: Iceberg's table object.
-        base: the snapshot that the round was planned from; None for a table without any.
-        content: describes the files to Iceberg.
+        base: The snapshot from which the round was planned; None for a table without snapshots.
+        content: Describes the files to Iceberg.
     """
 
     def __init__(self, jvm: JVMView, table: JavaObject, base: int | None, content: ContentFiles) -> None:
@@ -50,12 +50,16 @@ class IcebergCommitter:
         self._content = content
 
     def commit(self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit) -> int:
-        """Commits the files of all pieces, at least one, at once; returns the id of the snapshot that completes them.
+        """Commit the files of all pieces at once, and return the id of the snapshot that completes the commit.
+
+        Args:
+            pieces: The files of each piece in order, with at least one file.
+            commit: The description of the commit.
 
         Raises:
-            FlussTieringError: LAKE_CONFLICT when somebody else's files came after the base; those of this commit are
-                deleted. STORAGE when the lake failed: the files are deleted if nothing was sent, and kept if the
-                outcome is open.
+            FlussTieringError: LAKE_CONFLICT if somebody else has added files since the base, and the files of this
+                commit are deleted; STORAGE if the lake failed, and the files are deleted if nothing was sent, and kept
+                if the outcome is unknown.
         """
         files = [file for piece in pieces for file in piece]
         try:
@@ -82,7 +86,7 @@ class IcebergCommitter:
         return landed
 
     def _stage(self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit) -> JavaObject:
-        """A transaction with a row delta for each piece that has files; the last carries the summary."""
+        """Return a transaction with a row delta for each piece that has files. The last one carries the summary."""
         specs = self._table.specs()
         mapper = iceberg_class(self._jvm, "util.JsonUtil").mapper()
         everything = iceberg_class(self._jvm, "expressions.Expressions").alwaysTrue()
@@ -104,7 +108,7 @@ class IcebergCommitter:
                     delta.addRows(parsed)
                 else:
                     delta.addDeletes(parsed)
-            # Earlier pieces carry the commit id alone: only the last makes the commit's offsets true.
+            # Earlier row deltas only carry the commit id: the commit's offsets are true after the last one.
             summary = to_summary(commit) if number == len(deltas) else {COMMIT_ID: commit.commit_id}
             for key, value in summary.items():
                 delta.set(key, value)
@@ -113,7 +117,7 @@ class IcebergCommitter:
         return transaction
 
     def _settle(self, files: Sequence[LakeFile], commit: LakeCommit, failure: str) -> int:
-        """The snapshot's id if the commit landed after all; else raises, after deleting what is safe to delete."""
+        """Return the snapshot's id if the commit happened; otherwise delete what may be deleted, and raise an error."""
         with lake_errors(f"find out whether the commit {commit.commit_id} to the lake table {self._name} landed"):
             self._table.refresh()
             landed = self._find(commit.commit_id)
@@ -136,22 +140,22 @@ class IcebergCommitter:
         )
 
     def _base_is_gone(self) -> bool:
-        """Whether the base was expired; only one is that a later commit of somebody else's has followed."""
+        """Return whether the base was expired. This only happens after somebody else has committed on top of it."""
         with lake_errors(f"read the history of the lake table {self._name}"):
             self._table.refresh()
             return self._base is not None and self._table.snapshot(self._base) is None
 
     def _find(self, commit_id: str) -> int | None:
-        """The newest snapshot after the base that carries the commit id."""
+        """Return the newest snapshot after the base that carries the commit id."""
         for snapshot in self._since_base():
             if snapshot.summary().get(COMMIT_ID) == commit_id:
                 return int(snapshot.snapshotId())
         return None
 
     def _is_overtaken(self) -> bool:
-        """Whether somebody else's files came after the base, so that the commit can never land.
+        """Return whether somebody else has added files since the base, so that the commit can never succeed.
 
-        A head that compactions alone moved proves nothing: a commit that was sent after them may still be under way.
+        New snapshots that only come from compactions prove nothing: a commit that was sent after them may still happen.
         """
         return any(
             snapshot.operation() != _REPLACE and any(snapshot.summary().get(key, "0") != "0" for key in _ADDED_FILES)
@@ -159,7 +163,7 @@ class IcebergCommitter:
         )
 
     def _since_base(self) -> Iterator[JavaObject]:
-        """The snapshots after the base, newest first."""
+        """Yield the snapshots after the base, newest first."""
         snapshot = self._table.currentSnapshot()
         while snapshot is not None and snapshot.snapshotId() != self._base:
             yield snapshot
@@ -168,7 +172,7 @@ class IcebergCommitter:
 
 
 def delete_locations(table: JavaObject, locations: Iterable[str]) -> list[str]:
-    """Deletes files that no snapshot refers to; those that stay as orphans are logged and returned."""
+    """Delete files that no snapshot refers to; log and return those that could not be deleted."""
     kept = []
     for location in locations:
         try:

@@ -1,7 +1,7 @@
-"""Files that executors wrote, as Iceberg's content-file JSON with the metrics that its readers prune by.
+"""Describes files that executors wrote in Iceberg's JSON, with the metrics by which its readers skip files.
 
-The counts and bounds are computed by pyiceberg from the Parquet footers, under the table's own metrics settings
-(`write.metadata.metrics.*`); the JSON is that of Iceberg's `ContentFileParser`.
+pyiceberg computes counts and bounds from the Parquet footers, with the table's own settings
+(`write.metadata.metrics.*`). The JSON is that of Iceberg's `ContentFileParser`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fluss_tiering.lake.protocol import FileContent, LakeFile
 
 
 class ContentFiles:
-    """Makes content-file JSON for one table."""
+    """Describes the files of one table in JSON."""
 
     def __init__(
         self, schema_json: str, table_properties: Mapping[str, str], spec_id: int, partition_fields: Sequence[int]
     ) -> None:
-        """Takes the ids of the partition fields, in the order of the spec: the last is that of the bucket."""
+        """Prepare for a table. `partition_fields` are the ids in the order of the spec; the last is the bucket's."""
         schema = Schema.model_validate_json(schema_json)
         self._statistics = compute_statistics_plan(schema, dict(table_properties))
         self._field_ids = parquet_path_to_id_mapping(schema)
@@ -37,7 +37,7 @@ class ContentFiles:
         self._partition_fields = [str(field) for field in partition_fields]
 
     def to_json(self, file: LakeFile) -> str:
-        """The file in Iceberg's JSON."""
+        """Return the description of a file in Iceberg's JSON."""
         footer = pq.read_metadata(pa.BufferReader(file.footer))
         statistics = data_file_statistics_from_parquet_metadata(footer, self._statistics, self._field_ids)
         metrics = statistics.to_serialized_dict()
@@ -64,7 +64,7 @@ class ContentFiles:
 
 
 def _by_field(values: Mapping[int, int | bytes]) -> dict[str, list[Any]]:
-    """A map of Iceberg's JSON: keys and values apart, bytes in hexadecimal."""
+    """Return a map in Iceberg's JSON: a list of keys and a list of values, with bytes in hexadecimal."""
     return {
         "keys": list(values),
         "values": [value.hex().upper() if isinstance(value, bytes) else value for value in values.values()],

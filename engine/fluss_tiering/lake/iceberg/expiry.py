@@ -1,10 +1,10 @@
-"""Which snapshots of a lake table may go.
+"""Which snapshots of a lake table may be expired.
 
-Age and number are Iceberg's own rules, with the table's `history.expire.*` properties where nothing else is asked for.
-On top of that every snapshot stays from the one on that the storage knows: it is what Fluss's readers read, a commit
-above it may be one of ours that was never registered, and recovery walks from the head down to it. The storage's
-snapshot is the newest commit of ours, or an older one, so that this one is never expired either. Where the storage
-knows none, all stay.
+Iceberg's own rules decide by age and number, with the table's `history.expire.*` properties as default. In addition,
+the snapshot that the storage knows and all newer ones are kept. Fluss's readers read the known one. A newer one may be
+a commit of ours that was never registered, and recovery walks from the newest one down to the known one. The known
+snapshot is our newest commit or an older one, so our newest commit is never expired. If the storage knows no snapshot,
+all are kept.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 @dataclass(frozen=True, slots=True)
 class Expirable:
-    """Snapshots that are old enough to go.
+    """The snapshots that are old enough to be expired.
 
     Attributes:
-        free: ids of those that may go.
-        needed: how many must stay all the same.
-        all_snapshots: how many the table has.
+        free: The ids of those that may be expired.
+        needed: The number of those that must be kept nevertheless.
+        all_snapshots: The number of all snapshots of the table.
     """
 
     free: Sequence[int]
@@ -37,18 +37,20 @@ class Expirable:
 def expirable_snapshots(
     lake: IcebergTable, known: int | None, *, older_than_ms: int | None, retain_last: int | None
 ) -> Expirable:
-    """The snapshots that are older than a time and not among the last ones.
+    """Return the snapshots that are old enough and not among the newest ones.
 
     Args:
-        lake: the table.
-        known: the snapshot that the storage knows; read before the table was opened.
-        older_than_ms: since the epoch; None for what the table's properties say.
-        retain_last: snapshots of a branch that stay whatever their age; None as above.
+        lake: The lake table.
+        known: The snapshot that the storage knows. It must be read before the lake table is opened.
+        older_than_ms: The time, in milliseconds since the epoch, before which a snapshot is old; None for what the
+            table's properties say.
+        retain_last: How many snapshots of a branch are kept at any age; None for what the table's properties say.
 
     Raises:
-        FlussTieringError: LAKE_TABLE_MISMATCH when the lake's history is not that of the table; STORAGE.
+        FlussTieringError: LAKE_TABLE_MISMATCH if the lake's history does not belong to the table; STORAGE if the lake
+            cannot be read.
     """
-    # Fails when the known snapshot is not in the history.
+    # This fails if the known snapshot is not in the history.
     lake.unregistered_commit(known)
     table = lake.java_table
     with lake_errors(f"read the history of the lake table {table.name()}"):
@@ -75,12 +77,12 @@ def expirable_snapshots(
 
 
 def _removed_by(rule: JavaObject) -> set[int]:
-    """The snapshots that an expiry would remove; it is not carried out."""
+    """Return the snapshots that an expiry would remove, without removing them."""
     return {int(snapshot.snapshotId()) for snapshot in rule.apply()}
 
 
 def _down_to(table: JavaObject, known: int | None) -> set[int]:
-    """The snapshots from the newest down to the known one; without one, all in the newest one's history."""
+    """Return the snapshots from the newest down to the known one; the whole history if none is known."""
     needed = set()
     snapshot = table.currentSnapshot()
     while snapshot is not None:

@@ -1,4 +1,4 @@
-"""Arrow fields that carry the ids which Iceberg has for them, so that Parquet files do too."""
+"""Arrow fields with Iceberg's field ids, so that Parquet files have these ids, too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIELD_ID: Final = "PARQUET:field_id"
 
 
 def with_field_ids(field: Mapping[str, Any], kind: pa.DataType) -> pa.Field:
-    """A field of Iceberg's schema in Iceberg's JSON, as an Arrow field of that type with all ids in it."""
+    """Return an Arrow field of this type, with all ids of a field in Iceberg's JSON."""
     return _field(field["name"], field["id"], field["type"], kind, required=field["required"])
 
 

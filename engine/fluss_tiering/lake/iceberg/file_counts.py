@@ -1,4 +1,4 @@
-"""How many files a lake table has, as its newest snapshot counts them."""
+"""The number of files of a lake table, as its newest snapshot counts them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ class FileCounts:
     """The files of one snapshot.
 
     Attributes:
-        delete_files: files with equality or position deletes.
-        position_deletes: rows that they delete by position, which only others do.
-        file_bytes: of data and delete files.
+        data_files: The number of data files.
+        delete_files: The number of files with equality deletes or position deletes.
+        position_deletes: The number of rows that are deleted by position. Tiering itself never does this.
+        file_bytes: The size of all data files and delete files.
     """
 
     data_files: int
@@ -26,7 +27,11 @@ class FileCounts:
 
 
 def file_counts(table: JavaObject) -> FileCounts:
-    """Of a table's current snapshot, which must be there; what its summary lacks counts as none. Raises STORAGE."""
+    """Return the counts of a table's current snapshot, which must exist. A count that its summary lacks is 0.
+
+    Raises:
+        FlussTieringError: STORAGE if the lake cannot be read.
+    """
     with lake_errors(f"read the lake table {table.name()}"):
         summary = table.currentSnapshot().summary()
         return FileCounts(
@@ -38,6 +43,10 @@ def file_counts(table: JavaObject) -> FileCounts:
 
 
 def manifest_sizes(table: JavaObject) -> list[int]:
-    """The sizes in bytes of the manifests of a table's current snapshot, which must be there. Raises STORAGE."""
+    """Return the sizes in bytes of the manifests of a table's current snapshot, which must exist.
+
+    Raises:
+        FlussTieringError: STORAGE if the lake cannot be read.
+    """
     with lake_errors(f"read the lake table {table.name()}"):
         return [int(manifest.length()) for manifest in table.currentSnapshot().allManifests(table.io())]

@@ -1,4 +1,4 @@
-"""The way into Spark's JVM, and its exceptions as errors of ours: class and message, never a Java stack trace."""
+"""Access to Spark's JVM. Its exceptions become our errors: class and message, never a Java stack trace."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 JAVA_ERRORS: Final = (Py4JError, PySparkException)
-"""What a call into the JVM may raise."""
+"""The exceptions that a call into the JVM may raise."""
 _MAX_CAUSES: Final = 20
 _REFUSED: Final = frozenset(
     {"NotAuthorizedException", "ForbiddenException", "AccessDeniedException", "AccessControlException"}
 )
-"""Of Iceberg's REST client, java.nio and Hadoop."""
+"""Exceptions of Iceberg's REST client, java.nio and Hadoop."""
 _UNREACHABLE: Final = frozenset(
     {
         "ConnectException",
@@ -36,41 +36,42 @@ _UNREACHABLE: Final = frozenset(
     }
 )
 _CONFLICTS: Final = frozenset({"CommitFailedException", "ValidationException"})
-"""Of `org.apache.iceberg.exceptions`: what a commit was based on is no longer so."""
+"""Exceptions of `org.apache.iceberg.exceptions`: the base of a commit is no longer the newest state."""
 _SQL_REFUSED: Final = "28"
 _SQL_UNREACHABLE: Final = "08"
 """Classes of SQLSTATE (ISO 9075-2): invalid authorization, connection exception."""
 
 
 def jvm_of(spark: SparkSession) -> JVMView:
-    """The JVM behind a session; pyspark has no public name for it."""
+    """Return the JVM of a session; pyspark has no public name for it."""
     return spark._jvm  # noqa: SLF001
 
 
 def java_session_of(spark: SparkSession) -> JavaObject:
-    """The session's object in the JVM."""
+    """Return the session's object in the JVM."""
     return spark._jsparkSession  # noqa: SLF001
 
 
 @lru_cache(maxsize=128)
 def iceberg_class(jvm: JVMView, name: str) -> JavaClass:
-    """A class of `org.apache.iceberg`, as `util.JsonUtil`; kept, since the JVM is asked of each part of a name."""
+    """Return a class of `org.apache.iceberg`, such as `util.JsonUtil`. Each part of a name is a call into the JVM."""
     return reduce(getattr, name.split("."), jvm.org.apache.iceberg)
 
 
 def to_dict(jvm: JVMView, strings: JavaObject) -> dict[str, str]:
-    """A map of strings by one call: to iterate over it here takes one for each entry, and many for its end."""
+    """Return a Java map of strings, with one call into the JVM. Iterating over it would take a call for each entry."""
     mapper = iceberg_class(jvm, "util.JsonUtil").mapper()
     return dict(json.loads(mapper.writeValueAsString(strings)))
 
 
 def java_error_text(error: Py4JError | PySparkException) -> str:
-    """What went wrong in words where it is one of the usual causes, else the root cause's `SimpleClass: message`.
+    """Return the cause of a Java exception in one line.
 
-    The exception that was caught stands behind it where it says something else.
+    A usual cause is said in words. Then follows the root cause as `SimpleClass: message`, and the caught exception if
+    it says something else.
     """
     if isinstance(error, PySparkException):
-        # pyspark makes its own of some, java.lang.IllegalArgumentException for one, also outside of Spark.
+        # pyspark converts some Java exceptions to its own, for example java.lang.IllegalArgumentException.
         return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
     if not isinstance(error, Py4JJavaError):
         return (
@@ -79,19 +80,19 @@ def java_error_text(error: Py4JError | PySparkException) -> str:
     chain = list(_chain(error.java_exception))
     caught, root = _class_and_message(chain[0]), _class_and_message(chain[-1])
     text = root if root in caught or caught in root else f"{root} ({caught})"
-    # The innermost that is known says the most.
+    # The innermost known cause says the most.
     words = next(filter(None, (_usual_cause(exception) for exception in reversed(chain))), None)
     return text if words is None else f"{words}: {text}"
 
 
 def root_message(error: Py4JJavaError) -> str:
-    """The message of the root cause alone."""
+    """Return the message of the root cause."""
     *_, root = _chain(error.java_exception)
     return root.getMessage() or ""
 
 
 def _chain(exception: JavaObject) -> Iterator[JavaObject]:
-    """The exception and its causes, at most `_MAX_CAUSES`: a chain may close upon itself."""
+    """Yield the exception and its causes, at most `_MAX_CAUSES`, since causes may form a circle."""
     for _ in range(_MAX_CAUSES):
         if exception is None:
             return
@@ -116,7 +117,7 @@ def _usual_cause(exception: JavaObject) -> str | None:
 def _sql_state(exception: JavaObject) -> str:
     try:
         return exception.getSQLState() or ""
-    except Py4JError:  # it is no SQLException
+    except Py4JError:  # it is not an SQLException
         return ""
 
 
@@ -127,14 +128,14 @@ def _class_and_message(exception: JavaObject) -> str:
 
 
 def is_iceberg(error: Py4JError, exception: str) -> bool:
-    """Whether the JVM threw an exception of Iceberg's of that simple name."""
+    """Return whether the JVM threw Iceberg's exception with this simple name."""
     return isinstance(error, Py4JJavaError) and (
         str(error.java_exception.getClass().getName()) == f"org.apache.iceberg.exceptions.{exception}"
     )
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether the JVM threw, for whatever reason it wraps it in, that a commit conflicts with somebody else's."""
+    """Return whether a commit conflicts with a commit of somebody else, however the JVM wraps this exception."""
     if not isinstance(error, Py4JJavaError):
         return False
     names = {str(exception.getClass().getName()) for exception in _chain(error.java_exception)}
@@ -143,7 +144,7 @@ def is_conflict(error: BaseException) -> bool:
 
 @contextmanager
 def lake_errors(doing: str) -> Iterator[None]:
-    """Turns a JVM exception inside the block into STORAGE, "CAUSE: could not `doing`"."""
+    """Turn an exception of the JVM inside the block into STORAGE with the text "CAUSE: could not `doing`"."""
     try:
         yield
     except JAVA_ERRORS as error:

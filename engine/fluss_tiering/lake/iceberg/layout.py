@@ -1,7 +1,7 @@
-"""The layout that Fluss gives an Iceberg table, as Iceberg's own JSON; pure.
+"""The layout that Fluss gives an Iceberg table, in Iceberg's JSON. This module does no I/O.
 
-Source: Fluss 0.9.1, `IcebergLakeCatalog` and `FlussDataTypeToIcebergDataType`. Fluss's readers accept a table that we
-made because they find exactly what Fluss would have made.
+It follows `IcebergLakeCatalog` and `FlussDataTypeToIcebergDataType` of Fluss 0.9.1. Fluss's readers accept our tables,
+because they find exactly what Fluss itself would have created.
 """
 
 from __future__ import annotations
@@ -52,7 +52,12 @@ _FLUSS_PREFIX: Final = "fluss."
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """What the lake is partitioned by: `bucket[num_buckets](column)`, or the column itself for identity."""
+    """A partition field of the lake table: `bucket[num_buckets](column)`, or the column itself.
+
+    Attributes:
+        column: The column.
+        num_buckets: The number of buckets; None for the column itself.
+    """
 
     column: str
     num_buckets: int | None = None
@@ -64,11 +69,11 @@ class PartitionField:
 
 
 def iceberg_type(data_type: DataType, ids: Iterator[int]) -> str | dict[str, Any]:
-    """The Iceberg type of a Fluss type, in Iceberg's JSON; a timestamp keeps microseconds of whatever precision.
+    """Return the Iceberg type of a Fluss type in Iceberg's JSON. A timestamp of any precision has microseconds.
 
     Args:
-        data_type: Fluss's.
-        ids: for the fields of nested types.
+        data_type: The Fluss type.
+        ids: Yields the ids for the fields of nested types.
     """
     match data_type.root:
         case DataTypeRoot.DECIMAL:
@@ -105,10 +110,10 @@ def _field(field: Column | Field, ids: Iterator[int]) -> dict[str, Any]:
 
 
 def schema_json(descriptor: TableDescriptor) -> dict[str, Any]:
-    """The schema: the user's columns, then the three of Fluss; the primary key as identifier fields; ids from 1.
+    """Return the schema: the user's columns and Fluss's three, with ids from 1, and the primary key as identifier.
 
     Raises:
-        FlussTieringError: INVALID_TABLE when a user's column has the name of one of the three.
+        FlussTieringError: INVALID_TABLE if a column has the name of one of Fluss's three.
     """
     ids = itertools.count(len(descriptor.columns) + len(SYSTEM_COLUMNS) + 1)
     fields: list[dict[str, Any]] = []
@@ -127,11 +132,11 @@ def schema_json(descriptor: TableDescriptor) -> dict[str, Any]:
 
 
 def partition_fields(descriptor: TableDescriptor) -> tuple[PartitionField, ...]:
-    """The partitioning: by the partition keys, then by bucket.
+    """Return the partition fields: the partition keys, then the bucket.
 
     Raises:
-        FlussTieringError: INVALID_TABLE for a partition key that is no text, more than one bucket key, none on a
-            primary-key table, and a bucket key of a type that Iceberg does not bucket.
+        FlussTieringError: INVALID_TABLE if a partition key is not text, if there is more than one bucket key, if a
+            primary-key table has none, or if Iceberg cannot bucket by the type of the bucket key.
     """
     for key in descriptor.partition_keys:
         data_type = descriptor.column(key).data_type
@@ -144,7 +149,7 @@ def partition_fields(descriptor: TableDescriptor) -> tuple[PartitionField, ...]:
 
 
 def _by_bucket(descriptor: TableDescriptor) -> PartitionField:
-    """By the bucket key, and by `__bucket` where rows go to buckets in turn."""
+    """Return the bucket key's field, or `__bucket` if rows go to the buckets in turn."""
     keys = descriptor.bucket_keys
     if not keys and not descriptor.has_primary_key:
         return PartitionField(BUCKET_COLUMN)
@@ -163,7 +168,7 @@ def _by_bucket(descriptor: TableDescriptor) -> PartitionField:
 
 
 def table_properties(descriptor: TableDescriptor) -> dict[str, str]:
-    """The properties: merge-on-read with a primary key; `iceberg.x` becomes `x`, any other `y` becomes `fluss.y`."""
+    """Return the properties: `iceberg.x` becomes `x`, other `y` become `fluss.y`; a primary key adds merge-on-read."""
     properties = dict.fromkeys(_ROW_LEVEL_MODES, "merge-on-read") if descriptor.has_primary_key else {}
     for key, value in descriptor.properties.items():
         if key.startswith(_ICEBERG_PREFIX):

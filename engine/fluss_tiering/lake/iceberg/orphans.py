@@ -1,15 +1,16 @@
-"""Files in a lake table's data folder that no snapshot refers to, and which of them may be deleted.
+"""Orphans, which are files in a lake table's data folder that no snapshot refers to, and which may be deleted.
 
-What is referred to is found by Iceberg's own `remove_orphan_files` as a dry run: data files, delete files, manifests
-and statistics of all snapshots in the table's metadata. It refuses a grace period below a day, and so does this.
+A dry run of Iceberg's `remove_orphan_files` finds the files that snapshots refer to: data files, delete files,
+manifests and statistics of all snapshots in the table's metadata. It refuses a grace period of less than a day, and so
+does this module.
 
-On top of that no file is touched whose round may still commit it. A round's files carry its tiering epoch in their
-names. The lake's fence refuses the commit of a round once a later one, or the round itself, has committed: so the files
-of an epoch are decided when the newest commit in the lake is of that epoch or a later one. Those of a round that is
-running, or whose commit was sent and never answered, have a later epoch than that, and are kept.
+In addition, a file is kept if its round may still commit it. The names of a round's files contain its tiering epoch.
+Once a round, or a later one, has committed, the lake's fence refuses another commit of this round. So the files of an
+epoch can be deleted when the newest commit in the lake has that epoch or a later one. The files of a round that still
+runs, or whose commit was sent and never answered, have a later epoch and are kept.
 
-Nor is any file touched where another lake table may have its own: a table that was renamed stays in the folder that the
-next one of its old name then shares, and a data folder may be configured for several tables.
+A file is also kept if it may belong to another lake table. A renamed table keeps its folder, which a new table with its
+old name then shares. A data folder may also be configured for several tables.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 
 DEFAULT_GRACE: Final = timedelta(days=3)
-"""Iceberg's own for orphan files."""
+"""Iceberg's own default for orphan files."""
 MIN_GRACE: Final = timedelta(days=1)
 _FIRST_METADATA: Final = re.compile(r"/00000-[^/]*\.metadata\.json$")
-"""As Iceberg's catalogs name the metadata file with which they make a table."""
+"""The name of a table's first metadata file, as Iceberg's catalogs choose it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ class Orphan:
     """A file that no snapshot refers to.
 
     Attributes:
-        kept: why it must stay all the same; None for a file that may be deleted.
+        location: The location of the file.
+        kept: The reason why it must be kept; None if it may be deleted.
     """
 
     location: str
@@ -49,7 +51,11 @@ class Orphan:
 
 
 def check_grace(grace: timedelta) -> None:
-    """Raises INVALID_REQUEST for a grace period below a day."""
+    """Refuse a grace period of less than a day.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the grace period is too short.
+    """
     if grace < MIN_GRACE:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
@@ -59,12 +65,13 @@ def check_grace(grace: timedelta) -> None:
 
 
 def find_orphans(spark: SparkSession, table: TableInfo, lake: IcebergTable, grace: timedelta) -> list[Orphan]:
-    """The files in the data folder of a lake table that are older than `grace` and that no snapshot refers to.
+    """Return the files in a lake table's data folder that are older than `grace` and that no snapshot refers to.
 
     Raises:
-        FlussTieringError: STORAGE; LAKE_TABLE_MISMATCH.
+        FlussTieringError: STORAGE if the lake cannot be read; LAKE_TABLE_MISMATCH if the lake table belongs to another
+            table.
     """
-    # The files are listed after the newest commit was read: what is committed in between has a later epoch.
+    # The newest commit is read before the files are listed: a commit in between has a later epoch.
     newest = lake.newest_commit()
     decided = -1 if newest is None else newest.commit.tiering_epoch
     older_than = datetime.now(UTC) - grace
@@ -74,10 +81,10 @@ def find_orphans(spark: SparkSession, table: TableInfo, lake: IcebergTable, grac
 
 
 def _shared(spark: SparkSession, table: TableInfo, lake: IcebergTable, older_than: datetime) -> str | None:
-    """Why another lake table may have files in the data folder; None where none can."""
+    """Return the reason why another lake table may have files in the data folder; None if none can."""
     if not lake.data_location().startswith(f"{lake.location()}/"):
         return f"it lies outside of the lake table's own folder {lake.location()}, where other tables may write"
-    # What is older than a file of another table: the first metadata that this other table had.
+    # A table's first metadata file is older than all its data files.
     old = _unreferenced(spark, table, lake.metadata_location(), older_than)
     foreign = [each for each in old if _FIRST_METADATA.search(each) and not lake.is_own_metadata(each)]
     if not foreign:
@@ -96,7 +103,7 @@ def _reason_to_keep(location: str, decided_epoch: int) -> str | None:
 
 
 def _unreferenced(spark: SparkSession, table: TableInfo, location: str, older_than: datetime) -> list[str]:
-    """The files of a folder that are older and that no snapshot of the table refers to."""
+    """Return the files of a folder that are older and that no snapshot of the table refers to."""
     arguments: dict[str, Argument] = {
         "location": location,
         "older_than": older_than,
@@ -107,7 +114,7 @@ def _unreferenced(spark: SparkSession, table: TableInfo, location: str, older_th
         try:
             rows = call_procedure(spark, table, "remove_orphan_files", **arguments)
         except Py4JJavaError as error:
-            # Nothing was ever written; another file that is missing is damage.
+            # The folder does not exist if nothing was ever written. Any other missing file is damage.
             if root_message(error) != f"File {location} does not exist":
                 raise
             return []

@@ -1,7 +1,7 @@
-"""The executor's side: Arrow batches into Parquet files with Iceberg's field ids.
+"""The executor's side: it writes Arrow batches into Parquet files with Iceberg's field ids.
 
-Loads neither pyiceberg nor pandas where files are local: a Python worker that starts for a small round would spend
-longer importing them than writing. Counts and bounds are therefore read from the footers, on the driver.
+For local files it loads neither pyiceberg nor pandas. A Python worker that starts for a small round would spend more
+time on importing them than on writing. The driver therefore reads counts and bounds from the footers.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from fluss_tiering.model.table import OFFSET_COLUMN
 _MICROS_PER_MILLI: Final = 1000
 _SAMPLED_ROWS: Final = 1 << 13
 _DICTIONARY_VALUES: Final = 1 << 16
-"""About as many fit into a dictionary, which Parquet's writers give up when it grows beyond a megabyte."""
+"""About how many values fit into a dictionary. Parquet's writers give up a dictionary of more than a megabyte."""
 _MAX_BUFFERED_ROWS: Final = 1 << 20
 _MAX_BUFFERED_BYTES: Final = 64 << 20
-"""A row group is what is buffered: large, since dictionaries start again with each, but far below a worker's memory."""
+"""The size of a row group, which is buffered: large, since each has new dictionaries, but far below memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetFileWriter:
-    """Opens piece writers; a `LakeFileWriter`.
+    """Opens piece writers. It is a `LakeFileWriter`.
 
     Attributes:
-        schema: of data files: the table's columns and Fluss's three, with Iceberg's field ids.
-        delete_schema: of equality-delete files: the key columns; None on a log table.
-        compression: codec and, unless None, level.
-        target_file_bytes: a file that has grown to this size is followed by another.
-        io_properties: the lake catalog's, for object stores.
+        schema: The schema of data files: the table's columns and Fluss's three, with Iceberg's field ids.
+        delete_schema: The schema of equality-delete files: the key columns; None for a log table.
+        compression: The codec, and the level or None.
+        target_file_bytes: The size at which a file is finished and the next one begins.
+        io_properties: The lake catalog's properties, for object stores.
     """
 
     schema: pa.Schema
@@ -52,20 +52,20 @@ class ParquetFileWriter:
     def open_piece(
         self, bucket: int, location: str, attempt: int, partition_values: tuple[str, ...] = ()
     ) -> PieceWriter:
-        """A writer whose files are `location`-`attempt`-`number`.parquet."""
+        """Return a writer of files with the names `location`-`attempt`-`number`.parquet."""
         return ParquetPieceWriter(self, _Place(bucket, partition_values), f"{location}-{attempt}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The partition of the lake that a piece's files are in."""
+    """The lake's partition for the files of a piece."""
 
     bucket: int
     partition_values: tuple[str, ...]
 
 
 class ParquetPieceWriter:
-    """Writes one piece's data files and equality-delete files; a `PieceWriter`."""
+    """Writes the data files and the equality-delete files of one piece. It is a `PieceWriter`."""
 
     def __init__(self, settings: ParquetFileWriter, place: _Place, prefix: str) -> None:
         self._bucket = place.bucket
@@ -77,7 +77,7 @@ class ParquetPieceWriter:
             )
 
     def write(self, rows: pa.RecordBatch, offsets: Int64s, timestamps_ms: Int64s) -> None:
-        """Adds rows with the log offset and the commit timestamp of each."""
+        """Add rows, with the log offset and the commit timestamp of each row."""
         count = rows.num_rows
         self._data.write(
             [
@@ -89,44 +89,44 @@ class ParquetPieceWriter:
         )
 
     def delete(self, keys: pa.RecordBatch) -> None:
-        """Deletes the rows of these keys, given in the order of the key columns in the schema."""
+        """Delete the rows with these keys, whose columns are in the order of the schema."""
         if self._deletes is None:
             raise TypeError("a log table has no keys to delete by")
         self._deletes.write(keys.columns)
 
     def close(self) -> Sequence[LakeFile]:
-        """Finishes the files."""
+        """Finish the files and return them."""
         return [*self._data.close(), *(self._deletes.close() if self._deletes else ())]
 
     def abort(self) -> None:
-        """Deletes what was written, as far as possible: what stays is an orphan that no snapshot refers to."""
+        """Delete what was written, as far as possible. Files that remain are orphans."""
         self._data.abort()
         if self._deletes:
             self._deletes.abort()
 
 
 def repeating_columns(rows: pa.Table) -> list[str]:
-    """The columns whose values repeat, as far as a sample tells: those that a dictionary makes smaller.
+    """Return the columns whose values repeat in a sample, since a dictionary makes these columns smaller.
 
-    A dictionary that is tried in vain costs as much as the rest of such a column, and leaves the file larger.
+    A useless dictionary costs as much time as the rest of its column, and makes the file larger.
     """
     step = max(1, rows.num_rows // _SAMPLED_ROWS)
     sample = rows.take(column_of(pa.int64(), np.arange(0, rows.num_rows, step)))
-    # Of n rows drawn from d values that are equally frequent, about n * n / 2d repeat one that was drawn before.
+    # If n rows are drawn from d equally frequent values, about n * n / 2d of them repeat an earlier one.
     wanted_values = min(_DICTIONARY_VALUES, rows.num_rows / 2)
     least = sample.num_rows * min(0.5, sample.num_rows / 2 / wanted_values)
     return [name for name in rows.schema.names if name != OFFSET_COLUMN and _repeated(sample.column(name)) >= least]
 
 
 def _repeated(values: pa.ChunkedArray) -> int:
-    """How many are not the first of their kind; of nested values none are known to be."""
+    """Return how many values repeat an earlier one; -1 for nested values, which cannot be counted."""
     if pa.types.is_nested(values.type):
         return -1
     return len(values) - int(pc.count_distinct(values, mode="all").as_py())
 
 
 class _RollingFiles:
-    """Files of one content, one after the other, each up to the target size."""
+    """Writes files of one content, one after the other, each up to the target size."""
 
     def __init__(
         self,
@@ -227,15 +227,15 @@ class _OpenFile:
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
+        """The number of bytes written so far."""
         return int(self._sink.tell())
 
     def write(self, rows: pa.Table) -> None:
-        """Adds one row group."""
+        """Add one row group."""
         self._writer.write_table(rows, row_group_size=rows.num_rows)
 
     def close(self) -> tuple[int, bytes]:
-        """Finishes the file and returns its size and its footer."""
+        """Finish the file and return its size and its footer."""
         self._writer.close()
         size = self.size
         self._sink.close()
@@ -247,14 +247,14 @@ class _OpenFile:
 def write_file_without_rows(
     settings: ParquetFileWriter, bucket: int, location: str, partition_values: tuple[str, ...] = ()
 ) -> LakeFile:
-    """A data file that holds no row, for a commit that has no other: see `IcebergTable.commit`."""
+    """Write a data file without rows, for a commit that has no other file: see `IcebergTable.commit`."""
     filesystem = _filesystem(location, settings.io_properties)
     size, footer = _OpenFile(location, settings.schema, settings.compression, [], filesystem).close()
     return LakeFile(FileContent.DATA, bucket, location, size, footer, partition_values)
 
 
 def _path(location: str) -> str:
-    """The location without its scheme and, for `file:`, without an authority."""
+    """Return the location without its scheme, and for `file:` also without an authority."""
     parsed = urlparse(location)
     return parsed.path if parsed.scheme in ("", "file") else f"{parsed.netloc}{parsed.path}"
 
@@ -263,6 +263,6 @@ def _filesystem(location: str, properties: Mapping[str, str]) -> fs.FileSystem:
     parsed = urlparse(location)
     if parsed.scheme in ("", "file"):
         return fs.LocalFileSystem()
-    from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415  (takes seconds, see the module's docstring)
+    from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415 - takes seconds, see the module's docstring
 
     return PyArrowFileIO(dict(properties)).fs_by_scheme(parsed.scheme, parsed.netloc)

@@ -1,4 +1,4 @@
-"""Iceberg's own procedures, called through Spark SQL on a lake table."""
+"""Calls Iceberg's own procedures on a lake table, through Spark SQL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Argument: TypeAlias = str | bool | int | datetime | list[int] | Mapping[str, str
 
 
 def call_procedure(spark: SparkSession, table: TableInfo, procedure: str, **arguments: Argument) -> list[Row]:
-    """The rows that a procedure of the table's catalog returns. Raises what `lake_errors` catches."""
+    """Call a procedure of the table's catalog and return its rows. It raises the exceptions that `lake_errors` handles."""
     catalog = table.lake_catalog_properties.get("name", DEFAULT_CATALOG_NAME)
     named = "".join(f", {name} => {_literal(name, value)}" for name, value in arguments.items())
     given = {name: value for name, value in arguments.items() if _is_parameter(value)}
@@ -30,9 +30,10 @@ def call_procedure(spark: SparkSession, table: TableInfo, procedure: str, **argu
 
 @contextmanager
 def _shuffles_of_its_size(spark: SparkSession) -> Iterator[None]:
-    """Procedures make a task for each partition of Spark's shuffles, by default 200 in every step for any table.
+    """Let Spark's shuffles have as many partitions as its cores need, for the time of the block.
 
-    A number that was given to the session holds.
+    A procedure makes a task for each of them. Spark's default is 200 in every step, even for a small table. A number
+    that the session was given is kept.
     """
     if spark.sparkContext.getConf().contains(_SHUFFLE_PARTITIONS):
         yield
@@ -50,7 +51,7 @@ def _is_parameter(value: Argument) -> bool:
 
 
 def _literal(name: str, value: Argument) -> str:
-    """Numbers of a list and plain options are written out: Spark takes no parameter of these types here."""
+    """Return the value as SQL. Lists and options are literals, since Spark accepts no parameters of these types."""
     if isinstance(value, list):
         return f"ARRAY({', '.join(f'{number}L' for number in value)})"
     if isinstance(value, Mapping):

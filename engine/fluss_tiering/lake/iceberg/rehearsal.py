@@ -1,4 +1,4 @@
-"""A commit to a lake table in memory: it loads the classes, some thousands, that a first real one would wait for."""
+"""A commit to a lake table in memory. It loads thousands of Java classes, so that the first commit need not wait."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _IN_MEMORY: Final = {"catalog-impl": "org.apache.iceberg.inmemory.InMemoryCatalo
 
 
 def rehearse_commit(spark: SparkSession) -> None:
-    """Makes a table and commits to it, in a session beside this one, which it leaves as it is.
+    """Create a table and commit to it, in a second session, so that the given session does not change.
 
     Raises:
-        FlussTieringError: as a commit does.
+        FlussTieringError: STORAGE if the commit fails.
     """
     descriptor = TableDescriptor(columns=(Column("id", DataType.parse("BIGINT")),), num_buckets=1)
     with tempfile.TemporaryDirectory(prefix="fluss-tiering-") as folder:

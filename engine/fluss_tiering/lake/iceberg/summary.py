@@ -1,8 +1,8 @@
 """Our commits in the summary of an Iceberg snapshot.
 
-`commit-user` and `fluss-offsets` are Fluss's own (`IcebergLakeCommitter`, `TieringCommitOperator`) and are what its
-readers look at. The others are ours: with them a snapshot says by itself which table, round and attempt made it and up
-to which offsets, so that a restarted round need not trust anybody else's memory.
+`commit-user` and `fluss-offsets` are Fluss's own properties (`IcebergLakeCommitter`, `TieringCommitOperator`), which
+Fluss's readers use. The others are ours. With them a snapshot itself says which table, round and attempt made it, and
+up to which offsets. A round that restarts therefore needs no other record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OFFSETS: Final = "fluss-tiering.offsets"
 
 
 def to_summary(commit: LakeCommit) -> dict[str, str]:
-    """The summary properties of the snapshot that completes a commit."""
+    """Return the summary properties of the snapshot that completes a commit."""
     offsets = {_bucket_text(bucket): offset for bucket, offset in commit.log_end_offsets.items()}
     return {
         _COMMIT_USER_KEY: COMMIT_USER,
@@ -38,10 +38,10 @@ def to_summary(commit: LakeCommit) -> dict[str, str]:
 
 
 def from_summary(summary: Mapping[str, str]) -> LakeCommit | None:
-    """The commit that a snapshot completes; None for a snapshot of somebody else or of an earlier piece of a commit.
+    """Return the commit that a snapshot completes; None for a snapshot of somebody else, or inside a commit.
 
     Raises:
-        FlussTieringError: LAKE_TABLE_MISMATCH for a snapshot that Fluss's own tiering made, whose offsets we lack.
+        FlussTieringError: LAKE_TABLE_MISMATCH if Fluss's own tiering made the snapshot, since it lacks the offsets.
     """
     if summary.get(_COMMIT_USER_KEY) != COMMIT_USER:
         return None
@@ -63,7 +63,7 @@ def from_summary(summary: Mapping[str, str]) -> LakeCommit | None:
 
 
 def _bucket_text(bucket: TableBucket) -> str:
-    """The bucket's number, behind its partition's id where it has one: `3` or `17/3`."""
+    """Return the bucket's number, after the id of its partition if it has one: `3` or `17/3`."""
     return str(bucket.bucket) if bucket.partition_id is None else f"{bucket.partition_id}/{bucket.bucket}"
 
 

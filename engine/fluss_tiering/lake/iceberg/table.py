@@ -1,4 +1,4 @@
-"""An Iceberg table as a round sees it: its base, its history of our commits, its files, its commit."""
+"""An Iceberg table as a round sees it: its base, our commits in its history, its files, its commit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SYSTEM_TYPES: Final = {
 
 
 class IcebergTable:
-    """A `LakeTable`. The JVM's table object never refreshes by itself: the base stays what it was when opened."""
+    """A `LakeTable`. The JVM's table object never refreshes by itself, so the base does not change."""
 
     def __init__(
         self,
@@ -52,15 +52,19 @@ class IcebergTable:
 
     @property
     def java_table(self) -> JavaObject:
-        """Iceberg's own object, for maintenance."""
+        """Iceberg's table object, for maintenance."""
         return self._handle
 
     def base(self) -> int | None:
-        """Id of the snapshot that was current when the table was opened."""
+        """Return the id of the snapshot that was current when the table was opened; None if there was none."""
         return self._base
 
     def unregistered_commit(self, known: int | None) -> CommittedSnapshot | None:
-        """The newest commit of ours after `known`. Raises LAKE_TABLE_MISMATCH."""
+        """Return our newest commit after the snapshot `known`; None if there is none.
+
+        Raises:
+            FlussTieringError: LAKE_TABLE_MISMATCH if the lake's history does not match; STORAGE if it cannot be read.
+        """
         with lake_errors(f"read the history of the lake table {self._table.path}"):
             newest = None
             for snapshot_id, summary in self._ancestors():
@@ -83,7 +87,11 @@ class IcebergTable:
             return newest
 
     def newest_commit(self) -> CommittedSnapshot | None:
-        """The newest commit of ours in the base's history. Raises LAKE_TABLE_MISMATCH."""
+        """Return our newest commit in the base's history; None if there is none.
+
+        Raises:
+            FlussTieringError: LAKE_TABLE_MISMATCH if the commit is of another table; STORAGE if it cannot be read.
+        """
         with lake_errors(f"read the history of the lake table {self._table.path}"):
             for snapshot_id, summary in self._ancestors():
                 commit = from_summary(summary)
@@ -92,29 +100,29 @@ class IcebergTable:
             return None
 
     def location(self) -> str:
-        """The table's own folder."""
+        """Return the table's own folder."""
         return str(self._handle.location()).rstrip("/")
 
     def data_location(self) -> str:
-        """The folder of the table's data files."""
+        """Return the folder of the table's data files."""
         return self._properties.get("write.data.path") or f"{self.location()}/data"
 
     def metadata_location(self) -> str:
-        """The folder of the table's metadata files."""
+        """Return the folder of the table's metadata files."""
         return self._properties.get("write.metadata.path") or f"{self.location()}/metadata"
 
     def is_own_metadata(self, location: str) -> bool:
-        """Whether a metadata file is of this table, and not of another one that had its name."""
+        """Return whether a metadata file belongs to this table, not to another one that had its name."""
         with lake_errors(f"read the metadata file {location}"):
             metadata = iceberg_class(self._jvm, "TableMetadataParser").read(self._handle.io(), location)
             return bool(metadata.uuid() == self._handle.operations().current().uuid())
 
     def delete_locations(self, locations: Iterable[str]) -> list[str]:
-        """Deletes files that nothing refers to and returns those that could not be deleted, which are logged."""
+        """Delete files that no snapshot refers to; log and return those that could not be deleted."""
         return delete_locations(self._handle, locations)
 
     def file_writer(self) -> ParquetFileWriter:
-        """What executors write this table's files with."""
+        """Return the writer with which executors write this table's files."""
         types = {column.name: lake_type(column.data_type) for column in self._table.descriptor.columns}
         schema = pa.schema(
             [
@@ -136,7 +144,7 @@ class IcebergTable:
         )
 
     def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
-        """Where Iceberg's location provider puts a file of that name."""
+        """Return where Iceberg's location provider places a file with this name."""
         values = (*partition_values, bucket)
         path = "/".join(f"{field['name']}={value}" for field, value in zip(self._spec["fields"], values, strict=True))
         with lake_errors(f"locate files of the lake table {self._table.path}"):
@@ -152,16 +160,20 @@ class IcebergTable:
     def commit(
         self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit, partition_values: tuple[str, ...] = ()
     ) -> int:
-        """Makes all files visible at once. Raises LAKE_CONFLICT, STORAGE.
+        """Make all files visible at once, and return the id of the lake snapshot.
 
-        A commit that only moves offsets gets a data file without rows: the fence of other drivers sees added files, and
-        nothing else of a snapshot, so without one a stale driver could still commit on top.
+        A commit that only moves offsets gets a data file without rows. The fence of other drivers only sees added
+        files. Without one, a driver of an older round could still commit on top.
+
+        Raises:
+            FlussTieringError: LAKE_CONFLICT if somebody else has changed rows since the base; STORAGE if the lake
+                failed.
         """
         if not any(pieces):
             name = round_file_name(0, commit.tiering_epoch, commit.commit_id)
             location = f"{self.piece_location(0, name, partition_values)}-no-rows.parquet"
             pieces = [[write_file_without_rows(self.file_writer(), 0, location, partition_values)]]
-        # Takes seconds to load, which an empty round need not spend and `preload` can spend while Spark starts.
+        # It takes seconds to load. An empty round does not need it, and `preload` loads it while Spark starts.
         from fluss_tiering.lake.iceberg.content_file import ContentFiles  # noqa: PLC0415
 
         content = ContentFiles(
@@ -173,14 +185,14 @@ class IcebergTable:
         return IcebergCommitter(self._jvm, self._handle, self._base, content).commit(pieces, commit)
 
     def size(self, snapshot_id: int) -> LakeTableSize:
-        """How large the table is as of a snapshot, by the snapshot's summary."""
+        """Return the size of the table as of a snapshot, from the snapshot's summary."""
         with lake_errors(f"read snapshot {snapshot_id} of the lake table {self._table.path}"):
             snapshot = self._handle.snapshot(snapshot_id)
             summary = {} if snapshot is None else snapshot.summary()
             return LakeTableSize(_count(summary.get("total-files-size")), _count(summary.get("total-records")))
 
     def delete_files(self, files: Sequence[LakeFile]) -> None:
-        """Deletes files that no commit was tried with."""
+        """Delete files that no commit was tried with."""
         delete_locations(self._handle, (file.location for file in files))
 
     def _ancestors(self) -> Iterator[tuple[int, Mapping[str, str]]]:

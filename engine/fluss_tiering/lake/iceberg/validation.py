@@ -1,4 +1,4 @@
-"""Whether a table that is already in the lake has the layout that tiering writes."""
+"""Checks that an existing lake table has the layout that tiering writes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def check_layout(
     partition: tuple[Mapping[str, Any], Sequence[PartitionField]],
     format_version: int,
 ) -> None:
-    """Compares what is there with what is expected; field ids, comments, sort order and properties may differ.
+    """Compare a lake table with what is expected. Field ids, comments, sort order and properties may differ.
 
     Args:
-        name: of the table, for the message.
-        schema: as it is and as it should be, in Iceberg's JSON.
-        partition: the spec as it is, in Iceberg's JSON, and as it should be.
-        format_version: of the table.
+        name: The name of the lake table, for the message.
+        schema: The actual and the expected schema, in Iceberg's JSON.
+        partition: The actual partition spec in Iceberg's JSON, and the expected partition fields.
+        format_version: The format version of the lake table.
 
     Raises:
-        FlussTieringError: LAKE_TABLE_MISMATCH naming the first difference.
+        FlussTieringError: LAKE_TABLE_MISMATCH if something differs; the message names the first difference.
     """
     actual_schema, expected_schema = schema
     actual_spec, expected_partition = partition
@@ -64,7 +64,7 @@ def _column_text(column: Mapping[str, Any]) -> str:
 
 
 def _type_text(kind: str | Mapping[str, Any]) -> str:
-    """A type without the ids of its fields."""
+    """Return a type as text, without the ids of its fields."""
     if isinstance(kind, str):
         return kind
     if kind["type"] == "struct":
