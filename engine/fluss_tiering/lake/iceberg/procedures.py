@@ -19,7 +19,7 @@ Argument: TypeAlias = str | bool | int | datetime | list[int] | Mapping[str, str
 
 
 def call_procedure(spark: SparkSession, table: TableInfo, procedure: str, **arguments: Argument) -> list[Row]:
-    """Call a procedure of the table's catalog and return its rows. It raises the exceptions that `lake_errors` handles."""
+    """Call a procedure of the table's catalog and return its rows. The caller handles exceptions with `lake_errors`."""
     catalog = table.lake_catalog_properties.get("name", DEFAULT_CATALOG_NAME)
     named = "".join(f", {name} => {_literal(name, value)}" for name, value in arguments.items())
     given = {name: value for name, value in arguments.items() if _is_parameter(value)}
