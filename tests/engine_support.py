@@ -22,6 +22,7 @@ from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.server.app import TieringServer
 from fluss_tiering.server.settings import load_settings
+from waiting import WAIT_S
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -74,7 +75,7 @@ class ServerThread:
 
     def run(self, steps: Any) -> Any:
         """Runs a coroutine in the server's event loop."""
-        return asyncio.run_coroutine_threadsafe(steps, self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(steps, self._loop).result(WAIT_S)
 
     def _end_thread(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -114,7 +115,7 @@ class ServerProcess:
                 stderr=log,
                 env=self._environment,
             )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + WAIT_S
         begun = r'"tiering server (?:ready|waiting)".* port=(\d+)'
         while not (ready := re.search(begun, self.log_file.read_text()[seen:])):
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -132,7 +133,7 @@ class ServerProcess:
         """Asks the server to stop; its exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(WAIT_S)
 
 
 def descriptor(

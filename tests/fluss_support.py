@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,8 +19,9 @@ from typing import Final, Self
 
 import fetch_fluss_jars
 from examples.fluss_cluster import USER, FlussClusterPrograms, ServerProgram, accepts
+from examples.ports import free_ports
 
-__all__ = ["USER", "FlussCluster", "FlussServer", "Watchdog", "accepts", "free_ports"]
+__all__ = ["USER", "FlussCluster", "FlussServer", "Watchdog", "accepts"]
 
 _JVM: Final = (
     "-Xms64m",
@@ -39,7 +38,7 @@ _SETTINGS: Final = {
 }
 _REGISTERED: Final = r"Registered table (\S+) for database (\S+)"
 _NOTICED: Final = r"New table: (\S+) with id"
-_READY_S: Final = 90.0
+_READY_S: Final = 180.0
 _STOP_S: Final = 30.0
 _WATCHDOG: Final = """\
 import os, signal, sys
@@ -236,14 +235,3 @@ class FlussCluster:
                 tails = "\n".join(server.log_tail() for server in [self.zookeeper, *self.servers])
                 raise RuntimeError(f"{what} is not ready (ended: {ended})\n{tails}")
             time.sleep(0.05)
-
-
-def free_ports(count: int) -> list[int]:
-    """Different ones, free a moment ago; below those that systems give to whoever asks for any."""
-    ports: set[int] = set()
-    while len(ports) < count:
-        port = random.randrange(15_000, 30_000)
-        with contextlib.suppress(OSError), socket.socket() as bound:
-            bound.bind(("127.0.0.1", port))
-            ports.add(port)
-    return list(ports)

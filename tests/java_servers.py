@@ -11,7 +11,7 @@ from examples.fluss_cluster import ServerProgram
 from fetch_test_servers import JavaServer, fetch
 from fluss_support import FlussServer, Watchdog, accepts
 
-_READY_S: Final = 60.0
+_READY_S: Final = 180.0
 _JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from examples.ports import free_ports
 from fetch_test_servers import ICEBERG_REST
-from fluss_support import free_ports
 from java_servers import RunningServer
 
 

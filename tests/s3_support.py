@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 from pyarrow import fs
 
+from examples.ports import free_ports
 from fetch_test_servers import S3PROXY
-from fluss_support import free_ports
 from java_servers import RunningServer
 
 ACCESS_KEY: Final = "fluss"

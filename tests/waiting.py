@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 WAIT_S: Final = 120.0
 """An upper bound for a loaded machine; a test waits only as long as it must."""
 
 
-def wait_until(condition: Callable[[], object], seconds: float = WAIT_S) -> None:
-    """Return once the condition holds, and fail the test if it does not hold in time."""
+def wait_until(
+    condition: Callable[[], T],
+    seconds: float = WAIT_S,
+    *,
+    every: float = 0.02,
+    describe: Callable[[], object] = lambda: "",
+) -> T:
+    """Return what the condition returns once that is true, and fail the test if that does not happen in time.
+
+    Args:
+        condition: What is asked again and again.
+        seconds: The upper bound.
+        every: The seconds between two questions.
+        describe: What to say of the state in which the condition does not hold.
+    """
     deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"the condition did not hold within {seconds:g} s"
-        time.sleep(0.02)
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"the condition did not hold within {seconds:g} s {describe()}"
+        time.sleep(every)
+    return result

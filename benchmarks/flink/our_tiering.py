@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from examples.flights.airflow_processes import free_ports
 from examples.flights.environment import use_local_jars
 from examples.flights.processes import Processes, Started
 from examples.flights.server import start_server
+from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringRound, TieringStats

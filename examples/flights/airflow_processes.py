@@ -8,17 +8,16 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from examples.flights.airflow_api import AirflowApi
 from examples.flights.processes import Processes, Started
+from examples.ports import free_ports
 
 _COMPONENTS: Final = ("scheduler", "dag-processor", "triggerer")
 _READY_SECONDS: Final = 180.0
@@ -126,13 +125,3 @@ def _settings(
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(log_ports[0]),
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(log_ports[1]),
     }
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine's loopback that nothing listens on."""
-    """Ports of this machine that nothing listens on, all different."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from examples.flights.airflow_processes import free_ports
 from examples.flights.processes import Processes
 from examples.fluss_cluster import FlussClusterPrograms, accepts
+from examples.ports import free_ports
 
 _TABLET_SERVERS: Final = 2
 _READY_SECONDS: Final = 120.0

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from examples.flights.airflow_processes import AirflowProcesses, free_ports
+from examples.flights.airflow_processes import AirflowProcesses
 from examples.flights.cluster import start_cluster
 from examples.flights.processes import Processes
 from examples.flights.server import start_server
+from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.spark.submit import JARS_VARIABLE
 

@@ -22,6 +22,7 @@ from fluss_tiering.cli import watch
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import HeartbeatEntry
+from waiting import WAIT_S
 
 PROGRAM = str(Path(sys.executable).with_name("fluss-tiering"))
 
@@ -56,7 +57,7 @@ def watching(
 
     def until(pattern: str) -> str:
         nonlocal printed
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + WAIT_S
         while not (found := re.search(pattern, printed.decode(errors="replace"), re.MULTILINE)):
             ready, _, _ = select.select([ours], [], [], max(0.0, deadline - time.monotonic()))
             assert ready, f"no {pattern!r} in {printed.decode()!r}"

@@ -18,6 +18,7 @@ from engine_support import ServerProcess
 from fluss_tiering.client import AsyncTieringClient, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath, WriteKind
+from waiting import wait_until
 
 PATH = TablePath("db", "t")
 
@@ -115,15 +116,16 @@ def test_a_server_that_restarts_is_found_again(tmp_path: Path) -> None:
         process.kill()
         starting = threading.Thread(target=process.start)
         starting.start()
-        deadline = time.monotonic() + 60
-        while True:
+
+        def answers() -> bool:
             try:
                 assert client.list_tables() == []
             except FlussTieringError as error:
                 assert error.code is ErrorCode.UNAVAILABLE  # noqa: PT017 - until it is up
-                assert time.monotonic() < deadline
-            else:
-                break
+                return False
+            return True
+
+        wait_until(answers)
         starting.join()
     process.stop()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from fluss_tiering.wire.leases import snapshots_to_pb
 from fluss_tiering.wire.tables import path_to_pb, table_to_pb
 from fuzz.calls import Fuzzer
 from needs import needs
+from waiting import wait_until
 
 ROWS = pa.table({"id": list(range(50)), "name": [f"name {each}" for each in range(50)]}, schema=SCHEMA)
 _SEED = int(os.environ.get("FUZZ_SEED", "20261121"))
@@ -130,16 +130,16 @@ def no_leaks(server: ServerProcess, client: TieringClient) -> None:
     """After all leases are dropped nothing is pinned, and old snapshots go; after the tables nothing is left at all."""
     for lease in client.list_leases():
         client.drop_lease(lease.lease_id)
-    assert eventually(lambda: metric(server, "fluss_coordinator_leasedKvSnapshotCount"), 0) == 0
+    wait_until(lambda: metric(server, "fluss_coordinator_leasedKvSnapshotCount") == 0)
     assert metric(server, "fluss_coordinator_kvSnapshotLeaseCount") == 0
-    assert eventually(lambda: metric(server, "fluss_tiering_kv_scanners"), 0) == 0
-    assert eventually(lambda: most_snapshots(server) <= _RETAINED, True)
+    wait_until(lambda: metric(server, "fluss_tiering_kv_scanners") == 0)
+    wait_until(lambda: most_snapshots(server) <= _RETAINED)
     for table in client.list_tables():
         client.drop_table(table.path)
     assert client.list_tables() == []
     assert client.list_leases() == []
     assert client.list_tiering_statuses() == []
-    assert eventually(lambda: list(server.data_dir.glob("tables/*/*/kv-*/snap-*")), []) == []
+    wait_until(lambda: not list(server.data_dir.glob("tables/*/*/kv-*/snap-*")))
 
 
 def most_snapshots(server: ServerProcess) -> int:
@@ -155,14 +155,6 @@ def metric(server: ServerProcess, name: str) -> float:
         text = response.read().decode()
     (value,) = re.findall(rf"^{name} (\S+)$", text, re.MULTILINE)
     return float(value)
-
-
-def eventually(value, wanted, seconds: float = 15.0):
-    """The value once it is the wanted one, or what it is when the time is over."""
-    deadline = time.monotonic() + seconds
-    while (found := value()) != wanted and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return found
 
 
 def prepared(client: TieringClient, number: int) -> Iterator[Message]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
+from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
+from waiting import wait_until
 
 
 class Server:
@@ -20,7 +20,7 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -33,29 +33,23 @@ class Server:
                 stdout=log,
                 stderr=log,
             )
-        deadline = time.monotonic() + 60
         with TieringClient(f"127.0.0.1:{self.port}", timeout=5) as client:
-            while True:
-                try:
-                    client.describe_storage()
-                except FlussTieringError:
-                    if time.monotonic() > deadline or self._process.poll() is not None:
-                        raise RuntimeError((self._folder / "server.log").read_text()) from None
-                    time.sleep(0.1)
-                else:
-                    return
+            wait_until(lambda: self._answers(client), describe=(self._folder / "server.log").read_text)
+
+    def _answers(self, client: TieringClient) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._folder / "server.log").read_text()
+        try:
+            client.describe_storage()
+        except FlussTieringError:
+            return False
+        return True
 
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
             self._process.wait(30)
             self._process = None
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Driver:

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk import DAG, task_group
 from airflow.sdk.bases.operator import BaseOperator
-from provider_support import free_port
 
 from airflow_provider_fluss.callbacks import release_lease_on_failure
 from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
+from examples.ports import free_ports
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_context_that_holds_nothing_is_no_error(context, caplog):
 
 
 def test_a_server_that_does_not_answer_costs_five_seconds_and_no_error(monkeypatch, failed, caplog):
-    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_port()}?timeout=60")
+    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=60")
     lease = {
         "lease_id": "x",
         "attempt_token": 1,

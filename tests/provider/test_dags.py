@@ -35,6 +35,7 @@ def test_no_dag_file_has_the_name_of_a_package():  # D28
     assert not names & {"fluss_tiering", "airflow_provider_fluss", *packages_distributions(), *sys.stdlib_module_names}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("path", sorted(DAGS.glob("*.py")), ids=lambda path: path.name)
 def test_a_dag_file_can_be_run_by_python(path):  # D28
     subprocess.run([sys.executable, str(path)], check=True, timeout=120)

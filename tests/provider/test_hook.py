@@ -6,9 +6,9 @@ import time
 
 import pytest
 from airflow.sdk import BaseHook
-from provider_support import free_port
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
+from examples.ports import free_ports
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 
@@ -41,7 +41,7 @@ def test_connection_test_tells_what_answers(server):
 
 
 def test_connection_test_tells_what_is_wrong(monkeypatch):
-    port = free_port()
+    port = free_ports(1)[0]
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", f"fluss://127.0.0.1:{port}?timeout=2")
     works, message = FlussHook("other").test_connection()
     assert not works
@@ -59,7 +59,7 @@ def test_an_unusable_connection_is_named(monkeypatch, uri):
 
 
 def test_the_timeout_bounds_a_call(monkeypatch):
-    port = free_port()
+    port = free_ports(1)[0]
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", f"fluss://127.0.0.1:{port}?timeout=60")
     started = time.monotonic()
     with FlussHook("other", timeout=1).get_client() as client, pytest.raises(FlussTieringError) as error:

@@ -22,12 +22,14 @@ def loaded_by(code: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
+@pytest.mark.system
 def test_provider_modules_are_light():
     names = [each.name for each in pkgutil.walk_packages(airflow_provider_fluss.__path__, "airflow_provider_fluss.")]
     assert len(names) > 10
     assert not loaded_by(f"import {', '.join(names)}") & set(HEAVY)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("path", sorted(DAGS.glob("*.py")), ids=lambda path: path.name)
 def test_dag_files_are_light_and_touch_nothing_when_parsed(path):
     # Any connection or socket that a parse opens ends it.

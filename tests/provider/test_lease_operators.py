@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
-from provider_support import free_port
 from structlog.testing import capture_logs
 
 from airflow_provider_fluss.operators.lease import (
     FlussAcquireKvSnapshotLeaseOperator,
     FlussReleaseKvSnapshotLeaseOperator,
 )
+from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import LeaseDrop
@@ -83,7 +83,7 @@ def test_wrong_tables_are_named_and_not_tried_again(server, context, tables, nam
 
 
 def test_an_unreachable_server_is_an_error_that_another_try_may_mend(monkeypatch, acquire):
-    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_port()}?timeout=1")
+    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=1")
     with pytest.raises(FlussTieringError) as error:
         acquire("db.t", fluss_conn_id="away")
     assert error.value.code is ErrorCode.UNAVAILABLE
@@ -149,7 +149,7 @@ def test_release_without_a_lease_succeeds_and_says_so(release, lease):
 
 
 def test_a_release_that_does_not_reach_the_server_fails_to_be_tried_again(monkeypatch, release):  # L13
-    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_port()}?timeout=1")
+    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=1")
     lease = {
         "lease_id": "x",
         "attempt_token": 1,

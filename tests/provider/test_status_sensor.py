@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout, TaskDeferred
-from provider_support import free_port
 
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
+from examples.ports import free_ports
 from fluss_tiering.model.errors import FlussTieringError
 
 
@@ -85,7 +85,7 @@ def test_a_missing_lease_says_what_is_expected(server, wait):
 
 
 def test_an_unavailable_server_is_tolerated_for_a_bounded_time(monkeypatch, wait):
-    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_port()}?timeout=0.3")
+    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=0.3")
     lease = {
         "lease_id": "x",
         "attempt_token": 1,

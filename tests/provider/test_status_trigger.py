@@ -6,9 +6,10 @@ import asyncio
 import time
 
 import pytest
-from provider_support import Server, free_port
+from provider_support import Server
 
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
+from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import TieringState
@@ -57,6 +58,7 @@ async def test_it_fires_when_the_attempt_is_cancelled(client, new_table, acquire
     assert "the run was stopped" in event["message"]
 
 
+@pytest.mark.system
 async def test_it_waits_through_a_restart_of_the_server(tmp_path, monkeypatch, context):
     own = Server(tmp_path)
     own.start()
@@ -85,7 +87,7 @@ async def test_it_waits_through_a_restart_of_the_server(tmp_path, monkeypatch, c
 
 
 async def test_it_gives_up_on_a_server_that_stays_away(monkeypatch):
-    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_port()}?timeout=0.3")
+    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=0.3")
     lease = {
         "lease_id": "x",
         "attempt_token": 1,
@@ -129,7 +131,7 @@ async def test_a_late_kill_leaves_the_newer_attempt_alone(client, new_table, acq
 
 
 async def test_a_kill_is_bounded_in_time(monkeypatch):
-    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_port()}?timeout=60")
+    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=60")
     lease = {
         "lease_id": "x",
         "attempt_token": 1,

@@ -7,7 +7,6 @@ import os
 import stat
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,8 @@ from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import submit
+from needs import needs
+from waiting import wait_until
 
 RECORD = """#!{python}
 import json, pathlib, sys, time
@@ -30,6 +31,7 @@ pathlib.Path({calls!r}).write_text(json.dumps(sys.argv[1:]))
 
 
 @pytest.fixture
+@needs("system")
 def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Callable[[], list[str]]]:
     """Puts a spark-submit that behaves as given on the PATH; the answer reads the arguments of its last call."""
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
@@ -130,12 +132,9 @@ def test_a_kill_ends_the_program_and_without_a_try_left_the_attempt(
 
     task = threading.Thread(target=execute)
     task.start()
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "calls.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until((tmp_path / "calls.json").exists)
     operator.on_kill()
-    task.join(10)
+    task.join(60)
     assert not task.is_alive()
     assert errors
     reason = client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason

@@ -14,6 +14,7 @@ from crash_load import Worker
 from engine_support import ServerProcess
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import FlussTieringError
+from waiting import wait_until
 
 WORKERS = 4
 SEED_VARIABLE = "FLUSS_TIERING_TEST_SEED"
@@ -73,9 +74,7 @@ def run_until_killed(process: ServerProcess, workers: list[Worker], seconds: flo
     before = sum(worker.steps for worker in workers)
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + 60
-    while sum(worker.steps for worker in workers) < before + len(workers) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: failures or sum(worker.steps for worker in workers) >= before + len(workers))
     time.sleep(seconds)
     process.kill()
     stop.set()
@@ -90,12 +89,11 @@ def run_until_killed(process: ServerProcess, workers: list[Worker], seconds: flo
 
 def wait_until_active(client: TieringClient) -> None:
     # On PostgreSQL the killed server's leadership runs out first; reads of the store would be answered before.
-    deadline = time.monotonic() + 30
-    while True:
+    def answers() -> bool:
         try:
             client.list_tables()
         except FlussTieringError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        else:
-            return
+            return False
+        return True
+
+    wait_until(answers)

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from examples.flights.airflow_api import AirflowApi
-from examples.flights.airflow_processes import AirflowProcesses, free_ports
+from examples.flights.airflow_processes import AirflowProcesses
 from examples.flights.processes import Processes
+from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind

@@ -6,11 +6,11 @@ import os
 import signal
 
 import pytest
-from system_support import eventually
 
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
+from waiting import wait_until
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -27,7 +27,7 @@ def states(stack, dag_id: str, run_id: str) -> dict[str, str | None]:
 
 
 def deferred_on_lease(stack, run_id: str) -> dict:
-    eventually(lambda: states(stack, "waits_for_round", run_id)["wait"] == "deferred")
+    wait_until(lambda: states(stack, "waits_for_round", run_id)["wait"] == "deferred", every=0.3)
     return stack.airflow.xcom("waits_for_round", run_id, "acquire")
 
 
@@ -90,8 +90,8 @@ def test_a_retried_task_finds_the_same_lease(stack, new_table):  # L17, L22
 
 def test_a_submit_killed_on_its_last_try_ends_the_waiting_and_leaves_no_lease(stack, new_table):  # L13
     run = start(stack, "killed", new_table())
-    eventually(lambda: states(stack, "killed", run)["wait"] == "deferred")
-    eventually(lambda: states(stack, "killed", run)["submit"] == "running")
+    wait_until(lambda: states(stack, "killed", run)["wait"] == "deferred", every=0.3)
+    wait_until(lambda: states(stack, "killed", run)["submit"] == "running", every=0.3)
     lease = stack.airflow.xcom("killed", run, "acquire")
     assert stack.client.list_leases(lease["lease_id"])
     process = stack.airflow.task_state("killed", run, "submit").pid
@@ -112,7 +112,7 @@ def test_a_failed_tasks_callback_releases_its_lease(stack, new_table):
     run = start(stack, "task_callback_without_teardown", new_table())
     assert stack.airflow.wait_for_run("task_callback_without_teardown", run, RUN_SECONDS) == "failed"
     lease = stack.airflow.xcom("task_callback_without_teardown", run, "acquire")
-    eventually(lambda: not stack.client.list_leases(lease["lease_id"]))
+    wait_until(lambda: not stack.client.list_leases(lease["lease_id"]))
 
 
 def test_a_failed_runs_callback_in_the_dag_processor_releases_all_its_leases(stack, new_table):
@@ -121,4 +121,4 @@ def test_a_failed_runs_callback_in_the_dag_processor_releases_all_its_leases(sta
     assert stack.airflow.wait_for_run(dag_id, run, RUN_SECONDS) == "failed"
     leases = [stack.airflow.xcom(dag_id, run, "acquire", index)["lease_id"] for index in (0, 1)]
     assert len(set(leases)) == 2
-    eventually(lambda: not any(stack.client.list_leases(each) for each in leases))
+    wait_until(lambda: not any(stack.client.list_leases(each) for each in leases))

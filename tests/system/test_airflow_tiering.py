@@ -11,10 +11,10 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
-from system_support import eventually
 
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
+from waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -40,7 +40,7 @@ def pending(stack, *tables: str) -> None:
         states = {str(each.path): each.state for each in stack.client.list_tiering_statuses()}
         return all(states[table] is TieringState.PENDING for table in tables)
 
-    eventually(all_pending)
+    wait_until(all_pending)
 
 
 def tasks(stack, dag_id: str, run: str) -> dict[str, str | None]:
@@ -118,7 +118,9 @@ def test_an_application_that_outlives_its_killed_task_ends_its_round_and_leaves_
     table = new_table()
     run = stack.airflow.trigger("killed_with_spark", {"tables": [table]})
     path = TablePath.parse(table)
-    eventually(lambda: stack.client.list_tiering_statuses(path)[0].state is TieringState.TIERING, RUN_SECONDS, 0.1)
+    wait_until(
+        lambda: stack.client.list_tiering_statuses(path)[0].state is TieringState.TIERING, RUN_SECONDS, every=0.1
+    )
     os.kill(stack.airflow.task_state("killed_with_spark", run, "submit").pid, signal.SIGKILL)
     assert stack.airflow.wait_for_run("killed_with_spark", run, RUN_SECONDS) == "failed"
     assert tasks(stack, "killed_with_spark", run) == {
@@ -136,8 +138,8 @@ def test_a_submit_that_is_marked_failed_tells_the_sensor_and_leaves_no_lease(sta
     stack.airflow.wait_for_dag("killed_with_spark")
     table = new_table()
     run = stack.airflow.trigger("killed_with_spark", {"tables": [table]})
-    eventually(lambda: tasks(stack, "killed_with_spark", run)["submit"] == "running")
-    eventually(lambda: "Spark-Submit cmd" in stack.airflow.task_log("killed_with_spark", run, "submit"))
+    wait_until(lambda: tasks(stack, "killed_with_spark", run)["submit"] == "running", every=0.3)
+    wait_until(lambda: "Spark-Submit cmd" in stack.airflow.task_log("killed_with_spark", run, "submit"), every=0.3)
     lease = stack.airflow.xcom("killed_with_spark", run, "acquire")
     # A claimed table keeps the sensor waiting until the submit task says that it was killed.
     stack.client.claim_tables([TablePath.parse(table)], lease["lease_id"], lease["attempt_token"], "a test")

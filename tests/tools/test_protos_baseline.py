@@ -31,17 +31,20 @@ def change(protos: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
+@pytest.mark.system
 def test_the_protos_break_no_client(protos: Path) -> None:
     done = breaking(protos)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.system
 def test_a_new_field_breaks_no_client(protos: Path) -> None:
     change(protos, "  int64 rows = 1;", "  int64 rows = 1;\n  int64 more = 90;")
     done = breaking(protos)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
@@ -64,6 +67,7 @@ def test_a_change_that_breaks_clients_fails(protos: Path, old: str, new: str, to
     assert told in done.stdout
 
 
+@pytest.mark.system
 def test_a_field_may_go_once_its_number_and_name_are_reserved(protos: Path) -> None:
     change(protos, "  int64 rows = 1;", '  reserved 1;\n  reserved "rows";')
     done = breaking(protos)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from unittest import mock
@@ -21,21 +20,12 @@ from fluss_tiering.server.cluster.backend import ActiveClusterBackend
 from fluss_tiering.server.components import ServerComponents, open_components
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import kv_snapshot_files
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from waiting import wait_until
 
 T = TypeVar("T")
 
 _NUMBERS = itertools.count()
-_PATIENCE_S = 30.0
 _SNAPSHOT_IDS = itertools.count(1000)
-
-
-def eventually(what: Callable[[], T | None], seconds: float = _PATIENCE_S) -> T:
-    """The first true result."""
-    deadline = time.monotonic() + seconds
-    while not (result := what()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-    return result
 
 
 def lake_table(client: TieringClient, name: str, *, freshness: str = "1s", **options: Any) -> TableInfo:
@@ -70,7 +60,7 @@ def wait_for(client: TieringClient, table: TableInfo, state: TieringState) -> Ti
         found = status(client, table)
         return found if found.state is state else None
 
-    return eventually(reached)
+    return wait_until(reached)
 
 
 def claim(client: TieringClient, table: TableInfo, lease_id: str = "lease") -> Claim:
@@ -140,7 +130,7 @@ def snapshot_behind(client: TieringClient, table: TableInfo, log_offset: int) ->
         latest = client.list_buckets([table.path])[table.path][0].latest_kv_snapshot
         return latest if latest is not None and latest.log_offset >= log_offset else None
 
-    return eventually(newest)
+    return wait_until(newest)
 
 
 def next_snapshot(client: TieringClient, table: TableInfo) -> KvSnapshot:

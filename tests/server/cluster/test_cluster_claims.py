@@ -12,7 +12,6 @@ from cluster_support import (
     claim,
     commit,
     entry_of,
-    eventually,
     fail,
     finish,
     lake_table,
@@ -33,6 +32,7 @@ from fluss_tiering.server.cluster import lake
 from fluss_tiering.storage.fluss.rpc.calls.lake import heartbeat, lake_snapshot
 from fluss_tiering.storage.fluss.rpc.calls.tables import drop_table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_a_failed_table_stays_held_while_it_rests(
     assert entry_of(server, table) is held
     client.resume_tables([table.path])
     finish(client, claim(client, table))
-    eventually(lambda: not server.holds(table) or entry_of(server, table) is not held)
+    wait_until(lambda: not server.holds(table) or entry_of(server, table) is not held)
 
 
 def test_a_forced_finish_keeps_hold_of_the_table(
@@ -134,11 +134,11 @@ def test_what_is_held_is_kept_alive_until_the_coordinator_refuses_it(
     monkeypatch.setattr(server.backend.claims, "_heartbeat_s", 0.1)
     held = entry_of(server, table)
     kept_alive = server.backend.claims._held[table.table_id].kept_alive
-    eventually(lambda: server.backend.claims._held[table.table_id].kept_alive > kept_alive + 1)
+    wait_until(lambda: server.backend.claims._held[table.table_id].kept_alive > kept_alive + 1)
     assert entry_of(server, table) is held
     # Somebody else ends it, as a coordinator that started again would have forgotten it.
     fluss.call(heartbeat(finished=[held]))
-    eventually(lambda: server.holds(table) and entry_of(server, table).tiering_epoch == 2)
+    wait_until(lambda: server.holds(table) and entry_of(server, table).tiering_epoch == 2)
     # All the while it was Pending here, under one epoch.
     assert (status(client, table).state, status(client, table).tiering_epoch) == (TieringState.PENDING, 1)
 
@@ -230,7 +230,7 @@ def test_a_table_that_is_dropped_in_mid_round(
 
     # A later one of its name is another one; not a lake table, since the lake's is still there.
     later = client.create_table(table.path, descriptor(primary_key=False, tiered=False))
-    eventually(lambda: not server.holds(table))
+    wait_until(lambda: not server.holds(table))
     assert later.table_id != table.table_id
     with pytest.raises(FlussTieringError) as refusal:
         client.commit_lake_snapshot(table, running.tiering_epoch, 9, offsets, path, "too late")

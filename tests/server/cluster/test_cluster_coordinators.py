@@ -15,7 +15,6 @@ from cluster_support import (
     claim,
     commit,
     entry_of,
-    eventually,
     finish,
     lake_table,
     log_ends,
@@ -33,6 +32,7 @@ from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from needs import needs
+from waiting import wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.long]
 
@@ -60,7 +60,7 @@ def test_another_coordinator_takes_over_in_mid_round(cluster: FlussCluster, tmp_
         path = client.prepare_lake_snapshot(table, running.tiering_epoch, offsets)
         if waits:
             second.start()
-            eventually(lambda: _WAITING in second.log_file.read_text())
+            wait_until(lambda: _WAITING in second.log_file.read_text())
             for _ in range(5):
                 # Whichever is asked first: the one that waits says that it is not ready.
                 with FlussClient(addresses) as fluss:
@@ -70,7 +70,7 @@ def test_another_coordinator_takes_over_in_mid_round(cluster: FlussCluster, tmp_
         cluster.coordinator.kill()
         if not waits:
             second.start()
-        eventually(lambda: is_led_by(second))
+        wait_until(lambda: is_led_by(second))
 
         client.commit_lake_snapshot(table, running.tiering_epoch, 7, offsets, path, "under another coordinator")
         finish(client, running)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cluster_support import ClusterServer, claim, eventually, finish, lake_table, log_ends, put, status, wait_for
+from cluster_support import ClusterServer, claim, finish, lake_table, log_ends, put, status, wait_for
 
 from fluss_support import FlussCluster
 from fluss_tiering.client import TieringClient
@@ -16,6 +16,7 @@ from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import Claim, TieringState
 from needs import needs
+from waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
@@ -55,7 +56,7 @@ def patiently(call: Callable[[], object]) -> None:
             return False
         return True
 
-    eventually(worked, 120)
+    wait_until(worked, 120)
 
 
 def end_round(client: TieringClient, table: TableInfo, running: Claim, snapshot_id: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from cluster_support import ClusterServer, eventually, exists, lake_table, next_snapshot, put, snapshot_behind
+from cluster_support import ClusterServer, exists, lake_table, next_snapshot, put, snapshot_behind
 
 from engine_support import HOUR
 from fluss_support import FlussCluster
@@ -21,6 +21,7 @@ from fluss_tiering.server.cluster.leases import cluster_lease_id
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import drop_lease, release_lease
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from waiting import wait_until
 
 _AWAY = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
@@ -46,7 +47,7 @@ def table(client: TieringClient) -> Iterator[TableInfo]:
 
 def wait_until_gone(fluss: FlussClient, client: TieringClient, table: TableInfo, snapshot: KvSnapshot) -> None:
     """The cluster collects as it takes the next snapshot."""
-    eventually(lambda: next_snapshot(client, table) and not exists(fluss, snapshot))
+    wait_until(lambda: next_snapshot(client, table) and not exists(fluss, snapshot))
 
 
 def test_a_leased_snapshot_stays_until_it_is_released(client: TieringClient, table: TableInfo, fluss: FlussClient):
@@ -90,7 +91,7 @@ def test_a_snapshot_that_is_not_there_is_not_pinned(
     assert client.list_leases("nothing") == []
     # Fluss pinned it without a look; that is taken back.
     name = cluster_lease_id("nothing", acquired.attempt_token)
-    eventually(lambda: name not in server.backend.leases._pinned)
+    wait_until(lambda: name not in server.backend.leases._pinned)
 
 
 def test_a_newer_snapshot_takes_the_place_of_the_older_one(client: TieringClient, table: TableInfo, fluss: FlussClient):
@@ -121,7 +122,7 @@ def test_what_expired_is_released_at_the_cluster(
     leased = snapshot_behind(client, table, 3)
     client.acquire_lease("expired", 1, {leased.bucket: leased.snapshot_id})
     books = server.components.managers.leases
-    eventually(lambda: server.run(server.components.threads.control(books.drop_expired)))  # L9
+    wait_until(lambda: server.run(server.components.threads.control(books.drop_expired)))  # L9
     wait_until_gone(fluss, client, table, leased)
 
 
@@ -142,7 +143,7 @@ def test_leases_outlive_the_server(
 def test_an_expired_lease_is_not_gone_on_with(client: TieringClient, table: TableInfo) -> None:
     first = snapshot_behind(client, table, 3)
     client.acquire_lease("again", 1, {first.bucket: first.snapshot_id})
-    eventually(lambda: "expired" in str(client.renew_leases({"again": HOUR})["again"]))
+    wait_until(lambda: "expired" in str(client.renew_leases({"again": HOUR})["again"]))
     client.acquire_lease("again", HOUR, {}, allow_empty=True)
     assert client.list_leases("again") == []
 

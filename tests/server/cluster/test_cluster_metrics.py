@@ -6,12 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
-from cluster_support import ClusterServer, claim, commit, eventually, finish, lake_table, put
+from cluster_support import ClusterServer, claim, commit, finish, lake_table, put
 
 from fluss_support import FlussCluster
 from fluss_tiering.client import TieringClient
 from fluss_tiering.server import background
 from metrics_support import scrape, value
+from waiting import wait_until
 
 
 def test_what_is_not_in_the_lake_is_told_while_the_cluster_hangs(
@@ -32,17 +33,17 @@ def test_what_is_not_in_the_lake_is_told_while_the_cluster_hangs(
             return found[0] if found else -1
 
         put(client, table, 10)
-        eventually(lambda: pending() == 10)
+        wait_until(lambda: pending() == 10)
         put(client, table, 5, first=10)
-        eventually(lambda: pending() == 15)
+        wait_until(lambda: pending() == 15)
         held = claim(client, table)
         commit(client, table, held)
         finish(client, held)
-        eventually(lambda: pending() == 0)
+        wait_until(lambda: pending() == 0)
         put(client, table, 1, first=15)
-        eventually(lambda: pending() == 1)
+        wait_until(lambda: pending() == 1)
         tables = "fluss_coordinator_tableCount"
-        eventually(lambda: value(scrape(server.server.metrics_port), tables) >= 1)
+        wait_until(lambda: value(scrape(server.server.metrics_port), tables) >= 1)
 
         for each in fluss_cluster.servers:
             each.pause()
@@ -56,4 +57,4 @@ def test_what_is_not_in_the_lake_is_told_while_the_cluster_hangs(
             for each in fluss_cluster.servers:
                 each.resume()
         fluss_cluster.wait_until_ready()
-        eventually(lambda: client.drop_table(table.path) is None)
+        wait_until(lambda: client.drop_table(table.path) is None)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ import pyarrow as pa
 import pytest
 
 from engine_support import SCHEMA, ServerProcess, ServerThread, descriptor
-from fluss_support import USER, FlussCluster, free_ports
+from examples.ports import free_ports
+from fluss_support import USER, FlussCluster
 from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -32,6 +33,7 @@ from fluss_tiering.storage.fluss.rpc.api_keys import ServedApis
 from fluss_tiering.storage.fluss.rpc.calls.tables import alter_table, create_table, drop_table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from needs import needs
+from waiting import wait_until
 
 pytestmark = pytest.mark.system
 
@@ -64,14 +66,6 @@ def client(server: ServerProcess) -> Iterator[TieringClient]:
 
 def new_path() -> TablePath:
     return TablePath("served", f"t_{next(_NUMBERS)}")
-
-
-def eventually(what: Callable[[], Any], seconds: float = 30.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (result := what()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-    return result
 
 
 def status_of(client: TieringClient, path: TablePath) -> TieringStatus | None:
@@ -129,17 +123,17 @@ def test_tables_that_others_make_alter_and_drop_are_followed(client: TieringClie
     path, plain = TablePath("fluss", f"served_{next(_NUMBERS)}"), TablePath("fluss", f"served_{next(_NUMBERS)}")
     fluss.call(create_table(path, descriptor(freshness="1h")))
     fluss.call(create_table(plain, descriptor(tiered=False)))
-    first = eventually(lambda: status_of(client, path))
+    first = wait_until(lambda: status_of(client, path))
     assert status_of(client, plain) is None
 
     fluss.call(alter_table(plain, {"table.datalake.enabled": "true"}))
-    eventually(lambda: status_of(client, plain))
+    wait_until(lambda: status_of(client, plain))
     fluss.call(alter_table(plain, {"table.datalake.enabled": "false"}))
-    eventually(lambda: status_of(client, plain) is None)
+    wait_until(lambda: status_of(client, plain) is None)
     # Another one of that name has nothing of the first one (S12).
     fluss.call(drop_table(path))
     fluss.call(create_table(path, descriptor(tiered=False)))
-    eventually(lambda: status_of(client, path) is None)
+    wait_until(lambda: status_of(client, path) is None)
     assert client.get_tables([path])[0].table_id > first.table_id
 
 
@@ -149,10 +143,10 @@ def test_a_table_that_cannot_be_tiered_is_told_once_and_touches_no_other(
     bad, good = TablePath("fluss", f"served_{next(_NUMBERS)}"), TablePath("fluss", f"served_{next(_NUMBERS)}")
     fluss.call(create_table(bad, descriptor(freshness="9999 d")))
     fluss.call(create_table(good, descriptor()))
-    eventually(lambda: status_of(client, good))
+    wait_until(lambda: status_of(client, good))
     later = new_path()
     fluss.call(create_table(TablePath("fluss", later.table), descriptor()))
-    eventually(lambda: status_of(client, TablePath("fluss", later.table)))
+    wait_until(lambda: status_of(client, TablePath("fluss", later.table)))
     told = [line for line in server.log_file.read_text().splitlines() if "table is not tiered" in line]
     assert len([line for line in told if str(bad) in line and "ten years" in line]) == 1
     # It keeps no server from its start either.
@@ -321,7 +315,7 @@ def test_the_second_server_of_a_cluster_takes_over(
                         raise
                     return False
 
-            eventually(answers_again)
+            wait_until(answers_again)
             after = status_of(client, path)
             assert before is not None
             assert after is not None

@@ -27,6 +27,7 @@ from fluss_tiering.server import app, components
 from fluss_tiering.server.scans.manager import KvScannerManager
 from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
 from fluss_tiering.wire.errors import code_from_metadata
+from waiting import wait_until
 
 TTL = 600_000
 SIZE = 1 << 20
@@ -90,13 +91,19 @@ def stub(server: Server) -> Iterator[KvScanStub]:
 
 
 def settled(server: Server, scanners: int) -> None:
-    """Waits until so many scanners hold a slot, and the storage keeps a view for each of them and no other."""
-    deadline = time.monotonic() + 20
-    while (counts := (server.open_count, views())) != (scanners, scanners):
+    """Wait until so many scanners hold a slot, and the storage keeps a view for each of them and no other."""
+
+    def counts() -> tuple[int, int]:
+        return server.open_count, views()
+
+    def holds() -> bool:
+        if counts() == (scanners, scanners):
+            return True
         # The last answers of finished scans are kept for a minute; the jobs let them go at their next turn.
         server.clock.advance(60_001)
-        assert time.monotonic() < deadline, counts
-        time.sleep(0.02)
+        return False
+
+    wait_until(holds, describe=counts)
 
 
 def views() -> int:

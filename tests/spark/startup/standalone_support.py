@@ -6,7 +6,6 @@ import contextlib
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +13,10 @@ from typing import Final
 
 import pyspark
 
-from fluss_support import Watchdog, free_ports
+from examples.ports import free_ports
+from fluss_support import Watchdog
+from waiting import wait_until
 
-_READY_S: Final = 90.0
 _CLASS: Final = "org.apache.spark.deploy"
 
 
@@ -74,7 +74,7 @@ def _start(arguments: list[str], log: Path, watchdog: Watchdog) -> subprocess.Po
 
 
 def _wait_for(log: Path, pattern: str, times: int) -> None:
-    deadline = time.monotonic() + _READY_S
-    while len(re.findall(pattern, text := log.read_text(errors="replace"))) < times:
-        assert time.monotonic() < deadline, text
-        time.sleep(0.1)
+    def text() -> str:
+        return log.read_text(errors="replace")
+
+    wait_until(lambda: len(re.findall(pattern, text())) >= times, describe=text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fluss_tables import append, descriptor, eventually, new_table, rows, snapshot_behind, upsert
+from fluss_tables import append, descriptor, new_table, rows, snapshot_behind, upsert
 
 from fluss_tiering.formats.log.batch import LogBatch
 from fluss_tiering.model.table import KvSnapshot, TableBucket
@@ -14,6 +14,7 @@ from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, fetch_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from fluss_tiering.storage.protocol import SplitReader
+from waiting import wait_until
 
 
 class AlteringClient:
@@ -69,7 +70,7 @@ def moved_log(fluss: FlussClient, batches: int = 5, step: int = 2_000, **propert
     made = new_table(fluss, descriptor(**{"table.log.tiered.local-segments": "1"}, **properties))
     for start in range(0, batches * step, step):
         append(fluss, made, rows(start, start + step), compression="NONE")
-    eventually(lambda: fluss.call(fetch_log(made.info.path, bucket_of(made), 0)).remote_segments)
+    wait_until(lambda: fluss.call(fetch_log(made.info.path, bucket_of(made), 0)).remote_segments)
     return made
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import struct
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import pyarrow as pa
 
@@ -24,11 +23,11 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import create_table, table
 from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log, put_kv
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
+from waiting import wait_until
 
 COLUMNS = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
 
 _NUMBERS = itertools.count()
-_PATIENCE_S = 30.0
 
 
 def descriptor(*, primary_key: bool = False, tiered: bool = False, num_buckets: int = 1, **properties: str):
@@ -87,15 +86,6 @@ def upsert(
     return client.call(put_kv(made.info.path, TableBucket(made.info.table_id, 0, partition_id), encoded))
 
 
-def eventually(what: Callable[[], object], seconds: float = _PATIENCE_S):
-    """The first true result."""
-    deadline = time.monotonic() + seconds
-    while not (result := what()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-    return result
-
-
 def snapshot_behind(client: FlussClient, made: ClusterTable, log_offset: int) -> LatestKvSnapshot:
     """Waits for a KV snapshot of bucket 0 with the log up to an offset in it."""
 
@@ -103,7 +93,7 @@ def snapshot_behind(client: FlussClient, made: ClusterTable, log_offset: int) ->
         latest = client.call(latest_kv_snapshots(made.info.path))[TableBucket(made.info.table_id, 0)]
         return latest if latest is not None and latest.log_offset >= log_offset else None
 
-    return eventually(newest)
+    return wait_until(newest)
 
 
 def add_column(client: FlussClient, made: ClusterTable, name: str, data_type: str) -> ClusterTable:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from fluss_peers import Asyncio, Blocking
-from fluss_tables import append, descriptor, eventually, new_table, rows
+from fluss_tables import append, descriptor, new_table, rows
 from refusals import refused
 
 from fluss_support import USER, FlussCluster, FlussServer, Watchdog
@@ -25,6 +25,7 @@ from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
+from waiting import wait_until
 
 pytestmark = pytest.mark.system
 
@@ -87,7 +88,7 @@ def test_credentials_for_a_cluster_that_is_not_guarded(ways, fluss_cluster: Flus
 
 def leader_of(client: FlussClient, cluster: FlussCluster, path: TablePath, bucket: TableBucket) -> FlussServer:
     """Once it is elected."""
-    number = eventually(lambda: (led_by := client.call(metadata([path])).leaders.get(bucket)) is not None and [led_by])
+    number = wait_until(lambda: (led_by := client.call(metadata([path])).leaders.get(bucket)) is not None and [led_by])
     return cluster.tablet_servers[number[0]]
 
 
@@ -137,7 +138,7 @@ def test_a_server_that_hangs_is_not_waited_for_long(ways, fluss: FlussClient, fl
         hangs.pause()
         try:
             # Nobody else has the bucket's log; its threads stop one by one.
-            slow, error = eventually(lambda: timed_failure(client, fetch_log(path, bucket, 0)))
+            slow, error = wait_until(lambda: timed_failure(client, fetch_log(path, bucket, 0)))
             assert str(hangs.port) in error.message
             assert slow < 4
             # What any server may answer, another one does, for who knew it before and for who is new.
@@ -178,7 +179,7 @@ def test_servers_do_not_outlive_a_killed_run() -> None:
     killed = subprocess.run([sys.executable, "-c", run], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
     left, ended = (psutil.Process(int(pid)) for pid in killed.stdout.split())
     try:
-        eventually(lambda: not left.is_running() or left.status() == psutil.STATUS_ZOMBIE)
+        wait_until(lambda: not left.is_running() or left.status() == psutil.STATUS_ZOMBIE)
         assert ended.is_running()
     finally:
         ended.kill()

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from fluss_tables import COLUMNS, descriptor, eventually, new_table, rows, upsert
+from fluss_tables import COLUMNS, descriptor, new_table, rows, upsert
 from refusals import refused
 
 from fluss_tiering.formats.schema import arrow_schema
@@ -26,6 +26,7 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import create_partition, drop_
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
+from waiting import wait_until
 
 
 def lake_table(fluss: FlussClient, *, freshness: str = "1h") -> ClusterTable:
@@ -46,7 +47,7 @@ def claimed(fluss: FlussClient, made: ClusterTable) -> Claim:
         fluss.call(heartbeat(finished=[entry(claim)]))
         return None
 
-    return eventually(offered)
+    return wait_until(offered)
 
 
 def names(errors: dict) -> dict[int, FlussError]:
@@ -83,7 +84,7 @@ def test_a_table_is_claimed_kept_and_finished(fluss: FlussClient) -> None:
     assert claimed(fluss, made).tiering_epoch == 3
     fluss.call(drop_table(made.info.path))
     # The coordinator forgets it a moment later.
-    gone = eventually(lambda: fluss.call(heartbeat(tiering=[entry(again, epoch=3)])).tiering_errors)
+    gone = wait_until(lambda: fluss.call(heartbeat(tiering=[entry(again, epoch=3)])).tiering_errors)
     assert names(gone) == {table_id: FlussError.TABLE_NOT_EXIST}
 
 
@@ -162,7 +163,7 @@ def test_partitions_are_snapshot_leased_and_committed(fluss: FlussClient) -> Non
     batch = batch.cast(arrow_schema(columns))
     assert upsert(fluss, made, batch, partition_id=ids["monday"]) == 3
 
-    latest = eventually(lambda: fluss.call(latest_kv_snapshots(path, "monday"))[monday])
+    latest = wait_until(lambda: fluss.call(latest_kv_snapshots(path, "monday"))[monday])
     assert latest.log_offset == 3
     assert fluss.call(acquire_lease("parts", 60_000, {monday: latest.snapshot_id})) == {}
     assert fluss.call(kv_snapshot_files(monday, latest.snapshot_id)).log_offset == 3

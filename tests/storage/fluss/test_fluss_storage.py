@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from fluss_tables import COLUMNS, descriptor, eventually, new_path, rows
+from fluss_tables import COLUMNS, descriptor, new_path, rows
 from refusals import refused
 
 from fluss_support import FlussCluster
@@ -23,6 +23,7 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import (
 )
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.storage import FlussStorage
+from waiting import wait_until
 
 FRESHNESS = "table.datalake.freshness"
 
@@ -113,7 +114,7 @@ def test_what_others_do_to_tables_is_seen(storage: FlussStorage, fluss: FlussCli
     made = storage.table(path)
     assert made in storage.listed.refresh()
     fluss.call(alter_table(path, {FRESHNESS: "2h"}))
-    eventually(lambda: storage.table(path).descriptor.properties[FRESHNESS] == "2h")
+    wait_until(lambda: storage.table(path).descriptor.properties[FRESHNESS] == "2h")
     fluss.call(alter_table(path, {FRESHNESS: "3h"}))
 
     def listed() -> TableInfo:
@@ -121,11 +122,11 @@ def test_what_others_do_to_tables_is_seen(storage: FlussStorage, fluss: FlussCli
         return found
 
     # Known tables are looked at in turn.
-    eventually(lambda: listed().descriptor.properties[FRESHNESS] == "3h")
+    wait_until(lambda: listed().descriptor.properties[FRESHNESS] == "3h")
     # Another table of that name.
     fluss.call(drop_table(path))
     fluss.call(create_table(path, descriptor()))
-    eventually(lambda: listed().table_id > made.table_id)
+    wait_until(lambda: listed().table_id > made.table_id)
     with refused(ErrorCode.TABLE_NOT_EXIST, f"id {made.table_id}"):
         storage.table_by_id(made.table_id)
     fluss.call(drop_table(path))
@@ -185,7 +186,7 @@ def test_buckets_tell_ranges_sizes_and_snapshots(storage: FlussStorage) -> None:
         found = {each.bucket: each.log_offset for each in storage.take_kv_snapshots(table.path)}
         return found == ends and storage.take_kv_snapshots(table.path)
 
-    for snapshot in eventually(latest):
+    for snapshot in wait_until(latest):
         assert (snapshot.row_count, snapshot.size_bytes, snapshot.split_keys) == (-1, 0, ())
         assert storage.kv_snapshot(snapshot.bucket, snapshot.snapshot_id) == snapshot
         assert storage.kv_snapshot(snapshot.bucket, snapshot.snapshot_id + 1000) is None
@@ -204,7 +205,7 @@ def test_buckets_of_all_partitions(storage: FlussStorage, fluss: FlussClient) ->
     assert storage.buckets(table.path) == []
     fluss.call(create_partition(table.path, {"day": "monday", "hour": "9"}))
     fluss.call(create_partition(table.path, {"day": "friday", "hour": "10"}))
-    infos = eventually(lambda: len(found := storage.buckets(table.path)) == 4 and found)
+    infos = wait_until(lambda: len(found := storage.buckets(table.path)) == 4 and found)
     assert {info.partition_values for info in infos} == {("monday", "9"), ("friday", "10")}
     assert len({info.bucket.partition_id for info in infos} - {None}) == 2
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from fluss_tables import COLUMNS, add_column, descriptor, eventually, new_path, rows
+from fluss_tables import COLUMNS, add_column, descriptor, new_path, rows
 from refusals import refused
 
 from fluss_support import FlussCluster
@@ -20,6 +20,7 @@ from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from fluss_tiering.storage.fluss.storage import FlussStorage
+from waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def upsert(storage: FlussStorage, table: TableInfo, first: int, end: int, name: 
 
 def snapshot_at(storage: FlussStorage, table: TableInfo, offset: int) -> int:
     """Waits for a KV snapshot of the log up to an offset; its id."""
-    found = eventually(lambda: [s for s in storage.take_kv_snapshots(table.path) if s.log_offset >= offset])
+    found = wait_until(lambda: [s for s in storage.take_kv_snapshots(table.path) if s.log_offset >= offset])
     return found[0].snapshot_id
 
 
@@ -167,7 +168,7 @@ def test_the_snapshot_stays_while_the_scan_lives_and_goes_then(
         assert set(scanning.rows(max_rows=100).values()) == {f"name-{n}" for n in range(500)}
     scanning.scan.close()
     snapshot_at(storage, table, upsert(storage, table, 0, 1, "more"))
-    eventually(lambda: storage.kv_snapshot(bucket, pinned) is None)
+    wait_until(lambda: storage.kv_snapshot(bucket, pinned) is None)
 
 
 def test_a_snapshot_that_goes_before_it_is_pinned_is_followed_by_the_next(
@@ -216,7 +217,7 @@ def test_a_storage_that_closes_ends_its_scans(storage: FlussStorage, fluss_clust
     # Its lease is gone too.
     snapshot_at(storage, table, upsert(storage, table, 0, 10, "more"))
     snapshot_at(storage, table, upsert(storage, table, 0, 10, "yet more"))
-    eventually(lambda: storage.kv_snapshot(TableBucket(table.table_id, 0), pinned) is None)
+    wait_until(lambda: storage.kv_snapshot(TableBucket(table.table_id, 0), pinned) is None)
 
 
 def test_rows_from_before_a_column_was_added_have_it_too(storage: FlussStorage, fluss: FlussClient) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import arrow_strategies
 import pyarrow as pa
 from fluss_reading import ObservedClient, bucket_of, snapshot_of
-from fluss_tables import eventually, new_path
+from fluss_tables import new_path
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +25,7 @@ from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_table, table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
+from waiting import wait_until
 
 TABLES = 4
 """Of each kind; new ones in each run of the tests."""
@@ -101,7 +102,7 @@ def wait_for_leaders(fluss: FlussClient, made: ClusterTable) -> None:
         leaders = fluss.call(metadata([made.info.path])).leaders
         return bool(leaders) and None not in leaders.values()
 
-    eventually(all_led)
+    wait_until(all_led)
 
 
 def write_with_pyfluss(cluster: FlussCluster, written: Sequence[tuple[ClusterTable, Any]]) -> None:

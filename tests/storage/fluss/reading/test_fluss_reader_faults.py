@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fluss_reading import AlteringClient, bucket_of, ids_of, kv_table, moved_log, read
-from fluss_tables import append, descriptor, eventually, new_table, rows, snapshot_behind, upsert
+from fluss_tables import append, descriptor, new_table, rows, snapshot_behind, upsert
 from refusals import refused
 
 from fluss_tiering.model.errors import ErrorCode
@@ -17,6 +17,7 @@ from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, fetch_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
+from waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +180,7 @@ def test_a_snapshot_that_is_gone_is_told(fluss: FlussClient) -> None:
             return True
         return False
 
-    eventually(gone)
+    wait_until(gone)
     named = (f"KV snapshot {first.snapshot_id} of {first.bucket}", str(made.info.path))
     with refused(ErrorCode.KV_SNAPSHOT_NOT_EXIST, *named):
         rows_of(reader_of(fluss), made, first)

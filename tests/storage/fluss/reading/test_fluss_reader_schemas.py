@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 from fluss_reading import ids_of, read, snapshot_of
-from fluss_tables import add_column, append, descriptor, eventually, new_table, rows, upsert
+from fluss_tables import add_column, append, descriptor, new_table, rows, upsert
 from refusals import refused
 
 from fluss_tiering.formats.schema import arrow_schema
@@ -11,6 +11,7 @@ from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.rpc.calls.schemas import table_columns
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
+from waiting import wait_until
 
 
 def wider(first: int, end: int, made) -> pa.RecordBatch:
@@ -54,7 +55,7 @@ def test_a_snapshot_has_nulls_where_rows_are_from_before_a_column_was_added(flus
     before = new_table(fluss, descriptor(primary_key=True))
     upsert(fluss, before, rows(0, 6))
     after = add_column(fluss, before, "added", "INTEGER")
-    end = eventually(lambda: upsert_once_known(fluss, after, wider(4, 8, after)))
+    end = wait_until(lambda: upsert_once_known(fluss, after, wider(4, 8, after)))
     reader = FlussSplitReader(fluss)
     snapshot = snapshot_of(fluss, after, end)
     found = pa.Table.from_batches(reader.read_kv_snapshot(after.info, snapshot, None, None))

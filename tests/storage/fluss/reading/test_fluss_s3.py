@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fluss_reading import AlteringClient, bucket_of, ids_of, kv_table, moved_log, read, snapshot_of
-from fluss_tables import COLUMNS, eventually, rows, upsert
+from fluss_tables import COLUMNS, rows, upsert
 from refusals import refused
 
 from fluss_tiering.formats.schema import arrow_schema
@@ -27,6 +27,7 @@ from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from needs import needs
 from s3_support import ACCESS_KEY, REGION, SECRET_KEY, S3Server
+from waiting import wait_until
 
 BUCKET = "fluss"
 
@@ -66,7 +67,7 @@ def copied(s3: S3Server, cluster: Any, made: ClusterTable) -> None:
         return True
 
     for folder in folders:
-        eventually(lambda folder=folder: upload(folder))
+        wait_until(lambda folder=folder: upload(folder))
 
 
 def remote_end(fluss: FlussClient, made: ClusterTable) -> int:
@@ -94,7 +95,7 @@ def reader_of(fluss: FlussClient, cluster: Any, s3: dict[str, str]) -> FlussSpli
 def test_a_log_is_read_from_the_store_and_on_from_the_leader(fluss: FlussClient, fluss_cluster, s3: S3Server) -> None:
     made = moved_log(fluss)
     # All but the newest segment, which a copy that was made too early would lack.
-    eventually(lambda: remote_end(fluss, made) == 8_000)
+    wait_until(lambda: remote_end(fluss, made) == 8_000)
     copied(s3, fluss_cluster, made)
     reader = reader_of(fluss, fluss_cluster, settings(s3))
 

@@ -12,7 +12,7 @@ import pytest
 from fluss_peers import Asyncio, Blocking, Line, peer
 from refusals import refused
 
-from fluss_support import free_ports
+from examples.ports import free_ports
 from fluss_tiering.api.fluss.v1.connection_pb2 import AuthenticateRequest, AuthenticateResponse
 from fluss_tiering.api.fluss.v1.tables_pb2 import (
     ListDatabasesResponse,

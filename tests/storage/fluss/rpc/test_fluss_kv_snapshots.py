@@ -2,7 +2,7 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
-from fluss_tables import COLUMNS, descriptor, eventually, new_table, rows, snapshot_behind, upsert
+from fluss_tables import COLUMNS, descriptor, new_table, rows, snapshot_behind, upsert
 from refusals import refused
 from rocksdict import AccessType, Options, Rdict
 
@@ -20,6 +20,7 @@ from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import (
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussServerError
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
+from waiting import wait_until
 
 HOUR = 3_600_000
 
@@ -78,12 +79,12 @@ def test_a_lease_keeps_its_snapshot_and_only_as_long_as_it_is_held(fluss: FlussC
     passed = snapshot_behind(fluss, made, upsert(fluss, made, rows(2, 4)))
     snapshot_behind(fluss, made, upsert(fluss, made, rows(4, 6)))
     # One is retained: the one without a lease is gone, the older one is not.  # L1
-    eventually(lambda: not exists(fluss, bucket, passed.snapshot_id))
+    wait_until(lambda: not exists(fluss, bucket, passed.snapshot_id))
     assert exists(fluss, bucket, leased.snapshot_id)
     fluss.call(release_lease("keep", [bucket]))
     fluss.call(drop_lease("keep"))
     snapshot_behind(fluss, made, upsert(fluss, made, rows(6, 8)))
-    eventually(lambda: not exists(fluss, bucket, leased.snapshot_id))
+    wait_until(lambda: not exists(fluss, bucket, leased.snapshot_id))
 
 
 def test_leases_take_what_does_not_exist(fluss: FlussClient) -> None:

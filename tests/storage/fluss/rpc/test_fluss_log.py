@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pyarrow as pa
-from fluss_tables import COLUMNS, append, descriptor, eventually, new_table, rows, upsert
+from fluss_tables import COLUMNS, append, descriptor, new_table, rows, upsert
 from refusals import refused
 
 from fluss_tiering.formats.log.batch import ChangeType
@@ -13,6 +13,7 @@ from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, OffsetType, fe
 from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
+from waiting import wait_until
 
 SCHEMA = arrow_schema(COLUMNS)
 
@@ -99,7 +100,7 @@ def test_a_log_that_moved_to_the_remote_folder_is_read_there(fluss: FlussClient)
         append(fluss, made, rows(start, start + step), compression="NONE")
 
     # Local segments go once they are copied; a fetch then tells where they are.
-    moved = eventually(lambda: (answer := fetched(fluss, made, 2_500)).remote_segments and answer)
+    moved = wait_until(lambda: (answer := fetched(fluss, made, 2_500)).remote_segments and answer)
     assert moved.records == b""
     read: list[int] = []
     position = moved.first_position

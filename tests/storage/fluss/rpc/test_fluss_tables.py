@@ -1,5 +1,5 @@
 import pytest
-from fluss_tables import COLUMNS, descriptor, eventually, new_path, new_table
+from fluss_tables import COLUMNS, descriptor, new_path, new_table
 from refusals import refused
 
 from fluss_support import FlussCluster
@@ -20,6 +20,7 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import (
 )
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
+from waiting import wait_until
 
 
 def test_databases_and_tables_come_and_go(fluss: FlussClient) -> None:
@@ -115,7 +116,7 @@ def test_buckets_lie_on_all_tablet_servers(fluss: FlussClient, fluss_cluster: Fl
         known = fluss.call(metadata([made.info.path])).leaders
         return known if None not in known.values() and len(known) == 4 else None
 
-    assert set(eventually(leaders).values()) == {0, 1}
+    assert set(wait_until(leaders).values()) == {0, 1}
     # Each is asked where it leads.
     assert [fluss.call(log_offset(made.info.path, each, OffsetType.LATEST)) for each in buckets] == [0] * 4
 
@@ -137,7 +138,7 @@ def test_buckets_and_tables_that_are_not_there_are_not_waited_for(fluss: FlussCl
         return None
 
     # The leader learns of it a moment later, and is then left for metadata that say why.
-    error = eventually(refusal)
+    error = wait_until(refusal)
     assert (error.code, str(path) in error.message) == (ErrorCode.TABLE_NOT_EXIST, True)
     fluss.call(create_table(path, descriptor()))
     with refused(ErrorCode.TABLE_NOT_EXIST, f"bucket 0 of table {made.info.table_id}", f"{path} is table "):
