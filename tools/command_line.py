@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal, get_args, get_origin
@@ -47,7 +48,8 @@ def _commands(command: TyperGroup | TyperCommand, names: tuple[str, ...]) -> Ite
 def _text(command: TyperCommand) -> str:
     if not command.help:
         raise ValueError(f"command {command.name} says nothing of what it does: expected a docstring")
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in command.help.split("\n\n"))
+    text = "\n\n".join(" ".join(paragraph.split()) for paragraph in command.help.split("\n\n"))
+    return re.sub(r"docs/reference/(\w+)\.md", r"[\1](\1.md)", text)
 
 
 def _name(parameter: click.Parameter) -> str:
