@@ -1,4 +1,4 @@
-"""Fluss's bytes to and from Arrow, columnar and pure: no I/O and no state.
+"""Conversions between Fluss's bytes and Arrow. They work on whole columns, do no I/O and keep no state.
 
 This package is private: other programs import from `fluss_tiering`.
 """

@@ -1,8 +1,9 @@
-"""Which bucket a row belongs to: Iceberg's bucket transform, so that the lake's bucket is the bucket id.
+"""The bucket that a row belongs to, by Iceberg's bucket transform.
 
-For a table that is tiered into Iceberg, Fluss hashes the bucket key with murmur3 (x86, 32 bits, seed 0) over the bytes
-that Iceberg's specification gives in its appendix B, and takes the hash's lower 31 bits modulo the number of buckets
-(`IcebergBucketingFunction` over `IcebergKeyEncoder`).
+The bucket of a row in Fluss is also its bucket in the lake. For a table that is tiered into Iceberg, Fluss hashes the
+bytes of the bucket key with murmur3 (x86, 32 bits, seed 0). Appendix B of Iceberg's specification defines these bytes.
+The bucket is the lower 31 bits of the hash modulo the number of buckets (`IcebergBucketingFunction` and
+`IcebergKeyEncoder` in Fluss).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import DataType, DataTypeRoot
 
 _HASHED: Final = frozenset(DataTypeRoot) - {DataTypeRoot.BOOLEAN, DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE} - NESTED
-"""Iceberg's bucket transform is not defined for the others."""
+"""Iceberg's bucket transform is not defined for the other types."""
 _C1: Final = np.uint32(0xCC9E2D51)
 _C2: Final = np.uint32(0x1B873593)
 _ADDED: Final = np.uint32(0xE6546B64)
@@ -41,10 +42,10 @@ _LOWER_31_BITS: Final = 0x7FFFFFFF
 
 
 def check_bucket_key_type(data_type: DataType) -> None:
-    """Whether a column of this type may be a bucket key.
+    """Check that a column of this type may be the bucket key.
 
     Raises:
-        FlussTieringError: INVALID_TABLE when Iceberg cannot bucket by it.
+        FlussTieringError: INVALID_TABLE if Iceberg's bucket transform does not take this type.
     """
     if data_type.root not in _HASHED:
         expected = ", ".join(root for root in DataTypeRoot if root in _HASHED)
@@ -55,18 +56,18 @@ def check_bucket_key_type(data_type: DataType) -> None:
 
 
 def assign_buckets(values: pa.Array, data_type: DataType, num_buckets: int) -> Int32s:
-    """The bucket of each value of the bucket key, from 0 to `num_buckets` - 1.
+    """Return the bucket of each value of the bucket key, from 0 to `num_buckets` - 1.
 
-    TINYINT, SMALLINT and TIMESTAMP_LTZ, which Fluss 0.9 does not take as a lake table's bucket key, are hashed as
-    Iceberg's specification says of the lake's type.
+    Fluss 0.9 does not take TINYINT, SMALLINT and TIMESTAMP_LTZ as the bucket key of a lake table. Their values are
+    hashed as Iceberg's specification says for the type in the lake.
 
     Args:
-        values: in the column's Arrow type.
-        data_type: of the bucket key.
-        num_buckets: 1 or more.
+        values: The values, in the Arrow type of the column.
+        data_type: The type of the bucket key.
+        num_buckets: The number of buckets, at least 1.
 
     Raises:
-        FlussTieringError: INVALID_TABLE as `check_bucket_key_type`; INVALID_ROWS when a value is null.
+        FlussTieringError: INVALID_TABLE if the type cannot be a bucket key; INVALID_ROWS if a value is null.
     """
     check_bucket_key_type(data_type)
     if values.null_count:

@@ -1,4 +1,4 @@
-"""Arrow arrays as the plain numpy arrays that compiled loops take, without a copy where the widths agree."""
+"""Arrow arrays as the plain numpy arrays that compiled loops take. Arrays of the same width are not copied."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_INT64S: Final[Int64s] = np.empty(0, np.int64)
 
 
 def validity(array: pa.Array) -> UInt8s:
-    """1 where the array has a value and 0 where it is null; empty when it has no nulls."""
+    """Return 1 for each value of the array and 0 for each null, or an empty array if there is no null."""
     if array.null_count == 0:
         return NO_BYTES
     valid: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
@@ -28,10 +28,11 @@ def validity(array: pa.Array) -> UInt8s:
 
 
 def numbers(array: pa.Array, data_type: DataType) -> Int64s:
-    """The values of any type without `byte_strings` as one number of 64 bits each; under a null it means nothing.
+    """Return each value as one number of 64 bits, for types that `byte_strings` does not take.
 
-    A BOOLEAN is 0 or 1, a FLOAT and a DOUBLE its bits, a DECIMAL the low half of its unscaled value, a DATE its days, a
-    TIME its milliseconds, a timestamp its count in the array's unit.
+    The number of a BOOLEAN is 0 or 1, that of a FLOAT or a DOUBLE its bits, that of a DECIMAL the low half of its
+    unscaled value, that of a DATE its days, that of a TIME its milliseconds, and that of a timestamp its count in the
+    unit of the array. The number of a null means nothing.
     """
     match data_type.root:
         case DataTypeRoot.BOOLEAN:
@@ -51,7 +52,7 @@ def numbers(array: pa.Array, data_type: DataType) -> Int64s:
 
 
 def byte_strings(array: pa.Array) -> tuple[Int32s, UInt8s]:
-    """Strings or binaries as n + 1 positions and the bytes that these point into."""
+    """Return strings or binaries as n + 1 positions and the bytes to which these point."""
     if pa.types.is_fixed_size_binary(array.type):
         array = array.cast(pa.binary())
     _, positions, data = array.buffers()
@@ -62,7 +63,10 @@ def byte_strings(array: pa.Array) -> tuple[Int32s, UInt8s]:
 
 
 def decimal_bytes(array: pa.Array) -> tuple[Int32s, UInt8s]:
-    """The unscaled values of decimals as `byte_strings`: two's complement, big-endian, in as few bytes as hold it."""
+    """Return the unscaled values of decimals as byte strings, as `byte_strings` does.
+
+    A value is in two's complement and big-endian order, and takes as few bytes as possible.
+    """
     offsets = np.empty(len(array) + 1, np.int32)
     data = np.empty(16 * len(array), np.uint8)
     decimals_to_bytes(_words(array), offsets, data)
@@ -76,7 +80,7 @@ def _milliseconds(array: pa.Array) -> Int64s:
 
 
 def _words(array: pa.Array) -> Int64s:
-    """The low and the high half of each unscaled value."""
+    """Return the low and the high half of each unscaled value."""
     return _items(array, np.int64, per_value=2)
 
 

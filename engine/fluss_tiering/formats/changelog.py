@@ -1,4 +1,4 @@
-"""A run of changes reduced to what it leaves behind: the last change of each key."""
+"""The last change of each key among the changes of a bucket."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from fluss_tiering.formats.log.batch import ChangeType, ChangeTypes
 def last_per_key(
     records: pa.Table | pa.RecordBatch, key_names: Sequence[str], change_types: ChangeTypes
 ) -> npt.NDArray[np.int64]:
-    """Where the last change of each key is.
+    """Find the last change of each key.
 
-    What a row looked like before an update (UPDATE_BEFORE) is no change of its own.
+    A record with the type UPDATE_BEFORE is not a change of its own. It says how a row was before an update.
 
     Args:
-        records: changes of one bucket in log order.
-        key_names: of the primary key's columns; keys are equal when their bytes are.
-        change_types: one `ChangeType` for each record.
+        records: The changes of one bucket, in the order of the log.
+        key_names: The names of the primary key columns. Two keys are equal if their bytes are equal.
+        change_types: The `ChangeType` of each record.
 
     Returns:
-        One index into `records` for each key, ascending. The row lives on where the change type there is INSERT or
-        UPDATE_AFTER, and is gone where it is DELETE.
+        The index in `records` of the last change of each key, ascending. The row exists after the changes if that
+        change is an INSERT or an UPDATE_AFTER. It does not exist if that change is a DELETE.
     """
     is_change = change_types != ChangeType.UPDATE_BEFORE
     changes = np.flatnonzero(is_change)

@@ -1,7 +1,8 @@
-"""How loops over rows are compiled: to machine code, at the first call, and kept for the next process where possible.
+"""The compilation of loops over rows to machine code.
 
-Every compiled function has its one signature given, so that it is never compiled again for arrays that are read-only or
-start at an odd address, as parts of a file do.
+A function is compiled at its first call. The machine code is kept for other processes if possible. Each compiled
+function names its only signature, so that it is not compiled again for arrays that are read-only or that start at an
+odd address, as parts of a file do.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ Int64s = npt.NDArray[np.int64]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Types as Numba writes them in signatures: Numba takes a third of a second to load, which a process that compiles
-# nothing, or nothing yet, need not wait for.
+# These are types as Numba writes them in signatures. They are texts, because loading Numba takes a third of a second. A
+# process that compiles nothing need not wait for it.
 _READ_ONLY: Final = "1, 'C', readonly=True, aligned=False"
 INT32: Final = "int32"
 INT64: Final = "int64"
@@ -38,15 +39,19 @@ ALL_GOOD: Final = -1
 
 _compiling: Final = threading.Lock()
 _helpers: Final[dict[str, list[Callable[..., Any]]]] = {}
-"""Of each module that has any, until one of its functions is compiled."""
+"""The helpers of each module, until one of the functions of the module is compiled."""
 
 
 def compiled(*arguments: str, result: str) -> Callable[[Function], Function]:
-    """Has a function compiled for these types when it is first called; it runs without Python's lock.
+    """Make a function that is compiled for these types at its first call and runs without Python's global lock.
 
-    The code is cached in `NUMBA_CACHE_DIR` where that is set, else beside the source, else in the user's cache folder.
-    Where none of these can be written to, and for an archive, which Spark copies to a new place for each application,
-    each process compiles for itself.
+    The machine code is cached in `NUMBA_CACHE_DIR` if that is set, or beside the source, or in the user's cache folder.
+    Each process compiles for itself if none of these places can be written to, or if the package is in an archive.
+    Spark copies an archive to a new place for each application.
+
+    Args:
+        arguments: The types of the arguments.
+        result: The type of the result.
     """
 
     signature = f"{result}({', '.join(arguments)})"
@@ -55,7 +60,7 @@ def compiled(*arguments: str, result: str) -> Callable[[Function], Function]:
         machine_code: Callable[..., Any] | None = None
 
         @functools.wraps(function)
-        def call(*arguments: Any) -> Any:  # noqa: ANN401 - as the function's own
+        def call(*arguments: Any) -> Any:  # noqa: ANN401 - the types of the function itself
             nonlocal machine_code
             if machine_code is None:
                 with _compiling:
@@ -68,7 +73,7 @@ def compiled(*arguments: str, result: str) -> Callable[[Function], Function]:
 
 
 def helper(function: Function) -> Function:
-    """Makes a function callable from compiled ones of the same module, with which it is compiled and cached."""
+    """Let compiled functions of the same module call this function. It is compiled and cached with them."""
     _helpers.setdefault(function.__module__, []).append(function)
     return function
 
@@ -77,12 +82,12 @@ def _compile(signature: str, function: Callable[..., Any]) -> Callable[..., Any]
     import numba  # noqa: PLC0415 - see above
 
     for each in _helpers.pop(function.__module__, ()):
-        # Under its name is where the compiler looks for it.
+        # The compiler looks for the helper under its name.
         function.__globals__[each.__name__] = numba.njit(error_model="numpy")(each)
     if Path(function.__code__.co_filename).is_file():
         try:
             return _jit(signature, function, cache=True)
-        except (RuntimeError, OSError):  # no place for a cache, or one that is full
+        except (RuntimeError, OSError):  # there is no place for a cache, or it is full
             pass
     return _jit(signature, function, cache=False)
 

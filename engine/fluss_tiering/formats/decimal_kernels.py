@@ -1,4 +1,4 @@
-"""The loops over decimals that are stored as the bytes of their unscaled values."""
+"""Loops over decimals that are stored as the bytes of their unscaled values."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ _SIGN: Final = np.uint64(0x80)
 
 @compiled(INT64_IN, INT32_OUT, UINT8_OUT, result=INT64)
 def decimals_to_bytes(words: Int64s, offsets: Int32s, out: UInt8s) -> int:
-    """Unscaled decimals as Java's `BigInteger.toByteArray`: two's complement, big-endian, in as few bytes as hold it.
+    """Write unscaled decimals as Java's `BigInteger.toByteArray` does.
+
+    A value is in two's complement and big-endian order, and takes as few bytes as possible.
 
     Args:
-        words: the low and the high half of each value.
-        offsets: n + 1 positions between the byte strings, written.
-        out: of 16 bytes a value; only the first `offsets[n]` are written.
+        words: The low and the high half of each value.
+        offsets: The n + 1 positions between the byte strings. This function writes them.
+        out: The bytes that this function writes, with room for 16 bytes per value. Only the first `offsets[n]` of them
+            are written.
     """
     position = 0
     offsets[0] = 0
@@ -58,14 +61,14 @@ def decimals_to_bytes(words: Int64s, offsets: Int32s, out: UInt8s) -> int:
 
 @compiled(UINT8_IN, UINT8_IN, INT64_IN, INT32_IN, INT64_OUT, result=INT64)
 def decimals_from_bytes(data: UInt8s, valid: UInt8s, positions: Int64s, lengths: Int32s, words: Int64s) -> int:
-    """The inverse of `decimals_to_bytes`, from where `read_field` found the byte strings.
+    """Read what `decimals_to_bytes` writes, at the places where `read_field` found the byte strings.
 
     Args:
-        data: that was read from.
-        valid: 0 where the value is null, which becomes 0; empty when it nowhere is.
-        positions: of each byte string in `data`.
-        lengths: of each byte string.
-        words: the low and the high half of each value, written.
+        data: The bytes to read.
+        valid: 0 for each null and 1 for each value, or an empty array if there is no null. A null becomes the number 0.
+        positions: The position of each byte string in `data`.
+        lengths: The length of each byte string.
+        words: The low and the high half of each value. This function writes them.
 
     Returns:
         The first row whose byte string is empty or longer than 16 bytes, or ALL_GOOD.

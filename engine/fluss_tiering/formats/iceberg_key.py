@@ -1,7 +1,8 @@
-"""Keys as Iceberg's bucket transform hashes them, under which Fluss keeps rows of a lake table (`IcebergKeyEncoder`).
+"""Keys in the form that Iceberg's bucket transform hashes.
 
-Only a key of one column has this form. Numbers, dates and times take 8 bytes in little-endian order, texts and binaries
-are their own bytes, a decimal is its unscaled value in big-endian order.
+Fluss keeps the rows of a table under keys of this form if the table is tiered into Iceberg and its key has one column
+(`IcebergKeyEncoder`). A number, a date or a time takes 8 bytes in little-endian order. A text or a binary is its own
+bytes. A decimal is its unscaled value in big-endian order.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _MICROSECOND_DIGITS: Final = 6
 
 
 def encode_iceberg_keys(records: pa.RecordBatch, key: Column) -> pa.BinaryArray:
-    """The key of each row.
+    """Return the key of each row.
 
     Args:
-        records: with at least the key's column, in the Arrow type of the table.
-        key: the one column of the key.
+        records: The rows. They have at least the column of the key, in the Arrow type of the table.
+        key: The only column of the key.
 
     Raises:
-        FlussTieringError: INVALID_ROWS when the column has a null; INVALID_TABLE for a type that Iceberg cannot hash.
+        FlussTieringError: INVALID_ROWS if the column has a null; INVALID_TABLE if Iceberg cannot hash the type.
     """
     check_bucket_key_type(key.data_type)
     values = records.column(key.name)

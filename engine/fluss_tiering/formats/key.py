@@ -1,6 +1,7 @@
-"""Keys of a primary-key table's rows as bytes: what rows are stored and found under.
+"""The bytes of the keys under which the rows of a primary-key table are stored.
 
-The layout is Fluss's `CompactedKeyEncoder`: the fields of the key columns as in a compacted row, without null bits.
+The layout is that of Fluss's `CompactedKeyEncoder`: the fields of the key columns as in a compacted row, but without
+null bits.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from fluss_tiering.model.table import Column
 
 
 def encode_keys(records: pa.RecordBatch | pa.Table, key_columns: Sequence[Column]) -> pa.BinaryArray:
-    """The key of each row.
+    """Return the key of each row.
 
     Args:
-        records: with at least the key columns, in the Arrow types of the table.
-        key_columns: in the order of the primary key.
+        records: The rows. They have at least the key columns, in the Arrow types of the table.
+        key_columns: The key columns, in the order of the primary key.
 
     Raises:
-        FlussTieringError: INVALID_ROWS when a key column has a null, or all keys take more bytes than an array holds.
+        FlussTieringError: INVALID_ROWS if a key column has a null, or if the keys take more bytes than an Arrow array
+            can hold.
     """
     fields: list[Field] = []
     for column in key_columns:

@@ -1,4 +1,4 @@
-"""Columns as Iceberg and Spark hold them: as in log batches, but for timestamps, which they count in microseconds."""
+"""Columns as Iceberg and Spark hold them. They differ from log batches in timestamps, which count microseconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ _NANOS_PER_MICRO: Final = 1000
 
 
 def micros_type(data_type: DataType) -> pa.DataType:
-    """The Arrow type of a Fluss type in Spark: timestamps in us, TIMESTAMP_LTZ in UTC, times in ns, all bytes alike."""
+    """Return the Arrow type of a Fluss type in Spark.
+
+    Timestamps count microseconds and times count nanoseconds. TIMESTAMP_LTZ has the zone UTC. BINARY and BYTES have the
+    same type.
+    """
     match data_type.root:
         case DataTypeRoot.BINARY:
             return pa.binary()
@@ -35,7 +39,10 @@ def micros_type(data_type: DataType) -> pa.DataType:
 
 
 def lake_type(data_type: DataType) -> pa.DataType:
-    """The Arrow type of a Fluss type in Iceberg's files: as in Spark, but for times in us and no narrow integers."""
+    """Return the Arrow type of a Fluss type in Iceberg's files.
+
+    It is the type in Spark, except that times count microseconds and that integers have 32 or 64 bits.
+    """
     match data_type.root:
         case DataTypeRoot.TINYINT | DataTypeRoot.SMALLINT:
             return pa.int32()
@@ -52,7 +59,10 @@ def _field(part: Field, type_of: Callable[[DataType], pa.DataType]) -> pa.Field:
 
 
 def as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The column in that type: nanoseconds are floored to microseconds, before the epoch too, as in bucketing."""
+    """Return the column in another type.
+
+    Nanoseconds are rounded down to microseconds, also before the epoch, as in bucketing.
+    """
     return cast_parts(column, wanted, _as_plain_type)
 
 
@@ -63,12 +73,12 @@ def _as_plain_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def column_of(kind: pa.DataType, values: npt.NDArray[np.int64] | npt.NDArray[np.int32]) -> pa.Array:
-    """The values as a column without nulls; unlike `pa.array` this does not load pandas."""
+    """Return the values as a column without nulls. Unlike `pa.array`, this does not load pandas."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def _floored_to_micros(column: pa.Array) -> pa.Array:
-    """Arrow's own cast and integer division cut towards zero."""
+    """Round timestamps down to microseconds. Arrow's own cast and integer division round towards zero."""
     counts = pc.fill_null(column.view(pa.int64()), 0).to_numpy() // _NANOS_PER_MICRO
     micros = column_of(pa.timestamp("us", column.type.tz), counts)
     return pc.if_else(column.is_valid(), micros, None) if column.null_count else micros

@@ -1,7 +1,7 @@
-"""Arrow arrays of nested types taken apart and put together again, whatever lies beneath their nulls.
+"""Arrow arrays of nested types, taken apart and put together again.
 
-Arrow's own cast of a nested type refuses a null in a part that is NOT NULL also where the value around it is null, as
-log batches of Fluss have it; here each part is cast by itself.
+In log batches of Fluss, a part that is NOT NULL may be null if the value around it is null. Arrow's own cast of nested
+types refuses such a part. Here each part is cast by itself, and whatever lies under a null is ignored.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ _MAX_ELEMENTS: Final = 2**31 - 1
 
 
 def list_parts(lists: pa.Array) -> tuple[Counts, pa.Array]:
-    """The number of elements of each list, 0 where it is null, and the elements, one behind the other."""
+    """Return the number of elements of each list, which is 0 for a null, and the elements, one after the other."""
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     return counts.astype(np.int64), lists.flatten()
 
 
 def map_parts(maps: pa.MapArray) -> tuple[Counts, pa.Array, pa.Array]:
-    """The number of entries of each map, 0 where it is null, and the keys and the values."""
+    """Return the number of entries of each map, which is 0 for a null, and the keys and the values."""
     buffers = maps.buffers()[:2]
     counts, keys = list_parts(_lists(maps, maps.keys, buffers))
     return counts, keys, _lists(maps, maps.items, buffers).flatten()
 
 
 def cast_parts(array: pa.Array, kind: pa.DataType, cast: Cast) -> pa.Array:
-    """The array in another type; whether parts that are NOT NULL have nulls is not checked.
+    """Return the array in another type, without a check that NOT NULL parts have no nulls.
 
     Args:
-        array: of any type.
-        kind: of the same shape, where it has parts.
-        cast: for what has no parts, and for what is of another shape.
+        array: The array, of any type.
+        kind: The other type.
+        cast: The function that casts arrays without parts, and arrays whose parts differ from those of the other type.
 
     Raises:
-        pa.ArrowInvalid: when there are more elements than Arrow's lists hold, and as `cast` does.
+        pa.ArrowInvalid: If there are more elements than Arrow's lists can hold, or if `cast` raises it.
     """
     if array.type == kind:
         return array
@@ -62,19 +62,19 @@ def cast_parts(array: pa.Array, kind: pa.DataType, cast: Cast) -> pa.Array:
 
 
 def positions_of(counts: Counts) -> pa.Array:
-    """The n + 1 positions between lists of so many elements.
+    """Return the n + 1 positions between lists with these numbers of elements.
 
     Raises:
-        pa.ArrowInvalid: when there are more elements than Arrow's lists hold.
+        pa.ArrowInvalid: If there are more elements than Arrow's lists can hold.
     """
     ends = np.cumsum(counts)
     if ends.size and ends[-1] > _MAX_ELEMENTS:
-        raise pa.ArrowInvalid(f"{ends[-1]} elements are more than Arrow's lists hold")
+        raise pa.ArrowInvalid(f"{ends[-1]} elements are more than Arrow's lists can hold")
     return pa.array(np.concatenate([[0], ends]).astype(np.int32))
 
 
 def _lists(maps: pa.MapArray, parts: pa.Array, buffers: list[pa.Buffer | None]) -> pa.ListArray:
-    """The keys or the values of each map."""
+    """Return the keys or the values of each map as lists."""
     return pa.Array.from_buffers(pa.list_(parts.type), len(maps), buffers, offset=maps.offset, children=[parts])
 
 

@@ -1,4 +1,4 @@
-"""Which Arrow types the columns of rows that are offered in a write may have."""
+"""The Arrow types that the columns of written rows may have."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ _ACCEPTED: Final[dict[DataTypeRoot, Callable[[pa.DataType], bool]]] = {
     DataTypeRoot.TIMESTAMP: _is_timestamp_without_zone,
     DataTypeRoot.TIMESTAMP_LTZ: pa.types.is_timestamp,
 }
-"""Arrow types whose values a column may take. A timestamp without a zone counts as UTC in a TIMESTAMP_LTZ column."""
+"""The Arrow types whose values a column takes. A TIMESTAMP_LTZ column takes a timestamp without a zone as UTC."""
 
 
 def accepts(root: DataTypeRoot, offered: pa.DataType) -> bool:
-    """Whether a column of such a type may take values of an Arrow type, if each of them fits."""
+    """Tell whether a column of this type takes values of an Arrow type, provided that each value fits."""
     return _ACCEPTED[root](offered)
 
 
 def fits(offered: pa.DataType, data_type: DataType) -> bool:
-    """Whether a cast to a type changes none of the values that are in it, or in the parts that these have."""
+    """Tell whether a cast from an Arrow type to a type changes no value and no part of a value."""
     if pa.types.is_dictionary(offered):
         offered = offered.value_type
     if pa.types.is_null(offered):

@@ -1,4 +1,4 @@
-"""The rows of a write by the partition that they belong to."""
+"""Written rows, grouped by their partitions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from fluss_tiering.model.table import TableInfo
 
 PartitionValues = tuple[str, ...]
 _BETWEEN: Final = "\0"
-"""Values of several partition keys; in none of Fluss's names."""
+"""The separator between the values of several partition keys. No name in Fluss contains it."""
 
 
 def rows_by_partition(table: TableInfo, records: pa.RecordBatch) -> Iterator[tuple[PartitionValues, pa.RecordBatch]]:
-    """The rows of each partition, in their order; of a table without partitions all of them under no values.
+    """Yield the values of each partition with its rows, in their order.
+
+    The rows of an unpartitioned table are yielded together, with no values.
 
     Raises:
-        FlussTieringError: INVALID_ROWS for a null in a partition key.
+        FlussTieringError: INVALID_ROWS if a partition key is not a STRING column, or if a value of it is null or has a
+            NUL character.
     """
     keys = table.descriptor.partition_keys
     if not keys:
@@ -39,7 +42,7 @@ def _texts(table: TableInfo, records: pa.RecordBatch, key: str) -> pa.StringArra
         raise FlussTieringError(
             ErrorCode.INVALID_ROWS,
             f"table {table.path} is partitioned by {key!r}, which is {table.descriptor.column(key).data_type}: "
-            "expected STRING, the only type that lake tables in Fluss are partitioned by; write with a client of Fluss",
+            "expected STRING, the only type by which lake tables in Fluss are partitioned; write with Fluss's client",
         )
     if values.null_count:
         raise FlussTieringError(ErrorCode.INVALID_ROWS, f"the partition key {key!r} is null in a row: expected a value")

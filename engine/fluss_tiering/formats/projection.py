@@ -1,4 +1,4 @@
-"""Some columns of a table, for readers that need no others."""
+"""The columns of a table that a reader wants."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fluss_tiering.model.table import Column, TableInfo
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """The columns of a table that a reader wants, in the order in which it wants them; none for a count of rows.
+    """The columns that a reader wants, in its order. A reader that only counts rows wants no column.
 
     Attributes:
-        schema: of what is wanted.
-        included: indexes of the wanted columns in the table, ascending; None for all of them.
+        schema: The Arrow schema of the wanted columns.
+        included: The indexes of the wanted columns in the table, ascending, or None for all columns.
     """
 
     schema: pa.Schema
@@ -26,10 +26,10 @@ class Projection:
 
     @classmethod
     def of(cls, table: TableInfo, names: Sequence[str] | None) -> Projection:
-        """The columns of these names; None for all, in the table's order.
+        """Return the projection to the columns of these names, or to all columns of the table if there are no names.
 
         Raises:
-            FlussTieringError: INVALID_REQUEST for a name that is no column's, or stands there twice.
+            FlussTieringError: INVALID_REQUEST if a column does not exist or is named twice.
         """
         present = table.descriptor.columns
         if names is None:
@@ -39,16 +39,16 @@ class Projection:
         return cls(arrow_schema(chosen), None if len(included) == len(present) else included)
 
     def arrange(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows that have the wanted columns in the table's order, with these in the order wanted."""
+        """Return the rows with the wanted columns in the reader's order. They come in the order of the table."""
         names = self.schema.names
         return records if records.schema.names == names else records.select(names)
 
 
 def named_columns(table: str, columns: Iterable[Column], names: Sequence[str]) -> tuple[Column, ...]:
-    """The columns of these names, in the order of the names.
+    """Return the columns of these names, in the order of the names.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST for a name that is no column's, or stands there twice.
+        FlussTieringError: INVALID_REQUEST if a column does not exist or is named twice.
     """
     by_name = {column.name: column for column in columns}
     for index, name in enumerate(names):
@@ -65,5 +65,5 @@ def named_columns(table: str, columns: Iterable[Column], names: Sequence[str]) -
 
 
 def no_columns(count: int) -> pa.RecordBatch:
-    """So many rows that have no column."""
+    """Return this many rows without a column."""
     return pa.record_batch([pa.nulls(count)], names=[""]).select([])

@@ -1,6 +1,6 @@
-"""Rows offered in a write, checked against the table: what leaves here has exactly the table's Arrow schema.
+"""The check of written rows against their table. The rows that it returns have exactly the table's Arrow schema.
 
-A cast is made only where no value can change by it; what a cast would change is refused with the column's name.
+A column is cast only if the cast changes no value. Otherwise the rows are refused, and the error names the column.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataTypeRoot
 
 _ANY_INTEGER: Final = pa.decimal128(20, 0)
-"""Holds every integer of 64 bits, signed or not; a cast from it to another decimal is checked value by value."""
+"""This type holds every 64-bit integer, signed or not. Arrow checks each value of a cast from it to other decimals."""
 _MAX_MICROSECONDS: Final = 2**63 - 1
 _MAX_TIME_DIGITS: Final = 3
 
 
 def conform(rows: pa.Table, columns: Sequence[Column], key: Sequence[str] = ()) -> pa.Table:
-    """The rows in exactly the Arrow schema and column order of a table with these columns.
+    """Return the rows in exactly the Arrow schema and column order of a table with these columns.
 
     Args:
-        rows: with the table's columns in any order; also from an untrusted sender.
-        columns: of the table, or those of its key where only keys are sent.
-        key: names of the columns that must not be null, whatever their type says.
+        rows: The rows, with the columns of the table in any order. They may come from an untrusted sender.
+        columns: The columns of the table, or those of its key if only keys are sent.
+        key: The names of the columns that must not be null, whatever their types say.
 
     Raises:
-        FlussTieringError: INVALID_ROWS naming the column, what it is and what was expected: a missing, unknown or
-            repeated column, a type that does not fit, a value that a cast would change, a null in a NOT NULL column
-            or in the key.
+        FlussTieringError: INVALID_ROWS if a column is missing, unknown or repeated, if its type does not fit, if a cast
+            would change a value, or if a NOT NULL column or the key has a null. The message names the column, what it
+            is and what was expected.
     """
     _check_names(rows.schema.names, columns)
     try:
@@ -105,7 +105,7 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
 
 
 def _check_values(values: pa.ChunkedArray, column: Column) -> None:
-    """What Arrow's type allows and the column's does not."""
+    """Refuse values that the Arrow type allows and the type of the column does not."""
     root = column.data_type.root
     if root in {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}:
         _check_timestamps(values, column)
@@ -121,7 +121,7 @@ def _check_values(values: pa.ChunkedArray, column: Column) -> None:
 
 
 def _parts(values: pa.ChunkedArray) -> list[pa.ChunkedArray]:
-    """What lies in nested values that are not null themselves."""
+    """Return the parts of the nested values that are not null."""
     present = values.drop_null()
     if pa.types.is_struct(values.type):
         return list(present.flatten())
@@ -133,7 +133,7 @@ def _parts(values: pa.ChunkedArray) -> list[pa.ChunkedArray]:
 
 
 def _check_scale(offered: pa.DataType, column: Column) -> None:
-    """Arrow's casts trust a scale to be sane, and read beyond their tables of powers by one that is not."""
+    """Refuse a decimal with an invalid scale. Arrow's casts do not check it and would read outside of their tables."""
     if pa.types.is_decimal(offered) and not 0 <= offered.scale <= offered.precision:
         _refuse(
             f"column {column.name!r} is {offered}: expected a decimal with a scale from 0 to its precision, "
@@ -142,16 +142,16 @@ def _check_scale(offered: pa.DataType, column: Column) -> None:
 
 
 def _check_parts(offered: pa.DataType, column: Column) -> None:
-    """Within nested values Arrow's cast would round doubles, read texts as numbers and leave fields out."""
+    """Refuse nested types that do not fit. Arrow's cast would round doubles, parse texts as numbers and omit fields."""
     if not fits(offered, column.data_type):
         _refuse(
-            f"column {column.name!r} is {offered}: expected {column.data_type}, with these parts and no others, each "
-            "of a type that fits, and floats of single precision where these are wanted, since others would be changed"
+            f"column {column.name!r} is {offered}: expected {column.data_type} with exactly these parts, each of a "
+            "type that fits; a FLOAT takes single precision only, because a double would be rounded"
         )
 
 
 def _check_single_precision(values: pa.ChunkedArray, column: Column) -> None:
-    """Arrow's cast rounds, and makes infinities of what is too large."""
+    """Refuse doubles that no float equals. Arrow's cast would round them, or make infinities of large ones."""
     if pa.types.is_float64(values.type):
         doubles = pc.drop_null(values).to_numpy()
         with np.errstate(over="ignore"):
@@ -165,7 +165,7 @@ def _check_single_precision(values: pa.ChunkedArray, column: Column) -> None:
 
 
 def _check_times(values: pa.ChunkedArray, column: Column) -> None:
-    """Fluss's TIME has milliseconds, whatever unit Arrow counts it in."""
+    """Refuse times that are finer than the column. Fluss keeps milliseconds, whatever the unit in Arrow."""
     digits = min(column.data_type.precision, _MAX_TIME_DIGITS)
     step = 10 ** (UNIT_PRECISION[values.type.unit] - digits)
     if step == 1:
@@ -186,13 +186,16 @@ def _check_characters(values: pa.ChunkedArray, column: Column) -> None:
 
 
 def _without_zone(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same instants as counts from the epoch in UTC."""
+    """Return the same instants as counts from the epoch in UTC."""
     target = pa.timestamp(values.type.unit)
     return pa.chunked_array([chunk.view(target) for chunk in values.chunks], type=target)
 
 
 def _check_timestamps(values: pa.ChunkedArray, column: Column) -> None:
-    """Arrow's units are finer than some precisions, and the coarse ones reach further than a lake's microseconds."""
+    """Refuse timestamps that are finer than the column, or too large for the lake.
+
+    Arrow's units are finer than some precisions. Its coarse units reach further than the microseconds of the lake.
+    """
     digits = UNIT_PRECISION[values.type.unit]
     step = 10 ** (digits - column.data_type.precision)
     limit = _MAX_MICROSECONDS // 10 ** (6 - digits) if digits < 6 else None

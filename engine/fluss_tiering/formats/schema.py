@@ -1,4 +1,4 @@
-"""Fluss's data types to and from Arrow's: what a table's Arrow schema is, and which table an Arrow schema makes."""
+"""Conversions between Fluss's data types and Arrow's, and between the columns of a table and an Arrow schema."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FIXED_TYPES: Final[dict[DataTypeRoot, pa.DataType]] = {
     DataTypeRoot.DATE: pa.date32(),
 }
 UNIT_PRECISION: Final[dict[TimeUnit, int]] = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-"""Sub-second digits that an Arrow unit of time holds."""
+"""The number of sub-second digits that each Arrow unit of time holds."""
 _INTEGERS: Final[dict[pa.DataType, DataTypeRoot]] = {
     pa.int8(): DataTypeRoot.TINYINT,
     pa.uint8(): DataTypeRoot.SMALLINT,
@@ -44,7 +44,7 @@ _SUPPORTED: Final = (
 
 
 def time_unit(precision: int) -> TimeUnit:
-    """Arrow's unit for a time or timestamp of that many sub-second digits (Fluss's `ArrowUtils`)."""
+    """Return Arrow's unit for a time or timestamp with this number of sub-second digits (Fluss's `ArrowUtils`)."""
     for unit, digits in UNIT_PRECISION.items():
         if precision <= digits:
             return unit
@@ -52,9 +52,9 @@ def time_unit(precision: int) -> TimeUnit:
 
 
 def arrow_type(data_type: DataType) -> pa.DataType:
-    """The Arrow type that holds a Fluss type in log batches (Fluss's `ArrowUtils`).
+    """Return the Arrow type of a Fluss type in log batches (Fluss's `ArrowUtils`).
 
-    A TIMESTAMP_LTZ carries no time zone there: its values count from the epoch in UTC.
+    The Arrow type of a TIMESTAMP_LTZ has no time zone there. Its values count from the epoch in UTC.
     """
     match data_type.root:
         case DataTypeRoot.DECIMAL:
@@ -72,7 +72,7 @@ def arrow_type(data_type: DataType) -> pa.DataType:
 
 
 def nested_type(root: DataTypeRoot, fields: Sequence[pa.Field]) -> pa.DataType:
-    """The Arrow type of an ARRAY, a MAP or a ROW with these parts."""
+    """Return the Arrow type of an ARRAY, a MAP or a ROW with these parts."""
     match root:
         case DataTypeRoot.ARRAY:
             return pa.list_(fields[0])
@@ -91,15 +91,16 @@ def _time_type(unit: TimeUnit) -> pa.DataType:
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
-    """The Arrow schema of a table with these columns, in their order and with their nullability."""
+    """Return the Arrow schema of a table with these columns, in their order and with their nullability."""
     return pa.schema([_field(column) for column in columns])
 
 
 def column_from_arrow(field: pa.Field) -> Column:
-    """The column that holds all values of an Arrow field, widened where Fluss's types here are fewer.
+    """Return a column that holds all values of an Arrow field. Its type is wider if Fluss has no equal type.
 
     Raises:
-        FlussTieringError: INVALID_TABLE naming the column and its type when no supported type holds it.
+        FlussTieringError: INVALID_TABLE if no type of Fluss holds the values. The message names the column and its
+            type.
     """
     data_type = _data_type_from_arrow(field)
     if data_type is None:
@@ -140,11 +141,11 @@ def _parts(kind: pa.DataType) -> Sequence[pa.Field]:
 
 
 def columns_from_arrow(schema: pa.Schema, not_null: Collection[str] = ()) -> tuple[Column, ...]:
-    """The columns of a table made for rows of an Arrow schema; those named in `not_null` are NOT NULL.
+    """Return the columns of a table for rows of an Arrow schema. The columns in `not_null` are NOT NULL.
 
     Raises:
-        FlussTieringError: INVALID_TABLE for a type without a counterpart, for two columns of one name, and for a
-            name in `not_null` that is no column.
+        FlussTieringError: INVALID_TABLE if no type of Fluss holds a column, if two columns have the same name, or if a
+            name in `not_null` is not the name of a column.
     """
     names = schema.names
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -181,12 +182,12 @@ def _root_from_arrow(kind: pa.DataType) -> DataTypeRoot | None:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether an Arrow type holds UTF-8 text, in whichever of Arrow's layouts."""
+    """Tell whether an Arrow type holds UTF-8 text, in any of Arrow's layouts."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Whether an Arrow type holds bytes, in whichever of Arrow's layouts."""
+    """Tell whether an Arrow type holds bytes, in any of Arrow's layouts."""
     types = pa.types
     return bool(
         types.is_binary(kind)
@@ -197,7 +198,7 @@ def is_bytes(kind: pa.DataType) -> bool:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether an Arrow type holds lists, in whichever of Arrow's layouts."""
+    """Tell whether an Arrow type holds lists, in any of Arrow's layouts."""
     types = pa.types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
@@ -211,4 +212,4 @@ _FAMILIES: Final[tuple[tuple[Callable[[pa.DataType], bool], DataTypeRoot], ...]]
     (is_list, DataTypeRoot.ARRAY),
     (pa.types.is_map, DataTypeRoot.MAP),
 )
-"""Arrow's types that need no second look."""
+"""The Arrow types whose kind alone decides the root."""

@@ -148,7 +148,7 @@ def test_a_value_cut_off_anywhere_is_corrupt() -> None:
 
 
 def test_a_value_that_goes_on_is_corrupt() -> None:
-    assert corrupt(VECTOR + b"\0", VECTOR_COLUMNS) == "the stored value 0 of 1 goes on behind its last column"
+    assert corrupt(VECTOR + b"\0", VECTOR_COLUMNS) == "the stored value 0 of 1 goes on after its last column"
 
 
 def test_another_schema_id_is_corrupt() -> None:
@@ -159,28 +159,28 @@ def test_another_schema_id_is_corrupt() -> None:
 @pytest.mark.parametrize(
     ("kind", "fields", "message"),
     [
-        ("INT", b"\x80", "does not hold a INT where column 'c0' is"),
-        ("INT", b"\x80\x80\x80\x80\x10", "does not hold a INT"),  # more than 32 bits
-        ("BIGINT", b"\x80" * 9 + b"\x02", "does not hold a BIGINT"),  # more than 64 bits
-        ("BIGINT", b"\x80" * 11 + b"\x01", "does not hold a BIGINT"),
-        ("DOUBLE", b"\0" * 7, "does not hold a DOUBLE"),
-        ("BOOLEAN", b"", "does not hold a BOOLEAN"),
-        ("STRING", b"\x03ab", "does not hold a STRING"),
-        ("STRING", b"\xff\xff\xff\xff\x0f", "does not hold a STRING"),  # a length of -1
-        ("STRING", b"\xff\xff\xff\xff\x07", "does not hold a STRING"),  # a length of 2**31 - 1
-        ("STRING", b"\x01\xff", "has no STRING where column 'c0' is: Invalid UTF8"),
-        ("DECIMAL(20, 0)", b"\x00", "has 0 bytes where the decimal of column 'c0' is, expected 1 to 16"),
-        ("DECIMAL(20, 0)", b"\x11" + b"\0" * 17, "has 17 bytes where the decimal"),
-        ("DECIMAL(20, 0)", b"\x0a\x7f" + b"\0" * 9, "has no DECIMAL(20, 0) where column 'c0' is"),
-        ("DECIMAL(2, 0)", b"\x64", "has no DECIMAL(2, 0) where column 'c0' is"),  # 100
-        ("TINYINT", b"", "does not hold a TINYINT"),
-        ("SMALLINT", b"\x01", "does not hold a SMALLINT"),
-        ("FLOAT", b"\0" * 3, "does not hold a FLOAT"),
-        ("CHAR(2)", b"\x01\xff", "has no CHAR(2) where column 'c0' is: Invalid UTF8"),
-        ("BINARY(3)", b"\x02ab", "has other than 3 bytes where column 'c0' is"),
-        ("TIME(0)", varint(86_400_000, 32), "has a time outside of a day where column 'c0' is"),
+        ("INT", b"\x80", "holds no INT in column 'c0'"),
+        ("INT", b"\x80\x80\x80\x80\x10", "holds no INT"),  # more than 32 bits
+        ("BIGINT", b"\x80" * 9 + b"\x02", "holds no BIGINT"),  # more than 64 bits
+        ("BIGINT", b"\x80" * 11 + b"\x01", "holds no BIGINT"),
+        ("DOUBLE", b"\0" * 7, "holds no DOUBLE"),
+        ("BOOLEAN", b"", "holds no BOOLEAN"),
+        ("STRING", b"\x03ab", "holds no STRING"),
+        ("STRING", b"\xff\xff\xff\xff\x0f", "holds no STRING"),  # a length of -1
+        ("STRING", b"\xff\xff\xff\xff\x07", "holds no STRING"),  # a length of 2**31 - 1
+        ("STRING", b"\x01\xff", "has no valid STRING in column 'c0': Invalid UTF8"),
+        ("DECIMAL(20, 0)", b"\x00", "has 0 bytes for the decimal in column 'c0', expected 1 to 16"),
+        ("DECIMAL(20, 0)", b"\x11" + b"\0" * 17, "has 17 bytes for the decimal"),
+        ("DECIMAL(20, 0)", b"\x0a\x7f" + b"\0" * 9, "has no valid DECIMAL(20, 0) in column 'c0'"),
+        ("DECIMAL(2, 0)", b"\x64", "has no valid DECIMAL(2, 0) in column 'c0'"),  # 100
+        ("TINYINT", b"", "holds no TINYINT"),
+        ("SMALLINT", b"\x01", "holds no SMALLINT"),
+        ("FLOAT", b"\0" * 3, "holds no FLOAT"),
+        ("CHAR(2)", b"\x01\xff", "has no valid CHAR(2) in column 'c0': Invalid UTF8"),
+        ("BINARY(3)", b"\x02ab", "does not have 3 bytes in column 'c0'"),
+        ("TIME(0)", varint(86_400_000, 32), "has a time outside of a day in column 'c0'"),
         ("TIME(9)", varint(-1, 32), "has a time outside of a day"),
-        ("TIMESTAMP(6)", b"\x01", "does not hold a TIMESTAMP"),
+        ("TIMESTAMP(6)", b"\x01", "holds no TIMESTAMP"),
         ("TIMESTAMP(6)", b"\x01" + varint(1_000_000, 32), "has more nanoseconds than a millisecond"),
         ("TIMESTAMP(6)", b"\x01" + varint(-1, 32), "has more nanoseconds than a millisecond"),
         ("TIMESTAMP(6)", varint(2**62, 64) + b"\0", "that timestamp[us] cannot hold"),

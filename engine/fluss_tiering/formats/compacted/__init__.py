@@ -1,1 +1,1 @@
-"""Fluss's compacted rows and their fields, to and from Arrow columns."""
+"""Conversions between Fluss's compacted rows and Arrow columns."""

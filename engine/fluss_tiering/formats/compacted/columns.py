@@ -1,7 +1,7 @@
-"""Columns of compacted rows and of the arrays, maps and rows in them as Arrow arrays.
+"""The columns of compacted rows, and of the arrays, maps and rows in them, as Arrow arrays.
 
-A map (Fluss's `BinaryMap`) is the length of its array of keys, that array, and the array of values. A row within a row
-is laid out as that.
+A map (Fluss's `BinaryMap`) is the length of its array of keys, that array, and the array of values. A row in a row has
+the layout of a compacted row.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _KEYS_SIZE: Final = 4
 
 
 def column_of(source: Source, column: Column, valid: UInt8s) -> pa.Array:
-    """The next column of a source.
+    """Return the next column of a source.
 
     Args:
-        source: that is read from.
-        column: its name, for messages, and its type.
-        valid: 0 where it is null; empty when it nowhere is.
+        source: The source.
+        column: The column. Its name is used in messages.
+        valid: 0 for each null and 1 for each value, or an empty array if there is no null.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA, by the source, or naming the column, for what is no value of the type.
+        FlussTieringError: CORRUPT_DATA if the source holds something that is not a value of the type.
     """
     fields = source.fields(column, valid)
     if column.data_type.root in NESTED:
@@ -96,15 +96,15 @@ def _nested(source: Source, column: Column, valid: UInt8s, fields: Fields) -> pa
         Elements(source, first, end, present=valid, column=column, element=part.data_type)
         for first, end, part in zip((starts + _KEYS_SIZE, middles), (middles, ends), parts, strict=True)
     )
-    source.refuse_any(keys.counts != values.counts, f"has other than one value a key where column {column.name!r} is")
-    keys.refuse_any(keys.valid == 0, f"has a key that is null where column {column.name!r} is")
+    source.refuse_any(keys.counts != values.counts, f"does not have one value for each key in column {column.name!r}")
+    keys.refuse_any(keys.valid == 0, f"has a key that is null in column {column.name!r}")
     arrays = [column_of(each, part, each.valid) for each, part in zip((keys, values), parts, strict=True)]
     return pa.MapArray.from_arrays(positions_of(keys.counts), *arrays, kind, mask=nulls)
 
 
 def _keys_sizes(source: Source, column: Column, valid: UInt8s, starts: Int64s, ends: Int64s) -> Int32s:
-    """The length of each map's array of keys; 0 where there is no map."""
-    what = f"does not hold a {column.data_type.root} where column {column.name!r} is"
+    """Return the length of each map's array of keys, which is 0 for a null."""
+    what = f"holds no {column.data_type.root} in column {column.name!r}"
     sizes, _ = source.read(FIXED32, what, valid, ends, starts.copy())
     source.refuse_any(where(valid, (sizes < 0) | (sizes > ends - starts - _KEYS_SIZE)), what)
     return sizes
@@ -119,7 +119,7 @@ def _string_buffers(source: Source, fields: Fields) -> tuple[Int32s, UInt8s]:
 
 
 def _decimal_words(source: Source, column: Column, valid: UInt8s, fields: Fields) -> Int64s:
-    """The halves of decimals that were read as numbers, or as bytes where these have lengths."""
+    """Return the halves of decimals that were read as numbers, or as bytes if there are lengths."""
     words = np.empty(2 * source.count, np.int64)
     lengths = fields.small
     if lengths is NO_INT32S:
@@ -128,15 +128,15 @@ def _decimal_words(source: Source, column: Column, valid: UInt8s, fields: Fields
         return words
     bad = decimals_from_bytes(source.data, valid, fields.large, lengths, words)
     if bad != ALL_GOOD:
-        source.refuse(bad, f"has {lengths[bad]} bytes where the decimal of column {column.name!r} is, expected 1 to 16")
+        source.refuse(bad, f"has {lengths[bad]} bytes for the decimal in column {column.name!r}, expected 1 to 16")
     return words
 
 
 def _time_counts(source: Source, column: Column, milliseconds: Int32s) -> npt.NDArray[Any]:
-    """Counts in the unit of the column's Arrow type."""
+    """Return the counts in the unit of the column's Arrow type."""
     source.refuse_any(
         (milliseconds < 0) | (milliseconds >= _MILLISECONDS_IN_DAY),
-        f"has a time outside of a day where column {column.name!r} is",
+        f"has a time outside of a day in column {column.name!r}",
     )
     kind = arrow_type(column.data_type)
     digits = UNIT_PRECISION[kind.unit]
@@ -150,11 +150,11 @@ def _time_counts(source: Source, column: Column, milliseconds: Int32s) -> npt.ND
 def _check_lengths(source: Source, column: Column, valid: UInt8s, lengths: Int32s) -> None:
     width = column.data_type.length
     wrong = where(valid, lengths != width)
-    source.refuse_any(wrong, f"has other than {width} bytes where column {column.name!r} is")
+    source.refuse_any(wrong, f"does not have {width} bytes in column {column.name!r}")
 
 
 def _timestamp_counts(source: Source, column: Column, fields: Fields) -> Int64s:
-    """Counts in the unit of the column's Arrow type."""
+    """Return the counts in the unit of the column's Arrow type."""
     per_second = 10 ** UNIT_PRECISION[arrow_type(column.data_type).unit]
     milliseconds, nanoseconds = fields.large, fields.nanoseconds
     if nanoseconds is None:
@@ -162,23 +162,23 @@ def _timestamp_counts(source: Source, column: Column, fields: Fields) -> Int64s:
         return seconds_or_milliseconds
     source.refuse_any(
         (nanoseconds < 0) | (nanoseconds >= _NANOSECONDS_IN_MILLISECOND),
-        f"has more nanoseconds than a millisecond where column {column.name!r} is",
+        f"has more nanoseconds than a millisecond in column {column.name!r}",
     )
     per_millisecond = per_second // 1000
     counts: Int64s = milliseconds * per_millisecond + nanoseconds // (_NANOSECONDS_IN_MILLISECOND // per_millisecond)
-    # Where the product went beyond 64 bits it wrapped around, and does not lead back.
+    # If the product needs more than 64 bits, it has wrapped around and the division does not give the milliseconds.
     source.refuse_any(
         counts // per_millisecond != milliseconds,
-        f"has a timestamp where column {column.name!r} is that {arrow_type(column.data_type)} cannot hold",
+        f"has a timestamp in column {column.name!r} that {arrow_type(column.data_type)} cannot hold",
     )
     return counts
 
 
 def _check_content(array: pa.Array, column: Column) -> None:
-    """Text must be UTF-8, and a decimal must have no more digits than its precision."""
+    """Check that text is UTF-8 and that a decimal has no more digits than its precision."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
         raise FlussTieringError(
-            ErrorCode.CORRUPT_DATA, f"a stored value has no {column.data_type} where column {column.name!r} is: {error}"
+            ErrorCode.CORRUPT_DATA, f"a stored value has no valid {column.data_type} in column {column.name!r}: {error}"
         ) from error

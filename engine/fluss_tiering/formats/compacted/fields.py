@@ -1,4 +1,4 @@
-"""A column's values as the fields that a compacted row or key has for them (Fluss's `CompactedRowWriter`)."""
+"""The values of columns as the fields of compacted rows and keys (Fluss's `CompactedRowWriter`)."""
 
 from __future__ import annotations
 
@@ -54,27 +54,27 @@ _ELEMENT_SLOTS: Final = {
 }
 _ANY_SLOT: Final = (FIXED64, 8)
 COUNT_SIZE: Final = 4
-"""Bytes of an array's count, and of a group of its null bits."""
+"""The number of bytes of an array's count, and of a group of its null bits."""
 MAX_IN_SLOT: Final = 7
-"""Bytes that stand in an element's own slot."""
+"""The highest number of bytes that an element's own slot holds."""
 _BITS_IN_GROUP: Final = 32
 
 
 def element_slot(data_type: DataType) -> tuple[int, int]:
-    """The kind and the bytes of an array's slots for such elements (`BinaryArray.calculateFixLengthPartSize`)."""
+    """Return the kind and the size of an array's slots (`BinaryArray.calculateFixLengthPartSize`)."""
     return _ELEMENT_SLOTS.get(field_kinds(data_type)[0], _ANY_SLOT)
 
 
 def array_heads(counts: Int64s) -> Int64s:
-    """The bytes that an array of so many elements has before its slots: their count and null bits."""
+    """Return the size of the count and the null bits, which come before the slots, of arrays with these counts."""
     return COUNT_SIZE + (counts + _BITS_IN_GROUP - 1) // _BITS_IN_GROUP * COUNT_SIZE
 
 
 def field_kinds(data_type: DataType) -> tuple[int, ...]:
-    """The kinds of the fields that stand for a value: one, or two for milliseconds and the nanoseconds in them.
+    """Return the kinds of the fields of a value: one, or two for milliseconds and the nanoseconds in them.
 
-    Decimals of up to 18 digits are their unscaled number, others its bytes (`Decimal.isCompact`); timestamps of up to 3
-    digits are their milliseconds alone (`TimestampNtz.isCompact`).
+    A decimal of up to 18 digits is its unscaled number, and a longer one the bytes of that number
+    (`Decimal.isCompact`). A timestamp of up to 3 digits is its milliseconds only (`TimestampNtz.isCompact`).
     """
     match data_type.root:
         case DataTypeRoot.DECIMAL:
@@ -86,7 +86,7 @@ def field_kinds(data_type: DataType) -> tuple[int, ...]:
 
 
 class Field(NamedTuple):
-    """One field of all rows, in the arrays that `add_sizes` and `write_field` take."""
+    """One field of all rows, as the arrays that `add_sizes` and `write_field` take."""
 
     kind: int
     valid: UInt8s
@@ -96,14 +96,14 @@ class Field(NamedTuple):
 
 
 def fields_of(array: pa.Array, data_type: DataType) -> tuple[Field, ...]:
-    """The fields for the values of a column of a type without parts, in the order of `field_kinds`.
+    """Return the fields of a column, in the order of `field_kinds`.
 
     Raises:
-        FlussTieringError: INVALID_ROWS for a nested type, which a row may have (`nested_fields`), and no key.
+        FlussTieringError: INVALID_ROWS if the type is nested. Keys have no such types. For rows, see `nested_fields`.
     """
     if data_type.root in NESTED:
         raise FlussTieringError(
-            ErrorCode.INVALID_ROWS, f"a key of type {data_type}: expected types without parts, which make a key"
+            ErrorCode.INVALID_ROWS, f"a key of type {data_type}: expected a type without parts, as keys have"
         )
     valid = validity(array)
     kinds = field_kinds(data_type)
@@ -122,13 +122,13 @@ def fields_of(array: pa.Array, data_type: DataType) -> tuple[Field, ...]:
 
 
 def write_rows(fields: Sequence[Field], count: int, header_size: int) -> tuple[UInt8s, Int32s]:
-    """Rows of a header, left as zeros, and these fields.
+    """Write rows with these fields after a header, which is filled with zeros.
 
     Returns:
-        The rows one behind the other, and the count + 1 positions between them.
+        The rows, one after the other, and the count + 1 positions between them.
 
     Raises:
-        FlussTieringError: INVALID_ROWS when the rows together take more bytes than an Arrow array holds.
+        FlussTieringError: INVALID_ROWS if the rows together take more bytes than an Arrow array can hold.
     """
     sizes = np.full(count, header_size, np.int64)
     for field in fields:
@@ -142,15 +142,16 @@ def write_rows(fields: Sequence[Field], count: int, header_size: int) -> tuple[U
 
 
 def null_bytes(columns: int) -> int:
-    """How many bytes the null bits of so many columns take."""
+    """Return the number of bytes that the null bits of this many columns take."""
     return (columns + 7) // 8
 
 
 def positions_between(sizes: Int64s, what: str) -> Int32s:
-    """The n + 1 positions between byte strings of these sizes, one behind the other.
+    """Return the n + 1 positions between byte strings of these sizes.
 
     Raises:
-        FlussTieringError: INVALID_ROWS, saying `what` they are, when they take more bytes than an Arrow array holds.
+        FlussTieringError: INVALID_ROWS if they take more bytes than an Arrow array can hold. The message calls them
+            `what`.
     """
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if ends.size else 0
@@ -165,5 +166,5 @@ def positions_between(sizes: Int64s, what: str) -> Int32s:
 
 
 def as_binary_array(data: UInt8s, offsets: Int32s) -> pa.BinaryArray:
-    """What `write_rows` returns as an Arrow array, without a copy."""
+    """Return the result of `write_rows` as an Arrow array, without a copy."""
     return pa.BinaryArray.from_buffers(pa.binary(), offsets.size - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])

@@ -1,9 +1,9 @@
-"""The loops over rows behind compacted rows and keys, one field of all rows at a time.
+"""Loops that read and write compacted rows and keys, one field of all rows at a time.
 
-A field of a compacted row is of one of seven kinds, whatever the column's type (Fluss's `CompactedRowWriter`): one,
-two, four or eight bytes, a LEB128 number that stands for 32 or 64 bits of two's complement, or bytes behind their
-length; nested values have bytes without a length as well, which are only written here. A cursor for each row says where
-its next field starts. The kernels trust their callers with the arrays' lengths, and never the data.
+A field of a compacted row has one of seven kinds (Fluss's `CompactedRowWriter`): one, two, four or eight bytes, a
+LEB128 number for 32 bits or for 64 bits in two's complement, or bytes after their length. Nested values also have bytes
+without a length. These are written here but not read. For each row a cursor says where the next field starts. The
+kernels trust their callers to pass arrays of the right lengths. They never trust the data.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MORE: Final = np.uint64(0x80)
 _SEVEN: Final = np.uint64(7)
 _LAST_SHIFT: Final = np.uint64(63)
 _LAST_BYTE: Final = np.uint64(1)
-"""The tenth byte of a number carries its last bit."""
+"""The tenth byte of a number carries only its last bit."""
 _NOWHERE: Final = -1
 
 
@@ -68,7 +68,10 @@ def _write_varint(out: UInt8s, position: int, value: np.uint64) -> int:
 
 @helper
 def _read_varint(data: UInt8s, position: int, end: int) -> tuple[np.uint64, int]:
-    """The number at the position and the position behind it, which is `_NOWHERE` when it has no end or over 64 bits."""
+    """Return the number at a position and the position after it.
+
+    The position after it is `_NOWHERE` if the number has no end or more than 64 bits.
+    """
     value = np.uint64(0)
     shift = np.uint64(0)
     while position < end:
@@ -85,7 +88,7 @@ def _read_varint(data: UInt8s, position: int, end: int) -> tuple[np.uint64, int]
 
 @helper
 def _fixed_size(kind: int) -> int:
-    """The bytes of a field of such a kind; 0 where they depend on its value."""
+    """Return the size of a field of this kind, or 0 if the size depends on the value."""
     if kind == FIXED64:
         return 8
     if kind == FIXED32:
@@ -105,14 +108,14 @@ def _read_fixed(data: UInt8s, position: int, size: int) -> np.uint64:
 
 @compiled(INT64, UINT8_IN, INT64_IN, INT32_IN, INT64_OUT, result=INT64)
 def add_sizes(kind: int, valid: UInt8s, values: Int64s, offsets: Int32s, sizes: Int64s) -> int:
-    """Adds the bytes that a field takes to the size of each row; a null takes none.
+    """Add the size of a field to the size of each row. A null has the size 0.
 
     Args:
-        kind: of the field.
-        valid: 0 where the field is null; empty when it nowhere is.
-        values: of the field, unless its kind is BYTES or RAW.
-        offsets: n + 1 positions between the byte strings of a field of kind BYTES or RAW.
-        sizes: one for each row, added to.
+        kind: The kind of the field.
+        valid: 0 for each null and 1 for each value, or an empty array if there is no null.
+        values: The values of the field, unless its kind is BYTES or RAW.
+        offsets: The n + 1 positions between the byte strings of a field of the kind BYTES or RAW.
+        sizes: The size of each row. This function adds to it.
     """
     for i in range(sizes.size):
         if valid.size != 0 and valid[i] == 0:
@@ -135,16 +138,16 @@ def add_sizes(kind: int, valid: UInt8s, values: Int64s, offsets: Int32s, sizes: 
 def write_field(  # noqa: PLR0917 - compiled functions are called by position
     kind: int, valid: UInt8s, values: Int64s, offsets: Int32s, data: UInt8s, cursor: Int64s, out: UInt8s
 ) -> int:
-    """Writes a field of each row at the row's cursor and moves that behind it.
+    """Write a field of each row at the cursor of the row, and move the cursor after the field.
 
     Args:
-        kind: of the field.
-        valid: 0 where the field is null; empty when it nowhere is.
-        values: of the field, unless its kind is BYTES or RAW.
-        offsets: n + 1 positions in `data` between the byte strings of a field of kind BYTES or RAW.
-        data: what `offsets` point into.
-        cursor: where each row's next field starts in `out`.
-        out: long enough for what `add_sizes` summed up.
+        kind: The kind of the field.
+        valid: 0 for each null and 1 for each value, or an empty array if there is no null.
+        values: The values of the field, unless its kind is BYTES or RAW.
+        offsets: The n + 1 positions in `data` between the byte strings of a field of the kind BYTES or RAW.
+        data: The bytes to which `offsets` point.
+        cursor: The position in `out` at which the next field of each row starts.
+        out: The bytes that this function writes, with room for the sizes that `add_sizes` computed.
     """
     has_length = kind == BYTES
     for i in range(cursor.size):
@@ -177,16 +180,18 @@ def write_field(  # noqa: PLR0917 - compiled functions are called by position
 def read_field(  # noqa: PLR0917 - compiled functions are called by position
     kind: int, valid: UInt8s, data: UInt8s, ends: Int64s, cursor: Int64s, out32: Int32s, out64: Int64s
 ) -> int:
-    """Reads a field of each row from the row's cursor and moves that behind it.
+    """Read a field of each row at the cursor of the row, and move the cursor after the field.
 
     Args:
-        kind: of the field.
-        valid: 0 where the field is null and nothing is read; empty when it nowhere is.
-        data: what `ends` and `cursor` point into.
-        ends: where each row ends.
-        cursor: where each row's next field starts.
-        out32: takes a BYTE, a FIXED16, a FIXED32, a VARINT32, and the length of BYTES; of length n for these kinds.
-        out64: takes a VARINT64, a FIXED64, and the position in `data` of BYTES; of length n for these kinds.
+        kind: The kind of the field.
+        valid: 0 for each null and 1 for each value, or an empty array if there is no null. Nothing is read for a null.
+        data: The bytes to which `ends` and `cursor` point.
+        ends: The position at which each row ends.
+        cursor: The position at which the next field of each row starts.
+        out32: The values of the kinds BYTE, FIXED16, FIXED32 and VARINT32, and the lengths of BYTES. This function
+            writes them. The array has the length n for these kinds.
+        out64: The values of the kinds VARINT64 and FIXED64, and the positions in `data` of BYTES. This function writes
+            them. The array has the length n for these kinds.
 
     Returns:
         The first row whose bytes are not such a field, or ALL_GOOD.
@@ -223,13 +228,13 @@ def read_field(  # noqa: PLR0917 - compiled functions are called by position
 
 @compiled(UINT8_IN, INT64_IN, INT32_IN, UINT8_OUT, result=INT64)
 def gather_bytes(data: UInt8s, positions: Int64s, offsets: Int32s, out: UInt8s) -> int:
-    """Copies byte strings that `read_field` found one behind the other.
+    """Copy the byte strings that `read_field` found, one after the other.
 
     Args:
-        data: that was read from.
-        positions: of each string in `data`.
-        offsets: n + 1 positions between the strings in `out`.
-        out: of length `offsets[n]`.
+        data: The bytes to read.
+        positions: The position of each string in `data`.
+        offsets: The n + 1 positions between the strings in `out`.
+        out: The bytes that this function writes, with the length `offsets[n]`.
     """
     for i in range(positions.size):
         start = positions[i]

@@ -1,8 +1,8 @@
-"""Values of any type as the fields of compacted rows, and rows with null bits, on whole columns.
+"""Values of any type as the fields of compacted rows, and rows with null bits.
 
-Nested values are laid out as `compacted_reading` and `compacted_columns` say, and to the byte as Fluss writes them
-(`BinaryArrayWriter`, `BinaryMap`, `CompactedRowWriter`): level by level, all elements of all rows at once. Where an
-element is null its slot is zeros, as in an array that Fluss writes afresh.
+`compacted.reading` and `compacted.columns` describe the layout of nested values. Each byte is as Fluss writes it
+(`BinaryArrayWriter`, `BinaryMap`, `CompactedRowWriter`). Values are written level by level, all elements of all rows at
+once. The slot of a null element is filled with zeros, as in a new array of Fluss.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ _DOUBLE_NAN: Final = 0x7FF8000000000000
 def write_nullable_rows(
     arrays: Sequence[pa.Array], data_types: Sequence[DataType], count: int, prefix: bytes = b""
 ) -> tuple[UInt8s, Int32s]:
-    """Compacted rows: a prefix, null bits, and the fields of the columns that are not null.
+    """Write compacted rows, each with a prefix, null bits, and the fields of the columns that are not null.
 
     Args:
-        arrays: the columns, each of length `count`, in their Arrow types; what is null in them is not checked.
-        data_types: one for each column.
-        count: of the rows.
-        prefix: that each row has.
+        arrays: The columns, each of the length `count`, in their Arrow types. Nulls are not checked.
+        data_types: The type of each column.
+        count: The number of rows.
+        prefix: The bytes with which each row begins.
 
     Returns:
-        As `write_rows`.
+        The rows, one after the other, and the count + 1 positions between them.
 
     Raises:
-        FlussTieringError: INVALID_ROWS when the rows together take more bytes than an Arrow array holds.
+        FlussTieringError: INVALID_ROWS if the rows together take more bytes than an Arrow array can hold.
     """
     fields: list[Field] = []
     for array, data_type in zip(arrays, data_types, strict=True):
@@ -80,7 +80,7 @@ def _fields(array: pa.Array, data_type: DataType) -> tuple[Field, ...]:
 
 
 def _nested(array: pa.Array, data_type: DataType) -> tuple[Int32s, UInt8s]:
-    """Values of a nested type as n + 1 positions and the bytes between them; under a null these mean nothing."""
+    """Return nested values as n + 1 positions and the bytes between them. The bytes of a null mean nothing."""
     parts = [field.data_type for field in data_type.fields]
     if data_type.root is DataTypeRoot.ROW:
         rows, offsets = write_nullable_rows([array.field(index) for index in range(len(parts))], parts, len(array))
@@ -99,12 +99,12 @@ def _nested(array: pa.Array, data_type: DataType) -> tuple[Int32s, UInt8s]:
 
 
 def _array(counts: Int64s, elements: pa.Array, element: DataType) -> tuple[Int32s, UInt8s]:
-    """Arrays of so many elements each, as `_nested` returns them.
+    """Return arrays as `_nested` does.
 
     Args:
-        counts: of the elements of each array.
-        elements: of all arrays, one behind the other.
-        element: their type.
+        counts: The number of elements of each array.
+        elements: The elements of all arrays, one after the other.
+        element: The type of the elements.
     """
     first, *rest = _fields(elements, element)
     if rest:
@@ -126,11 +126,13 @@ def _array(counts: Int64s, elements: pa.Array, element: DataType) -> tuple[Int32
 
 
 class _Arrays:
-    """Arrays with their counts and null bits, to be filled: slots of one width, then parts for what does not fit there.
+    """Arrays with counts and null bits, whose elements are still to be written.
+
+    Slots of one width come first. Parts for elements that do not fit into a slot come after them.
 
     Attributes:
-        offsets: n + 1 positions between the arrays.
-        data: their bytes.
+        offsets: The n + 1 positions between the arrays.
+        data: The bytes of the arrays.
     """
 
     def __init__(self, counts: Int64s, elements: pa.Array, width: int, part_sizes: Int64s) -> None:
@@ -151,19 +153,19 @@ class _Arrays:
         if elements.null_count:
             nulls = np.flatnonzero(validity(elements) == 0)
             bits = np.left_shift(1, within[nulls] % 8).astype(np.uint8)
-            # Each bit is set once: their sum is all of them.
+            # Each bit is set only once, so that their sum has all of them.
             np.add.at(self.data, self._starts[nulls] + COUNT_SIZE + within[nulls] // 8, bits)
 
     def write_slots(self, field: Field) -> None:
         _write(field, self._slots.copy(), self.data)
 
     def write_near(self, field: Field, which: npt.NDArray[np.bool_], lengths: Int64s) -> None:
-        """Up to seven bytes, in the slots themselves, and their number behind them."""
+        """Write elements of up to seven bytes into the slots, each with its length in the last byte."""
         self.write_slots(field._replace(valid=which.view(np.uint8)))
         self.data[self._slots[which] + _WORD - 1] = _IN_SLOT | lengths[which]
 
     def write_far(self, field: Field, which: npt.NDArray[np.bool_], low_words: Int64s) -> None:
-        """What has a part, and in the slots where in the array that is, above a number of 32 bits."""
+        """Write elements into their parts, and write the place of each part and a 32-bit number into its slot."""
         valid = which.view(np.uint8)
         self.write_slots(Field(FIXED64, valid, self._parts << 32 | low_words))
         _write(field._replace(valid=valid), self._starts + self._parts, self.data)
@@ -174,7 +176,7 @@ def _write(field: Field, cursor: Int64s, out: UInt8s) -> None:
 
 
 def _present(field: Field) -> npt.NDArray[np.bool_]:
-    """Where a field, which is not of kind BYTE, has a value."""
+    """Tell for each row whether a field has a value. The kind of the field is not BYTE."""
     if field.valid.size:
         return field.valid.view(np.bool_)
     count = field.values.size if field.offsets is NO_INT32S else field.offsets.size - 1
@@ -186,7 +188,7 @@ def _whole_words(sizes: Int64s) -> Int64s:
 
 
 def _with_one_nan(bits: Int64s, element: DataType) -> Int64s:
-    """The bits of floating-point numbers with Java's NaN for every NaN, as Fluss has it in arrays, not in rows."""
+    """Replace each NaN by Java's NaN in the bits of numbers. Fluss does so in arrays, but not in rows."""
     if element.root is DataTypeRoot.FLOAT:
         return np.where((bits & ~(-1 << 31)) > _FLOAT_EXPONENT, _FLOAT_NAN, bits)
     if element.root is DataTypeRoot.DOUBLE:

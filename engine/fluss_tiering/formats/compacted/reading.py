@@ -1,8 +1,8 @@
-"""Where the fields of compacted rows and the elements of arrays in them lie, found on whole columns at a time.
+"""The places of the fields in compacted rows, and of the elements in their arrays, for whole columns at a time.
 
-No byte outside of a row or an array is ever looked at. An array (Fluss's `BinaryArray`) is its count, bits for nulls in
-whole groups of 32, a slot of fixed width for each element, and behind them what does not fit into a slot of eight
-bytes: the slot then has its place and length.
+No byte outside of a row or an array is ever read. An array (Fluss's `BinaryArray`) begins with its count, null bits in
+whole groups of 32, and a slot of fixed width for each element. Elements that do not fit into a slot of eight bytes come
+after the slots. The slot then has the place and the length of the element.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _LOW_32_BITS: Final = 0xFFFFFFFF
 
 
 class Fields(NamedTuple):
-    """What stands for the values of a column; 0 where these are null.
+    """The numbers that stand for the values of a column. The numbers of a null are 0.
 
     Attributes:
-        small: numbers of up to 32 bits, the lengths of bytes.
-        large: numbers of up to 64 bits, the positions of bytes, the milliseconds of timestamps.
-        nanoseconds: in the milliseconds, for timestamps that have any.
+        small: Numbers of up to 32 bits, or the lengths of bytes.
+        large: Numbers of up to 64 bits, the positions of bytes, or the milliseconds of timestamps.
+        nanoseconds: The nanoseconds in the milliseconds, if the type of the timestamps has them.
     """
 
     small: Int32s
@@ -48,12 +48,12 @@ class Fields(NamedTuple):
 
 
 class Source(ABC):
-    """Values that lie in some bytes, as many of them for each column.
+    """A source of columns that lie in some bytes and have the same number of values.
 
     Attributes:
-        data: what positions point into.
-        count: of the values of a column.
-        refuse: says of a value, counted from 0, and why, that what it is part of is corrupt.
+        data: The bytes to which positions point.
+        count: The number of values in each column.
+        refuse: The function that raises the error for a corrupt value. It takes the index of the value and the reason.
     """
 
     def __init__(self, data: UInt8s, count: int, refuse: Refuse) -> None:
@@ -63,15 +63,15 @@ class Source(ABC):
 
     @abstractmethod
     def fields(self, column: Column, valid: UInt8s) -> Fields:
-        """Where the values of a column are; nothing is read where `valid`, unless it is empty, is 0."""
+        """Return the fields of a column. Nothing is read for values for which `valid` is 0."""
 
     def refuse_any(self, bad: Flags, what: str) -> None:
-        """Refuses the first that is bad."""
+        """Refuse the first bad value, if there is one."""
         if bad.any():
             self.refuse(int(bad.argmax()), what)
 
     def read(self, kind: int, what: str, valid: UInt8s, ends: Int64s, cursor: Int64s) -> tuple[Int32s, Int64s]:
-        """What `read_field` reads of each value, 0 where it is null; refuses as `what` one that is not there."""
+        """Return what `read_field` reads, and 0 for nulls. Refuse a value that is not there, for the reason `what`."""
         out32 = NO_INT32S if kind in {VARINT64, FIXED64} else np.zeros(self.count, np.int32)
         out64 = np.zeros(self.count, np.int64) if kind in {VARINT64, FIXED64, BYTES} else NO_INT64S
         bad = read_field(kind, valid, self.data, ends, cursor, out32, out64)
@@ -81,14 +81,16 @@ class Source(ABC):
 
 
 class Rows(Source):
-    """Compacted rows, read field by field.
+    """Compacted rows, which are read field by field.
 
     Args:
-        data, refuse: as the attributes.
-        starts, ends: of each row.
-        columns: how many a row has.
-        place: of the rows in the values that `refuse` names, with a space behind it.
-        present: 0 where there is no row; empty when there nowhere is none.
+        data: The bytes to which positions point.
+        starts: The position at which each row starts.
+        ends: The position at which each row ends.
+        columns: The number of columns.
+        refuse: The function that raises the error for a corrupt value.
+        present: 0 where there is no row, or an empty array if there is a row everywhere.
+        place: The place of the rows in the values that `refuse` names, with a space after it.
     """
 
     def __init__(
@@ -112,11 +114,11 @@ class Rows(Source):
         self._cursor = starts + header_size
 
     def validities(self, columns: Sequence[Column], *, strict: bool) -> Iterator[UInt8s]:
-        """For each column 1 where it has a value and 0 where it is null; empty when it nowhere is.
+        """Yield for each column 1 for each value and 0 for each null, or an empty array if there is no null.
 
         Args:
-            columns: of the rows.
-            strict: whether a null in a NOT NULL column is refused.
+            columns: The columns of the rows.
+            strict: Whether a null in a NOT NULL column is refused.
         """
         for index, column in enumerate(columns):
             if index % 8 == 0:
@@ -131,8 +133,8 @@ class Rows(Source):
             yield nulls ^ np.uint8(1)
 
     def fields(self, column: Column, valid: UInt8s) -> Fields:
-        """The next field of each row."""
-        what = f"does not hold a {column.data_type.root} where column {column.name!r} is"
+        """Return the next field of each row."""
+        what = f"holds no {column.data_type.root} in column {column.name!r}"
         first, *rest = field_kinds(column.data_type)
         found = Fields(*self.read(first, what, valid, self._ends, self._cursor))
         for kind in rest:
@@ -140,13 +142,11 @@ class Rows(Source):
         return found
 
     def check_ends(self) -> None:
-        """Refuses rows that have more than the fields that were read."""
-        self.refuse_any(
-            where(self._present, self._cursor != self._ends), f"{self._place}goes on behind its last column"
-        )
+        """Refuse rows that go on after the fields that were read."""
+        self.refuse_any(where(self._present, self._cursor != self._ends), f"{self._place}goes on after its last column")
 
     def _bits(self, byte: int) -> UInt8s:
-        """A byte of each row's null bits; all of them set where there is no row."""
+        """Return a byte of each row's null bits. All bits are set where there is no row."""
         if not self._present.size:
             return self.data[self._null_bits + byte]
         bits = np.full(self.count, 0xFF, np.uint8)
@@ -156,18 +156,19 @@ class Rows(Source):
 
 
 class Elements(Source):
-    """The elements of arrays, one behind the other.
+    """The elements of arrays, one after the other.
 
     Args:
-        arrays: what the arrays are values of.
-        starts, ends: of each array.
-        present: 0 where there is no array; empty when there nowhere is none.
-        column: whose values the arrays are, or are in.
-        element: the type of the elements.
+        arrays: The source that holds the arrays.
+        starts: The position at which each array starts.
+        ends: The position at which each array ends.
+        present: 0 where there is no array, or an empty array if there is one everywhere.
+        column: The column that holds the arrays.
+        element: The type of the elements.
 
     Attributes:
-        counts: of the elements of each array; 0 where there is no array.
-        valid: 0 where an element is null; empty when it nowhere is.
+        counts: The number of elements of each array. It is 0 where there is no array.
+        valid: 0 for each null and 1 for each other element, or an empty array if there is no null.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class Elements(Source):
         column: Column,
         element: DataType,
     ) -> None:
-        self._what = f"does not hold a {column.data_type.root} where column {column.name!r} is"
+        self._what = f"holds no {column.data_type.root} in column {column.name!r}"
         self._slot_kind, width = element_slot(element)
         counts, _ = arrays.read(FIXED32, self._what, present, ends, starts.copy())
         self.counts = counts.astype(np.int64)
@@ -200,7 +201,7 @@ class Elements(Source):
         self.valid = nulls ^ np.uint8(1) if nulls.any() else NO_BYTES
 
     def fields(self, column: Column, valid: UInt8s) -> Fields:
-        """The elements, of which there is one column."""
+        """Return the fields of the elements, which are the only column."""
         kinds = field_kinds(column.data_type)
         found = Fields(*self.read(self._slot_kind, self._what, valid, self._ends, self._slots.copy()))
         if kinds == (BYTES,):
@@ -212,18 +213,18 @@ class Elements(Source):
         return Fields(NO_INT32S, milliseconds, found.large.astype(np.int32))
 
     def _bytes(self, valid: UInt8s, slots: Int64s) -> Fields:
-        """What the slots point to, or have in them: up to seven bytes below their number."""
+        """Return the bytes to which the slots point, or which they hold: up to seven bytes before their number."""
         near = slots < 0
         lengths = np.where(near, slots >> 56 & 0x7F, slots & _LOW_32_BITS)
         positions = np.where(near, self._slots, self._starts + (slots >> 32))
         bad = (near & (lengths > MAX_IN_SLOT)) | (positions + lengths > self._ends)
         self.refuse_any(where(valid, bad), self._what)
         if lengths.sum() > self.data.size:
-            # Parts that overlap could make more of a few bytes than memory holds.
+            # If parts overlap, a few bytes could become more values than memory can hold.
             self.refuse(0, self._what)
         return Fields(lengths.astype(np.int32), positions)
 
 
 def where(valid: UInt8s, flags: Flags) -> Flags:
-    """The flags of what is valid; all where nothing is null."""
+    """Return the flags of the valid values, which are all values if `valid` is empty."""
     return flags & (valid != 0) if valid.size else flags

@@ -1,7 +1,8 @@
-"""Rows of a primary-key table as the values that they are stored as, and back.
+"""Conversions between the rows of a primary-key table and the values as which they are stored.
 
-A value is the schema's id as a little-endian i16, then Fluss's compacted row (`ValueEncoder`, `CompactedRowWriter`): a
-bit for each column, set where it is null, in whole bytes from the lowest bit on, then the fields of the other columns.
+A value is the id of the schema as a little-endian i16 and then Fluss's compacted row (`ValueEncoder`,
+`CompactedRowWriter`). The row begins with a bit for each column, in whole bytes from the lowest bit on. The bit is set
+if the column is null. The fields of the other columns follow.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ _SCHEMA_ID_SIZE: Final = 2
 
 
 def encode_values(records: pa.RecordBatch, columns: Sequence[Column], schema_id: int) -> pa.BinaryArray:
-    """The value of each row.
+    """Return the stored value of each row.
 
     Args:
-        records: in the Arrow schema of the table.
-        columns: of the table.
-        schema_id: of the table's schema.
+        records: The rows, in the Arrow schema of the table.
+        columns: The columns of the table.
+        schema_id: The id of the table's schema.
 
     Raises:
-        FlussTieringError: INVALID_ROWS when a NOT NULL column has a null, or all values take more bytes than an array
-            holds.
+        FlussTieringError: INVALID_ROWS if a NOT NULL column has a null, or if the values take more bytes than an Arrow
+            array can hold.
     """
     for column, array in zip(columns, records.columns, strict=True):
         if array.null_count and not column.data_type.nullable:
@@ -50,17 +51,18 @@ def encode_values(records: pa.RecordBatch, columns: Sequence[Column], schema_id:
 def decode_values(
     values: pa.BinaryArray, columns: Sequence[Column], schema_id: int, included: Sequence[int] | None = None
 ) -> pa.RecordBatch:
-    """The rows that values stand for, in the Arrow schema of the table.
+    """Return the rows of stored values, in the Arrow schema of the table.
 
     Args:
-        values: may be a slice.
-        columns: of the table.
-        schema_id: that every value must have.
-        included: indexes of the columns that are decoded, ascending; None for all. Others are stepped over, and those
-            behind the last one are not looked at.
+        values: The values. The array may be a slice.
+        columns: The columns of the table.
+        schema_id: The schema id that each value must have.
+        included: The indexes of the columns to decode, ascending, or None for all columns. Columns between them are
+            skipped, and columns after the last one are not read.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA naming the first value, counted from 0, that is no row of such a table.
+        FlussTieringError: CORRUPT_DATA if a value is not a row of this table. The message names the first such value,
+            counted from 0.
     """
 
     def refuse(row: int, what: str) -> NoReturn:

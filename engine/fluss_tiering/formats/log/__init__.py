@@ -1,1 +1,1 @@
-"""Fluss's log batches: layout, writing, decoding, and finding them in bytes."""
+"""Fluss's log batches: their layout, and how to write, decode and find them."""

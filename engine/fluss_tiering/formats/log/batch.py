@@ -1,12 +1,14 @@
-"""Fluss's log batch: the unit in which rows are appended to a bucket's log, kept in segment files and sent to readers.
+"""Fluss's log batch, the unit in which rows are appended to a log, kept in segment files and sent to readers.
+
+A batch begins with this header, in little-endian order (Fluss's `LogRecordBatchFormat`):
 
     base offset i64 · length i32 · magic i8 · commit timestamp i64 · [leader epoch i32, magic 1] · CRC32C u32 ·
     schema id i16 · attributes i8 · last offset delta i32 · writer id i64 · batch sequence i32 · record count i32
 
-in little-endian order (Fluss's `LogRecordBatchFormat`). Unless bit 0 of the attributes says append only, a change type
-of one byte for each record follows; then one Arrow record-batch message without its schema, perhaps with a compressed
-body. The length counts the bytes behind itself, the checksum covers the bytes behind itself. A batch without records
-has no Arrow message, and still takes up the one offset that it starts at.
+After the header, a change type of one byte follows for each record, unless bit 0 of the attributes says that the batch
+is append-only. Then an Arrow record-batch message follows, without its schema. Its body may be compressed. The length
+counts the bytes after itself, and the checksum covers the bytes after itself. A batch without records has no Arrow
+message. It still takes the offset at which it starts.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from crc32c import crc32c
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 LogCompression = Literal["NONE", "LZ4_FRAME", "ZSTD"]
-"""Values of Fluss's `table.log.arrow.compression.type`."""
+"""The values of Fluss's option `table.log.arrow.compression.type`."""
 
 ChangeTypes = npt.NDArray[np.uint8]
 
@@ -33,17 +35,17 @@ _LAYOUTS: Final = {0: struct.Struct("<qibqIhbiqii"), 1: struct.Struct("<qibqiIhb
 _LENGTH_END: Final = 12
 _CRC_SIZE: Final = 4
 _CRC_TO_END_OF_HEADER: Final = 23
-"""Bytes of the header that the checksum covers: from the schema id on, in both layouts."""
+"""The number of bytes of the header that the checksum covers, from the schema id on, in both layouts."""
 _MAX_LENGTH: Final = 2**31 - 1
 _APPEND_ONLY: Final = 1
 _NO_WRITER_ID: Final = -1
 _NO_BATCH_SEQUENCE: Final = -1
 _ZSTD_LEVEL: Final = 3
-"""The default of Fluss's `table.log.arrow.compression.zstd.level`."""
+"""The default of Fluss's option `table.log.arrow.compression.zstd.level`."""
 
 
 class ChangeType(IntEnum):
-    """What a record does, as the byte that stands for it (Fluss's `ChangeType`)."""
+    """The kind of change that a record is, with the byte that stands for it (Fluss's `ChangeType`)."""
 
     APPEND_ONLY = 0
     INSERT = 1
@@ -54,12 +56,18 @@ class ChangeType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogBatchHeader:
-    """What stands before the records.
+    """The header of a batch.
 
     Attributes:
-        size: bytes of the whole batch, header included.
-        commit_timestamp: ms since the epoch.
-        last_offset: of the last record; equal to `base_offset` in a batch without records.
+        base_offset: The offset of the first record.
+        size: The number of bytes of the whole batch, including the header.
+        magic: The version of the layout.
+        commit_timestamp: The commit time of the records, in milliseconds since the epoch.
+        crc: The checksum.
+        schema_id: The id of the table's schema.
+        append_only: Whether the batch has no change types.
+        last_offset: The offset of the last record. It equals `base_offset` in a batch without records.
+        record_count: The number of records.
     """
 
     base_offset: int
@@ -79,22 +87,24 @@ class LogBatchHeader:
 
     @property
     def header_size(self) -> int:
-        """Bytes up to the change types, or the records where there are none."""
+        """The number of bytes before the change types, or before the records if there are no change types."""
         return _LAYOUTS[self.magic].size
 
     @property
     def records_start(self) -> int:
-        """Bytes up to the records: the header and the change types."""
+        """The number of bytes before the records: the header and the change types."""
         return self.header_size + (0 if self.append_only else self.record_count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogBatch:
-    """Records with consecutive offsets from `base_offset` on.
+    """The records of a batch. Their offsets are consecutive.
 
     Attributes:
-        commit_timestamp: ms since the epoch.
-        change_types: one `ChangeType` for each record; None when all are APPEND_ONLY.
+        base_offset: The offset of the first record.
+        commit_timestamp: The commit time of the records, in milliseconds since the epoch.
+        change_types: The `ChangeType` of each record, or None if all of them are APPEND_ONLY.
+        records: The records, as Arrow columns.
     """
 
     base_offset: int
@@ -103,7 +113,7 @@ class LogBatch:
     records: pa.RecordBatch
 
     def slice(self, from_offset: int, to_offset: int) -> LogBatch:
-        """The records of this batch in the offset range [from_offset, to_offset), without a copy; may be none."""
+        """Return the records with the offsets [from_offset, to_offset), without a copy. There may be none."""
         count = self.records.num_rows
         start = min(max(from_offset - self.base_offset, 0), count)
         stop = min(max(to_offset - self.base_offset, start), count)
@@ -122,18 +132,18 @@ def encode_log_batch(
     change_types: ChangeTypes | None,
     compression: LogCompression,
 ) -> bytes:
-    """A batch in the layout of magic 0, from no writer in particular.
+    """Return the bytes of a batch in the layout of magic 0, without the id of a writer.
 
     Args:
-        base_offset: offset of the first record.
-        commit_timestamp: ms since the epoch.
-        records: in the Arrow schema of the table; may be none.
-        schema_id: of the table's schema.
-        change_types: one for each record; None for an append-only batch.
-        compression: of the Arrow message's body.
+        base_offset: The offset of the first record.
+        commit_timestamp: The commit time of the records, in milliseconds since the epoch.
+        records: The records, in the Arrow schema of the table. There may be none.
+        schema_id: The id of the table's schema.
+        change_types: The change type of each record, or None for an append-only batch.
+        compression: The compression of the body of the Arrow message.
 
     Raises:
-        FlussTieringError: INVALID_ROWS when the batch would be larger than its length field can say.
+        FlussTieringError: INVALID_ROWS if the length of the batch does not fit into its length field.
     """
     append_only = change_types is None
     kinds = b"" if change_types is None else np.ascontiguousarray(change_types, dtype=np.uint8).tobytes()
@@ -171,12 +181,12 @@ def encode_log_batch(
 
 
 def read_header(buffer: pa.Buffer | memoryview, position: int) -> LogBatchHeader | None:
-    """The header of the batch at a position, or None when the buffer ends before that batch does (a torn tail).
+    """Return the header of the batch at a position, or None if the buffer ends before the batch does.
 
-    The checksum is not looked at: `check_crc` does that.
+    The checksum is not compared. `check_crc` does that.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA when the bytes there are no header.
+        FlussTieringError: CORRUPT_DATA if the bytes at the position are not a header.
     """
     left = len(buffer) - position
     if left < _PREFIX.size:
@@ -209,10 +219,15 @@ def read_header(buffer: pa.Buffer | memoryview, position: int) -> LogBatchHeader
 
 
 def check_crc(buffer: pa.Buffer | memoryview, position: int, header: LogBatchHeader) -> None:
-    """Checks the batch with this header, which stands at this position, against its checksum.
+    """Compare a batch with its checksum.
+
+    Args:
+        buffer: The bytes of a log.
+        position: The position of the batch.
+        header: The header of the batch.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA when they differ.
+        FlussTieringError: CORRUPT_DATA if the checksum differs.
     """
     start = position + header.header_size - _CRC_TO_END_OF_HEADER
     actual = crc32c(memoryview(buffer)[start : position + header.size])
@@ -221,7 +236,7 @@ def check_crc(buffer: pa.Buffer | memoryview, position: int, header: LogBatchHea
 
 
 def _arrow_message(records: pa.RecordBatch, compression: LogCompression) -> memoryview:
-    """The encapsulated record-batch message: an IPC stream without its schema and its end mark."""
+    """Return the encapsulated record-batch message, which is an IPC stream without its schema and its end mark."""
     if compression == "NONE":
         return memoryview(records.serialize())
     codec = pa.Codec("zstd", _ZSTD_LEVEL) if compression == "ZSTD" else pa.Codec("lz4")
@@ -234,5 +249,5 @@ def _arrow_message(records: pa.RecordBatch, compression: LogCompression) -> memo
 
 
 def corrupt_batch(position: int, what: str, cause: BaseException | None = None) -> NoReturn:
-    """Raises CORRUPT_DATA for the batch at a position."""
+    """Raise CORRUPT_DATA for the batch at a position."""
     raise FlussTieringError(ErrorCode.CORRUPT_DATA, f"the log batch at position {position} {what}") from cause

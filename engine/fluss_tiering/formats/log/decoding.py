@@ -1,4 +1,4 @@
-"""Reads log batches: what `log_batch` lays out becomes Arrow records and change types, of all columns or of some."""
+"""The decoding of log batches into Arrow records and change types, with all columns or with some of them."""
 
 from __future__ import annotations
 
@@ -31,19 +31,21 @@ def decode_log_batch(
     included: Sequence[int] | None = None,
     verify_crc: bool = True,
 ) -> LogBatch:
-    """The whole batch at a position; an uncompressed one, of all columns, is not copied and keeps the buffer alive.
+    """Decode the batch at a position.
+
+    A batch that is not compressed is not copied if all of its columns are decoded. It then keeps the buffer alive.
 
     Args:
-        buffer: bytes of a log, from a file or a response.
-        position: at which the batch starts.
-        schema: Arrow schema of the columns that the batch holds: the table's.
-        included: indexes of the columns that are decoded, ascending, none of which may be; None for all.
-        verify_crc: whether to read all bytes once more to check them; without, a wrong byte may become a wrong value,
-            and no more than that: what the batch says of itself must fit together.
+        buffer: The bytes of a log, from a file or a response.
+        position: The position at which the batch starts.
+        schema: The Arrow schema of the table.
+        included: The indexes of the columns to decode, ascending, or None for all columns. There may be no index.
+        verify_crc: Whether to read all bytes once more and compare the checksum. If it is False, a wrong byte may
+            become a wrong value. It can do no other harm, because lengths, counts and offsets are still checked.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA naming the position when the batch is incomplete, fails its checksum or does
-            not hold records of that schema.
+        FlussTieringError: CORRUPT_DATA if the batch is incomplete, its checksum differs, or it does not hold records of
+            this schema. The message names the position.
     """
     header = read_header(buffer, position)
     if header is None:
@@ -71,13 +73,20 @@ def decode_log_batches(
     included: Sequence[int] | None = None,
     verify_crc: bool = True,
 ) -> Iterator[LogBatch]:
-    """Whole batches, with position and header of each, as `decode_log_batch` has them; many small ones in less time.
+    """Decode whole batches as `decode_log_batch` does, but take less time for many small batches.
 
-    Their messages are read as one stream: only a stream can be told not to decompress in threads of its own, which
-    costs a third more and wins nothing where each core has batches of its own.
+    The messages are read as one stream, because only a stream can be told not to decompress in threads of its own. Such
+    threads cost a third more, and they gain nothing if each core has batches of its own.
+
+    Args:
+        buffer: The bytes of a log, from a file or a response.
+        batches: The position and the header of each batch.
+        schema: The Arrow schema of the table.
+        included: The indexes of the columns to decode, ascending, or None for all columns.
+        verify_crc: Whether to compare the checksums.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA, as `decode_log_batch`, for a batch that is damaged, behind those before it.
+        FlussTieringError: CORRUPT_DATA if a batch is damaged. The batches before it are yielded first.
     """
     if included is not None and not included:
         for position, _ in batches:
@@ -97,7 +106,7 @@ def decode_log_batches(
         except (pa.ArrowException, OSError, StopIteration):
             records = None
         if records is None or records.num_rows != header.record_count:
-            # Each by itself tells which one is damaged, and what stands behind a wrong end is not read as a message.
+            # Each batch is decoded by itself to find the damaged one. No bytes after a wrong end are read as a message.
             for each, _ in batches[number:]:
                 yield decode_log_batch(buffer, each, schema, included=included, verify_crc=verify_crc)
             return
@@ -107,10 +116,10 @@ def decode_log_batches(
 def iter_log_batches(
     buffer: pa.Buffer | memoryview, schema: pa.Schema, *, position: int = 0, verify_crc: bool = True
 ) -> Iterator[LogBatch]:
-    """The batches from a position on, up to the end of the buffer or the torn tail there.
+    """Decode the batches from a position on. An incomplete batch at the end of the buffer is left out.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA, as `decode_log_batch`.
+        FlussTieringError: CORRUPT_DATA if a batch is damaged.
     """
     while (header := read_header(buffer, position)) is not None:
         yield decode_log_batch(buffer, position, schema, verify_crc=verify_crc)
@@ -133,8 +142,8 @@ def _no_records(schema: pa.Schema, included: Sequence[int] | None) -> pa.RecordB
 def _stream(
     schema: pa.Schema, messages: Sequence[memoryview], included: Sequence[int] | None
 ) -> pa.RecordBatchStreamReader:
-    """Reads record-batch messages of that schema; of each only what is included is decompressed."""
-    # Arrow takes no field for all fields: see `no_columns`.
+    """Return a reader of record-batch messages of this schema. It decompresses the included columns only."""
+    # Arrow takes an empty list of fields for all fields, so `no_columns` is used for that case.
     options = _IN_THIS_THREAD
     if included is not None:
         options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=list(included))
@@ -157,7 +166,7 @@ def _change_types(buffer: pa.Buffer | memoryview, position: int, header: LogBatc
 def _read_records(
     message: pa.Buffer, schema: pa.Schema, included: Sequence[int] | None, position: int, *, full: bool
 ) -> pa.RecordBatch:
-    """The records in a message; `full` also checks each value, where no checksum stands for them."""
+    """Return the records of a message. `full` also checks each value, which is needed if no checksum was compared."""
     try:
         if included is None:
             records = pa.ipc.read_record_batch(message, schema)

@@ -1,4 +1,4 @@
-"""Finds log batches in the bytes of a log without decoding them: by offset, or behind a damaged place."""
+"""The search for log batches in the bytes of a log, by offset or after a damaged place, without decoding them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from fluss_tiering.model.errors import FlussTieringError
 _PREFIX: Final = struct.Struct("<qib")
 _DELTA: Final = struct.Struct("<i")
 _DELTA_POSITION: Final = {0: 28, 1: 32}
-"""Of the last offset delta within a batch, by magic."""
+"""The position of the last offset delta in a batch, by magic."""
 _LENGTH_END: Final = 12
 _NO_WRITER: Final = struct.pack("<qi", -1, -1)
 _NO_WRITER_POSITION: Final = 32
-"""Of writer id and batch sequence within a batch as `encode_log_batch` makes it, which names no writer."""
+"""The position of writer id and batch sequence in a batch that `encode_log_batch` made. It names no writer."""
 
 
 def seek_batch(log: memoryview, offset: int) -> int:
-    """The position of the first batch that ends behind an offset, or of what stands behind the last one before it.
+    """Return the position of the first batch whose last offset is not below an offset.
 
-    Goes from header to header and looks at nothing behind the batch it finds; about a million batches a second.
+    If there is no such batch, the result is the position after the last batch. The search goes from header to header,
+    through about a million batches per second. It reads nothing after the batch that it finds.
     """
     position = 0
     limit = len(log) - _DELTA_POSITION[1] - _DELTA.size
@@ -37,12 +38,12 @@ def seek_batch(log: memoryview, offset: int) -> int:
 
 
 def find_whole_batch(log: memoryview, position: int, after_offset: int) -> int | None:
-    """The position of a whole batch behind a place where none is, or None when there is none of ours.
+    """Return the position of a whole batch after a damaged place, or None if there is none.
 
     Args:
-        log: bytes of a log that this package wrote.
-        position: where the search begins.
-        after_offset: a lower bound, exclusive, of the batch's base offset.
+        log: The bytes of a log that this package wrote.
+        position: The position at which the search begins.
+        after_offset: The offset that the base offset of the batch must exceed.
     """
     tail = bytes(log[position:])
     found = tail.find(_NO_WRITER)
