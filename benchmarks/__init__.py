@@ -1,1 +1,1 @@
-"""Speed and memory, as ratios and counts of one run: `make bench`. Nothing is asserted; the figures are printed."""
+"""Benchmarks of speed and memory (`make bench`): they print ratios and counts of one run, and assert nothing."""

@@ -1,4 +1,4 @@
-"""`make bench`: prints what tiering costs beside what encoding the same rows alone costs."""
+"""`make bench`: prints what tiering costs, compared with only encoding the same rows."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ console = Console(width=None if sys.stdout.isatty() else 140)
 
 def main(
     scale: Annotated[
-        float, typer.Option(min=0.001, max=10, help="Of the number of rows; 1 is the real benchmark.")
+        float,
+        typer.Option(min=0.001, max=10, help="The number of rows is multiplied by this; 1 is the real benchmark."),
     ] = 1.0,
-    only: Annotated[Part | None, typer.Option(help="Only this part.")] = None,
+    only: Annotated[Part | None, typer.Option(help="Run only this part.")] = None,
 ) -> None:
-    """Measure rounds of each kind on the embedded storage, the control plane, and reading and rounds on Fluss."""
+    """Measure rounds on the embedded storage, the control plane, and reading and rounds on a Fluss cluster."""
     if only in (None, Part.ROUNDS):
         _rounds(scale)
     if only in (None, Part.CONTROL):
         full = ControlSizes()
         sizes = ControlSizes(*(max(1, int(getattr(full, name) * min(scale, 1))) for name in ControlSizes.__slots__))
         _print_figures(f"One server with {sizes.tables:,} lake tables", ControlBenchmark(sizes).run())
-    # Who has no Maven has no jars of a cluster.
+    # Without Maven there are no jars of a Fluss cluster.
     if only is Part.CLUSTER_READING or (only is None and JARS.exists()):
         _print_figures("Reading a real Fluss cluster", cluster_reading.measure(scale))
     if only is Part.SCALING or (only is None and JARS.exists()):
@@ -159,7 +160,7 @@ def _print_scan(measured: scan.ScanMeasured) -> None:
 
 
 def _table(title: str, *headings: str) -> Table:
-    """A table of figures, a line for each work."""
+    """Print a table with one line for each kind of work."""
     table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD)
     table.add_column("work")
     for heading in headings:

@@ -1,4 +1,4 @@
-"""A Fluss cluster for a benchmark, with a database to load tables into."""
+"""Starts a Fluss cluster for a benchmark, with a database for its tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JARS: Final = Path(".cache/fluss")
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A cluster that runs. `folder` is gone with it: for all that the benchmark writes."""
+    """A running cluster. The benchmark writes into `folder`, which is deleted with the cluster."""
 
     bootstrap: str
     client: FlussClient
@@ -29,7 +29,7 @@ class Cluster:
 
 @contextmanager
 def running_cluster() -> Iterator[Cluster]:
-    """Two tablet servers, and a lake catalog beside them."""
+    """Start a cluster with two tablet servers and a lake catalog."""
     with tempfile.TemporaryDirectory(prefix="fluss-tiering-bench-") as name:
         folder = Path(name)
         processes = Processes(folder / "cluster")

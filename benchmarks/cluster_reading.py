@@ -1,4 +1,4 @@
-"""Reading a real Fluss cluster, as a worker of a round does, without writing: rows for a second of one core."""
+"""Reads a real Fluss cluster as a worker of a round does, without writing: rows per second of one core."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ KEYED_ROWS: Final = 2_000_000
 _LOG_GOAL: Final = 5_000_000
 _KEYED_GOAL: Final = 600_000
 _READS: Final = 3
-"""Behind one that loads what decodes."""
+"""The number of measured reads. One read before them loads the code that decodes."""
 
 
 def measure(scale: float) -> list[Figure]:
-    """Loads a log table and a primary-key table, then reads all buckets of each in this process."""
+    """Load a log table and a primary-key table, and read all buckets of each in this process."""
     with running_cluster() as cluster:
         client, tables = cluster.client, cluster.tables
         reader = FlussSplitReader(client)
@@ -60,7 +60,7 @@ def _figure(work: str, rate: float, goal: int) -> Figure:
 
 
 def _rate(read: Callable[[], int]) -> float:
-    """Rows for each CPU second of this process, its fetching threads included."""
+    """Return the rows per CPU second of this process, including the threads that fetch."""
     read()
     return median(_once(read) for _ in range(_READS))
 

@@ -1,4 +1,4 @@
-"""The control plane of one server with many tables: heartbeats, statuses, lease renewals, a scrape, a restart."""
+"""Measures the control plane of a server with many tables: heartbeats, statuses, leases, metrics and a restart."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HOUR_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class ControlSizes:
-    """How much there is, and how often each call is made."""
+    """The number of tables and leases, and how often each call is made."""
 
     tables: int = 10_000
     beating: int = 1_000
@@ -48,7 +48,7 @@ class ControlSizes:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the table: what was measured beside what it may be."""
+    """One line of the report: the measured value and its bound."""
 
     work: str
     value: str
@@ -57,17 +57,17 @@ class Figure:
 
 
 class ControlBenchmark:
-    """Measures a server that is a program of its own, over loopback gRPC, with the typed client."""
+    """Measures a server in a process of its own, over loopback gRPC, with the typed client."""
 
     def __init__(self, sizes: ControlSizes) -> None:
         self._sizes = sizes
 
     def run(self) -> Iterator[Figure]:
-        """The figures, one after the other."""
+        """Yield the figures, one after the other."""
         sizes = self._sizes
         with tempfile.TemporaryDirectory(prefix="fluss-tiering-control-") as folder:
             data_dir = Path(folder) / "data"
-            # In a process of its own: what a storage leaves in memory would slow down the client that is measured.
+            # A process of its own makes the tables: memory that the storage leaves behind would slow down the client.
             making = multiprocessing.get_context("spawn").Process(target=_make_tables, args=(data_dir, sizes.tables))
             making.start()
             making.join()
@@ -82,7 +82,7 @@ class ControlBenchmark:
             started = time.perf_counter()
             with _server(data_dir) as (client, metrics_port, process):
                 ready = time.perf_counter() - started
-                # What the benchmark itself has loaded is not looked through while the client's calls are timed.
+                # The garbage collector should not examine the benchmark's own objects while calls are timed.
                 gc.collect()
                 gc.freeze()
                 yield Figure("ready after a restart", f"{ready:.2f} s", "< 5 s", ready < 5)
@@ -144,7 +144,7 @@ def _path(number: int) -> TablePath:
 
 
 def _make_tables(data_dir: Path, count: int) -> None:
-    """Tables as the server's storage makes them, but not synced one by one: nothing is lost when this crashes."""
+    """Create tables as the server's storage does, but without a sync for each: a crash here loses nothing of value."""
     shutil.rmtree(data_dir, ignore_errors=True)
     columns = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
     properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "1h"}
@@ -176,7 +176,7 @@ def _beat(client: TieringClient, claims: list[Claim]) -> None:
 
 
 def _percentiles(call: Callable[[], None], times: int) -> tuple[float, float]:
-    """p50 and p99 of a call, in ms."""
+    """Return p50 and p99 of a call, in milliseconds."""
     taken = []
     for _ in range(times):
         started = time.perf_counter()
@@ -187,7 +187,7 @@ def _percentiles(call: Callable[[], None], times: int) -> tuple[float, float]:
 
 @contextmanager
 def _server(data_dir: Path) -> Iterator[tuple[TieringClient, int, subprocess.Popen[str]]]:
-    """A server process that is ready, and the port of its metrics."""
+    """Start a server. Yield its client, the port of its metrics, and its process when it is ready."""
     command = [str(Path(sys.executable).with_name("fluss-tiering")), "serve", "--port", "0"]
     log = data_dir.parent / "server.log"
     with log.open("w") as output:

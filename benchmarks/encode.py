@@ -1,4 +1,4 @@
-"""The yardstick: processes that only encode the same Arrow batches to ZSTD Parquet with pyarrow."""
+"""The yardstick: processes that only encode the same Arrow batches as ZSTD Parquet with pyarrow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READY_SECONDS: Final = 120.0
 
 
 def bare_encode_seconds(row_count: int, processes: int, folder: Path) -> float:
-    """Wall seconds from the moment that every process has its batches in memory to the last one's end."""
+    """Return the elapsed seconds from when all processes have their batches in memory until the last one ends."""
     context = multiprocessing.get_context("spawn")
     ready = context.Barrier(processes + 1, timeout=_READY_SECONDS)
     share = row_count // processes

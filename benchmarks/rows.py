@@ -1,4 +1,4 @@
-"""The rows that the benchmarks write: 8 columns, about 68 bytes a row in Arrow."""
+"""The rows that the benchmarks write: 8 columns, with about 68 bytes per row in Arrow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS: Final = (
 
 
 def descriptor(*, primary_key: bool, num_buckets: int = 4) -> TableDescriptor:
-    """A table of these rows. Its freshness is so long that only the benchmark's own claims start rounds."""
+    """Describe a table of these rows. Its freshness is so long that only the benchmark's own claims start rounds."""
     return TableDescriptor(
         columns=tuple(Column(name, DataType.parse(text)) for name, text in _COLUMNS),
         primary_key=("id",) if primary_key else (),
@@ -37,13 +37,13 @@ def descriptor(*, primary_key: bool, num_buckets: int = 4) -> TableDescriptor:
 
 
 def batches(first_id: int, row_count: int) -> Iterator[pa.RecordBatch]:
-    """Rows with ids from `first_id` on, in batches of `BATCH_ROWS`; the same ids give the same rows."""
+    """Yield rows with ids from `first_id` on, in batches of `BATCH_ROWS`. The same ids give the same rows."""
     for start in range(first_id, first_id + row_count, BATCH_ROWS):
         yield batch_of(np.arange(start, min(start + BATCH_ROWS, first_id + row_count), dtype=np.int64))
 
 
 def batch_of(ids: np.ndarray, seed: int = _SEED) -> pa.RecordBatch:
-    """One row for each id, its other values random; another seed gives other values."""
+    """Return one row for each id, with random other values that depend on the seed."""
     random = np.random.default_rng([seed, int(ids[0])])
     count = len(ids)
     cents = np.zeros((count, 2), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Whether a round's cost grows with its bytes alone: rounds of one table of each size on a real Fluss cluster."""
+"""Measures whether a round's cost grows only with its bytes: rounds of tables of several sizes on a Fluss cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fluss_tiering.model.tiering import TieringStats
 LOG_ROWS: Final = (1_000_000, 4_000_000, 16_000_000)
 KEYED_ROWS: Final = (1_000_000, 4_000_000)
 MOST_TIMES_AS_LONG: Final = 1.2
-"""A row of a larger round may take so many times as long as one of the smallest."""
+"""The bound for the time per row of a larger round, divided by that of the smallest round."""
 
 _WARM_UP_ROWS: Final = 50_000
 
@@ -25,8 +25,8 @@ class Scaled:
     """A round of one size.
 
     Attributes:
-        stats: what it wrote, as its history tells.
-        times_as_long: seconds a row, of those of the smallest round of the same work.
+        stats: What the round wrote, from the history of rounds.
+        times_as_long: The time per row, divided by that of the smallest round of the same work.
     """
 
     work: str
@@ -40,7 +40,7 @@ class Scaled:
 
 
 def measure(scale: float) -> list[Scaled]:
-    """Loads all tables, then tiers each in an application of its own, which ran one small round before."""
+    """Load all tables, and tier each in an application of its own, after one small round."""
     with running_cluster() as cluster:
         loaded = [
             (work, [_Loaded(cluster.tables, max(1_000, int(count * scale)), keyed=keyed) for count in counts])
@@ -54,7 +54,7 @@ def measure(scale: float) -> list[Scaled]:
 
 
 class _Loaded:
-    """A table, and a small one for the round before."""
+    """A table, and a small table for the round before."""
 
     def __init__(self, tables: BenchmarkTables, row_count: int, *, keyed: bool) -> None:
         name = f"{'keyed' if keyed else 'log'}_{row_count}"

@@ -1,4 +1,4 @@
-"""A scan of a primary-key table over loopback gRPC, beside the same scan decoded row by row; what scanners take."""
+"""Measures a scan of a primary-key table over gRPC, the same scan decoded row by row, and the memory of scanners."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ ROWS: Final = 2_000_000
 _PORT: Final = 9164
 _BUCKETS: Final = 25
 _SCANNERS: Final = 200
-"""All that a server allows, and 8 of each bucket."""
+"""As many scanners as a server allows: 8 of each bucket."""
 _BATCH_BYTES: Final = 4 << 20
 _SCANS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ScanMeasured:
-    """What was measured; bytes are of the server's resident memory."""
+    """The measured values. Bytes are about the server's resident memory."""
 
     rows: int
     load_seconds: float
@@ -48,7 +48,7 @@ class ScanMeasured:
 
 
 def measure(row_count: int) -> ScanMeasured:
-    """Loads a table, opens as many scanners as a server allows, then scans it both ways."""
+    """Load a table, open as many scanners as a server allows, and scan the table in both ways."""
     path = TablePath("bench", "scanned")
     with _server() as (client, stub, process):
         table = client.create_table(path, rows.descriptor(primary_key=True, num_buckets=_BUCKETS))
@@ -56,7 +56,7 @@ def measure(row_count: int) -> ScanMeasured:
         for _ in client.write_rows(path, WriteKind.UPSERT, rows.batches(0, row_count)):
             pass
         loaded = time.perf_counter() - started
-        # First, so that what the server's first scan leaves behind counts too.
+        # This comes first, so that memory that the server's first scan leaves behind also counts.
         scanners, grown = _memory_of_scanners(stub, table, process)
         columnar = median(_timed(row_count, lambda: _columnar(client, table)) for _ in range(_SCANS))
         row_by_row = _timed(row_count, lambda: _row_by_row(stub, table))
@@ -80,7 +80,7 @@ def _columnar(client: TieringClient, table: TableInfo) -> int:
 
 
 def _row_by_row(stub: KvScanStub, table: TableInfo) -> int:
-    """The same calls, one after the other, with each row made a tuple of Python values."""
+    """Scan with the same calls, one after the other, and make a tuple of Python values of each row."""
     decode = RowDecoder(table.descriptor.columns)
     count = 0
     for bucket in range(_BUCKETS):
@@ -95,14 +95,14 @@ def _row_by_row(stub: KvScanStub, table: TableInfo) -> int:
 
 
 class RowDecoder:
-    """Fluss's compacted rows, one value at a time: what plain Python does."""
+    """Decodes Fluss's compacted rows one value at a time, as plain Python does."""
 
     def __init__(self, columns: tuple[Column, ...]) -> None:
         self._header = 2 + (len(columns) + 7) // 8
         self._readers = [_READERS[column.data_type.root] for column in columns]
 
     def __call__(self, value: bytes) -> tuple[Any, ...]:
-        """The values of the row; the benchmark's rows have no NULL, so one with any is refused."""
+        """Return the values of a row. It refuses a row with NULL, which the benchmark never writes."""
         if any(value[2 : self._header]):
             raise ValueError("a row with NULL")
         position = self._header
@@ -150,7 +150,7 @@ _READERS: Final = {
 
 
 def _memory_of_scanners(stub: KvScanStub, table: TableInfo, process: psutil.Process) -> tuple[int, int]:
-    """How many scanners are open after each gave a batch and the server came to rest, and what it grew by."""
+    """Open scanners, read a batch from each, and return their number and the growth of the server at rest."""
     before = process.memory_info().rss
     scans = [
         BucketScanCalls(TableBucket(table.table_id, number % _BUCKETS), None, _BATCH_BYTES // 4)

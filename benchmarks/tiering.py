@@ -1,4 +1,4 @@
-"""Rounds on the embedded storage, Spark already up: what each takes, and what its stages cost."""
+"""Measures rounds on the embedded storage in a running Spark session: the time of each round and of its stages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One round. `load_seconds` is what writing its rows to the server took before."""
+    """One round. `load_seconds` is the time that writing its rows to the server took."""
 
     work: str
     result: TableResult
@@ -61,7 +61,7 @@ class TieringBenchmark:
         self._target = f"127.0.0.1:{_PORT}"
 
     def run(self) -> tuple[float, list[Measured]]:
-        """The bare encode's rows/s, and the rounds."""
+        """Return the rows per second of only encoding, and the rounds."""
         use_local_jars()
         with tempfile.TemporaryDirectory(prefix="fluss-tiering-bench-") as folder:
             bare = self._sizes.log / bare_encode_seconds(self._sizes.log, CORES, Path(folder))

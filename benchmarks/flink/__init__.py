@@ -1,1 +1,1 @@
-"""The peer benchmark: the same tables tiered by Fluss's Flink tiering service and by us."""
+"""The peer benchmark: Fluss's Flink tiering service and this project tier the same tables."""

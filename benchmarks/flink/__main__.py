@@ -1,4 +1,4 @@
-"""`make bench-flink`: prints what tiering the same tables costs Fluss's Flink tiering service, and us."""
+"""`make bench-flink`: prints what tiering the same tables costs with Fluss's Flink tiering service and with ours."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FLUSS_JARS: Final = _ROOT / ".cache" / "fluss"
 
 
 class Kind(StrEnum):
-    """What a round is done by: a process started for it, or one that runs already."""
+    """The process that runs a round: one that is started for it, or one that runs already."""
 
     FRESH = "fresh"
     RUNNING = "running"
@@ -44,12 +44,12 @@ console = Console(width=None if sys.stdout.isatty() else 190)
 
 def main(
     rows: Annotated[
-        int, typer.Option(min=1_000, help="Of the log table; 4 million is the real benchmark.")
+        int, typer.Option(min=1_000, help="The rows of the log table; the real benchmark has 4 million.")
     ] = 4_000_000,
-    only: Annotated[Kind | None, typer.Option(help="Only rounds of such processes.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the folder with all data and logs.")] = False,
+    only: Annotated[Kind | None, typer.Option(help="Run only rounds of such processes.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the folder with all data and logs.")] = False,
 ) -> None:
-    """Tier the same tables by Fluss's Flink tiering service and by us, in turn, on one Fluss cluster."""
+    """Tier the same tables with Fluss's Flink tiering service and with ours, one after the other, on one cluster."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     logging.getLogger("py4j").setLevel(logging.ERROR)
     folder = Path(tempfile.mkdtemp(prefix="fluss-tiering-bench-flink-"))
@@ -96,8 +96,8 @@ def _run(folder: Path, sizes: Sizes, only: Kind | None) -> None:
 
 @contextmanager
 def _cluster(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Its address, and the settings of its lake's catalog."""
-    # Not JDBC on SQLite: Flink's tasks each open a catalog of their own, and then meet its lock.
+    """Start a cluster, and yield its address and the settings of its lake's catalog."""
+    # JDBC on SQLite would not work: each of Flink's tasks opens a catalog of its own, and they block each other.
     lake_catalog = {"type": "hadoop", "warehouse": f"file://{folder}/warehouse"}
     processes = Processes(folder / "cluster")
     try:

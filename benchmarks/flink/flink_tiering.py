@@ -1,4 +1,4 @@
-"""Fluss's own tiering service: a process with Flink's mini cluster, and what its log says of its rounds."""
+"""Runs Fluss's own tiering service, a process with Flink's mini cluster, and reads its rounds from its log."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ appender.out.layout.pattern = %d{UNIX_MILLIS} %m%n
 
 
 class FlinkTiering:
-    """Fluss's tiering service as a program.
+    """Fluss's tiering service as a process.
 
     Args:
-        folder: of its class files, settings and logs.
-        bootstrap: of the Fluss cluster.
-        lake_catalog: settings of the Iceberg catalog, without a prefix.
-        poll: how often it asks the cluster for a table; Fluss's own default is 30 s.
+        folder: The folder for class files, settings and logs.
+        bootstrap: The address of the Fluss cluster.
+        lake_catalog: The settings of the Iceberg catalog, without a prefix.
+        poll: How often the service asks the cluster for a table. Fluss's own default is 30 s.
     """
 
     name = "Flink"
@@ -57,10 +57,10 @@ class FlinkTiering:
         (folder / "log4j2.properties").write_text(_LOG4J)
 
     def start(self) -> None:
-        """Starts it; returns at once."""
+        """Start the service and return at once."""
         self._starts += 1
         self._processes = Processes(self._folder / f"run-{self._starts}")
-        # As on a machine with so many cores, which makes it Flink's default parallelism.
+        # The number of cores becomes Flink's default parallelism.
         jvm = [
             f"-XX:ActiveProcessorCount={PARALLELISM}",
             f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties",
@@ -70,30 +70,30 @@ class FlinkTiering:
         self._started = self._processes.start("flink", command, {})
 
     def stop(self) -> None:
-        """Ends it."""
+        """End the service."""
         if self._processes is not None:
             self._processes.stop()
             self._processes = None
 
     def pids(self) -> Sequence[int]:
-        """Its processes, without their children."""
+        """Return the processes of the service, without their children."""
         return [] if self._started is None else [self._started.pid]
 
     def claim_time(self, table: TableInfo, after: float) -> float | None:
-        """When it first got the table after that time, in seconds since the epoch; None when it did not."""
+        """Return when the service first got the table after that time, in seconds since the epoch, or None."""
         return _first_time(_CLAIMED, self.log(), table, after)
 
     def finish_time(self, table: TableInfo, after: float) -> float | None:
-        """When it was first done with the table after that time, in seconds since the epoch; None when it was not."""
+        """Return when a round of the table first ended after that time, in seconds since the epoch, or None."""
         return _first_time(_FINISHED, self.log(), table, after)
 
     def failure(self) -> str | None:
-        """Why a round failed; None when none did."""
+        """Return why a round failed; None if none did."""
         failed = _FAILED.search(self.log())
         return None if failed is None else failed[2]
 
     def log(self) -> str:
-        """All that it wrote since its last start."""
+        """Return everything that the service has logged since its last start."""
         return "" if self._started is None else Path(self._started.log).read_text(errors="replace")
 
 

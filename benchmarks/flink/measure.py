@@ -1,6 +1,6 @@
-"""What a tree of processes costs over time: CPU seconds and memory, sampled.
+"""Samples the CPU seconds and the memory of a tree of processes over time.
 
-Memory is the proportional set size: a page that forked processes share counts once, as it lies in memory once.
+Memory is the proportional set size: a page that forked processes share counts only once.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self
 
 import psutil
 
+from fluss_tiering.model.closing import Closing
+
 _INTERVAL_SECONDS: Final = 0.2
 _MEMORY_EVERY: Final = 5
-"""Samples for each of memory, which stops a process for as long as its pages are counted: 0.05 s of all."""
+"""The number of CPU samples for each memory sample, which stops a process for about 0.05 s to count its pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """At a time (seconds since the epoch): CPU seconds so far, with those of children that ended; bytes of memory.
+    """A sample: the time since the epoch, the CPU seconds so far including ended children, and the bytes of memory.
 
-    Bytes are 0 where they were not counted.
+    Bytes are 0 if they were not counted.
     """
 
     time: float
@@ -32,10 +33,10 @@ class Sample:
     memory_bytes: int
 
 
-class TreeSampler:
-    """Samples processes and their children while it is entered.
+class TreeSampler(Closing):
+    """Samples processes and their children inside a `with` block.
 
-    A child's CPU seconds since its last sample are lost when it ends, so at most an interval's.
+    When a child ends, its CPU seconds since the last sample are lost: at most those of one interval.
     """
 
     def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
@@ -49,18 +50,17 @@ class TreeSampler:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Take no more samples."""
         self._stopped.set()
         self._thread.join()
 
     def cpu_seconds(self, start: float, end: float) -> float:
-        """CPU seconds used between two times."""
+        """Return the CPU seconds used between two times."""
         return self._cpu_at(end) - self._cpu_at(start)
 
     def peak_bytes(self, start: float, end: float) -> int:
-        """The most bytes of memory between two times, the last sample before them included."""
+        """Return the largest memory between two times, including the last sample before them."""
         counted = [each for each in self._samples if each.memory_bytes]
         first = max(0, bisect.bisect(counted, start, key=lambda each: each.time) - 1)
         return max((each.memory_bytes for each in counted[first:] if each.time <= end), default=0)

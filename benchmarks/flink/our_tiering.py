@@ -1,4 +1,4 @@
-"""Our tiering: a server for the cluster that runs all the while, and the Spark application, which is started."""
+"""Runs our tiering: a server for the cluster that runs all the time, and a Spark application that is started."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from examples.flights.environment import use_local_jars
@@ -15,18 +14,19 @@ from examples.flights.processes import Processes, Started
 from examples.flights.server import start_server
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
+from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringRound, TieringStats
 
 CORES: Final = 2
 
 
-class OurTiering:
-    """`fluss-tiering serve --fluss`, while it is entered, and `fluss-tiering tier --drain --follow`.
+class OurTiering(Closing):
+    """Runs `fluss-tiering serve --fluss` inside a `with` block, and starts `fluss-tiering tier --drain --follow`.
 
     Args:
-        folder: of the server's data and the logs.
-        bootstrap: of the Fluss cluster.
+        folder: The folder for the server's data and the logs.
+        bootstrap: The address of the Fluss cluster.
     """
 
     name = "ours"
@@ -48,13 +48,12 @@ class OurTiering:
         self._stack.callback(self.stop)
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End the application and the server."""
         self._stack.close()
 
     def start(self) -> None:
-        """Starts the application; returns at once."""
+        """Start the application and return at once."""
         self._starts += 1
         self._driver = Processes(self._folder / f"run-{self._starts}")
         command = [
@@ -64,31 +63,31 @@ class OurTiering:
         self._driver.start("driver", command, {})
 
     def stop(self) -> None:
-        """Ends the application."""
+        """End the application."""
         if self._driver is not None:
             self._driver.stop()
             self._driver = None
 
     def pids(self) -> Sequence[int]:
-        """Server and application, without their children."""
+        """Return the processes of the server and the application, without their children."""
         return [each.pid for each in self._all()]
 
     def claim_time(self, table: TableInfo, after: float) -> float | None:
-        """When a round of the table was first claimed after that time, in seconds since the epoch; None without one."""
+        """Return when a round of the table was first claimed after that time, in seconds since the epoch, or None."""
         return min((each.start_time / 1000 for each in self._rounds(table, after)), default=None)
 
     def finish_time(self, table: TableInfo, after: float) -> float | None:
-        """When a round that was claimed after that time ended, in seconds since the epoch; None without one."""
+        """Return when a round that was claimed after that time ended, in seconds since the epoch, or None."""
         ends = (each.end_time / 1000 for each in self._rounds(table, after) if each.end_time is not None)
         return min(ends, default=None)
 
     def wrote(self, table: TableInfo) -> TieringStats:
-        """What the table's newest round wrote; nothing without one that ended well."""
+        """Return what the table's newest round wrote; empty figures if none ended well."""
         newest, *_ = self._client.list_tiering_rounds(table.path)
         return newest.stats or TieringStats()
 
     def failure(self) -> str | None:
-        """Why a round failed, or the end of what the application wrote when it ended; None when all is well."""
+        """Return why a round failed, or the last output of an application that ended; None if all is well."""
         failed = next((each.error for each in self._client.list_tiering_rounds() if each.error), None)
         if failed is None and self._driver is not None and not self._driver.running:
             return "the application ended: " + (self._folder / f"run-{self._starts}" / "driver.log").read_text()[-2000:]

@@ -1,4 +1,4 @@
-"""The table of both peers' figures, each line beside its goals."""
+"""The report: the figures of both peers and the goals, line by line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MB = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A piece of work by both peers. `equal`: both lakes held the same rows after it."""
+    """A piece of work by both peers. `equal` says whether both lakes held the same rows after it."""
 
     work: Work
     row_count: int
@@ -29,7 +29,7 @@ class Line:
 
 
 def line_of(work: Work, sizes: Sizes, flink: Measured, ours: Measured, lakes: Lakes) -> Line:
-    """Reads what both wrote."""
+    """Read what both peers wrote."""
     contents = [
         {path.table: lakes.content(path, newest) for path, (_, newest) in each.snapshots.items()}
         for each in (flink, ours)
@@ -46,7 +46,7 @@ def line_of(work: Work, sizes: Sizes, flink: Measured, ours: Measured, lakes: La
 
 
 def show(console: Console, sizes: Sizes, bare_rows_per_second: float, lines: list[Line]) -> None:
-    """Prints the table."""
+    """Print the report."""
     table = Table(
         title=f"Fluss's Flink tiering service and we, on one cluster, log tables of {sizes.log:,} rows",
         title_justify="left",

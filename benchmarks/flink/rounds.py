@@ -1,4 +1,4 @@
-"""One round of one peer, or several at once: made due, waited for, measured from the claim to the commit."""
+"""Runs one or several rounds of a peer: it makes tables due, waits, and measures from the claim to the commit."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from benchmarks.flink.tables import BenchmarkTables
 from fluss_tiering.model.table import TableInfo, TablePath
 
 _POLL_SECONDS: Final = 0.05
-"""More often costs the cluster a fifth of a core."""
+"""The time between two looks at the cluster; a shorter time would cost the cluster a fifth of a core."""
 _CHECK_SECONDS: Final = 1.0
 _TIMEOUT_SECONDS: Final = 300.0
 
 
 class Peer(Protocol):
-    """A tiering service that can be started and watched; times are in seconds since the epoch."""
+    """A tiering service that can be started and watched. Times are in seconds since the epoch."""
 
     name: str
 
     def start(self) -> None:
-        """Starts it; returns at once."""
+        """Start the service and return at once."""
         ...
 
     def stop(self) -> None:
-        """Ends it."""
+        """End the service."""
         ...
 
     def pids(self) -> Sequence[int]:
-        """Its processes, without their children."""
+        """Return the processes of the service, without their children."""
         ...
 
     def claim_time(self, table: TableInfo, after: float) -> float | None:
-        """When it began its first round of the table after that time; None when it did not."""
+        """Return when the first round of the table began after that time; None if none did."""
         ...
 
     def finish_time(self, table: TableInfo, after: float) -> float | None:
-        """When it ended its first round of the table after that time; None when it did not."""
+        """Return when the first round of the table ended after that time; None if none did."""
         ...
 
     def failure(self) -> str | None:
-        """Why a round failed; None when none did."""
+        """Return why a round failed; None if none did."""
         ...
 
 
@@ -52,10 +52,10 @@ class Measured:
     """Rounds of tables by one peer.
 
     Attributes:
-        seconds: from the first claim to the last commit that the cluster knows.
-        waited: seconds from due to the first claim; for a fresh process from its start to it.
-        peak_bytes: of memory, of all its processes together (`TreeSampler`).
-        snapshots: by table, what the lake's newest was before, and what it is now.
+        seconds: The time from the first claim to the last commit that the cluster knows.
+        waited: The time from when the tables were due, or from the start of a fresh process, to the first claim.
+        peak_bytes: The largest memory of all processes of the peer together (`TreeSampler`).
+        snapshots: The lake's newest snapshot before the rounds and now, by table.
     """
 
     peer: str
@@ -67,12 +67,12 @@ class Measured:
 
     @property
     def from_start(self) -> float:
-        """Seconds from due, or from the process's start, to the last commit."""
+        """The seconds from when the tables were due, or from the process's start, to the last commit."""
         return self.waited + self.seconds
 
 
 def running(peer: Peer, tables: BenchmarkTables, chosen: Sequence[TableInfo]) -> Measured:
-    """Rounds by a process that runs already."""
+    """Run rounds with a process that runs already."""
     with TreeSampler(peer.pids) as sampler:
         before = {info.path: tables.lake_snapshot_id(info) for info in chosen}
         after = time.time()
@@ -81,7 +81,7 @@ def running(peer: Peer, tables: BenchmarkTables, chosen: Sequence[TableInfo]) ->
 
 
 def fresh(peer: Peer, tables: BenchmarkTables, chosen: Sequence[TableInfo]) -> Measured:
-    """Rounds by a process that is started for them, and ended."""
+    """Run rounds with a process that is started for them and ended."""
     before = {info.path: tables.lake_snapshot_id(info) for info in chosen}
     tables.make_pending(chosen)
     try:
@@ -122,12 +122,12 @@ def _measured(
     _wait_for(all_ended, peer)
     tables.tiered(chosen)
     claimed = min(claim for info in chosen if (claim := peer.claim_time(info, after)) is not None)
-    # One more sample behind the commit, to read the CPU seconds between two.
+    # One more sample is taken after the commit, to interpolate the CPU seconds.
     time.sleep(0.5)
     return Measured(
         peer.name,
         committed - claimed,
-        # A running process may have claimed before it was known here that the table is due.
+        # A running process may claim the table before this process knows that it is due.
         max(0.0, claimed - due),
         sampler.cpu_seconds(claimed, committed),
         sampler.peak_bytes(claimed, committed),

@@ -1,4 +1,4 @@
-"""The tables of the peer benchmark on a Fluss cluster, loaded by our own calls: fast, and evenly over the buckets."""
+"""Loads the tables of the peer benchmark into a Fluss cluster with our own calls: fast, and evenly over the buckets."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _PATIENCE_SECONDS: Final = 120.0
 
 
 class BenchmarkTables:
-    """Makes and loads tables of `benchmarks.rows` in a database of its own.
+    """Creates and loads tables of `benchmarks.rows` in a database of its own.
 
     Args:
-        client: of the cluster.
-        database: of the tables; made if it is not there.
-        coordinator_log: tells when the coordinator knows a table's new freshness.
+        client: The client for the cluster.
+        database: The database of the tables. It is created if it does not exist.
+        coordinator_log: The coordinator's log, which says when it knows a table's new freshness.
     """
 
     def __init__(self, client: FlussClient, database: str, coordinator_log: Path) -> None:
@@ -55,7 +55,7 @@ class BenchmarkTables:
         client.call(create_database(database, ignore_if_exists=True))
 
     def create(self, name: str, *, primary_key: bool) -> TableInfo:
-        """A table that is never due by itself; returns when its buckets have leaders."""
+        """Create a table that is never due by itself, and return it when its buckets have leaders."""
         path = TablePath(self._database, name)
         descriptor = rows.descriptor(primary_key=primary_key, num_buckets=BUCKETS)
         self._client.call(create_table(path, descriptor))
@@ -64,7 +64,7 @@ class BenchmarkTables:
         return self._client.call(table(path)).info
 
     def load(self, name: str, count: int, *, primary_key: bool = False) -> TableInfo:
-        """A table of `create` with rows of the ids from 0 on; all of them in KV snapshots, where it has a key."""
+        """Create a table with rows of the ids from 0 on. If it has a key, return when KV snapshots hold all rows."""
         info = self.create(name, primary_key=primary_key)
         if primary_key:
             self.upsert(info, rows.batches(0, count))
@@ -74,7 +74,7 @@ class BenchmarkTables:
         return info
 
     def append(self, info: TableInfo, first_id: int, count: int) -> None:
-        """Rows into a log table, batch by batch into the next bucket."""
+        """Append rows to a log table; each batch goes to the next bucket."""
         batches = _split(rows.batches(first_id, count), BUCKETS)
         self._write(
             lambda numbered: self._client.call(
@@ -90,15 +90,15 @@ class BenchmarkTables:
         )
 
     def upsert(self, info: TableInfo, batches: Iterable[pa.RecordBatch]) -> None:
-        """Rows into a primary-key table."""
+        """Upsert rows in a primary-key table."""
         self._put(info, batches, delete=False)
 
     def delete(self, info: TableInfo, batches: Iterable[pa.RecordBatch]) -> None:
-        """Deletes the rows with these keys from a primary-key table."""
+        """Delete the rows with these keys from a primary-key table."""
         self._put(info, batches, delete=True)
 
     def wait_for_kv_snapshots(self, info: TableInfo) -> None:
-        """Until the newest KV snapshot of each bucket holds all of its log."""
+        """Wait until the newest KV snapshot of each bucket holds all of its log."""
         buckets = [TableBucket(info.table_id, number) for number in range(BUCKETS)]
         ends = {bucket: self._client.call(log_offset(info.path, bucket, OffsetType.LATEST)) for bucket in buckets}
 
@@ -109,11 +109,11 @@ class BenchmarkTables:
         self._wait_for(covered, f"KV snapshots of {info.path}")
 
     def make_pending(self, chosen: Sequence[TableInfo]) -> float:
-        """Makes the tables due now; when that was, in seconds since the epoch.
+        """Make the tables due now, and return when this was, in seconds since the epoch.
 
-        Due is what was made or last tiered longer ago than its freshness. That is short for a moment alone, since a
-        table that was tiered is to stay as it is; and not too short for that, since Flink cuts a round that takes
-        longer, and may have got the table in that moment.
+        A table is due if it was created or last tiered longer ago than its freshness. The freshness is short for a
+        moment only, since a table that was tiered should not become due again. It is not too short, since Flink cuts a
+        round that takes longer than the freshness, and may get the table in this moment.
         """
         youngest = max(self._settled[info.path] for info in chosen)
         time.sleep(max(0.0, youngest + _DUE_SECONDS + _MARGIN_SECONDS - time.monotonic()))
@@ -135,12 +135,12 @@ class BenchmarkTables:
         return due
 
     def tiered(self, chosen: Iterable[TableInfo]) -> None:
-        """To be told when rounds of tables ended."""
+        """Remember that rounds of these tables have ended."""
         for info in chosen:
             self._settled[info.path] = time.monotonic()
 
     def lake_snapshot_id(self, info: TableInfo) -> int | None:
-        """The lake snapshot that the cluster knows; None before the first."""
+        """Return the lake snapshot that the cluster knows; None before the first."""
         try:
             return self._client.call(lake_snapshot(info.path)).snapshot_id
         except FlussTieringError as error:
@@ -156,7 +156,7 @@ class BenchmarkTables:
         buckets = assign_buckets(ids, info.descriptor.columns[0].data_type, BUCKETS)
         for number in range(BUCKETS):
             chosen = batch.filter(pa.array(buckets == number))
-            # The key of a table that is tiered into Iceberg is what Iceberg hashes: 8 bytes of a bigint.
+            # Fluss distributes rows of an Iceberg table by Iceberg's hash of the key: 8 bytes of a bigint.
             keys = np.ascontiguousarray(chosen.column("id").to_numpy()).astype("<i8").tobytes()
             values = (
                 [None] * chosen.num_rows
@@ -184,13 +184,13 @@ class BenchmarkTables:
 
 
 def batches_of(ids: np.ndarray, seed: int) -> Iterator[pa.RecordBatch]:
-    """Rows with these ids; another seed gives other values."""
+    """Return rows with these ids; another seed gives other values."""
     for start in range(0, len(ids), rows.BATCH_ROWS):
         yield rows.batch_of(ids[start : start + rows.BATCH_ROWS], seed)
 
 
 def _split(batches: Iterable[pa.RecordBatch], at_least: int) -> Iterator[pa.RecordBatch]:
-    """Batches cut so that a few rows, too, go into every bucket."""
+    """Yield smaller batches, so that even a few rows reach every bucket."""
     for batch in batches:
         size = max(1, min(rows.BATCH_ROWS // at_least, -(-batch.num_rows // at_least)))
         for start in range(0, batch.num_rows, size):

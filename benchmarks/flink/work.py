@@ -1,4 +1,4 @@
-"""The work that both peers do, one after the other, on tables of their own with the same rows."""
+"""The work that both peers do one after the other, each on its own tables with the same rows."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ _SEED_OF_CHANGES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many rows each piece of work has; of `log` rows in the log tables the others are their shares."""
+    """The number of rows of each piece of work. The log table has `log` rows; the other numbers are shares of it."""
 
     log: int = 4_000_000
 
     @property
     def keyed(self) -> int:
-        """Rows of the primary-key table of a running process."""
+        """The rows of the primary-key table for a running process."""
         return self.log // 2
 
     @property
     def keyed_fresh(self) -> int:
-        """Rows of the primary-key table of a fresh process, which then changes."""
+        """The rows of the primary-key table for a fresh process, which are then changed."""
         return self.log // 4
 
     @property
     def upserted(self) -> int:
-        """Rows upserted, one of ten of them new."""
+        """The rows that are upserted; one in ten of them is new."""
         return self.keyed_fresh * 3 // 10
 
     @property
     def deleted(self) -> int:
-        """Rows deleted."""
+        """The rows that are deleted."""
         return self.keyed_fresh // 50
 
     @property
     def each_of_many(self) -> int:
-        """Rows of each of several tables."""
+        """The rows of each of several tables."""
         return self.log // 20
 
 
 class Turn:
-    """One peer's turn: its tables are loaded, then it does each piece of work."""
+    """The turn of one peer: it loads its tables and does each piece of work."""
 
     def __init__(self, tables: BenchmarkTables, sizes: Sizes) -> None:
         self._tables = tables
@@ -58,7 +58,7 @@ class Turn:
         self._keyed_changed: TableInfo | None = None
 
     def fresh_rounds(self, peer: Peer) -> Iterator[tuple[Work, Measured]]:
-        """A process for each piece of work."""
+        """Run each piece of work with a process of its own."""
         tables, sizes = self._tables, self._sizes
         log = tables.load("log_fresh", sizes.log)
         keyed = self._keyed_changed = tables.load("keyed_changed", sizes.keyed_fresh, primary_key=True)
@@ -70,7 +70,7 @@ class Turn:
         yield MANY_FRESH, fresh(peer, tables, many)
 
     def running_rounds(self, peer: Peer) -> Iterator[tuple[Work, Measured]]:
-        """One process for all, after rounds that warm it up."""
+        """Run all work with one process, after rounds that warm it up."""
         tables, sizes = self._tables, self._sizes
         log = tables.load("log_running", sizes.log)
         keyed = tables.load("keyed_running", sizes.keyed, primary_key=True)
@@ -99,7 +99,7 @@ class Turn:
             peer.stop()
 
     def _change(self, table: TableInfo, count: int) -> None:
-        """Upserts 3 of 10 of `count` keys, a tenth of these new ones, and deletes 1 of 50."""
+        """Upsert 30 % of `count` keys, of which a tenth is new, and delete 2 %."""
         upserted, deleted = count * 3 // 10, count // 50
         new = upserted // 10
         touched = np.random.default_rng(1).choice(count, upserted - new + deleted, replace=False)
@@ -111,7 +111,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What our figure is to be beside Flink's. `text` says it; `met` is asked (Flink's, ours)."""
+    """A goal for our figure compared with Flink's. `text` describes it; `met` receives Flink's figure and ours."""
 
     text: str
     met: Callable[[Measured, Measured], bool]
@@ -119,7 +119,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One line of the report. `rows` of the source that a round reads, by the sizes."""
+    """One line of the report. `rows` returns how many rows of the source the round reads, for given sizes."""
 
     name: str
     rows: Callable[[Sizes], int]
