@@ -27,7 +27,7 @@ from fluss_tiering.server.rpc.listener import RpcListener
 from fluss_tiering.server.rpc.roles import ActiveRole, Role
 from fluss_tiering.server.rpc.services import handlers_of
 from fluss_tiering.server.settings import SAFE_HEARTBEAT_TIMEOUT_MS, ServerSettings, unknown_variables
-from fluss_tiering.server.store.store import Fence
+from fluss_tiering.server.store.fence import Fence
 
 _STOPPING: Final = FlussTieringError(ErrorCode.UNAVAILABLE, "the server is stopping: watch again when it is back")
 

@@ -17,7 +17,8 @@ from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.scans.limits import ScannerLimits
 from fluss_tiering.server.scans.manager import KvScannerManager
 from fluss_tiering.server.settings import ServerSettings
-from fluss_tiering.server.store.store import Fence, SqlTieringStore
+from fluss_tiering.server.store.fence import Fence
+from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.server.tiering.states import FailureBackoff

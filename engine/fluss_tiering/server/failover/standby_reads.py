@@ -18,7 +18,7 @@ from fluss_tiering.server.rpc.roles import Handler
 from fluss_tiering.server.rpc.services import SERVICES, handlers_of
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.server.tiering.manager import not_tiered
+from fluss_tiering.server.tiering.fence import not_tiered
 
 _READS: Final = frozenset({"ListTieringStatuses", "ListTieringRounds", "GetLeaseOutcome", "ListKvSnapshotLeases"})
 

@@ -12,6 +12,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.leases.attempts import LeaseAttempts
+from fluss_tiering.server.leases.damaged import DamagedLeases
 from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.store.records import LeaseAttempt
 
@@ -29,21 +30,14 @@ class KvSnapshotLeaseManager:
         self._store = store
         self._attempts = attempts
         self._leases = {lease.lease_id: lease for lease in store.leases()}
-        self._damaged = dict(store.damaged_leases())
-        if self._damaged:
-            logger.error("leases cannot be loaded", reason=self.collection_stopped_reason)
+        self._damaged = DamagedLeases(store.damaged_leases())
+        if (reason := self.collection_stopped_reason) is not None:
+            logger.error("leases cannot be loaded", reason=reason)
 
     @property
     def collection_stopped_reason(self) -> str | None:
         """The reason why no KV snapshot may be collected, with the remedy; None if snapshots may be collected."""
-        if not self._damaged:
-            return None
-        which = "; ".join(f"{lease_id}: {damage}" for lease_id, damage in sorted(self._damaged.items()))
-        return (
-            f"{len(self._damaged)} leases in the server's database cannot be loaded ({which}), so that it is not known "
-            "which KV snapshots they pin: no KV snapshot is collected until each of these leases is dropped "
-            "(fluss-tiering leases drop LEASE) or the database is restored from a backup"
-        )
+        return self._damaged.collection_stopped_reason
 
     @property
     def lease_count(self) -> int:
@@ -76,7 +70,7 @@ class KvSnapshotLeaseManager:
         Raises:
             FlussTieringError: See `acquire`.
         """
-        self._refuse_damaged(lease_id)
+        self._damaged.refuse(lease_id)
         pinned = self._with(lease_id, snapshots)
         return self._attempts.reserve(lease_id, self._clock.now_ms()), pinned
 
@@ -111,7 +105,7 @@ class KvSnapshotLeaseManager:
             FlussTieringError: INVALID_REQUEST if the lease would mix buckets with and without a partition of a table;
                 CORRUPT_DATA if the lease could not be loaded.
         """
-        self._refuse_damaged(lease_id)
+        self._damaged.refuse(lease_id)
         now = self._clock.now_ms()
         present = self._leases.get(lease_id)
         snapshots = self._with(lease_id, available)
@@ -160,7 +154,7 @@ class KvSnapshotLeaseManager:
         for lease_id, duration_ms in durations_ms:
             lease = self._leases.get(lease_id)
             if lease_id in self._damaged:
-                answers.append(self._is_damaged(lease_id))
+                answers.append(self._damaged.error(lease_id))
                 continue
             if lease is None or lease.expiration_time < now:
                 answers.append(_not_exist(lease_id, lease))
@@ -181,7 +175,7 @@ class KvSnapshotLeaseManager:
         """
         if self._is_stale("release", lease_id, attempt_token):
             return False
-        self._refuse_damaged(lease_id)
+        self._damaged.refuse(lease_id)
         self._release({lease_id: frozenset(buckets)})
         return True
 
@@ -249,22 +243,10 @@ class KvSnapshotLeaseManager:
         for lease_id, lease in changed.items():
             if lease is None:
                 self._leases.pop(lease_id, None)
-                self._damaged.pop(lease_id, None)
+                self._damaged.discard(lease_id)
                 logger.info("lease dropped", lease_id=lease_id)
             else:
                 self._leases[lease_id] = lease
-
-    def _refuse_damaged(self, lease_id: str) -> None:
-        if lease_id in self._damaged:
-            raise self._is_damaged(lease_id)
-
-    def _is_damaged(self, lease_id: str) -> FlussTieringError:
-        return FlussTieringError(
-            ErrorCode.CORRUPT_DATA,
-            f"lease {lease_id} cannot be loaded from the server's database ({self._damaged[lease_id]}): what it pins "
-            "is not known, and no KV snapshot is collected meanwhile; drop it (fluss-tiering leases drop "
-            f"{lease_id}) and acquire it again, or restore the database from a backup",
-        )
 
     def _is_stale(self, verb: str, lease_id: str, attempt_token: int | None) -> bool:
         stale = self._attempts.is_stale(lease_id, attempt_token)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
 
@@ -16,6 +16,7 @@ from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.store import schema
 from fluss_tiering.server.store.database import Database
+from fluss_tiering.server.store.fence import Fence
 from fluss_tiering.server.store.layout import check_layout, migrate
 from fluss_tiering.server.store.lease_rows import StoredLeases, stored_leases
 from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt
@@ -23,29 +24,6 @@ from fluss_tiering.server.store.rows import attempt_from_row, bucket_from_row, r
 from fluss_tiering.server.store.transaction import SqlTransaction
 
 T = TypeVar("T")
-
-
-class Fence(Protocol):
-    """Keeps a server from writing to the database after another server has become the active one."""
-
-    def enter(self, connection: sa.Connection) -> str:
-        """Let the transaction begin, and let no other server become the active one until it ends.
-
-        Returns:
-            The name of the transaction.
-
-        Raises:
-            FlussTieringError: NOT_LEADER_OR_FOLLOWER if another server is the active one.
-        """
-        ...
-
-    def was_committed(self, name: str) -> bool:
-        """Return whether a transaction was committed although the commit got no answer.
-
-        Raises:
-            FlussTieringError: UNAVAILABLE if that cannot be found out.
-        """
-        ...
 
 
 class SqlTieringStore:

@@ -26,22 +26,17 @@ from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.tiering.broadcaster import StatusBroadcaster, StatusWatcher
 from fluss_tiering.server.tiering.changes import TieringChanges, TieringLedger
 from fluss_tiering.server.tiering.claims import claim_table
-from fluss_tiering.server.tiering.fence import COORDINATOR_EPOCH, require_running
+from fluss_tiering.server.tiering.due import hand_out, move_due
+from fluss_tiering.server.tiering.fence import COORDINATOR_EPOCH, not_tiered, require_running
 from fluss_tiering.server.tiering.heartbeat import Heartbeat, HeartbeatReports
-from fluss_tiering.server.tiering.options import ENABLED
 from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.server.tiering.registration import TableRegistration
-from fluss_tiering.server.tiering.states import RoundOwner, begin, fail, interrupt, is_due, pend, resume
+from fluss_tiering.server.tiering.states import RoundOwner, fail, interrupt, pend, resume
 from fluss_tiering.server.tiering.tables import TieredTables
 from fluss_tiering.server.tiering.totals import RoundTotals
 from fluss_tiering.server.times import iso_time
 
 _OUTCOME_OF_DROPPED_TABLE_KEPT_MS: Final = 7 * 24 * 60 * 60 * 1000
-_MOVED_AT_ONCE: Final = 500
-"""How many due tables become Pending in one go.
-
-After a restart many thousands may be due together, and heartbeats must not wait for all of them.
-"""
 
 logger = structlog.get_logger(__name__)
 
@@ -152,7 +147,7 @@ class LakeTieringManager:
             failed = reports.failed(heartbeat.failed)
             tiering = reports.tiering(heartbeat.tiering)
             finished = reports.finished(heartbeat.finished, heartbeat.force_finished)
-            claim = self._hand_out(changes, requester, now) if requester else None
+            claim = hand_out(self._ledger.tables, changes, requester, now) if requester else None
         return HeartbeatAnswer(COORDINATOR_EPOCH, claim, tiering, finished, failed)
 
     def claim(self, paths: Iterable[TablePath], owner: RoundOwner) -> list[Claim | FlussTieringError]:
@@ -230,7 +225,7 @@ class LakeTieringManager:
     def move_due_tables(self) -> None:
         """Move Scheduled and Failed tables whose time has come to Pending, as many as one call may move."""
         with self._ledger.changes() as changes:
-            self._move_due(changes, self._clock.now_ms())
+            move_due(self._ledger.tables, changes, self._clock.now_ms())
 
     def fail_silent_rounds(self) -> None:
         """Fail the rounds whose last heartbeat is older than the time-out."""
@@ -286,28 +281,3 @@ class LakeTieringManager:
 
     def _current(self, owner: RoundOwner) -> RoundOwner:
         return replace(owner, attempt_token=self._attempts.require_current(owner.lease_id, owner.attempt_token))
-
-    def _hand_out(self, changes: TieringChanges, requester: RoundOwner, now: int) -> Claim | None:
-        first = changes.first_pending()
-        if first is None:
-            # Due tables are moved only if none is Pending: they would come last anyway, and may be thousands.
-            self._move_due(changes, now)
-            first = changes.first_pending()
-        if first is None:
-            return None
-        changes.put(begin(first, requester, now))
-        return Claim(first.status.table_id, first.status.path, first.status.tiering_epoch)
-
-    def _move_due(self, changes: TieringChanges, now: int) -> None:
-        for table_id in self._ledger.tables.due.until(now)[:_MOVED_AT_ONCE]:
-            table = changes.table(table_id)
-            if table is not None and is_due(table, now):
-                changes.put(pend(table, now))
-
-
-def not_tiered(path: TablePath) -> FlussTieringError:
-    """Return the error that says that an existing table is not tiered."""
-    return FlussTieringError(
-        ErrorCode.INVALID_TIERING_STATE,
-        f"table {path} is not tiered: create or alter it with the option {ENABLED}=true",
-    )
