@@ -25,7 +25,7 @@ from fluss_tiering.server.logs import configure_logs
 from fluss_tiering.server.metrics.exporter import ServerMetrics
 from fluss_tiering.server.rpc.listener import RpcListener
 from fluss_tiering.server.rpc.roles import ActiveRole, Role
-from fluss_tiering.server.rpc.services import handlers_of
+from fluss_tiering.server.rpc.services import active_handlers
 from fluss_tiering.server.settings import SAFE_HEARTBEAT_TIMEOUT_MS, ServerSettings, unknown_variables
 from fluss_tiering.server.store.fence import Fence
 
@@ -159,7 +159,7 @@ class TieringServer:
         jobs.start()
         stack.push_async_callback(jobs.stop)
         return ActiveRole(
-            handlers_of(components), check, lambda: components.managers.tiering.broadcaster.end(_STOPPING)
+            active_handlers(components), check, lambda: components.managers.tiering.broadcaster.end(_STOPPING)
         )
 
     async def _close(self, grace_s: float) -> None:

@@ -1,21 +1,24 @@
-"""The reads that a waiting server answers from the store itself while no server is active (S28)."""
+"""The reads that a standby server answers from the database while no server is active."""
+
+# ruff: noqa: N802 - the methods are named by the API
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import Final
 
+from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2
+from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import KvSnapshotLeasesServicer
+from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringServicer
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import LeaseOutcome, TieringRound, TieringStatus
-from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.leases.attempts import outcome_of
-from fluss_tiering.server.rpc.kv_snapshot_leases import LeasesServicer
-from fluss_tiering.server.rpc.lake_tiering import LakeTieringServicer
+from fluss_tiering.server.rpc.reads import LeaseReads, TieringReads
 from fluss_tiering.server.rpc.roles import Handler
-from fluss_tiering.server.rpc.services import SERVICES, handlers_of
+from fluss_tiering.server.rpc.services import KV_SNAPSHOT_LEASES, LAKE_TIERING
+from fluss_tiering.server.rpc.status_entries import StatusEntries
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.server.tiering.fence import not_tiered
@@ -24,15 +27,60 @@ _READS: Final = frozenset({"ListTieringStatuses", "ListTieringRounds", "GetLease
 
 
 def read_handlers(threads: ServerThreads, open_store: Callable[[], SqlTieringStore]) -> dict[str, Handler]:
-    """The handlers of the reads, by the path of the method; the store is opened for each call, in its own thread."""
-    components = _StoredParts(threads, _StoredTables(open_store), _StoredCoordinator(open_store))
-    services = [service for service in SERVICES if service.make in {LakeTieringServicer, LeasesServicer}]
-    # Of a server's parts these servicers' reads use no more than what stands here.
-    handlers = handlers_of(cast("ServerComponents", components), services)
+    """Return the handlers of the reads, by the path of the method.
+
+    Args:
+        threads: The threads of the server.
+        open_store: Opens the store, or returns the open one. It is called in the control thread for each read.
+    """
+    tables = _StoredTables(threads, open_store)
+    tiering = TieringReads(threads, _StoredTiering(open_store), tables, StatusEntries())
+    leases = LeaseReads(threads, _StoredLeases(open_store))
+    # Abstract in the stubs alone. The calls that they leave out are forwarded, never handled here.
+    handlers = {
+        **LAKE_TIERING.handlers(_StandbyTieringServicer(tiering)),  # type: ignore[abstract]
+        **KV_SNAPSHOT_LEASES.handlers(_StandbyLeasesServicer(leases)),  # type: ignore[abstract]
+    }
     return {method: handler for method, handler in handlers.items() if method.rpartition("/")[2] in _READS}
 
 
+class _StandbyTieringServicer(LakeTieringServicer):
+    """The reads of the LakeTiering service."""
+
+    def __init__(self, reads: TieringReads) -> None:
+        self._reads = reads
+
+    async def ListTieringStatuses(  # type: ignore[override] # serialized already, which the standby role allows
+        self, request: lake_tiering_pb2.ListTieringStatusesRequest, context: object
+    ) -> bytes:
+        return await self._reads.list_statuses(request)
+
+    async def ListTieringRounds(
+        self, request: lake_tiering_pb2.ListTieringRoundsRequest, context: object
+    ) -> lake_tiering_pb2.ListTieringRoundsResponse:
+        return await self._reads.list_rounds(request)
+
+    async def GetLeaseOutcome(
+        self, request: lake_tiering_pb2.GetLeaseOutcomeRequest, context: object
+    ) -> lake_tiering_pb2.GetLeaseOutcomeResponse:
+        return await self._reads.lease_outcome(request)
+
+
+class _StandbyLeasesServicer(KvSnapshotLeasesServicer):
+    """The reads of the KvSnapshotLeases service."""
+
+    def __init__(self, reads: LeaseReads) -> None:
+        self._reads = reads
+
+    async def ListKvSnapshotLeases(
+        self, request: kv_snapshot_leases_pb2.ListKvSnapshotLeasesRequest, context: object
+    ) -> kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse:
+        return await self._reads.list_leases(request)
+
+
 class _StoredTiering:
+    """The statuses and rounds as the database holds them: `ReadableTiering`."""
+
     def __init__(self, open_store: Callable[[], SqlTieringStore]) -> None:
         self._open_store = open_store
 
@@ -41,10 +89,6 @@ class _StoredTiering:
         if path is not None and not statuses:
             raise not_tiered(path)
         return sorted(statuses, key=lambda status: status.path)
-
-    def untiered(self, paths: Sequence[TablePath]) -> list[TablePath]:
-        tiered = {status.path for status in self._open_store().statuses()}
-        return [path for path in paths if path not in tiered]
 
     def rounds(self, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
         return self._open_store().rounds(path=path, lease_id=lease_id, limit=limit)
@@ -56,6 +100,8 @@ class _StoredTiering:
 
 
 class _StoredLeases:
+    """The leases as the database holds them: `ReadableLeases`."""
+
     def __init__(self, open_store: Callable[[], SqlTieringStore]) -> None:
         self._open_store = open_store
 
@@ -65,38 +111,27 @@ class _StoredLeases:
 
 
 class _StoredTables:
-    """Whether a table exists, as far as the store knows: those that are tiered."""
+    """A `TableLookup` that knows the tables of the database: those that are tiered."""
 
-    def __init__(self, open_store: Callable[[], SqlTieringStore]) -> None:
+    def __init__(self, threads: ServerThreads, open_store: Callable[[], SqlTieringStore]) -> None:
+        self._threads = threads
         self._open_store = open_store
 
-    def table(self, path: TablePath) -> None:
-        if all(status.path != path for status in self._open_store().statuses()):
-            raise FlussTieringError(
-                ErrorCode.TABLE_NOT_EXIST,
-                f"table {path} is not known to the server's database: it does not exist, or is not tiered; "
-                "ask again once a server is active",
-            )
+    async def missing(self, paths: Sequence[TablePath]) -> dict[TablePath, FlussTieringError]:
+        tiered = await self._threads.control(self._tiered)
+        return {path: _unknown(path) for path in paths if path not in tiered}
+
+    async def require(self, path: TablePath) -> None:
+        for error in (await self.missing([path])).values():
+            raise error
+
+    def _tiered(self) -> set[TablePath]:
+        return {status.path for status in self._open_store().statuses()}
 
 
-class _StoredCoordinator:
-    def __init__(self, open_store: Callable[[], SqlTieringStore]) -> None:
-        self.tiering = _StoredTiering(open_store)
-        self.leases = _StoredLeases(open_store)
-
-
-class _NoBackend:
-    """Reads need no lease service and no lake service, and what the store knows of tables cannot be refreshed."""
-
-    leases = lake = None
-
-    async def refresh_tables(self) -> None:
-        """Do nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredParts:
-    threads: ServerThreads
-    storage: _StoredTables
-    managers: _StoredCoordinator
-    backend: _NoBackend = field(default_factory=_NoBackend)
+def _unknown(path: TablePath) -> FlussTieringError:
+    return FlussTieringError(
+        ErrorCode.TABLE_NOT_EXIST,
+        f"table {path} is not known to the server's database: it does not exist, or is not tiered; "
+        "ask again once a server is active",
+    )

@@ -10,6 +10,7 @@ from fluss_tiering.api.v1 import kv_snapshot_leases_pb2 as pb
 from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import KvSnapshotLeasesServicer
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.components import ServerComponents
+from fluss_tiering.server.rpc.reads import LeaseReads
 from fluss_tiering.wire import leases as wire
 from fluss_tiering.wire.buckets import bucket_from_pb
 from fluss_tiering.wire.checks import bounded, identifier, optional_token
@@ -21,14 +22,13 @@ class LeasesServicer(KvSnapshotLeasesServicer):
     """KV snapshot leases over gRPC."""
 
     def __init__(self, components: ServerComponents) -> None:
-        self._control = components.threads.control
-        self._books = components.managers.leases
         self._leases = components.backend.leases
+        self._reads = LeaseReads(components.threads, components.managers.leases)
 
     async def AcquireKvSnapshotLease(
         self, request: pb.AcquireKvSnapshotLeaseRequest, context: object
     ) -> pb.AcquireKvSnapshotLeaseResponse:
-        """Pins snapshots and begins an attempt."""
+        """Pin snapshots and begin an attempt."""
         lease_id = identifier(request, "lease_id", request.lease_id)
         duration_ms = _duration(lease_id, request.lease_duration_ms)
         snapshots = bounded(request, "snapshots_to_lease", wire.snapshots_from_pb(request.snapshots_to_lease))
@@ -38,7 +38,7 @@ class LeasesServicer(KvSnapshotLeasesServicer):
     async def RenewKvSnapshotLeases(
         self, request: pb.RenewKvSnapshotLeasesRequest, context: object
     ) -> pb.RenewKvSnapshotLeasesResponse:
-        """Renews leases, each on its own."""
+        """Renew leases, each on its own."""
         renewals = [
             (identifier(each, "lease_id", each.lease_id), _duration(each.lease_id, each.lease_duration_ms))
             for each in bounded(request, "renewals", request.renewals)
@@ -53,7 +53,7 @@ class LeasesServicer(KvSnapshotLeasesServicer):
     async def ReleaseKvSnapshotLease(
         self, request: pb.ReleaseKvSnapshotLeaseRequest, context: object
     ) -> pb.ReleaseKvSnapshotLeaseResponse:
-        """Releases buckets of a lease."""
+        """Release buckets of a lease."""
         lease_id = identifier(request, "lease_id", request.lease_id)
         buckets = [bucket_from_pb(each) for each in bounded(request, "buckets_to_release", request.buckets_to_release)]
         released = await self._leases.release(lease_id, buckets, optional_token(request))
@@ -62,16 +62,15 @@ class LeasesServicer(KvSnapshotLeasesServicer):
     async def DropKvSnapshotLease(
         self, request: pb.DropKvSnapshotLeaseRequest, context: object
     ) -> pb.DropKvSnapshotLeaseResponse:
-        """Drops a lease."""
+        """Drop a lease."""
         lease_id = identifier(request, "lease_id", request.lease_id)
         return wire.drop_to_pb(await self._leases.drop(lease_id, optional_token(request)))
 
     async def ListKvSnapshotLeases(
         self, request: pb.ListKvSnapshotLeasesRequest, context: object
     ) -> pb.ListKvSnapshotLeasesResponse:
-        """The lease of an id, or all."""
-        leases = await self._control(self._books.leases, request.lease_id or None)
-        return pb.ListKvSnapshotLeasesResponse(leases=[wire.lease_to_pb(lease) for lease in leases])
+        """Return the lease of an id, or all leases."""
+        return await self._reads.list_leases(request)
 
 
 def _duration(lease_id: str, duration_ms: int) -> int:

@@ -1,34 +1,35 @@
-"""The part of the LakeTiering service that prepares, commits and reads lake snapshots."""
-
-# ruff: noqa: N802 - the methods are named by the API
+"""Calls of the LakeTiering service that prepare, commit and read lake snapshots."""
 
 from __future__ import annotations
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
-from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringServicer as GeneratedLakeTieringServicer
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.lake.manager import CommitRegistration
+from fluss_tiering.server.lake.service import LakeService
+from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.storage.protocol import TableStorage
 from fluss_tiering.wire import lake as wire
 from fluss_tiering.wire.checks import bounded, identifier, required
 from fluss_tiering.wire.errors import error_to_pb
 from fluss_tiering.wire.tables import path_from_pb
 
 
-class LakeSnapshotsServicer(GeneratedLakeTieringServicer):
-    """Lake snapshots over gRPC."""
+class LakeSnapshotCalls:
+    """Prepares, commits and reads lake snapshots.
 
-    def __init__(self, components: ServerComponents) -> None:
-        self._threads = components.threads
-        self._storage = components.storage
-        self._managers = components.managers
-        self._tiering = components.managers.tiering
-        self._lake = components.backend.lake
+    Args:
+        threads: The threads of the server.
+        storage: The tables.
+        lake: The service that knows the lake snapshots.
+    """
 
-    async def PrepareLakeTableSnapshot(
-        self, request: pb.PrepareLakeTableSnapshotRequest, context: object
-    ) -> pb.PrepareLakeTableSnapshotResponse:
-        """Writes the offsets file of lake snapshots to be, each table on its own (S5)."""
+    def __init__(self, threads: ServerThreads, storage: TableStorage, lake: LakeService) -> None:
+        self._threads = threads
+        self._storage = storage
+        self._lake = lake
+
+    async def prepare(self, request: pb.PrepareLakeTableSnapshotRequest) -> pb.PrepareLakeTableSnapshotResponse:
+        """Write the offsets files of future lake snapshots, each table on its own."""
         response = pb.PrepareLakeTableSnapshotResponse()
         for table in bounded(request, "bucket_offsets", request.bucket_offsets):
             prepared = response.prepared_tables.add(table_id=table.table_id)
@@ -40,10 +41,8 @@ class LakeSnapshotsServicer(GeneratedLakeTieringServicer):
                 prepared.error.CopyFrom(error_to_pb(error))
         return response
 
-    async def CommitLakeTableSnapshot(
-        self, request: pb.CommitLakeTableSnapshotRequest, context: object
-    ) -> pb.CommitLakeTableSnapshotResponse:
-        """Makes lake snapshots known, each table on its own (S5)."""
+    async def commit(self, request: pb.CommitLakeTableSnapshotRequest) -> pb.CommitLakeTableSnapshotResponse:
+        """Register lake snapshots, each table on its own."""
         metadata = {each.table_id: each for each in request.lake_table_snapshot_metadata}
         response = pb.CommitLakeTableSnapshotResponse()
         for table in bounded(request, "tables_req", request.tables_req):
@@ -54,8 +53,8 @@ class LakeSnapshotsServicer(GeneratedLakeTieringServicer):
                 committed.error.CopyFrom(error_to_pb(error))
         return response
 
-    async def GetLakeSnapshot(self, request: pb.GetLakeSnapshotRequest, context: object) -> pb.GetLakeSnapshotResponse:
-        """The newest lake snapshot that is known, or one by its id; each of them is readable."""
+    async def get(self, request: pb.GetLakeSnapshotRequest) -> pb.GetLakeSnapshotResponse:
+        """Return the newest lake snapshot that is known, or the one of an id. Both can be read from the lake."""
         path = path_from_pb(required(request, "table_path", request.table_path))
         table = await self._threads.storage(self._storage.table, path)
         if request.HasField("snapshot_id"):

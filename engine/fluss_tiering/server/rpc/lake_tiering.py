@@ -1,99 +1,86 @@
-"""The LakeTiering service: heartbeats, claims, rounds. Beside it stand `statuses` and `lake_snapshots`."""
+"""The LakeTiering service. Each call is answered by the object for its concern."""
 
 # ruff: noqa: N802 - the methods are named by the API
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import AsyncIterator
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.tiering import HeartbeatEntry
-from fluss_tiering.server.rpc.statuses import StatusesServicer
-from fluss_tiering.server.tiering.heartbeat import Heartbeat
-from fluss_tiering.server.tiering.states import RoundOwner
-from fluss_tiering.wire import tiering as wire
-from fluss_tiering.wire.checks import bounded, identifier, optional_token
-from fluss_tiering.wire.heartbeats import answer_to_pb, entry_from_pb
-from fluss_tiering.wire.tables import path_from_pb
-
-_DEFAULT_ROUNDS: Final = 20
-_MAX_ROUNDS: Final = 1000
+from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringServicer as GeneratedLakeTieringServicer
+from fluss_tiering.server.components import ServerComponents
+from fluss_tiering.server.rpc.lake_snapshots import LakeSnapshotCalls
+from fluss_tiering.server.rpc.reads import TieringReads
+from fluss_tiering.server.rpc.rounds import RoundCalls
+from fluss_tiering.server.rpc.status_entries import StatusEntries
+from fluss_tiering.server.rpc.statuses import StatusCalls
+from fluss_tiering.server.rpc.table_lookup import StorageLookup
 
 
-class LakeTieringServicer(StatusesServicer):
-    """Tiering over gRPC; what touches the managers in the thread of control."""
+class LakeTieringServicer(GeneratedLakeTieringServicer):
+    """Tiering over gRPC."""
+
+    def __init__(self, components: ServerComponents) -> None:
+        threads, storage, backend = components.threads, components.storage, components.backend
+        tiering, entries = components.managers.tiering, StatusEntries()
+        tables = StorageLookup(threads, storage, tiering, backend.refresh_tables)
+        self._rounds = RoundCalls(threads, tiering, tables)
+        self._reads = TieringReads(threads, tiering, tables, entries)
+        self._statuses = StatusCalls(threads, tiering, tables, entries)
+        self._lake_snapshots = LakeSnapshotCalls(threads, storage, backend.lake)
 
     async def LakeTieringHeartbeat(
         self, request: pb.LakeTieringHeartbeatRequest, context: object
     ) -> pb.LakeTieringHeartbeatResponse:
-        """Reports of rounds, and a request for a pending table."""
-        requester = None
-        if request.request_table:
-            lease_id = identifier(request, "lease_id", request.lease_id) if request.HasField("lease_id") else ""
-            requester = RoundOwner(lease_id, optional_token(request), _driver(request, request.driver))
-        heartbeat = Heartbeat(
-            tiering=_entries(bounded(request, "tiering_tables", request.tiering_tables)),
-            finished=_entries(bounded(request, "finished_tables", request.finished_tables)),
-            failed=_entries(bounded(request, "failed_tables", request.failed_tables)),
-            force_finished=frozenset(request.force_finished_tables),
-            requester=requester,
-        )
-        answer = await self._threads.control(self._tiering.heartbeat, heartbeat)
-        return answer_to_pb(answer, tiering=heartbeat.tiering, finished=heartbeat.finished, failed=heartbeat.failed)
+        """Take reports of rounds, and hand out a pending table."""
+        return await self._rounds.heartbeat(request)
 
     async def ClaimTables(self, request: pb.ClaimTablesRequest, context: object) -> pb.ClaimTablesResponse:
-        """Claims tables by name, each on its own."""
-        owner = RoundOwner(
-            identifier(request, "lease_id", request.lease_id),
-            optional_token(request),
-            _driver(request, request.driver),
-        )
-        paths = [path_from_pb(each) for each in bounded(request, "table_paths", request.table_paths)]
-        if len(set(paths)) < len(paths):
-            raise FlussTieringError(ErrorCode.INVALID_REQUEST, "ClaimTablesRequest names a table twice: claim it once")
-        missing = await self._missing(paths)
-        present = [path for path in paths if path not in missing]
-        claimed = await self._threads.control(self._tiering.claim, present, owner)
-        answers = {**missing, **dict(zip(present, claimed, strict=True))}
-        return pb.ClaimTablesResponse(claims=[wire.claim_to_pb(path, answers[path]) for path in paths])
+        """Claim tables by name."""
+        return await self._rounds.claim(request)
 
     async def CancelTiering(self, request: pb.CancelTieringRequest, context: object) -> pb.CancelTieringResponse:
-        """Fails the running rounds of an attempt."""
-        lease_id = identifier(request, "lease_id", request.lease_id)
-        reason = request.reason or "cancelled without a reason"
-        cancelled = await self._threads.control(self._tiering.cancel, lease_id, optional_token(request), reason)
-        return pb.CancelTieringResponse(
-            stale_attempt=cancelled is None, cancelled_rounds=[wire.round_to_pb(each) for each in cancelled or ()]
-        )
+        """Fail the running rounds of an attempt."""
+        return await self._rounds.cancel(request)
 
     async def ListTieringRounds(
         self, request: pb.ListTieringRoundsRequest, context: object
     ) -> pb.ListTieringRoundsResponse:
-        """The last rounds of a table, of a lease, or of all (S23)."""
-        path = path_from_pb(request.table_path) if request.HasField("table_path") else None
-        lease_id = identifier(request, "lease_id", request.lease_id) if request.HasField("lease_id") else None
-        if not 0 <= request.limit <= _MAX_ROUNDS:
-            raise FlussTieringError(
-                ErrorCode.INVALID_REQUEST,
-                f"ListTieringRoundsRequest.limit is {request.limit}: expected 0 to {_MAX_ROUNDS}",
-            )
-        rounds = await self._threads.control(self._tiering.rounds, path, lease_id, request.limit or _DEFAULT_ROUNDS)
-        if path is not None and not rounds:
-            await self._threads.storage(self._storage.table, path)
-        return pb.ListTieringRoundsResponse(rounds=[wire.round_to_pb(each) for each in rounds])
+        """Return the last rounds of a table, of a lease, or of all tables."""
+        return await self._reads.list_rounds(request)
 
     async def GetLeaseOutcome(self, request: pb.GetLeaseOutcomeRequest, context: object) -> pb.GetLeaseOutcomeResponse:
-        """The newest round of each table under a lease (S25)."""
-        lease_id = identifier(request, "lease_id", request.lease_id)
-        outcome = await self._threads.control(self._tiering.lease_outcome, lease_id, optional_token(request))
-        return wire.outcome_to_pb(outcome)
+        """Return the newest round of each table under a lease."""
+        return await self._reads.lease_outcome(request)
 
+    async def ListTieringStatuses(  # type: ignore[override] # serialized already, which the interceptor allows
+        self, request: pb.ListTieringStatusesRequest, context: object
+    ) -> bytes:
+        """Return the status of a table, or of all tables, as a serialized ListTieringStatusesResponse."""
+        return await self._reads.list_statuses(request)
 
-def _entries(messages: Sequence[pb.PbHeartbeatReqForTable]) -> tuple[HeartbeatEntry, ...]:
-    return tuple(entry_from_pb(each) for each in messages)
+    def WatchTieringStatuses(  # type: ignore[override] # likewise
+        self, request: pb.WatchTieringStatusesRequest, context: object
+    ) -> AsyncIterator[bytes]:
+        """Yield the watched statuses and then each change, as serialized WatchTieringStatusesResponses."""
+        return self._statuses.watch(request)
 
+    async def ResumeTables(self, request: pb.ResumeTablesRequest, context: object) -> pb.ResumeTablesResponse:
+        """Make failed tables Pending at once."""
+        return await self._statuses.resume(request)
 
-def _driver(request: pb.LakeTieringHeartbeatRequest | pb.ClaimTablesRequest, driver: str) -> str:
-    return identifier(request, "driver", driver) if driver else ""
+    async def PrepareLakeTableSnapshot(
+        self, request: pb.PrepareLakeTableSnapshotRequest, context: object
+    ) -> pb.PrepareLakeTableSnapshotResponse:
+        """Write the offsets files of future lake snapshots."""
+        return await self._lake_snapshots.prepare(request)
+
+    async def CommitLakeTableSnapshot(
+        self, request: pb.CommitLakeTableSnapshotRequest, context: object
+    ) -> pb.CommitLakeTableSnapshotResponse:
+        """Register lake snapshots."""
+        return await self._lake_snapshots.commit(request)
+
+    async def GetLakeSnapshot(self, request: pb.GetLakeSnapshotRequest, context: object) -> pb.GetLakeSnapshotResponse:
+        """Return a lake snapshot."""
+        return await self._lake_snapshots.get(request)

@@ -1,8 +1,8 @@
-"""The gRPC services of a server: their names, and the servicers behind them."""
+"""The gRPC services of a server: their names and their servicers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,11 +23,12 @@ from fluss_tiering.server.rpc.tables import TablesServicer
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One service.
+    """A gRPC service.
 
     Attributes:
-        make: its servicer, given the server's parts.
-        add: the generated function that adds the servicer to a server.
+        descriptor: The service as the protos define it.
+        make: Makes the servicer of an active server.
+        add: The generated function that adds a servicer to a gRPC server.
     """
 
     descriptor: ServiceDescriptor
@@ -36,50 +37,58 @@ class Service:
 
     @property
     def name(self) -> str:
-        """In full, as callers name it."""
+        """The full name, as callers use it."""
         return str(self.descriptor.full_name)
 
     @property
     def methods(self) -> list[str]:
-        """The paths of its methods, as calls name them."""
+        """The paths of the methods, as calls name them."""
         return [f"/{self.name}/{method.name}" for method in self.descriptor.methods]
 
+    def handlers(self, servicer: object) -> dict[str, Handler]:
+        """Return the handlers that call a servicer, by the path of the method."""
+        handlers = _Handlers()
+        self.add(servicer, handlers)
+        return handlers.by_method
 
-SERVICES: Final = (
-    Service(tables_pb2.DESCRIPTOR.services_by_name["Tables"], TablesServicer, add_TablesServicer_to_server),
-    Service(
-        kv_snapshot_leases_pb2.DESCRIPTOR.services_by_name["KvSnapshotLeases"],
-        LeasesServicer,
-        add_KvSnapshotLeasesServicer_to_server,
-    ),
-    Service(
-        lake_tiering_pb2.DESCRIPTOR.services_by_name["LakeTiering"],
-        LakeTieringServicer,
-        add_LakeTieringServicer_to_server,
-    ),
-    Service(kv_scan_pb2.DESCRIPTOR.services_by_name["KvScan"], KvScanServicer, add_KvScanServicer_to_server),
+
+TABLES: Final = Service(tables_pb2.DESCRIPTOR.services_by_name["Tables"], TablesServicer, add_TablesServicer_to_server)
+KV_SNAPSHOT_LEASES: Final = Service(
+    kv_snapshot_leases_pb2.DESCRIPTOR.services_by_name["KvSnapshotLeases"],
+    LeasesServicer,
+    add_KvSnapshotLeasesServicer_to_server,
 )
+LAKE_TIERING: Final = Service(
+    lake_tiering_pb2.DESCRIPTOR.services_by_name["LakeTiering"],
+    LakeTieringServicer,
+    add_LakeTieringServicer_to_server,
+)
+KV_SCAN: Final = Service(
+    kv_scan_pb2.DESCRIPTOR.services_by_name["KvScan"], KvScanServicer, add_KvScanServicer_to_server
+)
+
+SERVICES: Final = (TABLES, KV_SNAPSHOT_LEASES, LAKE_TIERING, KV_SCAN)
 
 METHODS: Final = frozenset(method for service in SERVICES for method in service.methods)
 
 
-def handlers_of(components: ServerComponents, services: Iterable[Service] = SERVICES) -> dict[str, Handler]:
-    """The handlers of services that work with these parts, by the path of the method."""
-    handlers = _Handlers()
-    for service in services:
-        service.add(service.make(components), handlers)
-    return handlers.by_method
+def active_handlers(components: ServerComponents) -> dict[str, Handler]:
+    """Return the handlers of all services of an active server, by the path of the method."""
+    handlers: dict[str, Handler] = {}
+    for service in SERVICES:
+        handlers |= service.handlers(service.make(components))
+    return handlers
 
 
 class _Handlers:
-    """Takes from the generated functions what they would add to a server."""
+    """Collects the handlers that a generated function would add to a gRPC server."""
 
     def __init__(self) -> None:
         self.by_method: dict[str, Handler] = {}
 
     def add_generic_rpc_handlers(self, _handlers: object) -> None:
-        """The same handlers, but only to be asked for one by one."""
+        """Do nothing: these are the same handlers, which can only be asked for one by one."""
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:
-        """All handlers of a service."""
+        """Keep all handlers of a service."""
         self.by_method |= {f"/{service}/{method}": handler for method, handler in handlers.items()}
