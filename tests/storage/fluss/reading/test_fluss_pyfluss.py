@@ -10,6 +10,7 @@ from typing import Any
 
 import arrow_strategies
 import pyarrow as pa
+import pytest
 from fluss_reading import ObservedClient, bucket_of, snapshot_of
 from fluss_tables import new_path
 from hypothesis import HealthCheck, Phase, given, settings
@@ -196,6 +197,7 @@ def _in_one_batch(column: pa.ChunkedArray) -> pa.RecordBatch:
     return pa.record_batch([pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])], ["values"])
 
 
+@pytest.mark.system
 @_EXAMPLES
 @given(tables_of(rows_of), tables_of(rows_of), tables_of(lambda columns: arrow_strategies.record_batches(columns, 50)))
 def test_what_flusss_own_client_wrote_is_what_is_read(

@@ -1,6 +1,7 @@
 """What a reader makes of a real cluster's logs and KV snapshots."""
 
 import pyarrow as pa
+import pytest
 from fluss_reading import bucket_of, ids_of, moved_log, read, snapshot_of
 from fluss_tables import append, descriptor, new_table, rows, upsert
 
@@ -51,6 +52,7 @@ def test_changes_and_a_snapshot_of_a_primary_key_table(fluss: FlussClient, fluss
     assert sorted(found.to_pylist(), key=lambda row: row["id"]) == expected
 
 
+@pytest.mark.system
 def test_a_log_is_read_on_after_its_leader_was_killed(fluss: FlussClient, fluss_cluster: FlussCluster) -> None:
     made = new_table(fluss, descriptor(**{"table.replication.factor": "2", "table.log.tiered.local-segments": "100"}))
     for start in range(0, 20_000, 2_000):
