@@ -130,6 +130,6 @@ def _damaged(bucket: TableBucket, what: str) -> FlussTieringError:
 
 def _damage(bucket: TableBucket, what: str) -> str:
     return (
-        f"the data of {bucket} from the tiering server {what}; let the task be tried again, and look into the server's "
-        "log if that does not help"
+        f"the data of {bucket} from the tiering server {what}; retry the task, and look into the server's log if that "
+        "does not help"
     )

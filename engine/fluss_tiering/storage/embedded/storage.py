@@ -168,7 +168,8 @@ class EmbeddedStorage:
         if end_offset > source.log_end_offset:
             raise FlussTieringError(
                 ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
-                f"{bucket} ends at offset {source.log_end_offset}: expected no range up to {end_offset}",
+                f"the log of {bucket} ends at offset {source.log_end_offset}: expected a range up to there, "
+                f"not up to {end_offset}",
             )
         pending = bytearray()
         with reporting_dropped(table.info, table.folder, bucket):

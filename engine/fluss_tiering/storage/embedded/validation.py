@@ -150,7 +150,7 @@ def _check_partition_keys(descriptor: TableDescriptor) -> None:
         if data_type.root not in {DataTypeRoot.CHAR, DataTypeRoot.STRING}:
             _refuse(
                 f"the partition key {name!r} is {data_type}: expected STRING, since Fluss partitions Iceberg tables by "
-                "texts only"
+                "strings only"
             )
         if descriptor.has_primary_key and name not in descriptor.primary_key:
             _refuse(
@@ -200,7 +200,7 @@ def _check_named(what: str, names: tuple[str, ...], descriptor: TableDescriptor)
     known = [column.name for column in descriptor.columns]
     for name in names:
         if name not in known:
-            _refuse(f"the {what} names {name!r}, which is no column: expected some of {', '.join(known)}")
+            _refuse(f"the {what} names {name!r}, which is no column: expected columns of {', '.join(known)}")
     twice = _first_repeated(names)
     if twice is not None:
         _refuse(f"the {what} names {twice!r} twice: expected each column once")

@@ -102,7 +102,7 @@ class ClusterKvScan:
 
     def _rows_at(self, position: bytes | None) -> _Rows:
         """Return the open rows, or open them again if a client whose answer was lost asks for an earlier batch."""
-        if self._rows is None or not self._rows.stands_at(position):
+        if self._rows is None or not self._rows.is_at(position):
             self._end_rows()
             self._rows = _Rows(self._rows_from(position), first=position is None)
         return self._rows
@@ -130,7 +130,7 @@ class _Rows:
         key: bytes = self._left.column("key")[0].as_py()
         return key
 
-    def stands_at(self, position: bytes | None) -> bool:
+    def is_at(self, position: bytes | None) -> bool:
         """Return whether the row at this position comes next."""
         return self._at_first if position is None else self.next_key == position
 

@@ -66,7 +66,7 @@ def test_a_damaged_batch_of_a_leader_is_refused_where_it_stands(fluss: FlussClie
     [
         (lambda records: records.__setitem__(12, 9), "magic 9"),
         (lambda records: records.__delitem__(slice(40, None)), "holds no batch"),
-        (lambda records: records.__setitem__(0, 3), "goes on at offset 3: expected 0"),
+        (lambda records: records.__setitem__(0, 3), "continues at offset 3: expected 0"),
     ],
 )
 def test_what_is_no_log_is_refused(fluss: FlussClient, log: ClusterTable, change, message: str) -> None:

@@ -64,7 +64,7 @@ class ChangelogBuilder:
         keys = groups.keys.to_pylist()
         stored = pa.array(lookup(keys), pa.binary())
         exists = _flags(stored.is_valid())
-        previous = groups.previous_rows(_positions_behind(records.num_rows, exists))
+        previous = groups.previous_rows(_positions_after(records.num_rows, exists))
         taken, change_types = _interleave(previous)
         return Change(
             pa.concat_batches([records, self._records(stored.drop_null())]).take(pa.array(taken)),
@@ -144,7 +144,7 @@ class _Groups:
         return by_row
 
 
-def _positions_behind(count: int, exists: _Flags) -> _Indices:
+def _positions_after(count: int, exists: _Flags) -> _Indices:
     """Return the index of each key's old row, if old rows follow `count` new rows; -1 for a key without an old row."""
     return np.where(exists, count + np.cumsum(exists) - 1, -1)
 

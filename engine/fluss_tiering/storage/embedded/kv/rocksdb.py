@@ -184,7 +184,7 @@ def damaged_rocksdb(folder: Path, what: str) -> FlussTieringError:
     return FlussTieringError(
         ErrorCode.CORRUPT_DATA,
         f"RocksDB finds {folder} damaged ({what}): expected the files it wrote; "
-        "stop the server and delete that folder: its rows are read from the bucket's log again",
+        "stop the server and delete that folder; the rows are then restored from the bucket's log",
     )
 
 

@@ -112,7 +112,7 @@ class EmbeddedKvScan:
         cursor.status()
         if not values or not cursor.valid() or cursor.key() != last_key or cursor.value() != values[-1]:
             raise damaged_rocksdb(
-                self._folder, f"no row from key {position!r} on, or one under another key than its own"
+                self._folder, f"there is no row from key {position!r} on, or a row has the key of another row"
             )
         cursor.next()
         cursor.status()

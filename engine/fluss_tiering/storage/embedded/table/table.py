@@ -262,8 +262,9 @@ class EmbeddedTable:
                 if len(groups) >= MAX_PARTITIONS:
                     raise FlussTieringError(
                         ErrorCode.INVALID_ROWS,
-                        f"table {self.info.path} has {len(groups)} partitions: expected no row for another one, "
-                        f"{partition_name(values)!r}; drop some first",
+                        f"table {self.info.path} has {len(groups)} partitions, the most that are allowed, and a row "
+                        f"needs another one, {partition_name(values)!r}: expected rows for the present partitions; "
+                        "drop some first",
                     )
                 self._groups = groups = {**groups, values: self._source.make(values)}
             return groups[values]

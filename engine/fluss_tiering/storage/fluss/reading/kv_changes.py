@@ -94,11 +94,11 @@ def _last_changes(table: TableInfo, batches: Iterable[LogBatch]) -> tuple[pa.Rec
 
 
 def _reduced(
-    table: TableInfo, records: pa.RecordBatch, change_types: ChangeTypes, behind: Iterable[LogBatch]
+    table: TableInfo, records: pa.RecordBatch, change_types: ChangeTypes, newer: Iterable[LogBatch]
 ) -> tuple[pa.RecordBatch, ChangeTypes]:
-    behind = list(behind)
-    all_records = pa.concat_batches([records, *(batch.records for batch in behind)])
-    kinds = [change_types, *(batch.change_types for batch in behind if batch.change_types is not None)]
+    newer = list(newer)
+    all_records = pa.concat_batches([records, *(batch.records for batch in newer)])
+    kinds = [change_types, *(batch.change_types for batch in newer if batch.change_types is not None)]
     all_types = np.concatenate(kinds)
     last = last_per_key(all_records, table.descriptor.primary_key, all_types)
     return all_records.take(pa.array(last)), all_types[last]

@@ -193,7 +193,7 @@ class _Fetching:
         source = f"the log of {self._bucket} ({self._path}) as its leader sent it from offset {offset} on"
         end, last = _last_whole(records, source, 0)
         if last is None or last.next_offset <= offset:
-            _damaged(f"{source} holds no batch of {len(records)} bytes with that offset")
+            _damaged(f"{source} holds no batch with that offset in {len(records)} bytes")
         self._before_columns = self._before_columns and last.schema_id != self._schema_id
         return LogChunk(records[:end], 0, source, projection), last.next_offset
 

@@ -135,7 +135,7 @@ def _following(chunk: LogChunk, expected: int, wanted: LogRange) -> list[tuple[i
         if header.base_offset > expected or (header.base_offset < expected != wanted.start_offset):
             raise FlussTieringError(
                 ErrorCode.CORRUPT_DATA,
-                f"{chunk.source} goes on at offset {header.base_offset}: expected {expected}; restore it from a "
+                f"{chunk.source} continues at offset {header.base_offset}: expected {expected}; restore it from a "
                 "replica, or re-create the table",
             )
         found.append((position, header))

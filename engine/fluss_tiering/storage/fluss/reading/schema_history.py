@@ -102,7 +102,7 @@ class SchemaHistory:
             raise FlussTieringError(
                 ErrorCode.INVALID_TABLE,
                 f"the columns of {table.path} were altered while it was read (schema {schema_id} instead of "
-                f"{table.schema_id}): expected those that it had before; read it again, with those that it has now",
+                f"{table.schema_id}): expected the columns to stay; read the table again with the new columns",
             )
         columns = self._client.call(table_columns(table.path, schema_id))
         present = table.descriptor.columns
@@ -110,8 +110,8 @@ class SchemaHistory:
         if [(column.name, column.data_type) for column in columns] != same:
             raise FlussTieringError(
                 ErrorCode.INVALID_TABLE,
-                f"{table.path} has rows of schema {schema_id} with other columns than now: expected the columns of now "
-                "to be those with others added behind them; re-create the table",
+                f"{table.path} has rows of schema {schema_id} with other columns than now: expected that columns were "
+                "only added at the end; re-create the table",
             )
         return columns
 

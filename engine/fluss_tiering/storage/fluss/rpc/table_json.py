@@ -96,7 +96,7 @@ def table_from_json(
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FlussTieringError(
-            ErrorCode.CORRUPT_DATA, f"what Fluss says of {path} describes no table: {type(error).__name__}: {error}"
+            ErrorCode.CORRUPT_DATA, f"Fluss's description of {path} is no table: {type(error).__name__}: {error}"
         ) from error
     catalog = {
         key.removeprefix(_LAKE_CATALOG): value for key, value in properties.items() if key.startswith(_LAKE_CATALOG)
@@ -116,7 +116,7 @@ def columns_from_json(text: bytes, path: TablePath) -> tuple[Column, ...]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FlussTieringError(
             ErrorCode.CORRUPT_DATA,
-            f"what Fluss says of a schema of {path} describes none: {type(error).__name__}: {error}",
+            f"Fluss's description of a schema of {path} is no schema: {type(error).__name__}: {error}",
         ) from error
 
 
