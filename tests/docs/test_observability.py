@@ -112,3 +112,11 @@ def test_the_page_names_the_metrics_that_are_exported(exported: dict[str, set[st
 def test_the_check_can_fail(exported: dict[str, set[str]]) -> None:
     assert metrics_of('sum by (le) (rate(a_total{b="x", c=~"y"}))') == {"a_total": {"b", "c"}}
     assert "a_total" not in exported
+
+
+def test_the_guide_says_what_to_do_for_each_alert() -> None:
+    rules = [rule for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
+    headings = re.findall(r"^### (.+)$", (DOCS / "how-to" / "alert.md").read_text(), re.MULTILINE)
+    assert sorted(name for heading in headings for name in heading.split(", ")) == sorted(
+        each["alert"] for each in rules
+    )
