@@ -21,6 +21,8 @@ JAR = ENGINE / "fluss_tiering" / "spark" / "jars" / "fluss-tiering-spark.jar"
 
 RELEASE = "17"
 """The oldest Java that Spark runs on."""
+JARS_VARIABLE = "FLUSS_TIERING_BUILD_SPARK_JARS"
+"""Environment variable: the folder `jars` of a Spark 4.1 to compile against, so that pyspark need not be downloaded."""
 JDK_WANTED = (
     "install a JDK of Java 17 or 21 (Debian, Ubuntu: apt-get install openjdk-17-jdk-headless; macOS: brew install "
     "openjdk@17), or set JAVA_HOME to one"
@@ -82,6 +84,8 @@ def _compile(lint: list[str], classes: Path) -> None:
 
 
 def _spark_jars() -> Path:
+    if given := os.environ.get(JARS_VARIABLE):
+        return Path(given)
     found = find_spec("pyspark")
     jars = Path(found.origin).parent / "jars" if found and found.origin else None
     if jars is None or not jars.is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from collections.abc import Iterator
@@ -35,6 +36,8 @@ class CatalogJarHook(BuildHookInterface):
         with errors_in_one_line():
             # Before pyspark is downloaded, which is large.
             catalog_jar.compiler()
+        if catalog_jar.JARS_VARIABLE in os.environ:
+            return []
         extra = self.metadata.core.optional_dependencies["spark"]
         return [requirement for requirement in extra if requirement.startswith("pyspark")]
 

@@ -62,6 +62,10 @@ class AirflowApi:
         answer = self._request("POST", f"/dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": dict(conf or {})})
         return str(answer.json()["dag_run_id"])
 
+    def run_ids(self, dag_id: str) -> list[str]:
+        """Return the ids of the DAG's runs."""
+        return [each["dag_run_id"] for each in self._get(f"/dags/{dag_id}/dagRuns")["dag_runs"]]
+
     def run_state(self, dag_id: str, run_id: str) -> str:
         """The run's state: queued, running, success or failed."""
         return str(self._get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"])

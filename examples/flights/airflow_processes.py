@@ -33,6 +33,7 @@ class AirflowProcesses:
         dag_folders: name of each DAG bundle and its folder.
         connections: connection id -> connection, as `AIRFLOW_CONN_…` in JSON takes it.
         port: of the API server and its user interface; a free one when None.
+        python: The interpreter of the environment that Airflow is installed in.
     """
 
     def __init__(
@@ -43,10 +44,11 @@ class AirflowProcesses:
         dag_folders: Mapping[str, Path],
         connections: Mapping[str, Mapping[str, object]],
         port: int | None = None,
+        python: Path = Path(sys.executable),
     ) -> None:
         self._processes = processes
         self._home = home
-        self._command = [sys.executable, "-m", "airflow"]
+        self._command = [str(python), "-m", "airflow"]
         free = free_ports(3)
         self.port = port or free[0]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -54,7 +56,7 @@ class AirflowProcesses:
             **_settings(home, self.url, self.port, dag_folders, log_ports=(free[1], free[2])),
             **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name, value in connections.items()},
             # Tasks find spark-submit and our command beside the interpreter.
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}",
         }
         self.api = AirflowApi(self.url)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,8 @@ def make_dist() -> str:
 @pytest.fixture(scope="session")
 @needs("system")
 def dist(checkout, make_dist) -> Path:
-    """The wheels and the source archives of both packages."""
-    subprocess.run(make_dist.split(), cwd=checkout, check=True, timeout=280)
+    """The wheels and the source archives of both packages, compiled against the jars that are installed here."""
+    jars = Path(str(find_spec("pyspark").origin)).parent / "jars"
+    environment = {**os.environ, "FLUSS_TIERING_BUILD_SPARK_JARS": str(jars)}
+    subprocess.run(make_dist.split(), cwd=checkout, env=environment, check=True, timeout=280)
     return checkout / "dist"
