@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from fluss_tiering.model.table_options import TABLE_OPTIONS
-from fluss_tiering.server.settings import DurationMs, FlussOption, MemorySize, ServerSettings
+from fluss_tiering.server.settings import DurationMs, FlussOption, MemorySize, setting_fields
 from fluss_tiering.server.tiering.options import ICEBERG_PREFIX
 from fluss_tiering.spark.options import argument_parser
 from markdown_text import table
@@ -47,7 +47,7 @@ def page() -> str:
     return "".join(
         (
             _INTRODUCTION,
-            table(("key", "type", "default", "meaning"), map(_setting, ServerSettings.model_fields.items())),
+            table(("key", "type", "default", "meaning"), map(_setting, setting_fields().items())),
             _TABLES,
             table(
                 ("key", "type", "default", "meaning"),

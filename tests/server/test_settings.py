@@ -18,9 +18,9 @@ from fluss_tiering.server.tiering.options import LakeOptions
 def test_defaults_are_those_of_the_sources() -> None:  # L9, S4
     settings = load_settings()
     assert (settings.host, settings.port) == ("127.0.0.1", DEFAULT_PORT)
-    assert settings.kv_snapshot_lease_expiration_check_interval == 10 * 60_000
-    assert (settings.heartbeat_timeout, settings.heartbeat_check_interval) == (120_000, 15_000)
-    assert (settings.kv_snapshot_interval, settings.kv_snapshot_num_retained) == (10 * 60_000, 2)
+    assert settings.kv_snapshot_lease_expiration_check_interval_ms == 10 * 60_000
+    assert (settings.heartbeat_timeout_ms, settings.heartbeat_check_interval_ms) == (120_000, 15_000)
+    assert (settings.kv_snapshot_interval_ms, settings.kv_snapshot_num_retained) == (10 * 60_000, 2)
     assert settings.data_dir.is_absolute()
 
 
@@ -29,7 +29,7 @@ def test_the_environment_sets_what_is_not_given(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("FLUSS_TIERING_HEARTBEAT_TIMEOUT", "30 s")
     monkeypatch.setenv("FLUSS_TIERING_LAKE_CATALOG", json.dumps({"type": "rest", "uri": "http://lake"}))
     settings = load_settings(port=5000)
-    assert (settings.port, settings.heartbeat_timeout) == (5000, 30_000)
+    assert (settings.port, settings.heartbeat_timeout_ms) == (5000, 30_000)
     assert settings.lake_catalog == {"type": "rest", "uri": "http://lake"}
 
 
@@ -38,7 +38,7 @@ def test_settings_are_given_by_the_keys_that_fluss_has_for_them() -> None:
         ["kv.snapshot.num-retained=3", "kv.snapshot.interval = 5min", 'lake-catalog={"type": "x"}']
     )
     settings = load_settings(**given)
-    assert (settings.kv_snapshot_num_retained, settings.kv_snapshot_interval) == (3, 5 * 60_000)
+    assert (settings.kv_snapshot_num_retained, settings.kv_snapshot_interval_ms) == (3, 5 * 60_000)
     assert settings.lake_catalog == {"type": "x"}
 
 

@@ -93,16 +93,16 @@ class TieringServer:
             data_dir=str(self._settings.data_dir),
             fluss=self._settings.fluss or None,
         )
-        if self._settings.heartbeat_timeout < SAFE_HEARTBEAT_TIMEOUT_MS:
+        if self._settings.heartbeat_timeout_ms < SAFE_HEARTBEAT_TIMEOUT_MS:
             logger.warning(
                 "heartbeat timeout is short for drivers, which send a heartbeat every 30 s: healthy rounds may fail",
-                heartbeat_timeout_ms=self._settings.heartbeat_timeout,
+                heartbeat_timeout_ms=self._settings.heartbeat_timeout_ms,
                 expected_at_least_ms=SAFE_HEARTBEAT_TIMEOUT_MS,
             )
 
     async def stop(self) -> None:
         """Takes no more calls, lets those in flight end within the grace, and closes storage and store."""
-        await self._close(self._settings.shutdown_grace / 1000)
+        await self._close(self._settings.shutdown_grace_ms / 1000)
 
     async def run_until(self, stopped: asyncio.Event) -> None:
         """Returns when `stopped` is set.

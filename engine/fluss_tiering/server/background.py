@@ -52,18 +52,18 @@ def common_jobs(
     return [
         Job(
             "drop expired leases",
-            settings.kv_snapshot_lease_expiration_check_interval,
+            settings.kv_snapshot_lease_expiration_check_interval_ms,
             lambda: threads.control(managers.leases.drop_expired),
         ),
         Job(
             "fail silent rounds",
-            settings.heartbeat_check_interval,
+            settings.heartbeat_check_interval_ms,
             lambda: threads.control(managers.tiering.fail_silent_rounds),
         ),
         Job("move due tables", _DUE_TABLES_INTERVAL_MS, lambda: threads.control(managers.tiering.move_due_tables)),
         Job(
             "close idle scanners",
-            settings.kv_scanner_expiration_interval,
+            settings.kv_scanner_expiration_interval_ms,
             lambda: threads.storage(scanners.drop_expired),
         ),
     ]

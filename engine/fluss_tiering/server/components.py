@@ -101,9 +101,9 @@ def store_location(settings: ServerSettings) -> Path | str:
 
 def _tiering_policy(settings: ServerSettings, *, due_by_freshness: bool) -> TieringPolicy:
     backoff = FailureBackoff(
-        settings.failure_backoff_base,
-        settings.failure_backoff_cap,
+        settings.failure_backoff_base_ms,
+        settings.failure_backoff_cap_ms,
         random.Random(),  # noqa: S311 - jitter
         settings.max_consecutive_failures,
     )
-    return TieringPolicy(settings.heartbeat_timeout, backoff, settings.kept_rounds, due_by_freshness)
+    return TieringPolicy(settings.heartbeat_timeout_ms, backoff, settings.kept_rounds, due_by_freshness)

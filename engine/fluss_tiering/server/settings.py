@@ -1,4 +1,8 @@
-"""What an operator may set, by options of the command or by environment variables (FLUSS_TIERING_ and the name)."""
+"""The settings of the server, from options of the command or from environment variables.
+
+The environment variable of a setting is `FLUSS_TIERING_` and the name of the setting. Users give durations with a unit;
+the fields hold milliseconds and end in `_ms`, which the names that users know leave out.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, SecretStr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from fluss_tiering.client.channel import DEFAULT_PORT, MAX_MESSAGE_BYTES
@@ -23,8 +28,9 @@ from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
 _PREFIX: Final = "FLUSS_TIERING_"
+_MILLISECONDS: Final = "_ms"
 _OF_OTHERS: Final = frozenset({"FLUSS_TIERING_SERVER", "FLUSS_TIERING_SPARK_JARS", "FLUSS_TIERING_CLASS_ARCHIVE"})
-"""What the command and the application read."""
+"""Environment variables that the command and the Spark application read."""
 
 
 def _memory_size(value: object) -> object:
@@ -82,105 +88,117 @@ def _bootstrap_servers(text: str) -> str:
 
 
 DurationMs = Annotated[int, BeforeValidator(_duration_ms), Field(gt=0)]
-"""Milliseconds; given as Fluss writes durations, for example 10min."""
-
+"""A duration in milliseconds. Users write it as Fluss does, for example 10min."""
 
 MemorySize = Annotated[int, BeforeValidator(_memory_size), Field(gt=0)]
-"""Bytes; given as Fluss writes sizes, for example 10mb."""
+"""A size in bytes. Users write it as Fluss does, for example 10mb."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlussOption:
-    """Marks a setting that Fluss has too, under this key of its `ConfigOptions`."""
+    """Marks a setting that Fluss has too.
+
+    Attributes:
+        key: The key of the setting in Fluss's `ConfigOptions`.
+    """
 
     key: str
 
 
 SAFE_HEARTBEAT_TIMEOUT_MS: Final = 60_000
-"""Two of the intervals in which a driver sends its heartbeats."""
+"""Twice the interval in which a driver sends its heartbeats."""
 
 
 class ServerSettings(BaseSettings):
-    """The settings of a tiering server; those that Fluss has too carry its key (`FlussOption`)."""
+    """The settings of a tiering server. Those that Fluss has too carry Fluss's key (`FlussOption`)."""
 
     model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True
+        env_prefix=_PREFIX,
+        # A field has the name that users know as its alias.
+        env_prefix_target="all",
+        alias_generator=lambda field: field.removesuffix(_MILLISECONDS),
+        frozen=True,
+        extra="forbid",
+        validate_default=True,
+        use_attribute_docstrings=True,
     )
 
     data_dir: Annotated[Path, AfterValidator(Path.absolute), FlussOption("data.dir")] = Path("fluss-tiering-data")
-    """Folder of tables, snapshots, the server's database and, by default, the lake."""
+    """The folder for the server's tables, KV snapshots, database and, by default, the lake."""
     fluss: Annotated[str, AfterValidator(_bootstrap_servers), FlussOption("bootstrap.servers")] = ""
-    """Fluss cluster whose tables are tiered: HOST:PORT of any of its servers, several with commas between them. Without
-    it the server keeps tables of its own in the data folder."""
+    """The Fluss cluster whose tables are tiered: HOST:PORT of one or more of its servers, separated by commas. Without
+    this setting the server has tables of its own in the data folder."""
     fluss_username: str = ""
-    """User for a listener of the Fluss cluster that demands SASL/PLAIN."""
+    """The user for a Fluss cluster that requires SASL/PLAIN."""
     fluss_password: SecretStr | None = None
-    """The user's password; better set by FLUSS_TIERING_FLUSS_PASSWORD than on a command line."""
-    fluss_start_timeout: DurationMs = 60_000
-    """How long a Fluss cluster that is away may take to come, when the server starts."""
+    """The password of the user. Set it by FLUSS_TIERING_FLUSS_PASSWORD rather than on a command line."""
+    fluss_start_timeout_ms: DurationMs = 60_000
+    """How long the server waits at its start for a Fluss cluster that cannot be reached."""
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
-    """Address to listen on; loopback unless told otherwise, since there is no authentication."""
+    """The address to listen on. The default is the loopback address, because the server has no authentication."""
     port: Annotated[int, Field(ge=0, le=65535)] = DEFAULT_PORT
-    """Port to listen on; 0 takes a free one."""
+    """The port to listen on; 0 for any free port."""
     metrics_enabled: bool = True
-    """Whether metrics are exported for Prometheus, over HTTP on `host`, without authentication."""
+    """Whether the server exports metrics for Prometheus: over HTTP on `host`, without authentication."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None
-    """Port for metrics; 0 takes a free one. By default the one after `port`: 9134 beside 9133, a free one beside 0."""
+    """The port for metrics; 0 for any free port. By default the port after `port`, such as 9134 after 9133, or any free
+    port if `port` is 0."""
     store_url: Annotated[SecretStr | None, AfterValidator(_checked_store_url)] = None
-    """PostgreSQL database of leases, statuses and epochs, as postgresql://USER:PASSWORD@HOST:PORT/DATABASE; by default
-    SQLite in the data folder. Servers on one database take over from each other."""
+    """The PostgreSQL database for leases, statuses and epochs, as postgresql://USER:PASSWORD@HOST:PORT/DATABASE. By
+    default the server uses SQLite in the data folder. Several servers on one database take over from each other."""
     advertised_address: Annotated[str, Field(pattern=r"^$|^\S+:\d+$")] = ""
-    """HOST:PORT at which other servers on the same PostgreSQL reach this one; by default where it listens."""
-    leader_lease: Annotated[DurationMs, Field(ge=1000)] = 8_000
-    """How long the active one of several servers may be silent before another one takes over; it renews four times as
-    often."""
-    kv_snapshot_lease_expiration_check_interval: Annotated[
+    """HOST:PORT at which other servers on the same database reach this server; by default where it listens."""
+    leader_lease_ms: Annotated[DurationMs, Field(ge=1000)] = 8_000
+    """How long the active server may be silent before another server takes over. The active server renews its
+    leadership four times in this time."""
+    kv_snapshot_lease_expiration_check_interval_ms: Annotated[
         DurationMs, FlussOption("kv.snapshot.lease.expiration-check-interval")
     ] = 10 * 60_000
-    """How often expired leases are dropped (L9)."""
-    heartbeat_timeout: DurationMs = 120_000
-    """How long a round may be silent (S4). Drivers send a heartbeat every 30 s: below a minute one late heartbeat fails
-    a healthy round, of which the server warns."""
-    heartbeat_check_interval: DurationMs = 15_000
-    """How often silent rounds are looked for (S4)."""
-    kv_snapshot_interval: Annotated[DurationMs, FlussOption("kv.snapshot.interval")] = 10 * 60_000
-    """How often KV snapshots are taken and old ones collected."""
+    """How often expired leases are dropped."""
+    heartbeat_timeout_ms: DurationMs = 120_000
+    """How long a round may send no heartbeat before it fails. Drivers send a heartbeat every 30 s. With less than a
+    minute, one late heartbeat fails a healthy round; the server logs a warning then."""
+    heartbeat_check_interval_ms: DurationMs = 15_000
+    """How often the server looks for rounds that send no heartbeats."""
+    kv_snapshot_interval_ms: Annotated[DurationMs, FlussOption("kv.snapshot.interval")] = 10 * 60_000
+    """How often KV snapshots are taken and old ones are deleted."""
     kv_snapshot_num_retained: Annotated[PositiveInt, FlussOption("kv.snapshot.num-retained")] = 2
-    """KV snapshots that are kept of each bucket, besides leased ones."""
-    kv_scanner_ttl: Annotated[DurationMs, FlussOption("kv.scanner.ttl")] = 10 * 60_000
-    """How long a scanner of a primary-key table may be idle before it expires (K10)."""
-    kv_scanner_expiration_interval: Annotated[DurationMs, FlussOption("kv.scanner.expiration-interval")] = 30_000
-    """How often idle scanners are looked for (K10)."""
+    """The number of KV snapshots that are kept of each bucket, in addition to leased ones."""
+    kv_scanner_ttl_ms: Annotated[DurationMs, FlussOption("kv.scanner.ttl")] = 10 * 60_000
+    """How long a scanner of a primary-key table may be idle before it expires."""
+    kv_scanner_expiration_interval_ms: Annotated[DurationMs, FlussOption("kv.scanner.expiration-interval")] = 30_000
+    """How often the server looks for idle scanners."""
     kv_scanner_max_per_bucket: Annotated[PositiveInt, FlussOption("kv.scanner.max-per-bucket")] = 8
-    """Scanners of one bucket that may be open at once (K2)."""
+    """The largest number of open scanners of one bucket."""
     kv_scanner_max_per_server: Annotated[PositiveInt, FlussOption("kv.scanner.max-per-server")] = 200
-    """Scanners of all buckets that may be open at once (K2)."""
+    """The largest number of open scanners of all buckets."""
     kv_scanner_max_batch_size: Annotated[MemorySize, FlussOption("kv.scanner.max-batch-size")] = 10 << 20
-    """Bytes of rows in one answer to a scan, whatever its client asks for (K7)."""
-    failure_backoff_base: DurationMs = 10_000
-    """How long a table rests after its first failure, before jitter; doubled with each further one (S18)."""
-    failure_backoff_cap: DurationMs = 10 * 60_000
-    """How long a failed table rests at most (S18)."""
+    """The largest size of the rows in one answer to a scan, even if the client asks for more."""
+    failure_backoff_base_ms: DurationMs = 10_000
+    """How long a table waits after its first failure, before jitter. Each further failure doubles the time."""
+    failure_backoff_cap_ms: DurationMs = 10 * 60_000
+    """The longest time that a failed table waits."""
     max_consecutive_failures: PositiveInt = MAX_CONSECUTIVE_FAILURES
-    """After so many failures in a row a table is parked: not tried again until it is resumed or altered (S19)."""
+    """The number of failures in a row after which a table is parked: it waits until it is resumed or altered."""
     lake_catalog: Annotated[dict[str, str], BeforeValidator(_json_object), AfterValidator(_complete_catalog)] = Field(
         default_factory=dict
     )
-    """Iceberg catalog properties of the lake, a JSON object; by default a JDBC catalog on SQLite in the data folder."""
+    """The Iceberg catalog properties of the lake, as a JSON object. The default is a JDBC catalog on SQLite in the data
+    folder."""
     kept_rounds: PositiveInt = 100
-    """Rounds that are kept of each table, in its history (S23)."""
+    """The number of rounds that are kept in the history of each table."""
     max_message_bytes: PositiveInt = MAX_MESSAGE_BYTES
-    """Of one gRPC message."""
-    shutdown_grace: DurationMs = 30_000
-    """How long calls in flight may take to end when the server is stopped."""
+    """The largest size of a gRPC message in bytes."""
+    shutdown_grace_ms: DurationMs = 30_000
+    """How long running calls may take to end when the server is stopped."""
     log_format: Literal["logfmt", "json"] = "logfmt"
-    """How log lines look."""
+    """The format of log lines."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """Lines below this level are left out."""
+    """The lowest level of log lines that are written."""
 
     @property
     def fluss_credentials(self) -> Credentials | None:
-        """User and password for the Fluss cluster, where it demands any."""
+        """The user and the password for the Fluss cluster; None if it requires none."""
         if self.fluss_password is None:
             return None
         return Credentials(self.fluss_username, self.fluss_password.get_secret_value())
@@ -194,17 +212,23 @@ class ServerSettings(BaseSettings):
         return self
 
 
+def setting_fields() -> dict[str, FieldInfo]:
+    """Return the fields of the settings, by the names that users know."""
+    return {field.alias or name: field for name, field in ServerSettings.model_fields.items()}
+
+
 def settings_from_keys(pairs: Sequence[str]) -> dict[str, str]:
-    """Settings given as KEY=VALUE, by name: `kv.snapshot.num-retained=3` is `kv_snapshot_num_retained`.
+    """Return settings that are given as KEY=VALUE, by name: `kv.snapshot.num-retained=3` is `kv_snapshot_num_retained`.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST for what is not KEY=VALUE, or a key that is no setting.
+        FlussTieringError: INVALID_REQUEST if a pair is not KEY=VALUE or its key is not a setting.
     """
+    names = setting_fields()
     given: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         name = key.strip().replace(".", "_").replace("-", "_").lower()
-        if not equals or name not in ServerSettings.model_fields:
+        if not equals or name not in names:
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
                 f"{key!r} is not a setting: expected KEY=VALUE with a key of docs/reference/configuration.md, "
@@ -215,10 +239,13 @@ def settings_from_keys(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def load_settings(**given: Any) -> ServerSettings:
-    """The settings from what is given, then the environment, then the defaults.
+    """Return the settings: first those that are given, then those of the environment, then the defaults.
+
+    Args:
+        **given: Settings by the names that users know, for example `heartbeat_timeout`.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST naming every setting that is wrong.
+        FlussTieringError: INVALID_REQUEST if a setting is wrong; the message names all that are.
     """
     try:
         return ServerSettings(**given)
@@ -226,7 +253,7 @@ def load_settings(**given: Any) -> ServerSettings:
         wrong = "; ".join(
             (f"{_PREFIX}{'_'.join(str(part) for part in each['loc']).upper()}: " if each["loc"] else "")
             + each["msg"]
-            # A catalog's properties, all or one of them, may be secrets.
+            # The properties of a catalog may be secrets, all of them or some.
             + (f", not {each['input']!r}" if len(each["loc"]) == 1 and not isinstance(each["input"], dict) else "")
             for each in error.errors()
         )
@@ -238,16 +265,20 @@ def load_settings(**given: Any) -> ServerSettings:
 
 
 def unknown_variables(environment: Iterable[str]) -> dict[str, str | None]:
-    """Names of environment variables that look like settings and are none, each with the one that was perhaps meant.
+    """Return environment variables that look like settings but are none, each with the one that is perhaps meant.
 
-    A misspelt setting would otherwise be passed over in silence.
+    Without this check a misspelt setting would be ignored in silence.
+
+    Args:
+        environment: The names of all environment variables.
     """
+    names = setting_fields()
     unknown: dict[str, str | None] = {}
     for variable in sorted(environment):
         name = variable.upper().removeprefix(_PREFIX).lower()
         if variable.upper().startswith(_PREFIX) and variable.upper() not in _OF_OTHERS:
-            # Without the prefix, by which all look alike.
-            close = get_close_matches(name, ServerSettings.model_fields, 1)
+            # Compared without the prefix, which makes all names look alike.
+            close = get_close_matches(name, names, 1)
             if close != [name]:
                 unknown[variable] = f"{_PREFIX}{close[0].upper()}" if close else None
     return unknown

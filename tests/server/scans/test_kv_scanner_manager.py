@@ -79,7 +79,7 @@ def refusal(call) -> ErrorCode:
 def test_the_defaults_are_those_of_fluss(tmp_path) -> None:  # K1
     limits = ScannerLimits.of(ServerSettings(data_dir=tmp_path))
     assert limits == ScannerLimits(600_000, max_per_bucket=8, max_per_server=200, max_batch_size=10 << 20)
-    assert ServerSettings(data_dir=tmp_path).kv_scanner_expiration_interval == 30_000
+    assert ServerSettings(data_dir=tmp_path).kv_scanner_expiration_interval_ms == 30_000
 
 
 def test_they_are_set_by_flusss_keys(tmp_path) -> None:  # K1

@@ -45,7 +45,7 @@ async def open_fluss(settings: ServerSettings, threads: ServerThreads, stack: As
     client = FlussClient(settings.fluss, credentials=settings.fluss_credentials)
     stack.callback(client.close)
     link = ClusterLink(settings.fluss, settings.fluss_credentials, client)
-    storage = await _once_it_is_there(link, settings.fluss_start_timeout / 1000, threads)
+    storage = await _once_it_is_there(link, settings.fluss_start_timeout_ms / 1000, threads)
     await _warn_of_an_old_one(link, threads)
     return storage
 

@@ -68,7 +68,7 @@ class EmbeddedBackend:
         del check, stack
         if self._lake_dir is not None:
             await threads.storage(make_lake_folders, self._lake_dir)
-        return ActiveEmbeddedBackend(storage, managers, threads, self._settings.kv_snapshot_interval)
+        return ActiveEmbeddedBackend(storage, managers, threads, self._settings.kv_snapshot_interval_ms)
 
 
 class ActiveEmbeddedBackend:

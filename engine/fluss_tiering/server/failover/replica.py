@@ -52,7 +52,7 @@ class FailoverReplica:
         monotonic: Callable[[], float],
     ) -> None:
         database = Database.postgresql(url)
-        lease_s = settings.leader_lease / 1000
+        lease_s = settings.leader_lease_ms / 1000
         self._url = url
         self._backend = backend
         self._listener = listener

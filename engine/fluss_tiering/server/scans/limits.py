@@ -30,7 +30,7 @@ class ScannerLimits:
     def of(cls, settings: ServerSettings) -> ScannerLimits:
         """Return the limits in a server's settings."""
         return cls(
-            settings.kv_scanner_ttl,
+            settings.kv_scanner_ttl_ms,
             settings.kv_scanner_max_per_bucket,
             settings.kv_scanner_max_per_server,
             settings.kv_scanner_max_batch_size,
