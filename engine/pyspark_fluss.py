@@ -1,4 +1,4 @@
-"""By this module Spark finds the data source "fluss": it looks for `DefaultSource` in top-level modules `pyspark_…`."""
+"""Spark finds the data source "fluss" here: it looks for `DefaultSource` in top-level modules named `pyspark_…`."""
 
 from fluss_tiering.spark.source.data_source import FlussDataSource as DefaultSource
 

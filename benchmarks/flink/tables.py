@@ -35,7 +35,7 @@ _NEVER: Final = "1d"
 _DUE_SECONDS: Final = 30
 _MARGIN_SECONDS: Final = 0.5
 _WRITERS: Final = 4
-_PATIENCE_SECONDS: Final = 120.0
+_TIMEOUT_S: Final = 120.0
 
 
 class BenchmarkTables:
@@ -176,10 +176,10 @@ class BenchmarkTables:
         return len(leaders) == BUCKETS and None not in leaders.values()
 
     def _wait_for(self, ready: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + _TIMEOUT_S
         while not ready():
             if time.monotonic() > deadline:
-                raise SystemExit(f"error: {what} did not appear within {_PATIENCE_SECONDS:.0f} s")
+                raise SystemExit(f"error: {what} did not appear within {_TIMEOUT_S:.0f} s")
             time.sleep(0.02)
 
 

@@ -42,7 +42,7 @@ class ModelSpark:
         self.sparkContext = SimpleNamespace(cancelJobGroup=lambda group: None)
 
     def run_stage(self, spark: object, job: StageJob, group: str, guard: RoundGuard) -> list[PieceResult]:
-        """Takes the place of `stage.run_stage`."""
+        """Run a stage. Rounds receive this function instead of `stage.run_stage`."""
         self._scheduler.sleep(self._chance.choice((20, 500, 3_000, 9_000)))
         if self._chance.random() < 0.02 * self.faults:
             self._scheduler.sleep(self._chance.randrange(600_000))

@@ -22,20 +22,20 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * The databases and tables of a tiering server, to read, with a database {@code sys} beside them.
+ * Lets Spark read the databases and tables of a tiering server, and the database {@code sys} of system tables.
  *
- * <p>Set as {@code spark.sql.catalog.NAME}; {@code spark.sql.catalog.NAME.server} is the server's HOST:PORT. Nothing is
- * cached: each query asks the server.
+ * <p>It is the value of {@code spark.sql.catalog.NAME}. The value of {@code spark.sql.catalog.NAME.server} is the
+ * server's HOST:PORT. Nothing is cached: each query asks the server.
  */
 public final class FlussCatalog implements TableCatalog, SupportsNamespaces {
 
     private static final String SYSTEM_DATABASE = "sys";
     private static final String STATUS_TABLE = "lake_tiering_status";
 
-    /** Of the Python source: the names of all tables. No table can have this one. */
+    /** Stands for the names of all tables in the Python source. No table can have this name. */
     private static final String TABLE_LIST = "sys.__tables";
 
-    /** In the message of the Python source's error. */
+    /** The code in the message of the Python source's error. */
     private static final String NO_SUCH_TABLE = "[TABLE_NOT_EXIST]";
 
     private String name;
@@ -103,7 +103,7 @@ public final class FlussCatalog implements TableCatalog, SupportsNamespaces {
     private static StructType schema(Identifier table, PythonSource source) throws NoSuchTableException {
         try {
             return source.schema();
-        } catch (Exception error) { // Scala declares none of those that it throws.
+        } catch (Exception error) { // Scala declares no exception that it throws.
             if (error instanceof AnalysisException && error.getMessage().contains(NO_SUCH_TABLE)) {
                 throw new NoSuchTableException(table);
             }
@@ -111,7 +111,7 @@ public final class FlussCatalog implements TableCatalog, SupportsNamespaces {
         }
     }
 
-    /** The server's tables by database, as a schema: to read them as rows would take a Spark job in a catalog's call. */
+    /** Returns the server's tables by database, as a schema. Reading them as rows would need a Spark job. */
     private List<Identifier> serverTables() {
         List<Identifier> tables = new ArrayList<>();
         for (StructField database : new PythonSource(with(TABLE_LIST)).schema().fields()) {

@@ -8,7 +8,7 @@ import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-/** Builds one scan, with filters pushed to Python and the partitions planned when it is built. */
+/** Builds one scan. Filters are pushed to Python, and the partitions are planned when the scan is built. */
 final class FlussScanBuilder implements SupportsPushDownFilters, SupportsPushDownRequiredColumns {
 
     private final PythonSource source;
@@ -33,13 +33,13 @@ final class FlussScanBuilder implements SupportsPushDownFilters, SupportsPushDow
         return python.pushedFilters();
     }
 
-    /** With filters Python has planned the scan already, of all columns; few rows are left of it, as a rule. */
+    /** With filters, Python has already planned the scan with all columns. Usually few rows are left then. */
     @Override
     public void pruneColumns(StructType required) {
         if (filtered) {
             return;
         }
-        // Rows without columns could not be counted.
+        // Rows without columns cannot be counted.
         schema = required.isEmpty() ? new StructType(new StructField[] {schema.fields()[0]}) : required;
         python = source.scanBuilder(schema);
     }

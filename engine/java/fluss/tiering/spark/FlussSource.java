@@ -9,7 +9,7 @@ import org.apache.spark.sql.sources.DataSourceRegister;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** {@code format("fluss")}: comes before the Python source of that name, and reads through it. */
+/** {@code format("fluss")}. Spark finds it before the Python source of this name, through which it reads. */
 public final class FlussSource implements TableProvider, DataSourceRegister {
 
     private PythonSource inferred;

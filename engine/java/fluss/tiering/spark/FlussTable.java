@@ -13,14 +13,14 @@ import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** A table that is read through the Python source, anew by each query. */
+/** A table that each query reads through the Python source. */
 final class FlussTable implements SupportsRead {
 
     private final String name;
     private final Map<String, String> options;
     private final StructType schema;
 
-    /** The source that told the schema, which may serve one scan: that saves a start of Python. */
+    /** The source that returned the schema. It may serve one scan, which saves a start of Python. */
     private final AtomicReference<PythonSource> unused;
 
     FlussTable(String name, PythonSource source, StructType schema) {

@@ -13,16 +13,16 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * One use of the Python data source "fluss": to learn a table's schema, or for one scan.
+ * One use of the Python data source "fluss": to ask for a table's schema, or for one scan.
  *
- * <p>Never for two scans: Spark 4.1 keeps partitions and pushed filters in the provider, so that a second scan would
- * read what the first one asked for, filtered as that one was, however long ago.
+ * <p>It is never used for two scans. Spark 4.1 keeps partitions and pushed filters in the provider, so a second scan
+ * would read the partitions of the first one with its filters, however long ago it was.
  */
 final class PythonSource {
 
     static final String NAME = "fluss";
 
-    /** Tells the Python source that filters may be pushed to it, which is safe only with one provider to a scan. */
+    /** Tells the Python source that it may accept filters, which is safe only if each scan has its own provider. */
     private static final String ACCEPTS_FILTERS = "acceptsFilters";
 
     private static final String PUSH_DOWN = "spark.sql.python.filterPushdown.enabled";
@@ -48,7 +48,7 @@ final class PythonSource {
         return options;
     }
 
-    /** The schema that the server gives the table. */
+    /** Returns the schema that the server gives for the table. */
     StructType schema() {
         return provider.inferSchema(allOptions);
     }
@@ -57,12 +57,12 @@ final class PythonSource {
         return new PythonScanBuilder(provider, NAME, schema, allOptions);
     }
 
-    /** Has Python plan the partitions now, unless it did when filters were pushed. */
+    /** Lets Python plan the partitions now, unless it has done so when filters were pushed. */
     PythonDataSourceReadInfo plan(StructType schema) {
         return withPushDown(() -> provider.getOrCreateReadInfo(NAME, allOptions, schema, false));
     }
 
-    /** Runs with filters pushed to Python sources, which Spark does not do by default. */
+    /** Runs with filter push-down for Python sources, which Spark does not enable by default. */
     static <T> T withPushDown(Supplier<T> work) {
         SQLConf conf = SQLConf.get().clone();
         conf.setConfString(PUSH_DOWN, "true");
