@@ -7,8 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from broken_columns import with_broken_last_column
-from refusals import refused
-from storage_support import (
+from embedded_tables import (
     PATH,
     end_offsets,
     kv_keys,
@@ -20,6 +19,7 @@ from storage_support import (
     read_log,
     segments,
 )
+from refusals import refused
 
 from engine_support import ServerThread
 from fluss_tiering.client import TieringClient

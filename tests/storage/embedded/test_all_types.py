@@ -7,9 +7,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from arrow_strategies import columns, record_batches, same
+from embedded_tables import PATH, opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from storage_support import PATH, opened
 
 from fluss_tiering.formats.schema import UNIT_PRECISION, arrow_type
 from fluss_tiering.model.data_type import WITH_PRECISION

@@ -2,8 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
+from embedded_tables import PATH, log_table, opened
 from refusals import refused
-from storage_support import PATH, log_table, opened
 
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableBucket, TablePath

@@ -12,7 +12,7 @@ import crash_writer
 import pyarrow as pa
 import pytest
 from crash_writer import LOG_PATH, ROWS_PER_STEP, SEGMENT_BYTES, kv_step
-from storage_support import (
+from embedded_tables import (
     PATH,
     kv_table,
     log_table,

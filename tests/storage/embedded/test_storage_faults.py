@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from refusals import refused
-from storage_support import (
+from embedded_tables import (
     PATH,
     end_offsets,
     kv_rows,
@@ -22,6 +21,7 @@ from storage_support import (
     replayed,
     segments,
 )
+from refusals import refused
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import WriteKind

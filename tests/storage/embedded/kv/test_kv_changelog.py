@@ -3,10 +3,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from refusals import refused
-from storage_support import (
+from embedded_tables import (
     PATH,
     end_offsets,
     kv_keys,
@@ -17,6 +14,9 @@ from storage_support import (
     read_snapshots,
     replayed,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from refusals import refused
 
 from fluss_tiering.formats.bucketing import assign_buckets
 from fluss_tiering.model.errors import ErrorCode

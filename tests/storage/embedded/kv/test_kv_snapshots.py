@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from refusals import refused
-from storage_support import (
+from embedded_tables import (
     PATH,
     kv_keys,
     kv_rows,
@@ -19,6 +18,7 @@ from storage_support import (
     read_snapshots,
     replayed,
 )
+from refusals import refused
 
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import KvSnapshot, TableBucket, WriteKind

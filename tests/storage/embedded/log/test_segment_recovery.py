@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from embedded_tables import PATH, end_offsets, log_rows, log_table, open_storage, opened, read_rows, segments
 from refusals import refused
-from storage_support import PATH, end_offsets, log_rows, log_table, open_storage, opened, read_rows, segments
 
 from fluss_tiering.formats.log.batch import read_header
 from fluss_tiering.model.errors import ErrorCode

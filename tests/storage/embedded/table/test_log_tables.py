@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from refusals import refused
-from storage_support import (
+from embedded_tables import (
     LOG_COLUMNS,
     PATH,
     TurnedClock,
@@ -20,6 +19,7 @@ from storage_support import (
     read_rows,
     segments,
 )
+from refusals import refused
 
 from fluss_tiering.formats.bucketing import assign_buckets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from embedded_tables import PATH, columns, open_storage, opened
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refused
-from storage_support import PATH, columns, open_storage, opened
 
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode

@@ -108,7 +108,7 @@ def wait_for_leaders(fluss: FlussClient, made: ClusterTable) -> None:
 
 def write_with_pyfluss(cluster: FlussCluster, written: Sequence[tuple[ClusterTable, Any]]) -> None:
     tables = [(str(made.info.path), rows) for made, rows in written]
-    program = Path(__file__).parents[1] / "pyfluss_writes.py"
+    program = Path(__file__).parents[2] / "support" / "pyfluss_writes.py"
     done = subprocess.run(
         [sys.executable, program, cluster.bootstrap],
         check=False,

@@ -26,7 +26,7 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import drop_partition, list_pa
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.storage import FlussStorage
 
-LOOKUPS = Path(__file__).with_name("pyfluss_lookups.py")
+LOOKUPS = Path(__file__).parents[1] / "support" / "pyfluss_lookups.py"
 MOMENT = datetime.fromisoformat("2026-11-21T17:00:00")
 LAKE_FORMAT = "table.datalake.format"
 

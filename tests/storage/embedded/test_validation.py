@@ -3,8 +3,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from embedded_tables import PATH, TurnedClock, columns, kv_table, log_table, opened
 from refusals import refused
-from storage_support import PATH, TurnedClock, columns, kv_table, log_table, opened
 
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath

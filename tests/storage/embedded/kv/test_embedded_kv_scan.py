@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from storage_support import (
+from embedded_tables import (
     KV_COLUMNS,
     PATH,
     kv_keys,

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from embedded_tables import PATH, end_offsets, kv_table, log_rows, log_table, open_storage, opened, segments
 from refusals import refused
-from storage_support import PATH, end_offsets, kv_table, log_rows, log_table, open_storage, opened, segments
 
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TablePath, WriteKind

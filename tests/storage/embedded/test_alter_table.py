@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
+from embedded_tables import PATH, end_offsets, kv_rows, kv_table, log_rows, log_table, opened, read_rows
 from refusals import refused
-from storage_support import PATH, end_offsets, kv_rows, kv_table, log_rows, log_table, opened, read_rows
 
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TablePath, WriteKind

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from storage_support import PATH, kv_keys, kv_rows, log_rows, open_storage
+from embedded_tables import PATH, kv_keys, kv_rows, log_rows, open_storage
 
 from fluss_tiering.model.table import TablePath, WriteKind
 
