@@ -1,4 +1,4 @@
-"""The asyncio client sees what the blocking one does."""
+"""The asyncio client gets the same answers as the blocking client."""
 
 from __future__ import annotations
 

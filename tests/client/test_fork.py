@@ -1,4 +1,4 @@
-"""A process with a client may start others by fork and exec, as pyspark starts Spark's JVM."""
+"""A process with a client may start other processes by fork and exec, as pyspark starts Spark's JVM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ended = []
 with TieringClient(sys.argv[1]) as client:
     for _ in range(150):
         client.list_tiering_statuses()
-        # Only with a function to call there is subprocess forks.
+        # Without a function to call in the new process, subprocess would not fork.
         child = subprocess.Popen(["true"], stdin=subprocess.PIPE, preexec_fn=lambda: signal.alarm(0))
         child.communicate()
         ended.append(child.returncode)

@@ -1,4 +1,4 @@
-"""The acquire step of a round: seeds L6, L7, L12, L17, L24."""
+"""The first step of a round, which leases KV snapshots (L6, L7, L12, L17, L24)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_an_unknown_table_leases_nothing(client: TieringClient) -> None:
 
 
 class SnapshotsVanish(TieringClient):
-    """Right before each of the first acquires, newer snapshots take the place of those that were planned."""
+    """A client before whose first acquires newer snapshots replace the planned ones."""
 
     def __init__(self, target: str, table: TableInfo, times: int) -> None:
         super().__init__(target)
@@ -101,7 +101,7 @@ class SnapshotsVanish(TieringClient):
                 list(self.write_rows(self._table.path, WriteKind.UPSERT, [rows]))
                 self.take_kv_snapshots([self._table.path])
             while self._exists(snapshots):
-                """Until the collector has come by."""
+                """The collector of old snapshots has not run yet."""
         return super().acquire_lease(lease_id, duration_ms, snapshots, allow_empty=allow_empty)
 
     def _exists(self, snapshots) -> bool:
@@ -114,7 +114,7 @@ class SnapshotsVanish(TieringClient):
 
 @pytest.fixture
 def collecting(tmp_path: Path):
-    """A server that collects old snapshots all the time."""
+    """A server that removes old snapshots all the time."""
     with ServerThread(tmp_path / "data", kv_snapshot_interval=20, kv_snapshot_num_retained=1) as running:
         yield running
 
@@ -136,7 +136,7 @@ def test_a_vanished_snapshot_is_planned_again_from_the_latest(
 
 
 class PinsWithoutLooking(SnapshotsVanish):
-    """A server that pins what does not exist and calls it available, as Fluss 0.9.1 does."""
+    """A server that leases snapshots that do not exist and calls them available, as Fluss 0.9.1 does."""
 
     def acquire_lease(self, lease_id, duration_ms, snapshots, *, allow_empty=False) -> AcquiredLease:
         return replace(

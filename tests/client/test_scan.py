@@ -22,7 +22,7 @@ from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 
 
 class LostAnswer(grpc.RpcError):
-    """The server did its work, and the connection broke."""
+    """The error of a call whose connection broke after the server had done its work."""
 
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.UNAVAILABLE
@@ -35,7 +35,7 @@ class LostAnswer(grpc.RpcError):
 
 
 class LosingStub:
-    """The real service, but for answers that `lose` says to lose, by the requests up to the one in question."""
+    """The real service, except that answers are lost if `lose` says so. It is given the requests so far."""
 
     def __init__(self, stub: KvScanStub, lose: Callable[[Sequence[pb.ScanKvRequest]], bool]) -> None:
         self.asked: list[pb.ScanKvRequest] = []
@@ -72,7 +72,7 @@ def ids(batches: Iterator[pa.RecordBatch]) -> list[int]:
 
 
 def open_scanners(client: TieringClient, table: TableInfo) -> int:
-    """How many scanners of bucket 0 are open, by how many more may be opened."""
+    """Return how many scanners of bucket 0 are open, found by opening as many others as possible."""
     request = pb.ScanKvRequest(bucket_scan_req={"table_id": table.table_id}, batch_size_bytes=1)
     calls = [client._stubs.kv_scan.ScanKv.future(request, timeout=20) for _ in range(9)]
     codes = [call.code() for call in calls]
@@ -217,7 +217,7 @@ def test_the_very_last_answer_may_be_lost(client: TieringClient) -> None:  # K15
 
 def test_a_call_that_is_repeated_too_soon_is_repeated_later(client: TieringClient) -> None:  # K14, K15
     class Impatient(LosingStub):
-        """Sends each continuation twice at once, as a channel does whose connection broke."""
+        """A service that sends each continuation twice at once, as a channel does after its connection broke."""
 
         def future(self, request: pb.ScanKvRequest, timeout: float) -> Any:
             self.asked.append(request)

@@ -1,4 +1,4 @@
-"""A scan under writers, and the log from where it ends, are the table: never a row missing, never one twice."""
+"""A scan during writes, continued with the log, gives each row of the table exactly once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONG_ROUNDS = 200
 
 
 class Writer:
-    """Upserts and deletes keys of its own at random, and knows what it left of them."""
+    """A writer that upserts and deletes keys of its own at random, and knows the rows that remain."""
 
     def __init__(self, client: TieringClient, table: TableInfo, number: int, seed: int) -> None:
         self.names: dict[int, str] = {}
@@ -46,7 +46,7 @@ class Writer:
 
 
 def scanned(client: TieringClient, table: TableInfo) -> tuple[dict[TableBucket, int], dict[int, str]]:
-    """Each bucket's log offset and all rows; none twice."""
+    """Return the log offset of each bucket and all rows, and check that no row comes twice."""
     names: dict[int, str] = {}
     with client.scan(table, batch_size_bytes=2000) as scan:
         for batch in scan:
@@ -58,7 +58,7 @@ def scanned(client: TieringClient, table: TableInfo) -> tuple[dict[TableBucket, 
 
 
 def replay(client: TieringClient, table: TableInfo, offsets: dict[TableBucket, int], names: dict[int, str]) -> None:
-    """Applies the log from these offsets on. Each change must fit what it changes: a gap or a double would not."""
+    """Apply the log from these offsets on, and check that each change fits the row that it changes."""
     reader = RemoteSplitReader(client)
     for info in client.list_buckets([table.path])[table.path]:
         for batch in reader.read_log(table, info.bucket, offsets[info.bucket], info.log_end_offset):
@@ -106,5 +106,5 @@ def test_a_scan_and_the_log_behind_it_are_the_table(  # K5
                 replay(client, table, offsets, names)
                 assert names == expected
             scans += len(taken)
-    # The last of each round begins while somebody still writes, and those before it are in the midst of it.
+    # The last scan of each round begins while a writer is still at work. The scans before it run during the writes.
     assert scans > 2 * rounds

@@ -1,4 +1,4 @@
-"""Servers that are not there, do not answer, or are no tiering servers."""
+"""Servers that do not exist, do not answer, or are not tiering servers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATH = TablePath("db", "t")
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The address of something that accepts connections and never answers."""
+    """The address of a program that accepts connections and never answers."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -77,7 +77,7 @@ async def test_an_unreachable_server_is_named_in_asyncio_too(nobody: str) -> Non
 
 
 def test_writing_to_an_unreachable_server(nobody: str) -> None:
-    import pyarrow as pa  # noqa: PLC0415 - as a caller of write_rows has it
+    import pyarrow as pa  # noqa: PLC0415 - a caller of write_rows has it
 
     with TieringClient(nobody) as client, pytest.raises(FlussTieringError) as failed:
         list(client.write_rows(PATH, WriteKind.APPEND, [pa.table({"id": [1]})]))

@@ -1,4 +1,4 @@
-"""Writing rows: acknowledged request by request, and what happens when one side fails half-way."""
+"""Rows are acknowledged request by request, also when one side fails in the middle of a write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for tables of any supported columns: extreme and ordinary values, as slices of arrays."""
+"""Hypothesis strategies for tables with any supported columns. Values are extreme and ordinary, in slices of arrays."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -21,7 +21,7 @@ def _integers(low: int, high: int) -> st.SearchStrategy[int]:
 
 
 def values_of(data_type: DataType) -> st.SearchStrategy[Any]:
-    """Values as Arrow's constructors take them: dates as days, timestamps as counts in their unit."""
+    """Return values as Arrow's constructors take them: dates as days, timestamps as counts in their unit."""
     match data_type.root:
         case DataTypeRoot.BOOLEAN:
             return st.booleans()
@@ -95,7 +95,7 @@ def data_types(
 def columns(
     max_size: int = 18, *, nullable: bool | None = None, nesting: int = 0
 ) -> st.SearchStrategy[tuple[Column, ...]]:
-    """Enough columns at most for three bytes of null bits."""
+    """Return columns, as many as three bytes of null bits allow at most."""
     return st.lists(data_types(nullable=nullable, nesting=nesting), min_size=1, max_size=max_size).map(
         lambda types: tuple(Column(f"c{index}", data_type) for index, data_type in enumerate(types))
     )
@@ -108,7 +108,7 @@ def _or_null(data_type: DataType) -> st.SearchStrategy[Any]:
 
 @st.composite
 def record_batches(draw: st.DrawFn, of: Sequence[Column], max_rows: int = 8) -> pa.RecordBatch:
-    """Rows of a table with these columns; a slice, so that arrays start anywhere in their buffers."""
+    """Return rows of a table with these columns. They are a slice, so that arrays start anywhere in their buffers."""
     count = draw(st.integers(0, max_rows))
     arrays = []
     for column in of:
@@ -120,14 +120,14 @@ def record_batches(draw: st.DrawFn, of: Sequence[Column], max_rows: int = 8) -> 
 
 
 def same(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
-    """Whether two batches hold the same rows, bit by bit: NaN is NaN, and -0.0 is not 0.0."""
+    """Tell whether two batches hold the same rows, bit by bit: NaN is NaN, and -0.0 is not 0.0."""
     if left.schema != right.schema or left.num_rows != right.num_rows:
         return False
     return all(_same_values(a, b) for a, b in zip(left.columns, right.columns, strict=True))
 
 
 def with_counts(array: pa.Array) -> pa.Array:
-    """With dates as days, and times and timestamps as counts in their unit, also within nested values."""
+    """Return the rows with dates as days, and times and timestamps as counts in their unit, also in nested values."""
     return array.cast(_counted(array.type))
 
 
@@ -144,13 +144,13 @@ def _counted(kind: pa.DataType) -> pa.DataType:
 
 
 def _counted_field(field: pa.Field) -> pa.Field:
-    # Nullable all: beneath a null there may be nulls where a field has none, and these cannot be cast.
+    # All of them are nullable: a NOT NULL field may be null under a null, and such a value cannot be cast.
     return field.with_type(_counted(field.type)).with_nullable(True)
 
 
 def _same_values(left: pa.Array, right: pa.Array) -> bool:
     if pa.types.is_nested(left.type):
-        # As texts, which NaN and -0.0 have of their own.
+        # They are compared as texts, because NaN and -0.0 have texts of their own.
         return repr(with_counts(left).to_pylist()) == repr(with_counts(right).to_pylist())
     if not pa.types.is_floating(left.type):
         return bool(left.equals(right))

@@ -1,4 +1,4 @@
-"""Log batches of which one column cannot be decoded, although their checksums are right."""
+"""Log batches with a column that cannot be decoded, although their checksums are right."""
 
 from crc32c import crc32c
 
@@ -6,7 +6,7 @@ ZSTD_FRAME = b"\x28\xb5\x2f\xfd"
 
 
 def with_broken_last_column(batch: bytes) -> bytes:
-    """A batch of magic 0, compressed with ZSTD, whose last buffer is no frame of ZSTD any more."""
+    """Return a batch of magic 0, compressed with ZSTD, whose last buffer is no longer a frame of ZSTD."""
     broken = bytearray(batch)
     frame = broken.rindex(ZSTD_FRAME)
     broken[frame : frame + len(ZSTD_FRAME)] = bytes(len(ZSTD_FRAME))

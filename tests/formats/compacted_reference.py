@@ -1,4 +1,4 @@
-"""Fluss's compacted layout written down once more, a value at a time, to hold the compiled code against."""
+"""A second implementation of Fluss's compacted layout, value by value, with which the compiled code is compared."""
 
 import math
 import struct
@@ -36,7 +36,7 @@ def varint(value: int, bits: int) -> bytes:
 
 
 def field(value: Any, data_type: DataType, kind: pa.DataType) -> bytes:
-    """A value's bytes; a time and a timestamp is a count in its Arrow type's unit, a date its days."""
+    """Return the bytes of a value. Times and timestamps are counts in the unit of their Arrow type, dates are days."""
     match data_type.root:
         case DataTypeRoot.BOOLEAN:
             return bytes([value])
@@ -65,7 +65,7 @@ def field(value: Any, data_type: DataType, kind: pa.DataType) -> bytes:
 
 
 def _content(value: Any, data_type: DataType, kind: pa.DataType) -> bytes:
-    """What stands behind its length."""
+    """Return the bytes of a value without its length."""
     parts = [part.data_type for part in data_type.fields]
     match data_type.root:
         case DataTypeRoot.CHAR | DataTypeRoot.STRING:
@@ -106,7 +106,7 @@ def _array(values: Sequence[Any], element: DataType, kind: pa.DataType) -> bytes
 
 
 def _far(value: Any, element: DataType, kind: pa.DataType) -> bytes:
-    """What an array has for a value behind its slots, or in them where it is short."""
+    """Return the bytes that an array has for a value after its slots, or in a slot if the value is short."""
     compact = {DataTypeRoot.DECIMAL: 18, DataTypeRoot.TIMESTAMP: 3, DataTypeRoot.TIMESTAMP_LTZ: 3}
     if element.root in compact and element.precision <= compact[element.root]:
         return b""
@@ -116,11 +116,11 @@ def _far(value: Any, element: DataType, kind: pa.DataType) -> bytes:
 
 
 def _slot(value: Any, content: bytes, element: DataType, end: int, kind: pa.DataType) -> tuple[bytes, bytes]:
-    """A value's slot, and what then stands at the array's end."""
+    """Return the slot of a value, and the bytes that come to the end of the array."""
     if element.root in _NUMBERS:
         if element.root is DataTypeRoot.TIME:
             value = value * _NANOSECONDS[kind.unit] // 10**6
-        # Java has one NaN.
+        # Java has only one NaN.
         return struct.pack(_NUMBERS[element.root], math.nan if value != value else value), b""
     if element.root is DataTypeRoot.DECIMAL:
         if not content:
@@ -159,5 +159,5 @@ def value(row: Sequence[Any], columns: Sequence[Column], schema: pa.Schema, sche
 
 
 def rows_of(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
-    """Rows with dates as days, times and timestamps as counts in their unit."""
+    """Return rows with dates as days, and times and timestamps as counts in their unit."""
     return list(zip(*(with_counts(array).to_pylist() for array in batch.columns), strict=True))

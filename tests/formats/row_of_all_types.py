@@ -1,4 +1,4 @@
-"""Rows with a value of every type, and the bytes that they are stored as, worked out by hand from Fluss's layout."""
+"""Rows with a value of every type, and their stored bytes, which were computed by hand from Fluss's layout."""
 
 import datetime as dt
 import struct
@@ -45,7 +45,7 @@ VECTOR = bytes.fromhex(
     "03 68 C3 A9"  # 3 bytes of UTF-8
     "01"  # one day after the epoch
     "98 F8 FF FF FF FF FF FF FF 01"  # one second before the epoch = -1000 ms = ...1111000_0011000 in binary
-    "01"  # 1 ms, and nothing below
+    "01"  # 1 ms and no nanoseconds
     "01 D0 0F"  # 1002 us = 1 ms and 2000 ns = 0b1111_1010000
     "FF FF FF FF FF FF FF FF FF 01 BF 84 3D"  # -1 ns = -1 ms and 999999 ns = 0b111101_0000100_0111111
     "85 FF FF FF FF FF FF FF FF 01"  # unscaled -123 = ...1111111_0000101 in binary
@@ -86,7 +86,7 @@ FURTHER = bytes.fromhex(
     "D4 FE"  # -300 in two, little-endian
     "00 00 C0 BF"  # -1.5 = 0xBFC00000, little-endian
     "03 68 C3 A9"  # 3 bytes of UTF-8, however many characters the CHAR has
-    "03 00 01 FF"  # bytes behind their length, although a BINARY always has as many
+    "03 00 01 FF"  # bytes after their length, although the length of a BINARY is fixed
     "02 80 7F"
     "98 B0 99 29"  # 86,399,000 ms = 0b101001_0011001_0110000_0011000
     "FF B7 99 29"  # 86,399,999 ms = 0b101001_0011001_0110111_1111111, whatever the precision
@@ -135,7 +135,7 @@ ELEMENT_COLUMNS = table_columns(
     "MAP<INT, MAP<DATE, BIGINT>>",
     "ARRAY<INT>",
 )
-# With a sign and a payload, which Java's own NaN has not.
+# It has a sign and a payload. Java's own NaN has neither.
 _OTHER_FLOAT_NAN = struct.unpack(">f", bytes.fromhex("FFC00001"))[0]
 _OTHER_DOUBLE_NAN = struct.unpack(">d", bytes.fromhex("FFF8000000000001"))[0]
 ELEMENT_ROW = [

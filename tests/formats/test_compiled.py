@@ -39,7 +39,7 @@ FILES = {
 
 
 def run(install: Path, home: Path) -> dict[Path, int]:
-    """Calls a compiled function of that install in a new process; the cache files then, with their times of writing."""
+    """Call a compiled function of an installation in a new process, and return the cache files with their times."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
     ended = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(install)], env=environment, capture_output=True, text=True, check=False
@@ -68,7 +68,7 @@ def test_what_was_compiled_is_kept_beside_the_source(tmp_path: Path) -> None:
 @pytest.mark.system
 def test_a_read_only_install_keeps_it_for_the_user(tmp_path: Path) -> None:
     install = folder(tmp_path / "install")
-    (install / "__pycache__").touch()  # stands in the way also of root, whom no permission stops
+    (install / "__pycache__").touch()  # a file in this place stops root, too, whom permissions do not stop
     home = tmp_path / "home"
     home.mkdir()
     written = run(install, home)

@@ -1,4 +1,4 @@
-"""Bytes made by Fluss 0.9.1's own classes, by `data/FlussVectors.java`, are those that are written and read here."""
+"""Bytes that Fluss 0.9.1's own classes made (`data/FlussVectors.java`) are written and read in the same way here."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,7 +82,7 @@ def test_nested_values_are_flusss() -> None:
 
 
 def test_elements_of_arrays_are_flusss() -> None:
-    """Arrays have one NaN, rows the one that was written; a row has its part however short it is."""
+    """Arrays have only one NaN, and rows have the one that was written. A row in an array is never in a slot."""
     assert encode_values(element_batch(), ELEMENT_COLUMNS, 1).to_pylist() == [ELEMENT_VALUE]
     read = decode_values(pa.array([ELEMENT_VALUE]), ELEMENT_COLUMNS, 1)
     assert encode_values(read, ELEMENT_COLUMNS, 1).to_pylist() == [ELEMENT_VALUE]
@@ -91,7 +91,7 @@ def test_elements_of_arrays_are_flusss() -> None:
 
 @pytest.mark.parametrize("step", [1, 7])
 def test_damaged_nested_values_are_corrupt_or_rows(step: int) -> None:
-    """Whatever a byte is changed to, what is read is a row of the table or nothing."""
+    """If any byte is changed, the result is a row of the table or an error."""
     for position in range(2, len(NESTED_VALUE)):
         damaged = bytearray(NESTED_VALUE)
         damaged[position] = (damaged[position] + step) % 256
@@ -99,7 +99,7 @@ def test_damaged_nested_values_are_corrupt_or_rows(step: int) -> None:
             try:
                 decode_values(pa.array([stored]), NESTED_COLUMNS, 1).validate(full=True)
             except FlussTieringError as error:
-                assert error.code is ErrorCode.CORRUPT_DATA  # noqa: PT017 - others are raised
+                assert error.code is ErrorCode.CORRUPT_DATA  # noqa: PT017 - other errors are raised
             else:
                 assert len(stored) == len(NESTED_VALUE)
 

@@ -1,4 +1,4 @@
-"""Arrow IPC streams as an untrusted sender may make them."""
+"""Arrow IPC streams that an untrusted sender may make."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_small_stream_of_gigabytes_takes_no_memory() -> None:
     assert pa.total_allocated_bytes() - before < 1 << 20
 
 
-def test_streams_of_a_former_version_are_refused() -> None:  # they may say elsewhere that they are compressed
+def test_streams_of_a_former_version_are_refused() -> None:  # they may say in another place that they are compressed
     options = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4)
     error = refusal(stream(ROWS, options))
     assert error.code is ErrorCode.INVALID_REQUEST
@@ -78,6 +78,6 @@ def test_a_column_name_that_is_not_utf8_is_refused() -> None:
 def test_damaged_bytes_are_rows_or_refused(position: int) -> None:
     damaged = bytearray(stream(ROWS))
     damaged[position] ^= 0xFF
-    # Anything else than this error, or the end of the process, fails.
+    # Another error, or a crash of the process, is a failure.
     with suppress(FlussTieringError):
         assert rows_from_ipc(bytes(damaged)).num_columns == ROWS.num_columns

@@ -1,4 +1,4 @@
-"""Nested columns as the lake and Spark hold them, whatever lies beneath their nulls."""
+"""Nested columns as the lake and Spark hold them, with any bytes under their nulls."""
 
 import pyarrow as pa
 import pytest
@@ -11,10 +11,10 @@ NESTED = DataType.parse("ROW<r ROW<x INT NOT NULL>, t TIMESTAMP(9), l ARRAY<SMAL
 
 
 def nested() -> pa.StructArray:
-    """Three rows: a null, one whose own row is null, and one with all."""
+    """Return three rows: a null, one whose inner row is null, and one with all values."""
     row, time, numbers, times = arrow_type(NESTED)
     inner = pa.StructArray.from_arrays(
-        # As log batches of Fluss have it: nothing beneath a null.
+        # In log batches of Fluss there is nothing under a null.
         [pa.array([None, None, 7], pa.int32())],
         fields=list(row.type),
         mask=pa.array([True, True, False]),

@@ -199,7 +199,7 @@ def test_a_null_within_a_value_is_refused_where_it_must_not_be() -> None:
 @pytest.mark.parametrize("part", [pa.int32(), pa.int64()])
 @pytest.mark.parametrize("nullable", [True, False])
 def test_beneath_a_null_there_may_be_nulls(part: pa.DataType, nullable: bool) -> None:
-    """As readers of Parquet files have it, whatever the parts of a value that is there must be."""
+    """Readers of Parquet files return such rows, even if the parts of a value must not be null."""
     kind = pa.struct([pa.field("a", part, nullable)])
     values = pa.StructArray.from_arrays([pa.array([None, 2], part)], fields=list(kind), mask=pa.array([True, False]))
     maps = pa.MapArray.from_arrays([0, 2], pa.array(["x", "y"]), values)

@@ -1,4 +1,4 @@
-"""A block closes what it opened, once, and lets errors through."""
+"""A `with` block closes its object once and lets errors through."""
 
 from __future__ import annotations
 

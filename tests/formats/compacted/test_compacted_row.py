@@ -97,7 +97,7 @@ def test_columns_behind_the_last_one_wanted_are_not_looked_at() -> None:
     assert decode_values(values, of, 1, [1]).to_pydict() == {"c1": ["a"]}
     with pytest.raises(FlussTieringError, match="'c2'"):
         decode_values(values, of, 1)
-    # A column before it has to be stepped over.
+    # The column before it must be skipped.
     with pytest.raises(FlussTieringError, match="'c1'") as caught:
         decode_values(pa.array([b"\x01\x00\x00\x05\x09a"], pa.binary()), of, 1, [2])
     assert caught.value.code is ErrorCode.CORRUPT_DATA
@@ -119,7 +119,7 @@ def test_many_rows_of_many_blocks_come_back() -> None:
 
 
 def test_many_nested_rows_come_back() -> None:
-    """More elements than a group of null bits has, behind nulls that have elements beneath them."""
+    """Nested rows have more elements than a group of null bits. Nulls with elements under them come before them."""
     of = table_columns("ARRAY<ARRAY<INT>>", "MAP<STRING, ARRAY<TIMESTAMP(9)>>", "ROW<a ARRAY<BOOLEAN>>")
     deep = [[[None if n % 3 == 0 else n for n in range(m * 7 % 100)]] * (m % 4) for m in range(300)]
     maps = [[("x" * n, [None if n % 2 else n * 1_000_001]) for n in range(m % 70)] for m in range(300)]
@@ -198,7 +198,7 @@ def test_a_null_bit_of_a_not_null_column_is_corrupt() -> None:
 
 
 def rows_or_corrupt(stored: bytes, of: tuple[Column, ...]) -> None:
-    """Bytes of whatever origin are refused, or are rows that can be stored and read again."""
+    """Check that bytes are refused, or are rows that can be stored and read again."""
     try:
         batch = decode_values(pa.array([stored]), of, 1)
     except FlussTieringError as error:

@@ -1,4 +1,4 @@
-"""Damage in nested values never leads outside of them."""
+"""Damaged nested values never make the decoder read bytes outside of them."""
 
 import struct
 
@@ -11,7 +11,7 @@ from fluss_tiering.model.table import Column, DataType
 
 
 def stored(data: bytes) -> bytes:
-    """A row of one column with this value, of less than 128 bytes: schema id, null bits, length."""
+    """Return a row with one column: schema id, null bits, length, and this value of less than 128 bytes."""
     return bytes([1, 0, 0, len(data)]) + data
 
 
@@ -28,9 +28,9 @@ def read(rows: list[bytes], text: str) -> list[object]:
         ("ARRAY<INT>", struct.pack("<ii", 2**31 - 1, 0)),
         ("ARRAY<STRING>", struct.pack("<iiq", 1, 0, 16 << 32 | 1)),
         ("ARRAY<STRING>", struct.pack("<iiq", 1, 0, -1)),
-        # More in a slot than there is room.
+        # The slot claims more bytes than it has.
         ("ARRAY<BYTES>", struct.pack("<ii", 2, 0) + b"abcdefg\x89" + b"abcdefg\x87"),
-        # Parts that overlap, and are more than there is.
+        # The parts overlap, and together they are longer than the data.
         ("ARRAY<STRING>", struct.pack("<iiqqq", 3, 0, *[32 << 32 | 40] * 3) + b"x" * 40),
         ("ARRAY<ARRAY<INT>>", struct.pack("<iiq", 1, 0, 16 << 32 | 8) + struct.pack("<ii", 1, 0)),
         ("ARRAY<DECIMAL(20, 0)>", struct.pack("<iiq", 1, 0, 16 << 32 | 17) + bytes(24)),

@@ -28,7 +28,7 @@ HEADER = struct.Struct("<qibqIhbiqii")
 
 
 def crc32c(data: bytes) -> int:
-    """The Castagnoli polynomial, bit by bit."""
+    """Return the checksum by the Castagnoli polynomial, bit by bit."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -53,12 +53,12 @@ def corrupt(data: bytes, position: int = 0, schema: pa.Schema = SCHEMA) -> str:
 
 
 def resealed(data: bytes) -> bytes:
-    """A batch of magic 0 with the checksum that its bytes ask for."""
+    """Return a batch of magic 0 with the checksum that fits its bytes."""
     return data[:21] + struct.pack("<I", crc32c(data[25:])) + data[25:]
 
 
 def as_magic_1(data: bytes) -> bytes:
-    """A batch of magic 0 as one of magic 1: a leader epoch of 5 stands between commit timestamp and checksum."""
+    """Return a batch of magic 0 as one of magic 1, with a leader epoch of 5 between commit timestamp and checksum."""
     (length,) = struct.unpack_from("<i", data, 8)
     return data[:8] + struct.pack("<ib", length + 4, 1) + data[13:21] + struct.pack("<i", 5) + data[21:]
 
@@ -68,10 +68,10 @@ def test_the_header_has_flusss_layout() -> None:
     message = ROWS.serialize().to_pybytes()
     expected = HEADER.pack(
         40,  # base offset
-        len(data) - 12,  # length: all behind itself, which ends at byte 12
+        len(data) - 12,  # length: all bytes after the length field, which ends at byte 12
         0,  # magic
         1_700_000_000_123,  # commit timestamp
-        crc32c(data[25:]),  # from the schema id on, which stands at 8 + 4 + 1 + 8 + 4
+        crc32c(data[25:]),  # from the schema id on, which is at 8 + 4 + 1 + 8 + 4
         7,  # schema id
         0,  # attributes: not append only
         2,  # last offset delta
@@ -85,7 +85,7 @@ def test_the_header_has_flusss_layout() -> None:
 
 def test_an_append_only_batch_has_no_change_types() -> None:
     data = encode()
-    assert data[27] == 1  # attributes, behind the schema id
+    assert data[27] == 1  # attributes, after the schema id
     assert data[48:] == ROWS.serialize().to_pybytes()
 
 

@@ -1,4 +1,4 @@
-"""Log batches decoded one behind the other are what each is by itself."""
+"""Log batches that are decoded together are equal to those that are decoded one by one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ def rows(first: int, count: int) -> pa.RecordBatch:
 
 @st.composite
 def logs(draw: st.DrawFn) -> bytes:
-    """Batches of a log, some without rows, each compressed in its own way."""
+    """Return the batches of a log, some of them without rows, each with a compression of its own."""
     parts, offset = [b"before"], 0
     for _ in range(draw(st.integers(1, 6))):
         count = draw(st.sampled_from([0, 1, 5, 300]))
@@ -72,7 +72,7 @@ def test_a_damaged_run_has_what_stands_before_the_damage(log: bytes, data: st.Da
     number = data.draw(st.integers(0, len(batches) - 1))
     position, header = batches[number]
     damaged = bytearray(log)
-    # Anything that the checksum covers, behind the header that is given.
+    # Any byte that the checksum covers, after the given header.
     damaged[position + data.draw(st.integers(header.header_size - 23, header.size - 1))] ^= 1
     read: list[LogBatch] = []
     with pytest.raises(FlussTieringError, match=f"position {position} ") as caught:
@@ -83,7 +83,7 @@ def test_a_damaged_run_has_what_stands_before_the_damage(log: bytes, data: st.Da
 
 @pytest.mark.parametrize("extra", [0, 8, 64])
 def test_bytes_behind_a_message_are_not_read_as_the_next(extra: int) -> None:
-    """Batches whose messages end before they do are decoded by themselves."""
+    """A batch whose message ends before the batch does is decoded by itself."""
     first = encode_log_batch(0, 7, rows(0, 5), schema_id=1, change_types=None, compression="NONE")
     longer = first + bytes(extra)
     length = len(longer) - 12

@@ -24,7 +24,7 @@ def batch(base_offset: int, rows: int) -> bytes:
 
 @pytest.fixture
 def log() -> tuple[bytes, list[int]]:
-    """Batches of offsets 100 to 110, and where they start."""
+    """Batches with the offsets 100 to 110, and their positions."""
     parts = [batch(base, size) for base, size in zip(BASES, SIZES, strict=True)]
     return b"".join(parts), [sum(map(len, parts[:index])) for index in range(len(parts) + 1)]
 
