@@ -98,7 +98,7 @@ class Managers:
         changed = {**table.descriptor.properties, **properties}
         altered = replace(table, descriptor=replace(table.descriptor, properties=changed))
         self.tables[table.table_id] = altered
-        self.tiering.redefine(altered)
+        self.tiering.alter(altered)
         return altered
 
     def status(self, table: TableInfo) -> TieringStatus:

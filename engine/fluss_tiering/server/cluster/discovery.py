@@ -34,7 +34,7 @@ class TableDiscovery:
         return len(self._followed)
 
     async def run_once(self) -> None:
-        """Registers tables that are new, redefines altered ones and forgets those that were dropped (S12, S20).
+        """Register new tables, apply the options of altered ones, and forget those that were dropped.
 
         A table that cannot be used is told once, and keeps what is known of it; the others go on.
 
@@ -56,7 +56,7 @@ class TableDiscovery:
             if before is None:
                 tiering.register(table)
             elif before.descriptor.properties != table.descriptor.properties:
-                tiering.redefine(table)
+                tiering.alter(table)
             self._followed[table.table_id] = table
 
     def _forget(self, present: set[int], unusable: frozenset[TablePath]) -> None:

@@ -98,7 +98,7 @@ class ClusterLeases:
         async with self._locks.of(lease_id):
             # What expired is no longer sure to be pinned: a new attempt does not go on with it.
             await self._threads.control(self._leases.drop_expired)
-            attempt, pinned = await self._threads.control(self._leases.begin, lease_id, snapshots)
+            attempt, pinned = await self._threads.control(self._leases.reserve, lease_id, snapshots)
             unavailable: dict[TableBucket, int] = {}
             if pinned:
                 name = cluster_lease_id(lease_id, attempt.attempt_token)

@@ -59,7 +59,7 @@ class KvSnapshotLeaseManager:
         """Return the snapshots that must not be collected, as (bucket, snapshot id)."""
         return frozenset(pinned for lease in self._leases.values() for pinned in lease.snapshots.items())
 
-    def begin(
+    def reserve(
         self, lease_id: str, snapshots: Mapping[TableBucket, int]
     ) -> tuple[LeaseAttempt, Mapping[TableBucket, int]]:
         """Reserve an attempt that `acquire` begins once a cluster has pinned the snapshots.
@@ -99,7 +99,7 @@ class KvSnapshotLeaseManager:
             duration_ms: How long the lease lasts from now on, in milliseconds.
             available: The snapshots to pin, by bucket.
             unavailable: The requested snapshots that do not exist, by bucket. They are returned to the caller.
-            attempt: The attempt that `begin` reserved; None to begin one now.
+            attempt: The attempt that `reserve` returned; None to begin one now.
 
         Raises:
             FlussTieringError: INVALID_REQUEST if the lease would mix buckets with and without a partition of a table;

@@ -11,7 +11,7 @@ from fluss_tiering.api.v1 import kv_scan_pb2 as pb
 from fluss_tiering.api.v1.kv_scan_pb2_grpc import KvScanServicer as GeneratedKvScanServicer
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.scans.reading import open_scanner, read_rows
-from fluss_tiering.server.scans.session import ScanStep
+from fluss_tiering.server.scans.scanner import ScanStep
 from fluss_tiering.wire import kv_scan as wire
 
 _READS_AT_ONCE: Final = 4
@@ -53,7 +53,7 @@ class KvScanServicer(GeneratedKvScanServicer):
             return await self._read(step, call.batch_size_bytes)
         except BaseException:
             # Nobody knows its id.
-            await self._threads.storage(self._scanners.close, step.session.scanner_id)
+            await self._threads.storage(self._scanners.close, step.scanner.scanner_id)
             raise
 
     async def _continue(self, call: wire.ContinueScan) -> wire.ScannedRows:

@@ -166,7 +166,7 @@ class TablesServicer(GeneratedTablesServicer):
                 return before
             table = await self._threads.storage(self._storage.alter_table, path, properties)
             try:
-                await self._threads.control(self._managers.tiering.redefine, table)
+                await self._threads.control(self._managers.tiering.alter, table)
             except FlussTieringError:
                 # Not half a change: options that tiering does not follow.
                 await self._threads.storage(self._storage.alter_table, path, before.descriptor.properties)

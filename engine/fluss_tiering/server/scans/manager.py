@@ -16,7 +16,7 @@ from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.scans.limits import ScannerLimits, ScannerSlots
-from fluss_tiering.server.scans.session import ScanSession, ScanStep
+from fluss_tiering.server.scans.scanner import Scanner, ScanStep
 from fluss_tiering.storage.protocol import KvScan, KvScanBatch
 
 _FINISHED_KEPT_MS: Final = 60_000
@@ -33,8 +33,8 @@ class KvScannerManager:
         self._clock = clock
         self._lock = threading.Lock()
         self._slots = ScannerSlots(limits)
-        self._sessions: dict[bytes, ScanSession] = {}
-        self._finished: dict[bytes, ScanSession] = {}
+        self._scanners: dict[bytes, Scanner] = {}
+        self._finished: dict[bytes, Scanner] = {}
         self._expired: dict[bytes, int] = {}
 
     @property
@@ -52,7 +52,7 @@ class KvScannerManager:
         with self._lock:
             self._slots.take(bucket)
             scanner_id = uuid.uuid4().bytes
-            self._sessions[scanner_id] = ScanSession(scanner_id, bucket, self._clock.now_ms(), in_flight=True)
+            self._scanners[scanner_id] = Scanner(scanner_id, bucket, self._clock.now_ms(), in_flight=True)
             return scanner_id
 
     def opened(self, scanner_id: bytes, scan: KvScan, limit: int | None) -> ScanStep:
@@ -64,9 +64,9 @@ class KvScannerManager:
             FlussTieringError: SCANNER_EXPIRED if the bucket was closed meanwhile.
         """
         with self._lock:
-            session = self._sessions.get(scanner_id)
-            if session is not None:
-                return session.open(scan, limit)
+            scanner = self._scanners.get(scanner_id)
+            if scanner is not None:
+                return scanner.open(scan, limit)
         scan.close()
         raise _expired(scanner_id)
 
@@ -81,22 +81,22 @@ class KvScannerManager:
                 scanner is under way.
         """
         with self._lock:
-            session = self._session(scanner_id, call_seq_id)
-            if session.in_flight:
+            scanner = self._scanner(scanner_id, call_seq_id)
+            if scanner.in_flight:
                 raise FlussTieringError(
                     ErrorCode.INVALID_SCAN_REQUEST,
                     f"scanner {scanner_id.hex()} is answering another call: expected one call at a time; "
                     "wait for the other answer, or ask again later",
                 )
-            step = session.step(call_seq_id)
+            step = scanner.step(call_seq_id)
             if step is None:
                 raise FlussTieringError(
                     ErrorCode.INVALID_SCAN_REQUEST,
-                    f"call_seq_id is {call_seq_id}: expected {session.last_call_seq_id + 1}, or "
-                    f"{session.last_call_seq_id} for the last batch again",
+                    f"call_seq_id is {call_seq_id}: expected {scanner.last_call_seq_id + 1}, or "
+                    f"{scanner.last_call_seq_id} for the last batch again",
                 )
-            session.in_flight = True
-            session.last_used = self._clock.now_ms()
+            scanner.in_flight = True
+            scanner.last_used = self._clock.now_ms()
             return step
 
     def answered(self, step: ScanStep, batch: KvScanBatch) -> bool:
@@ -105,49 +105,49 @@ class KvScannerManager:
         Returns:
             Whether more rows follow.
         """
-        session = step.session
+        scanner = step.scanner
         with self._lock:
-            session.in_flight = False
-            session.last_used = self._clock.now_ms()
-            has_more = session.answered(step, batch)
-            doomed: list[ScanSession] = []
-            if session.closing:
-                doomed = self._end(session)
-            elif not has_more and session.scanner_id in self._sessions:
-                doomed = self._finish(session)
+            scanner.in_flight = False
+            scanner.last_used = self._clock.now_ms()
+            has_more = scanner.answered(step, batch)
+            doomed: list[Scanner] = []
+            if scanner.closing:
+                doomed = self._end(scanner)
+            elif not has_more and scanner.scanner_id in self._scanners:
+                doomed = self._finish(scanner)
         _close(doomed)
         return has_more
 
     def failed(self, step: ScanStep) -> None:
         """End a call that failed. The scanner stays where it was, so that the call may be tried again."""
         with self._lock:
-            step.session.in_flight = False
-            doomed = self._end(step.session) if step.session.closing else []
+            step.scanner.in_flight = False
+            doomed = self._end(step.scanner) if step.scanner.closing else []
         _close(doomed)
 
     def close(self, scanner_id: bytes) -> None:
         """Close a scanner, or do nothing if it is not known. A scanner that is answering a call ends with that call."""
         with self._lock:
-            session = self._sessions.get(scanner_id) or self._finished.get(scanner_id)
-            if session is None:
+            scanner = self._scanners.get(scanner_id) or self._finished.get(scanner_id)
+            if scanner is None:
                 return
-            session.closing = True
-            doomed = [] if session.in_flight else self._end(session)
+            scanner.closing = True
+            doomed = [] if scanner.in_flight else self._end(scanner)
         _close(doomed)
 
     def abandon(self, scanner_id: bytes) -> None:
         """Drop a scanner that could not be opened."""
         with self._lock:
-            session = self._sessions.get(scanner_id)
-            doomed = [] if session is None else self._end(session)
+            scanner = self._scanners.get(scanner_id)
+            doomed = [] if scanner is None else self._end(scanner)
         _close(doomed)
 
     def lost(self, scanner_id: bytes) -> None:
         """Let a scanner expire, because its bucket was closed and the storage's scan with it."""
         with self._lock:
-            session = self._sessions.get(scanner_id) or self._finished.get(scanner_id)
-            if session is not None:
-                self._expire(session)
+            scanner = self._scanners.get(scanner_id) or self._finished.get(scanner_id)
+            if scanner is not None:
+                self._expire(scanner)
 
     def drop_expired(self) -> int:
         """Let scanners expire that were idle for longer than the TTL, and delete those that ended long ago.
@@ -159,23 +159,23 @@ class KvScannerManager:
         """
         now, ttl_ms = self._clock.now_ms(), self.limits.ttl_ms
         with self._lock:
-            doomed = [each for each in self._sessions.values() if not each.in_flight and now - each.last_used > ttl_ms]
-            for session in doomed:
-                self._expire(session)
+            doomed = [each for each in self._scanners.values() if not each.in_flight and now - each.last_used > ttl_ms]
+            for scanner in doomed:
+                self._expire(scanner)
             expired = len(doomed)
-            for session in list(self._finished.values()):
-                if not session.in_flight and now - session.last_used > _FINISHED_KEPT_MS:
-                    doomed += self._end(session)
+            for scanner in list(self._finished.values()):
+                if not scanner.in_flight and now - scanner.last_used > _FINISHED_KEPT_MS:
+                    doomed += self._end(scanner)
             for scanner_id, since in list(self._expired.items()):
                 if now - since > _EXPIRED_KNOWN_TTLS * ttl_ms:
                     del self._expired[scanner_id]
         _close(doomed)
         return expired
 
-    def _session(self, scanner_id: bytes, call_seq_id: int) -> ScanSession:
-        session = self._sessions.get(scanner_id)
-        if session is not None:
-            return session
+    def _scanner(self, scanner_id: bytes, call_seq_id: int) -> Scanner:
+        scanner = self._scanners.get(scanner_id)
+        if scanner is not None:
+            return scanner
         finished = self._finished.get(scanner_id)
         if finished is not None and finished.last_call_seq_id == call_seq_id:
             return finished
@@ -184,33 +184,33 @@ class KvScannerManager:
             raise _expired(scanner_id)
         raise _unknown(scanner_id)
 
-    def _finish(self, session: ScanSession) -> list[ScanSession]:
+    def _finish(self, scanner: Scanner) -> list[Scanner]:
         """Free the slot of a finished scanner. If too many finished scanners are kept, drop the oldest."""
-        if session.last_call_seq_id == 0:
+        if scanner.last_call_seq_id == 0:
             # Only this answer tells the client the scanner's id. If it is lost, the client opens a new scanner.
-            return self._end(session)
-        del self._sessions[session.scanner_id]
-        self._slots.give_back(session.bucket)
-        self._finished[session.scanner_id] = session
+            return self._end(scanner)
+        del self._scanners[scanner.scanner_id]
+        self._slots.give_back(scanner.bucket)
+        self._finished[scanner.scanner_id] = scanner
         if len(self._finished) <= self.limits.max_per_server:
             return []
         return self._end(next(iter(self._finished.values())))
 
-    def _end(self, session: ScanSession) -> list[ScanSession]:
-        if self._sessions.pop(session.scanner_id, None) is not None:
-            self._slots.give_back(session.bucket)
-        self._finished.pop(session.scanner_id, None)
-        return [session]
+    def _end(self, scanner: Scanner) -> list[Scanner]:
+        if self._scanners.pop(scanner.scanner_id, None) is not None:
+            self._slots.give_back(scanner.bucket)
+        self._finished.pop(scanner.scanner_id, None)
+        return [scanner]
 
-    def _expire(self, session: ScanSession) -> None:
-        self._end(session)
-        self._expired[session.scanner_id] = self._clock.now_ms()
+    def _expire(self, scanner: Scanner) -> None:
+        self._end(scanner)
+        self._expired[scanner.scanner_id] = self._clock.now_ms()
 
 
-def _close(sessions: Iterable[ScanSession]) -> None:
-    for session in sessions:
-        if session.scan is not None:
-            session.scan.close()
+def _close(scanners: Iterable[Scanner]) -> None:
+    for scanner in scanners:
+        if scanner.scan is not None:
+            scanner.scan.close()
 
 
 def _expired(scanner_id: bytes) -> FlussTieringError:

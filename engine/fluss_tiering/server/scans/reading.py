@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.scans.manager import KvScannerManager
-from fluss_tiering.server.scans.session import ScanStep
+from fluss_tiering.server.scans.scanner import ScanStep
 from fluss_tiering.storage.protocol import TableStorage
 from fluss_tiering.wire import kv_scan as wire
 
@@ -67,7 +67,7 @@ def read_rows(scanners: KvScannerManager, step: ScanStep, batch_size_bytes: int)
         scanners.failed(step)
         raise
     return wire.ScannedRows(
-        scanner_id=step.session.scanner_id,
+        scanner_id=step.scanner.scanner_id,
         has_more=scanners.answered(step, batch),
         arrow_ipc=arrow_ipc,
         log_offset=step.scan.log_offset if step.call_seq_id == 0 else None,

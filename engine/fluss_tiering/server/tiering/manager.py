@@ -83,9 +83,9 @@ class LakeTieringManager:
         """Begin to tier a new table if its options ask for it. A repeated call changes nothing."""
         self._registration.register(table, self._clock.now_ms())
 
-    def redefine(self, table: TableInfo) -> None:
-        """Apply the options of a table that was altered: see `TableRegistration.redefine`."""
-        self._registration.redefine(table, self._clock.now_ms())
+    def alter(self, table: TableInfo) -> None:
+        """Apply the options of a table that was altered: see `TableRegistration.alter`."""
+        self._registration.alter(table, self._clock.now_ms())
 
     def remove(self, table_id: int) -> None:
         """Delete a dropped table: see `TableRegistration.remove`."""

@@ -71,7 +71,7 @@ class TableRegistration:
         if options.enabled and self._ledger.tables.get(table.table_id) is None:
             self._register(table, options, TieringState.NEW, now)
 
-    def redefine(self, table: TableInfo, now: int) -> None:
+    def alter(self, table: TableInfo, now: int) -> None:
         """Apply the options of a table that was altered, and resume it if it is parked.
 
         A new freshness reschedules a table that is Scheduled. A table whose tiering is switched off is removed, except
@@ -87,13 +87,13 @@ class TableRegistration:
             self._ledger.withdraw(tiered.status, tiered.round, _SWITCHED_OFF, now)
             logger.info("table withdrawn from tiering", table=str(table.path), table_id=table.table_id)
             return
-        redefined = replace(tiered, freshness_ms=options.freshness_ms)
-        if redefined.status.parked:
-            redefined = resume(redefined, now)
-        elif redefined.status.state is TieringState.SCHEDULED and is_due(redefined, now):
-            redefined = pend(redefined, now)
+        altered = replace(tiered, freshness_ms=options.freshness_ms)
+        if altered.status.parked:
+            altered = resume(altered, now)
+        elif altered.status.state is TieringState.SCHEDULED and is_due(altered, now):
+            altered = pend(altered, now)
         with self._ledger.changes() as changes:
-            changes.put(redefined)
+            changes.put(altered)
 
     def remove(self, table_id: int, now: int) -> None:
         """Delete everything about a dropped table except its running round, which ends as Failed.

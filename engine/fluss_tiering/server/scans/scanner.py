@@ -1,4 +1,4 @@
-"""The state of one scanner: which rows its client reads next, and how to give the last batch again."""
+"""One scanner: which rows its client reads next, and how to give the last batch again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ScanStep:
     """What a call reads.
 
     Attributes:
-        session: The scanner's state.
+        scanner: The scanner.
         scan: The storage's scan.
         call_seq_id: The number of the call.
         position: The position to read from: see `KvScan.read`.
@@ -21,7 +21,7 @@ class ScanStep:
         again: Whether the call reads the last batch again: exactly `max_rows` rows, whatever their size.
     """
 
-    session: ScanSession
+    scanner: Scanner
     scan: KvScan
     call_seq_id: int
     position: bytes | None
@@ -30,8 +30,8 @@ class ScanStep:
 
 
 @dataclass(slots=True, eq=False)
-class ScanSession:
-    """The state of a scanner. It holds no rows, and the lock of its manager guards it.
+class Scanner:
+    """An open scanner. It holds no rows, and the lock of its manager guards it.
 
     Attributes:
         scanner_id: The id under which the client knows the scanner.
