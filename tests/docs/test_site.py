@@ -15,6 +15,10 @@ import fluss_tiering
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+# A path in a code span: of a Python file, or of a folder.
+PATH = re.compile(r"`([\w./-]+/|[\w.-]+/[\w./-]+\.py)`")
+MADE = {"site/"}
+"""What `make` makes."""
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s#:]+)(?:#[^)\s]*)?\)")
 
 
@@ -26,6 +30,16 @@ def test_links_of_the_pages_at_the_root_lead_to_files() -> None:
     for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         for target in LINK.findall((ROOT / page).read_text()):
             assert (ROOT / target).exists(), f"{page} links to {target}"
+
+
+def test_paths_that_the_pages_name_exist() -> None:
+    folders = [ROOT / name for name in ("airflow_provider_fluss", "engine", "tests", "tools", "protos", "docs", "dags")]
+    paths = [path.relative_to(ROOT) for folder in folders for path in (folder, *folder.rglob("*"))]
+    present = [f"/{path}/" if (ROOT / path).is_dir() else f"/{path}" for path in paths]
+    pages = [ROOT / "CONTRIBUTING.md", *(DOCS / "explanation").glob("*.md"), *(DOCS / "decisions").glob("*.md")]
+    named = {path for page in pages for path in PATH.findall(page.read_text())} - MADE
+    assert len(named) > 30
+    assert [path for path in sorted(named) if not any(each.endswith(f"/{path}") for each in present)] == []
 
 
 def test_every_public_name_is_in_the_reference() -> None:
