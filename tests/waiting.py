@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -32,3 +33,8 @@ def wait_until(
         assert time.monotonic() < deadline, f"the condition did not hold within {seconds:g} s {describe()}"
         time.sleep(every)
     return result
+
+
+def slowdown() -> float:
+    """Return how many times longer than on an idle machine a program may take, for promises in seconds."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))

@@ -55,7 +55,7 @@ def test_an_unreachable_server_is_named_with_what_to_do(nobody: str, call: Calla
     assert failed.value.code is ErrorCode.UNAVAILABLE
     assert f"cannot reach the tiering server at {nobody}" in failed.value.message
     assert "fluss-tiering serve" in failed.value.message
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
 
 
 @pytest.mark.parametrize("target", ["", "  ", "localhost", "localhost:", ":9133", "localhost:http", "a b:9133"])
@@ -92,7 +92,7 @@ def test_a_server_that_never_answers_ends_at_the_deadline(silent: str, call: Cal
         call(client)
     assert failed.value.code is ErrorCode.UNAVAILABLE
     assert silent in failed.value.message
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
 
 
 def test_something_else_on_the_port_is_told_apart() -> None:

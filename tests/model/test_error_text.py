@@ -70,6 +70,7 @@ def test_a_secret_is_masked_before_the_cut() -> None:  # S11
 
 @pytest.mark.parametrize("unit", ["a", "token", "token=", "a://b:", "a.b ", "-----BEGIN PRIVATE KEY-----"])
 def test_hostile_texts_take_no_time(unit: str) -> None:
-    started = time.monotonic()
+    # The CPU time, so that other work on the machine does not count.
+    started = time.thread_time()
     mask_secrets(unit * (1_000_000 // len(unit)))
-    assert time.monotonic() - started < 5
+    assert time.thread_time() - started < 5

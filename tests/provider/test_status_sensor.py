@@ -14,12 +14,13 @@ from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
 from examples.ports import free_ports
 from fluss_tiering.model.errors import FlussTieringError
+from waiting import WAIT_S
 
 
 @pytest.fixture
 def wait(context):
     def run(lease: object, **arguments: object) -> object:
-        arguments = {"deferrable": False, "poke_interval": 0.1, "timeout": 30, **arguments}
+        arguments = {"deferrable": False, "poke_interval": 0.1, "timeout": WAIT_S, **arguments}
         return FlussTieringStatusSensor(task_id="wait", lease=lease, **arguments).execute(context("wait"))
 
     return run

@@ -13,6 +13,7 @@ from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import TieringState
+from waiting import WAIT_S
 
 
 def trigger(lease: dict, *, unavailable_timeout: float = 30) -> FlussTieringStatusTrigger:
@@ -33,7 +34,7 @@ async def test_it_fires_once_all_tables_have_ended(new_table, acquire, driver): 
     await asyncio.sleep(0.5)
     assert not waiting.done()
     driver.finish(claim)
-    event = await asyncio.wait_for(waiting, 10)
+    event = await asyncio.wait_for(waiting, WAIT_S)
     assert event["verdict"] == "tiered"
     assert [each["table"] for each in event["rounds"]] == [first, second]
 
@@ -42,7 +43,7 @@ async def test_it_fires_the_last_error_of_a_failed_round(new_table, acquire, dri
     table = new_table()
     lease = acquire(table)
     driver.fail_round(lease, table, "no space left on device")
-    event = await asyncio.wait_for(fire(trigger(lease)), 10)
+    event = await asyncio.wait_for(fire(trigger(lease)), WAIT_S)
     assert event["verdict"] == "failed"
     assert table in event["message"]
     assert "no space left on device" in event["message"]
@@ -53,7 +54,7 @@ async def test_it_fires_when_the_attempt_is_cancelled(client, new_table, acquire
     waiting = asyncio.create_task(fire(trigger(lease)))
     await asyncio.sleep(0.3)
     client.cancel_tiering(lease["lease_id"], lease["attempt_token"], "the run was stopped")
-    event = await asyncio.wait_for(waiting, 10)
+    event = await asyncio.wait_for(waiting, WAIT_S)
     assert event["verdict"] == "cancelled"
     assert "the run was stopped" in event["message"]
 
@@ -80,7 +81,7 @@ async def test_it_waits_through_a_restart_of_the_server(tmp_path, monkeypatch, c
             assert not waiting.done()
             await asyncio.to_thread(own.start)
             client.cancel_tiering("a lease", attempt.attempt_token, "seen after the restart")
-            event = await asyncio.wait_for(waiting, 30)
+            event = await asyncio.wait_for(waiting, WAIT_S)
     finally:
         own.stop()
     assert "seen after the restart" in event["message"]
@@ -95,7 +96,7 @@ async def test_it_gives_up_on_a_server_that_stays_away(monkeypatch):
         "lease_duration_ms": 1000,
         "fluss_conn_id": "away",
     }
-    event = await asyncio.wait_for(fire(trigger(lease, unavailable_timeout=1)), 20)
+    event = await asyncio.wait_for(fire(trigger(lease, unavailable_timeout=1)), WAIT_S)
     assert event["verdict"] == "unreachable"
 
 
@@ -143,4 +144,4 @@ async def test_a_kill_is_bounded_in_time(monkeypatch):
     with pytest.raises(FlussTieringError) as error:
         await trigger(lease).on_kill()
     assert error.value.code is ErrorCode.UNAVAILABLE
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 30

@@ -113,7 +113,7 @@ def test_what_was_acknowledged_outlives_kill_9(tmp_path: Path) -> None:  # S24, 
     def work(number: int) -> None:
         table = tables[number]
         bucket = TableBucket(table.table_id, 0)
-        with TieringClient(process.target, timeout=2) as worker:
+        with TieringClient(process.target, timeout=20) as worker:
             turn = 0
             while not killed.is_set():
                 turn += 1

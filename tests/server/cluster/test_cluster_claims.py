@@ -156,6 +156,7 @@ def test_a_claim_is_kept_for_longer_than_the_coordinators_time_out(
     assert entry_of(server, table) is held
 
 
+@pytest.mark.system
 def test_a_round_outlives_the_coordinator(
     server: ClusterServer,
     client: TieringClient,
@@ -190,6 +191,7 @@ def test_a_round_outlives_the_coordinator(
     assert client.lake_snapshot(table.path) == LakeSnapshot(table.table_id, 7, offsets)
 
 
+@pytest.mark.system
 def test_a_round_outlives_this_server(
     fluss_cluster: FlussCluster, tmp_path: Path, fluss: FlussClient, server: ClusterServer
 ) -> None:

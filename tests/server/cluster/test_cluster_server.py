@@ -33,7 +33,7 @@ from fluss_tiering.storage.fluss.rpc.api_keys import ServedApis
 from fluss_tiering.storage.fluss.rpc.calls.tables import alter_table, create_table, drop_table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from needs import needs
-from waiting import wait_until
+from waiting import WAIT_S, wait_until
 
 pytestmark = pytest.mark.system
 
@@ -163,7 +163,7 @@ def test_a_cluster_that_does_not_come_ends_the_start(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError) as failed:
         process.start()
     assert process.process is not None
-    assert process.process.wait(10) == 1
+    assert process.process.wait(WAIT_S) == 1
     text = re.sub(r"\s+", " ", str(failed.value))
     assert "Traceback" not in text
     assert text.count("waiting for the Fluss cluster") == 1
@@ -219,7 +219,7 @@ def failed_start(folder: Path, **settings: str) -> str:
     begun = time.monotonic()
     with pytest.raises(FlussTieringError) as failed, server:
         pass
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 60
     return failed.value.message
 
 

@@ -199,12 +199,12 @@ def test_a_watcher_that_goes_away_is_forgotten(own_server: ServerThread) -> None
 
 
 def test_a_server_that_stops_ends_its_watchers_at_once(tmp_path: Path) -> None:
-    with ServerThread(tmp_path / "data", shutdown_grace=30_000) as running, TieringClient(running.target) as client:
+    with ServerThread(tmp_path / "data", shutdown_grace=200_000) as running, TieringClient(running.target) as client:
         changes = client.watch_tiering_statuses()
         next(changes)
         started = time.monotonic()
         running.run(running.server.stop())
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 60, "it waited for its watchers"
         with pytest.raises(FlussTieringError) as ended:
             next(changes)
         assert ended.value.code is ErrorCode.UNAVAILABLE

@@ -174,10 +174,10 @@ def test_a_round_longer_than_its_lease_reads_the_snapshots_that_it_leased(lake: 
     table = written(lake)
     held = HeldStage(tmp_path, monkeypatch)
     began = time.monotonic()
-    tiered = in_background(lake, table, lease_duration_ms=1500)
+    tiered = in_background(lake, table, lease_duration_ms=3000)
     held.wait()
     (lease,) = lake.client.list_leases(lake.rounds(table)[0].lease_id)
-    while time.monotonic() < began + 4:
+    while time.monotonic() < began + 7:
         replace_snapshots(lake, table)
 
     assert exists(lake, lease.snapshots)
