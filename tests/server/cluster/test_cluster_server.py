@@ -35,8 +35,6 @@ from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from needs import needs
 from waiting import WAIT_S, wait_until
 
-pytestmark = pytest.mark.system
-
 FRESHNESS = "table.datalake.freshness"
 _NUMBERS = itertools.count()
 
@@ -92,6 +90,7 @@ def test_tables_and_rows_of_a_cluster(client: TieringClient, fluss_cluster: Flus
     assert refused.value.code is ErrorCode.TABLE_NOT_EXIST
 
 
+@pytest.mark.system
 def test_a_primary_key_table_of_a_cluster_is_scanned(server: ServerProcess, client: TieringClient) -> None:  # K5
     columns = (*descriptor().columns, Column("day", DataType.parse("STRING NOT NULL")))
     made_from = TableDescriptor(columns, primary_key=("id", "day"), partition_keys=("day",), num_buckets=2)
@@ -137,6 +136,7 @@ def test_tables_that_others_make_alter_and_drop_are_followed(client: TieringClie
     assert client.get_tables([path])[0].table_id > first.table_id
 
 
+@pytest.mark.system
 def test_a_table_that_cannot_be_tiered_is_told_once_and_touches_no_other(
     server: ServerProcess, client: TieringClient, fluss: FlussClient
 ) -> None:  # Fluss #2360
@@ -157,6 +157,7 @@ def test_a_table_that_cannot_be_tiered_is_told_once_and_touches_no_other(
     fluss.call(drop_table(bad))
 
 
+@pytest.mark.system
 def test_a_cluster_that_does_not_come_ends_the_start(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     process = ServerProcess(tmp_path, FLUSS_TIERING_FLUSS=f"localhost:{port}", FLUSS_TIERING_FLUSS_START_TIMEOUT="3s")

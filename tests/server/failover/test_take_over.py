@@ -252,6 +252,7 @@ def test_the_waiting_one_forwards_everything(pair: Callable[..., Pair]) -> None:
         assert len(answer.tables) == 1
 
 
+@pytest.mark.system
 def test_a_lost_database_changes_nothing_and_all_goes_on_when_it_is_back(
     tmp_path: Path, postgres: Postgres, postgres_url: str
 ) -> None:  # L10, S24
