@@ -269,7 +269,7 @@ def test_counts_are_exact_after_a_thousand_concurrent_opens(scanners: KvScannerM
         results = list(pool.map(open_some, range(20)))
     ids = [scanner_id for found, _ in results for scanner_id in found]
     assert (len(ids), len(ids) + sum(refused for _, refused in results)) == (200, 1000)
-    assert scanners.open_count == len(scanners._sessions) == 200
+    assert scanners.open_count == len(scanners._scanners) == 200
     assert max(scanners._slots._by_bucket.values()) <= 8
     with ThreadPoolExecutor(20) as pool:
         list(pool.map(scanners.abandon, ids))
