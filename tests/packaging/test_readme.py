@@ -160,6 +160,30 @@ def test_every_command_has_an_expectation():
         assert line.startswith(beginning)
 
 
+LOAD = """
+import sys
+from airflow.dag_processing.dagbag import DagBag
+
+bag = DagBag(dag_folder=sys.argv[1], bundle_name="readme", collect_dags=True)
+print(bag.import_errors, {name: sorted(dag.task_ids) for name, dag in bag.dags.items()})
+"""
+
+
+@pytest.mark.system
+def test_airflow_loads_the_dag_file(tmp_path):  # D28
+    (file,) = [step for step in steps() if isinstance(step, PythonFile)]
+    (tmp_path / DAG_FILE).write_text(file.text)
+    answer = subprocess.run(
+        [sys.executable, "-c", LOAD, str(tmp_path)],
+        env={**os.environ, "AIRFLOW_HOME": str(tmp_path / "airflow")},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert answer.stdout.splitlines()[-1] == f"{{}} {{'{DAG}': ['acquire', 'release', 'submit', 'wait']}}"
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_the_section_works_word_for_word(reader, tmp_path):  # D20, D21, D28
