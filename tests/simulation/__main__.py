@@ -1,4 +1,4 @@
-"""`make simulate`: one run, its progress, and what came of it; status 1 and the trace's end when a check fails."""
+"""`make simulate`: runs the simulation once and shows its progress and result. If a check fails, it exits with 1."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from simulation.world import Report, World
 
 
 def main() -> int:
-    """Runs the simulation as the command line says."""
+    """Run the simulation with the options of the command line."""
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10_000, help="rounds to begin (default: 10000)")
-    parser.add_argument("--seed", type=int, help="of the run to repeat (default: a new one)")
-    parser.add_argument("--sql", action="store_true", help="on the SQL store, in memory, instead of the model of it")
+    parser.add_argument("--rounds", type=int, default=10_000, help="how many rounds to begin (default: 10000)")
+    parser.add_argument("--seed", type=int, help="the seed of the run to repeat (default: a new seed)")
+    parser.add_argument("--sql", action="store_true", help="use the SQL store in memory instead of its model")
     parser.add_argument("--defect", choices=sorted(DEFECTS), help="switch on a planted defect")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed

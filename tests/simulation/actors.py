@@ -1,4 +1,4 @@
-"""Who uses tiering: runs of a DAG with their retries and late clean-up, drivers on their own, writers, operators."""
+"""The users of tiering: runs of a DAG with their retries and late clean-up, writers, and operators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COLUMNS = (Column("k", DataType.parse("BIGINT NOT NULL")), Column("v", DataType
 
 
 class DagRun:
-    """One run of a DAG: acquire, submit, wait, release, with tries that overlap."""
+    """One run of a DAG: acquire, submit, wait and release, with tries that overlap."""
 
     def __init__(self, world: World, number: int) -> None:
         self._world = world
@@ -40,7 +40,7 @@ class DagRun:
         self._drivers: list[Driver] = []
 
     def run(self) -> None:
-        """All tries; the fiber ends with the DAG run."""
+        """Run all tries. The fiber ends with the DAG run."""
         paths = self._world.some_tables(self._chance)
         for _ in range(self._chance.choice((1, 2, 3))):
             handle = self._acquire(paths)
@@ -81,7 +81,7 @@ class DagRun:
         self._drivers.append(self._world.start_driver(paths, handle, self._duration_ms))
 
     def _wait(self, handle: LeaseHandle) -> Verdict:
-        """The verdict, or WAITING when the task is given up, cleared, or its driver is gone for long."""
+        """Return the verdict; WAITING if the task is given up or cleared, or its driver has been gone for long."""
         patience = self._chance.choice((15_000, 60_000, 900_000)) if self._happens(0.3) else 900_000
         deadline = self._world.scheduler.now + patience
         while self._world.scheduler.now < deadline:
@@ -116,7 +116,7 @@ class Operator:
         self._created = 0
 
     def run(self, tables: int) -> None:
-        """Keeps as many tables, each for a while."""
+        """Keep this number of tables, each for a while."""
         world = self._world
         while world.faults:
             present = world.storage.tables()
@@ -159,7 +159,7 @@ class Writer:
         self._value = 0
 
     def run(self) -> None:
-        """Every change has a value of its own, so that a stale row can be told from the last one."""
+        """Write changes. Each has a value of its own, so that an old row differs from the last one."""
         storage = self._world.storage
         while self._world.faults and storage.has_table(self._table.table_id):
             # The first buckets get most, so that others have their first rows, and snapshots, much later.

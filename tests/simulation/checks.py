@@ -1,4 +1,4 @@
-"""All checks of a run together: the first violation ends it."""
+"""All checks of a run. The first violation ends the run."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Checks:
     """`server.Observer`: compares what the server does with the references.
 
     Attributes:
-        violation: the first one, with the seeds that it breaks; None while all is well.
-        recovered: lake snapshots that a later round registered.
+        violation: The first violation, with the numbers of the promises that it breaks; None while all is well.
+        recovered: How many lake snapshots a later round registered.
     """
 
     def __init__(self, world: World) -> None:
@@ -42,7 +42,7 @@ class Checks:
         world.spark.on_snapshot_read = self._reads
 
     def violated(self, what: str) -> None:
-        """Ends the run."""
+        """End the run."""
         if self.violation is None:
             self.violation = what
             self._world.note("violation", what)
@@ -89,7 +89,7 @@ class Checks:
                 self.tiering.check_silent()
 
     def at_rest(self) -> None:
-        """Nothing is under way any more."""
+        """Check the state when nothing happens any more."""
         self.tiering.check_ended()
         managers = self._world.server.managers
         for table in self._world.storage.tables():

@@ -1,4 +1,4 @@
-"""Planted defects: each breaks one promise, by one small patch of the real code (or of the part that it trusts)."""
+"""Planted defects: each breaks one promise with a small patch of the real code, or of a part that it trusts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Defect = Callable[[], AbstractContextManager[object]]
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A defect, and what the violation that finds it speaks of."""
+    """A defect, and a pattern for the violation that finds it."""
 
     switch_on: Defect
     shown_by: str
@@ -62,7 +62,7 @@ def _token_ignored() -> Iterator[None]:
 
 @contextmanager
 def _acknowledged_first() -> Iterator[None]:
-    """The last transaction is still in the background when the server dies, and is lost."""
+    """Lose the last transaction when the server dies, as if it was still in the background."""
     before: dict[str, Any] = {}
     begin, load = MemoryStore.transaction, MemoryStore.attempt_token
 
@@ -82,7 +82,7 @@ def _acknowledged_first() -> Iterator[None]:
 
 
 def _own_offsets(client: Any, lake: Any, table: Any, claim: Any) -> LakeSnapshot | None:
-    """`recover` that registers what it finds with the log's ends as they are now."""
+    """Register what `recover` finds, but with the present ends of the log."""
     known = client.lake_snapshot(table.path)
     found = lake.unregistered_commit(None if known is None else known.snapshot_id)
     if found is None:

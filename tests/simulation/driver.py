@@ -1,4 +1,4 @@
-"""A driver: the application's own steps with a model of Spark, in a process that may be paused or killed anywhere."""
+"""A driver: the application's own steps with a model of Spark. Its process may be paused or killed anywhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FILE_BYTES = 1000
 
 
 class ModelSpark:
-    """Runs stages: reads pieces from the model storage and writes what the real workers would, as rows in memory."""
+    """Runs stages: it reads pieces from the model storage and writes the rows of the real workers into memory."""
 
     def __init__(self, scheduler: Scheduler, storage: ModelStorage, lake: ModelLake, chance: random.Random) -> None:
         self._scheduler = scheduler
@@ -68,7 +68,7 @@ class ModelSpark:
     def write_file_without_rows(
         self, writer: object, bucket: int, location: str, partition_values: tuple[str, ...] = ()
     ) -> LakeFile:
-        """Takes the place of `parquet.write_file_without_rows`."""
+        """Write a file without rows. The lake uses this function instead of that of `parquet`."""
         return self._write(location, FileRows(bucket, FileContent.DATA))
 
     def _write(self, location: str, rows: FileRows) -> LakeFile:
@@ -153,9 +153,9 @@ class Driver:
         return self._process.alive and not self.ended.is_set()
 
     def run(self, paths: Sequence[TablePath], handle: LeaseHandle | None, duration_ms: int) -> None:
-        """Tiers the tables, each in a fiber of its own, under the lease given or one of its own.
+        """Tier the tables, each in a fiber of its own, under the given lease or one of its own.
 
-        Without tables it asks for one that is due, as Fluss's own tiering service does (S7).
+        Without tables, ask for one that is due, as Fluss's own tiering service does (S7).
         """
         try:
             self._run(paths, handle, duration_ms)

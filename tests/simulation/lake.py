@@ -1,7 +1,7 @@
-"""A model of Iceberg behind the real `IcebergTable` and `IcebergCommitter`: what they call of it, with its semantics.
+"""A model of the parts of Iceberg that the real `IcebergTable` and `IcebergCommitter` call, with its semantics.
 
-Row deltas validate against the newest head when they are staged and again inside the compare-and-swap of the commit.
-An answer may be lost in either direction: the commit landed and the driver sees an error, or it lands later.
+Row deltas are validated against the newest snapshot when they are staged, and again inside the compare-and-swap of the
+commit. Messages may be lost: the driver sees an error although the commit happened, or before it happens.
 """
 
 # ruff: noqa: N802 - the methods are named by Iceberg
@@ -25,7 +25,7 @@ from simulation.scheduler import Scheduler, current_process
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """What a file holds: rows as (key, value) or keys to delete."""
+    """The content of a file: rows as (key, value), or keys to delete."""
 
     bucket: int
     content: FileContent
@@ -35,7 +35,7 @@ class FileRows:
 
 @dataclass(slots=True)
 class LakeSnapshotNode:
-    """A snapshot of a lake table; `replaces` is Iceberg's operation of a compaction, which changes no row."""
+    """A snapshot of a lake table. `replaces` marks a compaction, which changes no row."""
 
     snapshot_id: int
     parent: LakeSnapshotNode | None
@@ -48,10 +48,10 @@ class LakeSnapshotNode:
 
 @dataclass(slots=True)
 class LakeContent:
-    """A lake table as the catalog has it.
+    """A lake table in the catalog.
 
     Attributes:
-        rows: bucket -> key -> values; more than one value is a doubled row.
+        rows: The rows, as bucket -> key -> values. More than one value is a doubled row.
     """
 
     name: str
@@ -60,12 +60,12 @@ class LakeContent:
     nodes: dict[int, LakeSnapshotNode] = field(default_factory=dict)
 
     def put(self, node: LakeSnapshotNode) -> None:
-        """Makes a snapshot the head."""
+        """Make a snapshot the newest one."""
         self.head = self.nodes[node.snapshot_id] = node
 
 
 class ModelLake:
-    """All lake tables and files, outside of every process."""
+    """All lake tables and files. They belong to no process."""
 
     def __init__(self, scheduler: Scheduler, chance: random.Random) -> None:
         self.scheduler = scheduler
@@ -93,7 +93,7 @@ class ModelLake:
         return self.chance.random() < probability * self.faults
 
     def compact(self, name: str) -> None:
-        """Rewrites files: a new head with the same rows."""
+        """Rewrite files, which makes a new snapshot with the same rows."""
         content = self.tables.get(name)
         if content is None or content.head is None:
             return
@@ -104,7 +104,7 @@ class ModelLake:
         return self.chance.getrandbits(62)
 
     def swap(self, content: LakeContent, expected: LakeSnapshotNode | None, deltas: Sequence[Delta]) -> bool:
-        """The catalog's compare-and-swap: all deltas become visible at once, if the head is the expected one."""
+        """Make all deltas visible at once if the newest snapshot is the expected one, as a catalog does."""
         if content.head is not expected:
             return False
         self.counters["commits"] += 1
@@ -140,7 +140,7 @@ class ModelLake:
 
 
 class Handle:
-    """Iceberg's `Table` in one driver: the metadata as it was loaded, until it is refreshed."""
+    """Iceberg's `Table` in one driver. It keeps the metadata that it has loaded until it is refreshed."""
 
     def __init__(self, lake: ModelLake, content: LakeContent) -> None:
         self._lake = lake
@@ -239,7 +239,7 @@ class Delta:
         return sum(file.content is content for file in self.files)
 
     def validate(self, head: LakeSnapshotNode | None, staged: Sequence[Delta]) -> None:
-        """Raises ValidationException when files that are checked for were added since the snapshot to start from."""
+        """Raise ValidationException if files were added since the snapshot from which the check starts."""
         if any(delta.snapshot_id == self._from for delta in staged):
             return
         for node in ancestors(head):
@@ -321,7 +321,7 @@ class Transaction:
 
 
 class SimIcebergTable(IcebergTable):
-    """The real one, but for the Parquet files."""
+    """The real `IcebergTable`, but without Parquet files."""
 
     def file_writer(self) -> Any:
         return None
@@ -344,7 +344,7 @@ class SimCatalog:
 
 
 class NoStatistics:
-    """Stands for `ContentFiles`: the model describes a file by itself."""
+    """Takes the place of `ContentFiles`, since the model itself describes a file."""
 
     def __init__(self, *_arguments: object) -> None:
         pass
@@ -354,14 +354,14 @@ class NoStatistics:
 
 
 def ancestors(node: LakeSnapshotNode | None) -> Iterator[LakeSnapshotNode]:
-    """A snapshot and those before it."""
+    """Yield a snapshot and all earlier ones."""
     while node is not None:
         yield node
         node = node.parent
 
 
 class JavaException:
-    """An exception of the JVM; what it does not have fails as py4j's do."""
+    """An exception of the JVM. Methods that it does not have fail as those of py4j."""
 
     _target_id = "o0"
 
@@ -387,12 +387,12 @@ class JavaException:
 
 
 def java_error(name: str, message: str) -> Py4JJavaError:
-    """What py4j raises when Iceberg throws."""
+    """Return the error that py4j raises when Iceberg throws an exception."""
     return Py4JJavaError(message, JavaException(name, message))
 
 
 class _Jvm(SimpleNamespace):
-    """As the real one, a key by which its classes are kept."""
+    """Like the real JVM, it is a key by which its classes are cached."""
 
     __hash__ = object.__hash__
 

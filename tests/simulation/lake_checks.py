@@ -1,4 +1,4 @@
-"""The lake against the log, row by row: after every commit, and of whole tables at the end (S5, S24)."""
+"""Compares the lake with the log, row by row: after every commit, and whole tables at the end (S5, S24)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulation.storage import Change, ModelStorage
 
 
 class LakeChecks:
-    """Knows what the lake must hold at any offsets."""
+    """Knows which rows the lake must hold at any offsets."""
 
     def __init__(self, lake: ModelLake, violated: Callable[[str], None]) -> None:
         self._lake = lake
@@ -25,14 +25,14 @@ class LakeChecks:
         lake.on_delete = self.deleted
 
     def created(self, table: TableInfo, storage: ModelStorage) -> None:
-        """A table with an empty log."""
+        """Begin with a table that has an empty log."""
         logs: dict[int, Any] = {
             number: storage.log(TableBucket(table.table_id, number)) for number in range(table.descriptor.num_buckets)
         }
         self._tables[str(table.path)] = LakeReference(table.table_id, logs)
 
     def committed(self, content: LakeContent, deltas: Sequence[Delta]) -> None:
-        """A commit landed: what it changed must be what the log says from the last offsets to its own."""
+        """Check a commit: it must change what the log says from the last offsets to its own."""
         table = self._tables[content.name]
         commit = from_summary(deltas[-1].summary)
         assert commit is not None
@@ -62,12 +62,12 @@ class LakeChecks:
             self._compare(content, bucket, table.rows.get(bucket, {}), keys)
 
     def deleted(self, location: str) -> None:
-        """A driver deleted a file."""
+        """Check a file that a driver has deleted."""
         if location in self._lake.referenced:
             self._violated(f"a file that the lake refers to was deleted: {location}")
 
     def registered(self, managers: Managers, table_id: int, snapshot_id: int) -> None:
-        """The server took a lake snapshot: under the snapshot's own offsets, and one that exists."""
+        """Check a lake snapshot that the server registered: it exists and has these offsets."""
         table = next(each for each in self._tables.values() if each.table_id == table_id)
         known = managers.lake.snapshot(table_id, snapshot_id)
         offsets = {bucket.bucket: offset for bucket, offset in known.log_end_offsets.items()} if known else None
@@ -78,22 +78,22 @@ class LakeChecks:
             )
 
     def is_of_another_round(self, table_id: int, snapshot_id: int, tiering_epoch: int) -> bool:
-        """Whether a lake snapshot was committed by another round than the one that registers it."""
+        """Return whether another round committed a lake snapshot than the one that registers it."""
         table = next(each for each in self._tables.values() if each.table_id == table_id)
         return table.epochs.get(snapshot_id, tiering_epoch) != tiering_epoch
 
     def is_complete(self, table: TableInfo) -> bool:
-        """Whether the lake holds the whole log."""
+        """Return whether the lake holds the whole log."""
         reference = self._tables[str(table.path)]
         return all(reference.offsets.get(bucket, 0) >= len(log) for bucket, log in reference.logs.items())
 
     def is_registered(self, table: TableInfo, managers: Managers) -> bool:
-        """Whether the server knows the lake's newest snapshot of ours."""
+        """Return whether the server knows our newest snapshot in the lake."""
         newest = managers.lake.newest(table.table_id)
         return (newest and newest.snapshot_id) == self._newest_of_ours(table)
 
     def check_table(self, table: TableInfo, managers: Managers) -> None:
-        """At rest: the lake holds the whole log, each row once, and the server knows the lake's newest offsets."""
+        """Check at rest that the lake holds the whole log, each row once, and that the server knows this."""
         reference = self._tables[str(table.path)]
         content = self._lake.content(str(table.path))
         ends = {bucket: len(log) for bucket, log in reference.logs.items() if log}
@@ -129,7 +129,7 @@ class LakeChecks:
 
 
 def apply(rows: dict[int, int], changes: Sequence[Change]) -> None:
-    """What a reader sees of changes."""
+    """Return the rows that a reader sees after changes."""
     for change in changes:
         if change.value is None:
             rows.pop(change.key, None)

@@ -1,4 +1,4 @@
-"""The leases against their reference: none is dropped early, none comes back, no stale attempt unpins (L1-L10, L22)."""
+"""Compares leases with a reference: none is dropped early, none returns, no old attempt releases (L1-L10, L22)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ METHODS = frozenset(
     {"AcquireKvSnapshotLease", "RenewKvSnapshotLeases", "ReleaseKvSnapshotLease", "DropKvSnapshotLease"}
 )
 _SLACK_MS = 60_000
-"""A request that was begun and not acknowledged may have been handled so much later."""
+"""How much later a request may be handled that was begun and not acknowledged."""
 
 
 class LeaseChecks:
@@ -30,19 +30,19 @@ class LeaseChecks:
         self._max_token = 0
 
     def newest_token(self, lease_id: str) -> int:
-        """Of the newest attempt under the lease that somebody was told of."""
+        """Return the token of the newest attempt under the lease that somebody was told of."""
         return self._leases[lease_id].newest_token if lease_id in self._leases else 0
 
     def maybe_newer(self, lease_id: str) -> bool:
-        """Whether there may be an attempt that nobody was told of."""
+        """Return whether there may be an attempt that nobody was told of."""
         return lease_id in self._leases and self._leases[lease_id].maybe_newer
 
     def before(self) -> int:
-        """What every token of a later acquire must be above."""
+        """Return the number that every token of a later acquire must exceed."""
         return self._max_token
 
     def after(self, method: str, request: Any, response: Any, floor: int) -> None:
-        """A request was acknowledged."""
+        """Note a request that was acknowledged."""
         match method:
             case "AcquireKvSnapshotLease":
                 self._acquired(request, response, floor)
@@ -55,7 +55,7 @@ class LeaseChecks:
                 self._let_go(request, response, None)
 
     def never_acknowledged(self, method: str, request: Any) -> None:
-        """The server died under a request: it was done or it was not."""
+        """Note that the server died during a request, which may have been done."""
         match method:
             case "AcquireKvSnapshotLease":
                 lease = self._lease(request.lease_id)
@@ -79,18 +79,18 @@ class LeaseChecks:
                 self._unpin(request.lease_id, None)
 
     def forget_table(self, table_id: int) -> None:
-        """A dropped table's buckets are released."""
+        """Forget the buckets of a dropped table, which are released."""
         for lease in self._pinning.values():
             lease.pins = {bucket: each for bucket, each in lease.pins.items() if bucket.table_id != table_id}
 
     def collected(self, bucket: TableBucket, snapshot_id: int) -> None:
-        """A KV snapshot is deleted."""
+        """Check a KV snapshot that is deleted."""
         for lease_id, lease in self._alive():
             if lease.pins.get(bucket) == snapshot_id:
                 self._violated(f"L3, L11: snapshot {snapshot_id} of {bucket} is collected under lease {lease_id}")
 
     def check_held(self, managers: Managers) -> None:
-        """Everything that was acknowledged and has not expired is in the manager."""
+        """Check that the manager has everything that was acknowledged and has not expired."""
         for lease_id, lease in self._alive():
             (held,) = managers.leases.leases(lease_id) or (None,)
             lost = {b: s for b, s in lease.pins.items() if held is None or held.snapshots.get(b) != s}
@@ -98,7 +98,7 @@ class LeaseChecks:
                 self._violated(f"L3, L9, L22: lease {lease_id} no longer pins {lost}, until {lease.expiration}")
 
     def check_expired(self, managers: Managers) -> None:
-        """After the checker ran, no lease is older than its expiration."""
+        """Check that no expired lease is left after the clean-up ran."""
         now = self._scheduler.now
         for lease in managers.leases.leases():
             if lease.expiration_time < now:

@@ -1,4 +1,4 @@
-"""The way between clients and server: it delays, loses and repeats requests and answers, also hours later."""
+"""The network between clients and server. It delays, loses and repeats requests and answers, also hours later."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LATE_MS = (35_000, 3_600_000)
 
 
 class Answer:
-    """What arrives at a waiting client: a response, an error, or that nobody listens."""
+    """The answer to a waiting client: a response, an error, or that nobody listens."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.arrived = SimEvent(scheduler)
@@ -43,7 +43,7 @@ class Network:
         self.counters = {"calls": 0, "lost messages": 0, "late messages": 0, "repeated messages": 0}
 
     def call(self, sender: Process, method: str, request: Message) -> Message:
-        """The response; or raises what the server refused with, or UNAVAILABLE when none came in time."""
+        """Return the response; raise the server's error, or UNAVAILABLE if no answer came in time."""
         self.counters["calls"] += 1
         deadline = self._scheduler.now + _DEADLINE_MS
         for attempt in range(_ATTEMPTS):
@@ -104,14 +104,14 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a client of a process reaches the server: what "host:port" is outside."""
+    """The address at which a client of a process reaches the server, instead of "host:port"."""
 
     network: Network
     process: Process
 
 
 class SimClient(TieringClient):
-    """The real client, over the simulated network."""
+    """The real client on the simulated network."""
 
     def __init__(self, target: Endpoint) -> None:
         self._endpoint = target
@@ -127,11 +127,11 @@ class SimClient(TieringClient):
 
 
 class SimRetryingClient(RetryingClient, SimClient):
-    """The real client of rounds, over the simulated network."""
+    """The real client of rounds on the simulated network."""
 
 
 class _Names:
-    """Stubs that are just the names of their methods."""
+    """Stubs that return the names of their methods."""
 
     def __getattr__(self, name: str) -> str:
         return name

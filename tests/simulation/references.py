@@ -1,4 +1,4 @@
-"""What was acknowledged, kept as simply as can be: the reference that the managers are compared with."""
+"""The reference with which the managers are compared: a simple record of what was acknowledged."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ LONG_AGO = 0
 
 @dataclass(slots=True)
 class LeaseReference:
-    """One lease as its holders were told.
+    """One lease, as its holders know it.
 
     Attributes:
-        newest_token: of the newest acquire that was acknowledged.
-        maybe_newer: an acquire may have been made durable and never acknowledged, since the server died.
-        latest_expiration: the latest that any renewal or acquire, acknowledged or not, can have set.
+        newest_token: The token of the newest acquire that was acknowledged.
+        maybe_newer: Whether an acquire may be durable but was not acknowledged, because the server died.
+        latest_expiration: The latest expiration that any renewal or acquire, acknowledged or not, may have set.
     """
 
     pins: dict[TableBucket, int] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class LeaseReference:
 
 @dataclass(slots=True)
 class RoundReference:
-    """One round: who was told that it is theirs, and what became of it."""
+    """One round: who was told to run it, and its outcome."""
 
     lease_id: str
     attempt_token: int | None
@@ -41,8 +41,8 @@ class LakeReference:
     """One table: its log, and the rows that the lake must hold at its committed offsets.
 
     Attributes:
-        logs: bucket -> the storage's own list of changes, which outlives the table.
-        rows: bucket -> key -> value of the log's prefix.
+        logs: The storage's own list of changes by bucket, which outlives the table.
+        rows: The rows of the log's prefix, as bucket -> key -> value.
     """
 
     table_id: int

@@ -1,6 +1,6 @@
-"""Processes on a virtual clock: each thread of a process is a greenlet, and only one of all runs at a time.
+"""Processes on a virtual clock: each thread of a process is a greenlet, and only one of them runs at a time.
 
-A fiber runs until it waits. So a run is a sequence of steps that the random numbers alone decide, which replays.
+A fiber runs until it waits. A run is therefore a sequence of steps that only depends on random numbers, and replays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ START_MS = 1_700_000_000_000
 
 
 class Process:
-    """What dies at once, and is paused as a whole."""
+    """A process, which dies at once and is paused as a whole."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -32,7 +32,7 @@ class Process:
         return self.name
 
     def pause(self, until_ms: int) -> None:
-        """None of its fibers runs before that time, as under SIGSTOP or in a long collection of garbage."""
+        """Let none of its fibers run before this time, as after SIGSTOP or in a long garbage collection."""
         self.paused_until = max(self.paused_until, until_ms)
 
 
@@ -43,11 +43,11 @@ class Fiber(greenlet.greenlet):
         super().__init__(run, scheduler.hub)
         self.process = process
         self.wakeup = 0
-        """Number of the present wait: a timer of an earlier one wakes nobody."""
+        """The number of the present wait. A timer of an earlier wait wakes nobody."""
 
 
 class Scheduler:
-    """The clock, and who runs when. It is a `Clock` of the managers too."""
+    """The clock, and the order in which fibers run. It is also the `Clock` of the managers."""
 
     def __init__(self) -> None:
         self.hub = greenlet.getcurrent()
@@ -66,7 +66,7 @@ class Scheduler:
         self.at(self.now + delay_ms, callback)
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Runs until the condition holds, or nothing is left to do."""
+        """Run until the condition holds, or nothing is left to do."""
         while self._queue and not until():
             time_ms, _, callback = heapq.heappop(self._queue)
             self.now = max(self.now, time_ms)
@@ -74,7 +74,7 @@ class Scheduler:
             callback()
 
     def spawn(self, process: Process, function: Callable[..., object], *args: object) -> Fiber:
-        """A new fiber of the process, which begins in its turn."""
+        """Return a new fiber of the process, which begins in its turn."""
         fiber = Fiber(self, process, lambda: _run(function, args))
         process.fibers = [each for each in process.fibers if not each.dead]
         process.fibers.append(fiber)
@@ -82,14 +82,14 @@ class Scheduler:
         return fiber
 
     def sleep(self, delay_ms: int) -> None:
-        """The present fiber waits."""
+        """Let the present fiber wait."""
         fiber = self._waiting()
         number = fiber.wakeup
         self.after(delay_ms, lambda: self._resume(fiber, number))
         self._wait(fiber)
 
     def wait(self, waiters: list[Callable[[], None]], timeout_ms: int | None) -> None:
-        """The present fiber waits until it is called among `waiters`, or until the time is over."""
+        """Let the present fiber wait until its entry in `waiters` is called, or the time is over."""
         fiber = self._waiting()
         number = fiber.wakeup
         waiters.append(lambda: self.after(0, lambda: self._resume(fiber, number)))
@@ -98,7 +98,7 @@ class Scheduler:
         self._wait(fiber)
 
     def kill(self, process: Process) -> None:
-        """Ends a process where it stands, without any of its clean-up reaching the outside."""
+        """End a process where it is, so that none of its clean-up has an effect outside."""
         if not process.alive:
             return
         process.alive = False
@@ -149,14 +149,14 @@ def _run(function: Callable[..., object], args: tuple[object, ...]) -> None:
 
 
 def current_process() -> Process:
-    """Whose fiber runs."""
+    """Return the process of the present fiber."""
     fiber = greenlet.getcurrent()
     assert isinstance(fiber, Fiber)
     return fiber.process
 
 
 class SimEvent:
-    """`threading.Event`."""
+    """An event, like `threading.Event`."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -179,7 +179,7 @@ class SimEvent:
 
 
 class SimThread:
-    """`threading.Thread` of the process that starts it."""
+    """A thread of the process that starts it, like `threading.Thread`."""
 
     def __init__(self, scheduler: Scheduler, target: Callable[[], None]) -> None:
         self._scheduler = scheduler
@@ -198,7 +198,7 @@ class SimThread:
 
 
 class SimQueue:
-    """`queue.SimpleQueue`."""
+    """A queue, like `queue.SimpleQueue`."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

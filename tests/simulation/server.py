@@ -1,4 +1,4 @@
-"""The real servicers, coordinator and managers in a process that crashes and starts again on the same store."""
+"""The real servicers and managers, in a process that crashes and starts again with the same store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 HEARTBEAT_TIMEOUT_MS = 120_000
 HEARTBEAT_CHECK_MS = 15_000
 LEASE_CHECK_MS = 60_000
-"""Shorter than by default, so that a lease that expired is soon gone: what can go wrong then happens more often."""
+"""Shorter than the default, so that expired leases are gone soon and more can go wrong."""
 
 _BACKOFF_MS: Final = (10_000, 600_000)
 _MAX_FAILURES: Final = 2
@@ -39,31 +39,31 @@ _DOWN_MS: Final = (100, 2_000, 20_000)
 
 
 class Observer(Protocol):
-    """Is told what happens inside the server, and compares it with a reference (`checks`)."""
+    """Hears what happens inside the server, and compares it with a reference (`checks`)."""
 
     def before(self, sender: Process, method: str, request: Any) -> Any:
-        """A request is about to be handled; what is returned is handed to `after`."""
+        """Hear of a request before it is handled. The result is passed to `after`."""
         ...
 
     def after(self, method: str, request: Any, response: Any, seen: Any) -> None:
-        """A request was acknowledged, in the same step that its last change was made in; None: it was refused."""
+        """Hear of an acknowledged request, in the same step as its last change; None if it was refused."""
         ...
 
     def died(self) -> None:
-        """The server is gone, with all that it had begun."""
+        """Hear that the server is gone, with all that it had begun."""
         ...
 
     def started(self, managers: Managers) -> None:
-        """The server loaded its state."""
+        """Hear that the server has loaded its state."""
         ...
 
     def job_done(self, job: str) -> None:
-        """A background job ran."""
+        """Hear that a background job ran."""
         ...
 
 
 class SimThreads:
-    """`ServerThreads`: the thread of control is the scheduler itself, which runs one thing after the other."""
+    """Takes the place of `ServerThreads`: the scheduler itself runs one thing after the other."""
 
     def __init__(self, server: SimServer) -> None:
         self._server = server
@@ -78,7 +78,7 @@ class SimThreads:
 
 
 class SimServer:
-    """The server; `process` is None while it is down."""
+    """The server. `process` is None while it is down."""
 
     def __init__(
         self, scheduler: Scheduler, storage: ModelStorage, store: FaultyStore, chance: random.Random, observer: Observer
@@ -97,7 +97,7 @@ class SimServer:
     # Life
 
     def start(self) -> None:
-        """Loads the state and serves."""
+        """Load the state and serve."""
         process = Process("server")
         jitter = random.Random(self._chance.getrandbits(32))
         policy = TieringPolicy(HEARTBEAT_TIMEOUT_MS, FailureBackoff(*_BACKOFF_MS, jitter, _MAX_FAILURES), _KEPT_ROUNDS)
@@ -127,7 +127,7 @@ class SimServer:
         self._repeat("take KV snapshots", 20_000, self._take_kv_snapshots)
 
     def crash(self, down_ms: int) -> None:
-        """Ends the server where it stands; it comes back after `down_ms`."""
+        """End the server where it is. It starts again after `down_ms`."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -142,7 +142,7 @@ class SimServer:
     # Calls
 
     def handle(self, sender: Process, method: str, request: Any, refuse: Callable[[], None]) -> Message:
-        """One call, in a fiber of the server; `refuse` is called when the server dies before the answer."""
+        """Handle one call in a fiber of the server. `refuse` is called if the server dies before the answer."""
         call = object()
         self._unanswered[call] = refuse
         seen = self.observer.before(sender, method, request)
@@ -161,7 +161,7 @@ class SimServer:
         return response
 
     def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo | None:
-        """As the servicer does it, without asyncio's lock; None when the disk was full."""
+        """Create a table as the servicer does, but without asyncio's lock; return None if the disk was full."""
         table = self._storage.create_table(path, descriptor)
         if not self._control(lambda: self.managers.tiering.register(table)):
             self._storage.drop_table(path)
@@ -169,12 +169,12 @@ class SimServer:
         return table
 
     def drop_table(self, path: TablePath) -> None:
-        """As the servicer does it, without asyncio's lock."""
+        """Drop a table as the servicer does, but without asyncio's lock."""
         table = self._storage.drop_table(path)
         self._control(lambda: self.managers.forget_table(table.table_id))
 
     def resume_parked(self) -> None:
-        """As an operator does once the cause of failures is gone (S19)."""
+        """Resume parked tables, as an operator does once the cause of failures is gone (S19)."""
         if self.process is not None:
             tiering = self.managers.tiering
             parked = [status.path for status in tiering.statuses() if status.parked]
@@ -182,7 +182,7 @@ class SimServer:
             self._control(lambda: tiering.resume(parked))
 
     def pause(self) -> None:
-        """Between two steps of a handler."""
+        """Let other fibers run between two steps of a handler."""
         if (delay := self._chance.randrange(-3, 4)) >= 0:
             self._scheduler.sleep(delay)
 
@@ -201,7 +201,7 @@ class SimServer:
         self._scheduler.spawn(process, repeat)
 
     def _control(self, job: Callable[[], object]) -> bool:
-        """Whether the disk took it; a crash is not seen by the caller, like one right after the answer."""
+        """Return whether the disk accepted it. The caller does not see a crash right after the answer."""
         try:
             job()
         except FlussTieringError as error:
@@ -220,7 +220,7 @@ class SimServer:
 
 
 def _run(steps: Any) -> Any:
-    """Runs a handler to its end; it waits in its fiber, never in an event loop."""
+    """Run a handler to its end. It waits in its fiber, never in an event loop."""
     try:
         steps.send(None)
     except StopIteration as end:

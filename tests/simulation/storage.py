@@ -1,7 +1,7 @@
-"""A model of the storage: what `TableStorage` and the readers of splits need, in memory, with rows to count.
+"""A model of the storage in memory: what `TableStorage` and split readers need, with rows to count.
 
-It is the disk: a crash of the server loses nothing of it. A KV snapshot that nobody protects is really deleted, and
-whoever reads it afterwards sees that it is gone.
+It is the disk: a crash of the server loses nothing of it. A KV snapshot that nothing pins is really deleted, and a
+later reader sees that it is gone.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, Table
 from simulation.scheduler import Scheduler
 
 ROW_BYTES = 4 << 20
-"""As large as it takes for a handful of rows to be cut into several pieces."""
+"""A size with which a few rows make several pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One record of a bucket's log; `value` is None for a delete. Of a log table, key and value are the same number."""
+    """A record of a bucket's log. `value` is None for a delete. In a log table, key and value are equal."""
 
     key: int
     value: int | None
@@ -28,7 +28,7 @@ class Change:
 
 @dataclass(slots=True)
 class Bucket:
-    """A bucket: its log, and for a primary-key table its present rows and snapshots."""
+    """A bucket: its log, and in a primary-key table its present rows and snapshots."""
 
     log: list[Change] = field(default_factory=list)
     rows: dict[int, int] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Bucket:
 
 
 class ModelStorage:
-    """`TableStorage`, as far as the servicers under simulation call it."""
+    """The part of `TableStorage` that the simulated servicers call."""
 
     def __init__(self, scheduler: Scheduler, retained_snapshots: int) -> None:
         self._scheduler = scheduler
@@ -84,7 +84,7 @@ class ModelStorage:
     # Rows
 
     def append(self, bucket: TableBucket, changes: Sequence[Change]) -> None:
-        """Writes records; durable at once."""
+        """Write records, which are durable at once."""
         content = self._buckets[bucket]
         content.log += changes
         for change in changes:
@@ -94,7 +94,7 @@ class ModelStorage:
                 content.rows[change.key] = change.value
 
     def log(self, bucket: TableBucket) -> list[Change]:
-        """The whole log of a bucket that exists."""
+        """Return the whole log of a bucket that exists."""
         return self._bucket(bucket).log
 
     def buckets(self, path: TablePath) -> Sequence[BucketInfo]:

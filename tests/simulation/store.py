@@ -1,7 +1,7 @@
-"""Stores that outlive the simulated server: one in memory, and faults around any.
+"""Stores that outlive the simulated server: one in memory, and one that adds faults to another store.
 
-The faults are those of a transaction: the server dies before it is durable, or after it is and before anybody is told;
-or the disk is full, and nothing was changed.
+Faults happen in transactions. The server dies before a transaction is durable, or after this and before anybody is
+told; or the disk is full, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttem
 
 
 class ServerCrash(BaseException):
-    """The server dies here; no handler of errors may catch it."""
+    """The server dies here. No error handler may catch this."""
 
 
 class MemoryStore:
-    """`TieringStore` in dictionaries."""
+    """A `TieringStore` in dictionaries."""
 
     def __init__(self) -> None:
         self._leases: dict[str, KvSnapshotLease] = {}
@@ -87,7 +87,7 @@ class MemoryStore:
 
 
 class MemoryTransaction:
-    """Writes that are kept until the block ends."""
+    """A transaction, whose writes are kept until the block ends."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -155,10 +155,10 @@ class MemoryTransaction:
 
 
 class FaultyStore:
-    """A store that fails now and then, and tells what became durable.
+    """A store that sometimes fails, and says what became durable.
 
     Attributes:
-        faults: 0 for none; else a factor on how often.
+        faults: How often faults happen, as a factor; 0 for never.
     """
 
     def __init__(self, inner: TieringStore, chance: random.Random) -> None:
@@ -188,7 +188,7 @@ class FaultyStore:
 
 
 class RecordingTransaction:
-    """A transaction whose writes are listed by name."""
+    """A transaction that lists its writes by name."""
 
     def __init__(self, inner: StoreTransaction) -> None:
         self._inner = inner

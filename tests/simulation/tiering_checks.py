@@ -1,4 +1,4 @@
-"""The tiering of tables against its reference: transitions, epochs, fences, outcomes (S1, S3-S6, S9, S22, S24, S25)."""
+"""Compares tiering with a reference: transitions, epochs, fences, outcomes (S1, S3-S6, S9, S22, S24, S25)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_STEPS_AT_ONCE: Final = 5
 
 
 def _reachable() -> frozenset[tuple[str | None, str, int]]:
-    """(from, to, epochs gained) of every sequence of steps that one transaction may hold."""
+    """Return (from, to, gained epochs) for every sequence of steps that one transaction may contain."""
     found: set[tuple[str | None, str, int]] = set()
     ends: set[tuple[str | None, str | None, int]] = {(start, start, 0) for start, _ in _STEPS}
     for _ in range(_MOST_STEPS_AT_ONCE):
@@ -65,7 +65,7 @@ class TieringChecks:
         self.counters = {"rounds": 0, "rounds tiered": 0, "rounds failed": 0}
 
     def before(self, method: str, request: Any) -> Any:
-        """What is known before the request is handled: the newest epochs, and which rounds have ended as Tiered."""
+        """Return what is known before a request: the newest epochs, and the rounds that ended as Tiered."""
         if method == "LakeTieringHeartbeat":
             ended = {entry.table_id for entry in request.finished_tables if self._outcome(entry) == "Tiered"}
             return dict(self._newest_epoch), ended
@@ -74,7 +74,7 @@ class TieringChecks:
         return None
 
     def after(self, method: str, request: Any, response: Any, seen: Any) -> None:
-        """A request was acknowledged."""
+        """Check a request that was acknowledged."""
         match method:
             case "ClaimTables":
                 self._claims(request, response)
@@ -88,7 +88,7 @@ class TieringChecks:
                 self._fenced(request.tables_req, response.tables_resp, seen, "commit")
 
     def durable(self, writes: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
-        """What one transaction wrote."""
+        """Check what one transaction wrote."""
         rounds = {
             (each.table_id, each.tiering_epoch): each
             for name, (several, *_) in writes
@@ -109,7 +109,7 @@ class TieringChecks:
                     self._violated(f"S12, S25: table {value} was dropped and round {epoch} has no outcome")
 
     def started(self, managers: Managers) -> None:
-        """The server has loaded what was durable (S3, S24)."""
+        """Check that the server has loaded what was durable (S3, S24)."""
         self._server_started = self._scheduler.now
         loaded = {status.table_id: status for status in managers.tiering.statuses()}
         if loaded != self._statuses:
@@ -121,14 +121,14 @@ class TieringChecks:
             self._violated(f"S3, S24: after the restart the statuses are not what was durable: {differing}")
 
     def check_silent(self) -> None:
-        """After the checker ran, no round is silent for longer than the time-out (S4)."""
+        """Check that no round has been silent for longer than the time-out after its check ran (S4)."""
         for table_id, epoch in self._running.items():
             silent = self._scheduler.now - max(self._rounds[table_id, epoch].last_heard, self._server_started)
             if silent >= HEARTBEAT_TIMEOUT_MS:
                 self._violated(f"S4: round {epoch} of table {table_id} is silent for {silent} ms and goes on")
 
     def check_ended(self) -> None:
-        """Nothing runs any more: every round that anybody was given has an outcome (S25)."""
+        """Check at rest that every round that anybody was given has an outcome (S25)."""
         open_rounds = [key for key, each in self._rounds.items() if each.outcome is None]
         if open_rounds:
             self._violated(f"S25: rounds without an outcome: {open_rounds}")
@@ -180,7 +180,7 @@ class TieringChecks:
                 self._violated(f"L22: attempt {request.attempt_token} cancelled a round of {each.attempt_token}")
 
     def _fenced(self, entries: Sequence[Any], answers: Sequence[Any], newest: dict[int, int], verb: str) -> None:
-        """Nobody but the newest round is answered without an error; a repetition of its own outcome may be."""
+        """Check that only the newest round is answered without an error, or a repetition of a round's own outcome."""
         for entry, answer in zip(entries, answers, strict=True):
             repeated = {"finish": "Tiered", "fail": "Failed"}.get(verb)
             stale = entry.tiering_epoch < newest.get(entry.table_id, 0)

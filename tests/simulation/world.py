@@ -1,4 +1,4 @@
-"""One run of the simulation: everything together, its end, and what it says."""
+"""One run of the simulation: it joins all parts, ends the run, and reports it."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _TABLES = 12
 _DAGS = 6
 _TRACE = 60
 _REST_MS = 9_000_000
-"""Longer than anything that is still under way: late messages, paused drivers, heartbeats that time out."""
+"""Longer than anything that may still happen: late messages, paused drivers, heartbeats that time out."""
 _LAST_ROUNDS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one run was."""
+    """The report of one run."""
 
     seed: int
     counters: dict[str, int]
@@ -76,7 +76,7 @@ class World:
         self.counters = {"drivers killed": 0, "drivers paused": 0}
 
     def run(self, rounds: int, on_progress: Callable[[int], None] = lambda rounds: None) -> Report:
-        """Runs until so many rounds began, then without faults until all is at rest, and compares everything."""
+        """Run until so many rounds have begun, then without faults until all is at rest, and compare everything."""
         with _simulated(self):
             self.server.start()
             self.scheduler.spawn(self._outside, Operator(self).run, _TABLES)
@@ -106,7 +106,7 @@ class World:
     # What actors use
 
     def note(self, who: object, what: str, message: Message | None = None) -> None:
-        """A line of the trace; all lines make the run's digest."""
+        """Add a line to the trace. All lines make the run's digest."""
         self._digest.update(f"{self.scheduler.now} {who}: {what}".encode())
         if message is not None:
             # Sorted, since some messages list what comes out of a set, whose order is another one in each process.
@@ -131,7 +131,7 @@ class World:
         self.server.drop_table(table.path)
 
     def start_driver(self, paths: Sequence[TablePath], handle: LeaseHandle | None, duration_ms: int) -> Driver:
-        """A driver with a fate of its own."""
+        """Start a driver that may be killed or paused."""
         process = Process(f"driver-{len(self._drivers) + 1}")
         round_rows = self._fates.choice((None, None, 3, 10)) if self.faults else None
         endpoint = Endpoint(self.network, process)
