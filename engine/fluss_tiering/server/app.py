@@ -1,4 +1,4 @@
-"""The tiering server as a whole: starts and stops its parts in order, and runs until it is told to stop."""
+"""The tiering server as a whole: it starts and stops its components in order, and runs until it is told to stop."""
 
 from __future__ import annotations
 
@@ -40,11 +40,16 @@ def choose_backend(settings: ServerSettings) -> Backend[Any]:
 
 
 class TieringServer:
-    """A tiering server of a Fluss cluster or of its own tables; on PostgreSQL one of several, of which one is active.
+    """A tiering server for a Fluss cluster or for its own tables. On PostgreSQL, one of several servers is active.
+
+    Args:
+        settings: The settings.
+        clock: The clock of the managers and of the storage.
+        monotonic: A clock in seconds that never goes back, for the leadership.
 
     Attributes:
-        port: that it listens on, once it is started.
-        metrics_port: that it exports metrics on, where it does.
+        port: The port that the server listens on, once it is started.
+        metrics_port: The port that the server exports metrics on; 0 if it exports none.
     """
 
     def __init__(
@@ -68,17 +73,18 @@ class TieringServer:
 
     @property
     def is_active(self) -> bool:
-        """Whether it is the active server; a single one is."""
+        """Whether this is the active server. A single server always is."""
         return self._replica is None or self._replica.is_active
 
     async def start(self) -> None:
-        """Listens, opens the data folder, loads the state and serves; or waits while another server is active.
+        """Listen, open the storage, load the state and serve; or wait while another server is active.
 
-        When any of it fails, all that was opened is closed.
+        If a step fails, everything that was opened is closed.
 
         Raises:
-            FlussTieringError: DATA_DIR_IN_USE, CORRUPT_DATA, STORAGE; UNAVAILABLE when it cannot listen or its
-                database cannot be reached.
+            FlussTieringError: DATA_DIR_IN_USE if another server holds the data folder; CORRUPT_DATA if storage or
+                database are damaged; STORAGE if a file cannot be used; UNAVAILABLE if the server cannot listen, or
+                cannot reach its database or its Fluss cluster.
         """
         try:
             await self._start()
@@ -101,15 +107,15 @@ class TieringServer:
             )
 
     async def stop(self) -> None:
-        """Takes no more calls, lets those in flight end within the grace, and closes storage and store."""
+        """Accept no more calls, let running calls end within the grace period, and close everything."""
         await self._close(self._settings.shutdown_grace_ms / 1000)
 
     async def run_until(self, stopped: asyncio.Event) -> None:
-        """Returns when `stopped` is set.
+        """Return when `stopped` is set.
 
         Raises:
-            FlussTieringError: NOT_LEADER_OR_FOLLOWER when another server took over from this one, which then can do
-                nothing but end; CORRUPT_DATA, STORAGE and others when a take-over fails.
+            FlussTieringError: NOT_LEADER_OR_FOLLOWER if another server took over, after which this server must end;
+                the errors of `start` if this server fails to take over.
         """
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stopped.wait())]
         if self._replica is not None:
@@ -122,7 +128,7 @@ class TieringServer:
 
     async def _start(self) -> None:
         settings = self._settings
-        # Before anything is opened: a server that finds its port taken leaves no files behind.
+        # First of all, so that a server whose port is taken leaves no files behind.
         self._listener = RpcListener(settings, [self._metrics.rpc])
         self.port = self._listener.port
         if settings.metrics_enabled:
@@ -146,8 +152,14 @@ class TieringServer:
             await self._replica.start(self._active)
 
     async def _open_active(self, stack: AsyncExitStack, fence: Fence | None, check: Callable[[], None]) -> Role:
-        """Opens what the active server works with; `check` raises once it is not the active one any more."""
-        # First, so that it is called last: when all is closed, what it left behind can be collected.
+        """Open the components of the active server, and return the role that serves with them.
+
+        Args:
+            stack: Closes what is opened.
+            fence: The check that every transaction of the store must pass; None if no other server may take over.
+            check: Raises an error once this server is no longer the active one.
+        """
+        # Pushed first, so that it is called last: once all is closed, the garbage collector may free its memory.
         stack.callback(gc_tuning.release_all)
         with gc_tuning.loading():
             components = await open_components(
@@ -174,7 +186,7 @@ class TieringServer:
 
 
 def run(settings: ServerSettings) -> None:
-    """Serves until SIGTERM or SIGINT. Raises what `TieringServer.start` and `run_until` do."""
+    """Run a server until SIGTERM or SIGINT. Raises the errors of `TieringServer.start` and `run_until`."""
     configure_logs(settings.log_format, settings.log_level)
     for name, meant in unknown_variables(os.environ).items():
         logger.warning("environment variable is no setting and changes nothing", variable=name, perhaps_meant=meant)

@@ -103,7 +103,7 @@ async def _repeat(job: Job, check: Callable[[], None]) -> None:
             await job.run()
         except FlussTieringError as error:
             failures += 1
-            if _is_told(failures):
+            if _is_logged(failures):
                 logger.error(
                     "background job failed",
                     job=job.name,
@@ -113,13 +113,13 @@ async def _repeat(job: Job, check: Callable[[], None]) -> None:
                 )
         except Exception:
             failures += 1
-            if _is_told(failures):
+            if _is_logged(failures):
                 logger.exception("background job failed", job=job.name, failures_in_a_row=failures)
         else:
             failures = 0
         await asyncio.sleep(job.interval_ms / 1000)
 
 
-def _is_told(failures: int) -> bool:
-    # The 1st, 2nd, 4th, 8th and so on: a job that fails five times a second must not flood the log.
+def _is_logged(failures: int) -> bool:
+    # True for the 1st, 2nd, 4th, 8th failure and so on, because a job that often fails must not flood the log.
     return failures & (failures - 1) == 0

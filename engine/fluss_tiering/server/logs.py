@@ -1,4 +1,4 @@
-"""The server's logs: one line an event with key=value fields, or JSON; secrets masked (S11)."""
+"""The server's logs: one line for each event, with key=value fields or as JSON. Secrets are masked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from fluss_tiering.model.error_text import mask_secrets
 
 
 def configure_logs(log_format: Literal["logfmt", "json"], level: str) -> None:
-    """Sends every log of the process, also of its libraries, to standard error in one format."""
+    """Send the logs of the process and of its libraries to standard error, in one format.
+
+    Args:
+        log_format: The format of the lines.
+        level: The lowest level that is written.
+    """
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -42,7 +47,7 @@ def configure_logs(log_format: Literal["logfmt", "json"], level: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
-    # It tells of each of its own plugins.
+    # Alembic logs each of its plugins.
     logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
 
 

@@ -1,4 +1,4 @@
-"""The managers and the storage together: what one call does to several of them, in the thread of control."""
+"""The managers together with the storage: steps that involve several of them, in the control thread."""
 
 from __future__ import annotations
 
@@ -20,13 +20,25 @@ from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.storage.protocol import TableStorage
 
 _NOT_A_REFUSAL: Final = frozenset({ErrorCode.STORAGE, ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
-"""The commit may be tried again: the store did not take it."""
+"""Errors after which the same commit may be tried again, because the store did not take it."""
 
 logger = structlog.get_logger(__name__)
 
 
 class Managers:
-    """The managers, loaded from the store before anything else runs, so that every lease protects again (L11)."""
+    """The managers, loaded from the store before anything else runs, so that every lease pins its snapshots again.
+
+    Args:
+        storage: The tables.
+        store: The persisted state of the server.
+        clock: The clock of the server.
+        policy: The rules of tiering.
+
+    Attributes:
+        leases: The leases of KV snapshots.
+        tiering: The tables that are tiered.
+        lake: The known lake snapshots.
+    """
 
     def __init__(self, storage: TableStorage, store: TieringStore, clock: Clock, policy: TieringPolicy) -> None:
         attempts = LeaseAttempts(store)
@@ -43,13 +55,19 @@ class Managers:
     def acquire_lease(
         self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], *, allow_empty: bool
     ) -> AcquiredLease:
-        """Pins those of the snapshots that exist (L6).
+        """Pin the snapshots that exist, and begin an attempt.
 
-        The collector runs in this thread too, so what exists here cannot be collected before it is pinned.
+        Old snapshots are deleted in this thread too, so a snapshot that exists here is not deleted before it is pinned.
+
+        Args:
+            lease_id: The id of the lease.
+            duration_ms: The duration of the lease in ms.
+            snapshots: The KV snapshot id of each bucket to pin.
+            allow_empty: Whether `snapshots` may be empty.
 
         Raises:
-            FlussTieringError: INVALID_REQUEST for nothing to pin unless it is allowed, TABLE_NOT_EXIST,
-                TABLE_WITHOUT_PRIMARY_KEY (L19).
+            FlussTieringError: INVALID_REQUEST if there is no snapshot to pin and that is not allowed; TABLE_NOT_EXIST
+                if a table does not exist; TABLE_WITHOUT_PRIMARY_KEY if a table has no primary key.
         """
         require_leasable(self._storage, lease_id, snapshots, allow_empty=allow_empty)
         available = {
@@ -61,10 +79,10 @@ class Managers:
         return self.leases.acquire(lease_id, duration_ms, available, unavailable)
 
     def collect_kv_snapshots(self) -> int:
-        """Deletes old snapshots that no lease pins and returns how many.
+        """Delete old KV snapshots that no lease pins, and return their number.
 
         Raises:
-            FlussTieringError: CORRUPT_DATA while a lease could not be loaded, since it may pin any of them (L11).
+            FlussTieringError: CORRUPT_DATA if a lease could not be loaded, because it may pin any snapshot.
         """
         stopped = self.leases.collection_stopped_reason
         if stopped is not None:
@@ -75,7 +93,7 @@ class Managers:
         return collected
 
     def forget_table(self, table_id: int) -> None:
-        """Clears all that a dropped table had, and releases its buckets (S12, S20)."""
+        """Delete the state of a dropped table, and release its buckets."""
         self.tiering.remove(table_id)
         self.lake.forget(table_id)
         self.leases.release_tables(frozenset({table_id}))
@@ -89,14 +107,14 @@ class Managers:
         *,
         ignore_previous: bool,
     ) -> dict[TableBucket, int]:
-        """What the offsets file of the running round's lake snapshot holds (S5): see `LakeSnapshotManager.prepare`."""
+        """Return the content of the running round's offsets file: see `LakeSnapshotManager.prepare`."""
         self.tiering.require_round(table.table_id, tiering_epoch)
         return self.lake.prepare(table, buckets, log_end_offsets, ignore_previous=ignore_previous)
 
     def commit_lake_snapshot(
         self, commit: CommitRegistration, buckets: Iterable[BucketInfo], *, has_offsets_file: bool
     ) -> None:
-        """Makes the running round's lake snapshot known (S5); why it is refused stays with the table (S10)."""
+        """Register the running round's lake snapshot. If it is refused, the table keeps the reason."""
         table_id = commit.table.table_id
         self.tiering.require_round(table_id, commit.tiering_epoch)
         try:
@@ -108,7 +126,7 @@ class Managers:
             raise
 
     def note_refused_commit(self, commit: CommitRegistration, error: FlussTieringError) -> None:
-        """Keeps with the table why a commit of its running round was refused (S10), where it was."""
+        """Keep with the table why a commit of its running round was refused, unless the error was no refusal."""
         if error.code not in _NOT_A_REFUSAL:
             self.tiering.note_refused_commit(
                 commit.table.table_id, commit.tiering_epoch, f"commit of lake snapshot refused: {error.message}"
@@ -118,7 +136,7 @@ class Managers:
 def require_leasable(
     storage: TableStorage, lease_id: str, snapshots: Mapping[TableBucket, int], *, allow_empty: bool
 ) -> None:
-    """Raises INVALID_REQUEST for nothing to pin, TABLE_NOT_EXIST, TABLE_WITHOUT_PRIMARY_KEY (L19)."""
+    """Check the tables of a lease. Raises the errors of `Managers.acquire_lease`."""
     if not snapshots and not allow_empty:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
@@ -134,7 +152,7 @@ def require_leasable(
 
 
 def no_offsets_file(commit: CommitRegistration) -> FlussTieringError:
-    """That the offsets file of a lake snapshot is not there."""
+    """Return the error for a commit whose offsets file does not exist."""
     return FlussTieringError(
         ErrorCode.INVALID_REQUEST,
         f"lake snapshot {commit.snapshot_id} of table {commit.table.path}: its offsets file "

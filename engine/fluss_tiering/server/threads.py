@@ -1,4 +1,4 @@
-"""How asyncio handlers reach blocking code: the one thread of control, and a pool for the storage."""
+"""Runs blocking code for the event loop: the managers in the control thread, the storage in a pool of threads."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _STORAGE_THREADS: Final = 16
-"""Calls wait for disks more than they compute."""
+"""More than processors, because calls wait for disks more than they compute."""
 
 
 class ServerThreads:
     """The server's threads.
 
-    All that reads or changes the managers runs in the one thread of control, one call after the other, so that they
-    need no locks (L21, S24). A call that was begun ends, whether or not its client waits for it.
+    Everything that reads or changes the managers runs in the one control thread, one call after the other, so that the
+    managers need no locks. A call that was begun runs to its end, whether or not its client still waits for it.
     """
 
     def __init__(self) -> None:
@@ -26,15 +26,21 @@ class ServerThreads:
         self._storage = ThreadPoolExecutor(_STORAGE_THREADS, thread_name_prefix="storage")
 
     async def control(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs a function in the thread of control."""
+        """Run a function in the control thread, and return its result."""
         return await _run(self._control, lambda: function(*args, **kwargs))
 
     async def storage(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs a function that calls the storage."""
+        """Run a function that calls the storage, and return its result."""
         return await _run(self._storage, lambda: function(*args, **kwargs))
 
     async def iterate(self, open_iterator: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
-        """What an iterator over the storage yields; it is closed when the reader goes away, but never while it runs."""
+        """Yield the items of an iterator over the storage.
+
+        The iterator is closed when the reader goes away, but never while it runs.
+
+        Args:
+            open_iterator: Opens the iterator; it is called in a thread of the storage.
+        """
         iterator = await self.storage(open_iterator)
         try:
             while True:
@@ -52,7 +58,7 @@ class ServerThreads:
                 iterator.close()
 
     def close(self) -> None:
-        """Waits for what was begun and ends the threads."""
+        """Wait for the calls that were begun, and end the threads."""
         self._storage.shutdown()
         self._control.shutdown()
 

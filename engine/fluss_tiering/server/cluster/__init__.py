@@ -1,1 +1,1 @@
-"""The server as the tiering service of a Fluss cluster: its claims, its leases, the lake snapshots that it knows."""
+"""The backend of a Fluss cluster: the server is the tiering service of the cluster's tables."""

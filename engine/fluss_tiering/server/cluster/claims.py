@@ -1,9 +1,10 @@
-"""Which tables of a Fluss cluster are due: its coordinator says so, and this server is its tiering service (S22).
+"""Takes due tables from the coordinator of a Fluss cluster. To the coordinator this server is a tiering service.
 
-The coordinator hands out one table a request, first in, first out, and offers it again 120 s after the last heartbeat.
-A table that it handed out is held, with heartbeats, for as long as it is Pending, Tiering or Failed here: given back as
-failed it would be offered again at once, as finished it would count as tiered. What is held is not stored: after a
-restart of this server the coordinator offers it again, and rounds that run do not ask for it.
+The coordinator hands out one table for each request, first in, first out. It offers a table again 120 s after the last
+heartbeat. This server holds a table that was handed out, by heartbeats, while the table is Pending, Tiering or Failed
+here. If it returned the table as failed, the coordinator would offer it again at once; if it returned the table as
+finished, the table would count as tiered. The held tables are not stored: after a restart of this server the
+coordinator offers them again, and running rounds do not need them.
 """
 
 from __future__ import annotations
@@ -24,26 +25,27 @@ from fluss_tiering.storage.fluss.rpc.calls.lake import heartbeat
 
 _HEARTBEAT_S: Final = 25.0
 _GIVEN_UP_S: Final = 120.0
-"""Without a heartbeat for so long a table is offered again (`TIERING_SERVICE_TIMEOUT_MS`)."""
+"""The coordinator offers a table again after this time without a heartbeat (`TIERING_SERVICE_TIMEOUT_MS`)."""
 _DISCOVERY_S: Final = 5.0
-"""Between looks for a table that was handed out and is not known here."""
+"""The time between two looks for a table that was handed out and is not known here."""
 _WITHIN_S: Final = 10.0
 
 _OVER: Final = frozenset({TieringState.NEW, TieringState.INITIALIZED, TieringState.SCHEDULED})
-"""States in which nothing is left of what a table was held for."""
+"""The states in which the round that a table was held for is over."""
 
 logger = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class _Held:
-    """A table that the coordinator handed out; times on the monotonic clock.
+    """A table that the coordinator handed out. Times are those of the monotonic clock.
 
     Attributes:
-        entry: what heartbeats say of it, with the coordinator's epochs, not ours.
-        kept_alive: when the coordinator last heard of it.
-        due_here: whether our own state has followed; not as long as the table is not known here.
-        looked_for: when a table that is not known here was last looked for.
+        path: The path of the table.
+        entry: The table's entry in heartbeats, with the coordinator's epochs, which differ from this server's epochs.
+        kept_alive: The time of the last heartbeat for the table.
+        due_here: Whether the table became Pending here. It cannot while the table is not known here.
+        looked_for: The time of the last look for a table that is not known here; None before the first look.
     """
 
     path: TablePath
@@ -54,9 +56,17 @@ class _Held:
 
 
 class ClusterClaims:
-    """The tables held at the cluster's coordinator; used on the event loop only. Call `run_once` again and again.
+    """The tables that are held at the cluster's coordinator. It is used on the event loop only.
 
-    A table that cannot be tiered here is not kept alive: another tiering service may have it then.
+    `run_once` is a background job. A table that cannot be tiered here gets no heartbeats, so that another tiering
+    service may take it.
+
+    Args:
+        client: A client of the cluster.
+        threads: The threads of the server.
+        managers: The managers.
+        discover: Registers the new tables of the cluster.
+        heartbeat_s: The time between two heartbeats for a table, in seconds.
     """
 
     def __init__(
@@ -68,7 +78,6 @@ class ClusterClaims:
         *,
         heartbeat_s: float = _HEARTBEAT_S,
     ) -> None:
-        """`discover` registers the cluster's new tables; what is held is kept alive every `heartbeat_s`."""
         self._client = client
         self._threads = threads
         self._tiering = managers.tiering
@@ -78,14 +87,15 @@ class ClusterClaims:
 
     @property
     def held(self) -> frozenset[int]:
-        """Ids of the tables that are held."""
+        """The ids of the tables that are held."""
         return frozenset(self._held)
 
     async def run_once(self) -> None:
-        """Reports what is over, keeps the rest alive, and takes all that is due.
+        """Report the tables whose rounds are over, send heartbeats for the others, and take all tables that are due.
 
         Raises:
-            FlussTieringError: UNAVAILABLE, and what was not confirmed stays held; to be called again.
+            FlussTieringError: UNAVAILABLE if the cluster does not answer. Tables whose end it did not confirm stay
+                held until the next call.
         """
         for table_id, held in list(self._held.items()):
             if not held.due_here:
@@ -96,11 +106,11 @@ class ClusterClaims:
             answer = await self._client.call(heartbeat(request_table=True), within=_WITHIN_S)
 
     async def _report(self) -> HeartbeatAnswer:
-        """One heartbeat for all that is held, which asks for a table too."""
+        """Send one heartbeat for all held tables, and ask for a table with it."""
         now = time.monotonic()
         states = await self._threads.control(self._states, [id_ for id_, held in self._held.items() if held.due_here])
         for table_id in [id_ for id_, state in states.items() if state is None]:
-            # Dropped, or not tiered any more: the cluster knows.
+            # The table was dropped or is no longer tiered, which the cluster knows.
             self._let_go(table_id, "it is not tiered any more")
         over = [id_ for id_, state in states.items() if state in _OVER]
         alive = [
@@ -122,8 +132,8 @@ class ClusterClaims:
             error = answer.finished_errors.get(table_id)
             self._let_go(table_id, "it was tiered" if error is None else error.message)
         for table_id, error in answer.tiering_errors.items():
-            # The coordinator started again, or gave the table to somebody else, or it was dropped. If it is still to be
-            # tiered it will be handed out again.
+            # The coordinator started again, gave the table to another service, or the table was dropped. A table that
+            # must still be tiered will be handed out again.
             self._let_go(table_id, error.message)
         return answer
 
@@ -139,7 +149,7 @@ class ClusterClaims:
         await self._follow(claim.table_id, held)
 
     async def _follow(self, table_id: int, held: _Held) -> None:
-        """Has our own state follow: Scheduled -> Pending; a table that is not known here is looked for first."""
+        """Make the table Pending here too; look for it in the cluster first if it is not known here."""
         now = time.monotonic()
         if now - held.kept_alive >= _GIVEN_UP_S:
             self._let_go(table_id, "it is not known here")
@@ -152,7 +162,7 @@ class ClusterClaims:
         held.due_here = state is not None
 
     def _states(self, table_ids: Sequence[int]) -> dict[int, TieringState | None]:
-        """In the thread of control: the states of tables; None for those that are not tiered."""
+        """Return the states of tables, None for those that are not tiered; in the control thread."""
         found = {id_: self._tiering.tables.get(id_) for id_ in table_ids}
         return {id_: None if table is None else table.status.state for id_, table in found.items()}
 

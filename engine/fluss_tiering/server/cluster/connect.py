@@ -1,4 +1,4 @@
-"""Opens the Fluss cluster that a server tiers, and waits for one that is away."""
+"""Opens the Fluss cluster whose tables a server tiers, and waits for a cluster that cannot be reached yet."""
 
 from __future__ import annotations
 
@@ -32,13 +32,19 @@ logger = structlog.get_logger(__name__)
 
 
 async def open_fluss(settings: ServerSettings, threads: ServerThreads, stack: AsyncExitStack) -> FlussStorage:
-    """The cluster of the settings as a storage, and the data folder held for the server's own state.
+    """Open the cluster of the settings as a storage, and hold the data folder for the server's own state.
 
-    A cluster that is away is waited for, up to the settings' bound.
+    The server waits for a cluster that cannot be reached, up to the time that the settings allow.
+
+    Args:
+        settings: The settings of the server.
+        threads: The threads of the server.
+        stack: Closes the data folder and the connections.
 
     Raises:
-        FlussTieringError: UNAVAILABLE when it did not come, CORRUPT_DATA for a server of another kind,
-            `FlussServerError` for refused credentials; DATA_DIR_IN_USE, STORAGE.
+        FlussServerError: The cluster refuses the credentials.
+        FlussTieringError: UNAVAILABLE if the cluster cannot be reached in time; CORRUPT_DATA if another kind of server
+            answers; DATA_DIR_IN_USE if another server holds the data folder; STORAGE if the folder cannot be used.
     """
     data_dir = await threads.storage(DataDir.open, settings.data_dir)
     stack.callback(data_dir.close)
@@ -55,7 +61,7 @@ async def _once_it_is_there(link: ClusterLink, seconds: float, threads: ServerTh
     tries = 0
     while True:
         try:
-            # The first look is a short one: that the cluster is away is said soon.
+            # The first try is a short one, so that the log soon says that the cluster cannot be reached.
             return await threads.storage(FlussStorage.open, link, within=_TRY_S if tries else _FIRST_TRY_S)
         except FlussTieringError as error:
             if not _may_come(error):
@@ -78,7 +84,7 @@ def _may_come(error: FlussTieringError) -> bool:
 
 
 async def _warn_of_an_old_one(link: ClusterLink, threads: ServerThreads) -> None:
-    """Once: tiering goes on without leases (L15)."""
+    """Log a warning once if the cluster has no leases: tiering works without them."""
     served = await threads.storage(link.client.call, api_versions(Role.COORDINATOR))
     missing = sorted(api.name for api in _LEASES if not served.serves(api))
     if missing:

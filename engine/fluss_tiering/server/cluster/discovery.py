@@ -1,4 +1,4 @@
-"""Makes tiering follow the tables of a Fluss cluster, which any client of Fluss creates, alters and drops."""
+"""Follows the tables of a Fluss cluster. Any client of Fluss creates, alters and drops them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ logger = structlog.get_logger(__name__)
 
 
 class TableDiscovery:
-    """Looks at the cluster's tables: `run_once` is a background job, and may be called besides."""
+    """Registers, changes and forgets tables as the cluster has them. `run_once` is a background job.
+
+    Args:
+        storage: The tables of the cluster.
+        managers: The managers.
+        threads: The threads of the server.
+    """
 
     def __init__(self, storage: FlussStorage, managers: Managers, threads: ServerThreads) -> None:
         self._storage = storage
@@ -30,18 +36,19 @@ class TableDiscovery:
 
     @property
     def table_count(self) -> int:
-        """Tables that can be used, as they were last seen."""
+        """The number of tables that can be used, as of the last look."""
         return len(self._followed)
 
     async def run_once(self) -> None:
-        """Register new tables, apply the options of altered ones, and forget those that were dropped.
+        """Register new tables, take over the options of altered tables, and forget dropped tables.
 
-        A table that cannot be used is told once, and keeps what is known of it; the others go on.
+        The log names a table that cannot be used once. Such a table keeps its state, and the other tables go on.
 
         Raises:
-            FlussTieringError: UNAVAILABLE when the cluster cannot be asked; nothing was changed then. STORAGE.
+            FlussTieringError: UNAVAILABLE if the cluster cannot be asked, in which case nothing was changed; STORAGE
+                if a change cannot be stored.
         """
-        # One after the other: tables that were listed earlier must not be followed later.
+        # One look at a time: an older list of tables must not be applied after a newer one.
         async with self._turn:
             tables = await self._threads.storage(self._storage.listed.refresh)
             unusable = self._storage.listed.unusable()
@@ -63,7 +70,8 @@ class TableDiscovery:
         known = {table_id: table.path for table_id, table in self._followed.items()}
         known |= {table.status.table_id: table.status.path for table in self._managers.tiering.tables.all()}
         absent = {id_ for id_, path in known.items() if id_ not in present and path not in unusable}
-        # One that was never listed may have been created here since the list was made: the next one has it.
+        # A table that was never listed may have been created through this server after the list was made. The next
+        # list has it.
         dropped = {table_id for table_id in absent if table_id in self._followed or table_id in self._absent}
         for table_id in dropped:
             self._managers.forget_table(table_id)

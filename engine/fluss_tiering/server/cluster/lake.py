@@ -1,6 +1,7 @@
-"""Lake snapshots of a Fluss cluster's tables: the cluster's word is what is tiered, since others tier too.
+"""Lake snapshots of a Fluss cluster's tables. The cluster knows what is tiered, because others may tier its tables too.
 
-Fluss 0.9.1 takes any prepare and commit, late, twice, backwards or of a dropped table. So all checks are here, before.
+Fluss 0.9.1 accepts every prepare and commit: late ones, repeated ones, ones that go backwards, and ones of a dropped
+table. So this module checks each call before it goes to the cluster.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.protocol import TableStorage
 
 _WITHIN_S: Final = 20.0
-"""Less than drivers wait for an answer."""
+"""The time limit of a call. It is shorter than the time that drivers wait for an answer."""
 
 _UNREADABLE: Final = "lake table snapshot"
-"""In the text of UNKNOWN_SERVER_ERROR where the offsets file of a table's newest lake snapshot cannot be read."""
+"""A part of the error message if the cluster cannot read the offsets file of a table's newest lake snapshot."""
 
 logger = structlog.get_logger(__name__)
 
@@ -39,7 +40,9 @@ class _Newest:
     """A table's newest lake snapshot.
 
     Attributes:
-        unreadable: the cluster cannot read what it committed, so that `snapshot` is the newest that this server made.
+        snapshot: The lake snapshot; None if there is none.
+        unreadable: Whether the cluster cannot read its newest lake snapshot. Then `snapshot` is the newest that this
+            server committed.
     """
 
     snapshot: LakeSnapshot | None
@@ -47,12 +50,20 @@ class _Newest:
 
     @property
     def offsets(self) -> Mapping[TableBucket, int]:
-        """Bucket -> up to where it is in the lake."""
+        """The offset up to which each bucket is in the lake."""
         return self.snapshot.log_end_offsets if self.snapshot else {}
 
 
 class ClusterLakeSnapshots:
-    """A `LakeService` for tables of a cluster; belongs to the event loop."""
+    """A `LakeService` for the tables of a cluster. It is used on the event loop only.
+
+    Args:
+        client: A client of the cluster.
+        threads: The threads of the server.
+        storage: The tables of the cluster.
+        managers: The managers.
+        check: Raises an error unless this server certainly leads.
+    """
 
     def __init__(
         self,
@@ -62,7 +73,6 @@ class ClusterLakeSnapshots:
         managers: Managers,
         check: Callable[[], None],
     ) -> None:
-        """`check` raises unless this server leads for sure."""
         self._check = check
         self._client = client
         self._threads = threads
@@ -72,15 +82,16 @@ class ClusterLakeSnapshots:
         self._locks = Locks()
 
     async def newest(self, table: TableInfo) -> LakeSnapshot | None:
-        """The newest lake snapshot of a table, whoever made it.
+        """Return the newest lake snapshot of a table, whoever committed it.
 
-        Where the cluster cannot read its own, the newest that this server made: the driver compares it with the lake
-        table, and refuses a later one of somebody else. The next commit makes the table readable again.
+        If the cluster cannot read its newest lake snapshot, return the newest that this server committed. The driver
+        compares it with the lake table, and refuses a later one of another writer. The next commit makes the table
+        readable again.
         """
         return (await self._newest(table)).snapshot
 
     async def snapshot(self, table: TableInfo, snapshot_id: int) -> LakeSnapshot | None:
-        """A lake snapshot that the cluster knows, by its id, or None."""
+        """Return the lake snapshot of an id; None if the cluster does not know it."""
         return await self._ask(table, snapshot_id)
 
     async def prepare(
@@ -91,7 +102,7 @@ class ClusterLakeSnapshots:
         *,
         ignore_previous: bool,
     ) -> str:
-        """See `LakeService`; the coordinator writes the file."""
+        """Have the coordinator write the offsets file: see `LakeService`."""
         async with self._locks.of(table.table_id):
             await self._require_present(table)
             newest = await self._newest(table)
@@ -107,7 +118,10 @@ class ClusterLakeSnapshots:
             return await self._prepare(table, offsets, ignore_previous=ignore_previous or newest.unreadable)
 
     async def commit(self, commit: CommitRegistration) -> None:
-        """See `LakeService`; the cluster learns of it first, then the store, so that a crash between is repeated."""
+        """Register a lake snapshot: see `LakeService`.
+
+        The cluster learns it first, then the store, so that the driver repeats the call after a crash in between.
+        """
         table = commit.table
         try:
             async with self._locks.of(table.table_id):
@@ -128,12 +142,13 @@ class ClusterLakeSnapshots:
         merged = await self._threads.control(self._lake.merged, commit, buckets)
         path = commit.offsets_path
         if newest.unreadable:
-            # It would be merged with what cannot be read, and the file that the commit names may be what is missing.
+            # The cluster would merge the commit with offsets that it cannot read. The file that the commit names may be
+            # the missing one.
             path = await self._prepare(table, merged.log_end_offsets, ignore_previous=True)
             logger.warning("offsets that the cluster could not read are replaced", table=str(table.path), path=path)
         elif not await self._threads.storage(self._storage.has_lake_offsets, table.table_id, path):
             raise no_offsets_file(commit)
-        # Once more: all of that took its time.
+        # Checked again, because the steps before took time.
         await self._threads.control(self._managers.tiering.require_round, table.table_id, commit.tiering_epoch)
         self._check()
         present = {info.bucket for info in buckets}
@@ -144,17 +159,17 @@ class ClusterLakeSnapshots:
         await self._threads.control(self._record, commit, merged)
 
     async def _is_known(self, commit: CommitRegistration, newest: _Newest) -> bool:
-        """Whether the cluster has the commit, so that it is a repetition.
+        """Return whether the cluster knows the commit already, so that it is a repetition.
 
         Raises:
-            FlussTieringError: INVALID_REQUEST when it knows that snapshot with other offsets.
+            FlussTieringError: INVALID_REQUEST if the cluster knows that snapshot with other offsets.
         """
         present = newest.snapshot
         if present is None:
             return False
         if present.snapshot_id != commit.snapshot_id:
-            # An older one may come late, or the newest one was overtaken by a late call of an older round: that one is
-            # committed again.
+            # Either this commit is an older one that comes late, or a late call of an older round came after it. In the
+            # second case it is committed again.
             if not all(newest.offsets.get(bucket, -1) >= offset for bucket, offset in commit.log_end_offsets.items()):
                 return False
             known = await self._ask(commit.table, commit.snapshot_id)
@@ -165,7 +180,12 @@ class ClusterLakeSnapshots:
         return True
 
     def _record(self, commit: CommitRegistration, merged: LakeSnapshot | None) -> None:
-        """In the thread of control: takes a commit into the store, once; None where the cluster knew it before."""
+        """Put a commit into the store, once; in the control thread.
+
+        Args:
+            commit: The commit.
+            merged: The lake snapshot with the offsets of all buckets; None if the cluster knew it before.
+        """
         table_id = commit.table.table_id
         newest = self._lake.newest(table_id)
         if merged is None and newest is not None and newest.snapshot_id == commit.snapshot_id:
@@ -207,7 +227,7 @@ class ClusterLakeSnapshots:
         return snapshot
 
     async def _prepare(self, table: TableInfo, offsets: Mapping[TableBucket, int], *, ignore_previous: bool) -> str:
-        # What is left out is -1 in the file.
+        # The cluster writes -1 for a bucket that is left out.
         tiered = {bucket: offset for bucket, offset in offsets.items() if offset >= 0}
         return await self._client.call(
             prepare_lake_snapshot(table.path, table.table_id, tiered, ignore_previous_offsets=ignore_previous),
@@ -215,13 +235,13 @@ class ClusterLakeSnapshots:
         )
 
     async def _require_present(self, table: TableInfo) -> None:
-        """Raises TABLE_NOT_EXIST unless the path still names this table."""
+        """Raise TABLE_NOT_EXIST unless the path still names this table."""
         present = await self._call(table_call(table.path))
         if present.info.table_id != table.table_id:
             raise _replaced(table, present.info.table_id)
 
-    async def _call(self, call: Call[Any, Any]) -> Any:  # noqa: ANN401 - of whichever call it is
-        # The coordinator writes these, and so reads what it wrote; another server may be a moment behind.
+    async def _call(self, call: Call[Any, Any]) -> Any:  # noqa: ANN401 - the answer of any call
+        # The coordinator writes lake snapshots, so it reads what it wrote. Another server may be a moment behind.
         return await self._client.call(replace(call, destination=Role.COORDINATOR), within=_WITHIN_S)
 
 

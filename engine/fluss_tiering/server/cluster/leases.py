@@ -1,7 +1,7 @@
-"""KV snapshot leases on a Fluss cluster: pinned there first, then in the books of this server (L1-L24).
+"""KV snapshot leases on a Fluss cluster: snapshots are pinned at the cluster first, then recorded by this server.
 
-Each attempt under a lease id has a lease of its own at the cluster, which pins all that the lease then pins. So a late
-release of an old attempt can unpin nothing that a newer one pinned (L22), whatever happens to the call on its way.
+Each attempt under a lease id has a lease of its own at the cluster, which pins everything that the lease pins then. So
+a late release of an old attempt cannot unpin what a newer attempt pinned, whatever happens to the call on its way.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import (
 from fluss_tiering.storage.protocol import TableStorage
 
 _LONGER_MS: Final = 60_000
-"""A lease at the cluster outlives ours by this: what our books call pinned must be."""
+"""A lease at the cluster lasts longer than the recorded one by this, so that recorded snapshots are always pinned."""
 _WITHIN_S: Final = 10.0
-"""For a call about a lease: whoever renews or releases one has others to see to, and tries again."""
+"""The time limit of a call about a lease. It is short, because callers have other leases to care for and try again."""
 _PROVEN_AT_ONCE: Final = 16
 _NAME_CHARS: Final = 80
 
@@ -43,10 +43,12 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Pinned:
-    """What may be pinned at the cluster under one of its lease ids.
+    """The buckets that may be pinned at the cluster under one of the cluster's lease ids.
 
     Attributes:
-        until: on the monotonic clock; then the cluster has dropped it by itself.
+        lease_id: The id of the lease on this server.
+        buckets: The buckets.
+        until: The time on the monotonic clock after which the cluster has dropped its lease.
     """
 
     lease_id: str
@@ -55,10 +57,10 @@ class _Pinned:
 
 
 def cluster_lease_id(lease_id: str, attempt_token: int) -> str:
-    """The cluster's name for an attempt's lease.
+    """Return the id that the lease of an attempt has at the cluster.
 
-    Fluss makes a node in ZooKeeper and a folder of it: a slash would hide the lease from a coordinator that starts
-    again, and a long one would be refused. The hash tells those apart that look alike without them.
+    Fluss names a node in ZooKeeper and a folder by it. A slash would hide the lease from a coordinator that starts
+    again, and a long name would be refused. The hash keeps ids apart that are equal after they are shortened.
     """
     readable = re.sub(r"[^A-Za-z0-9_.-]", "-", lease_id)[:_NAME_CHARS].strip(".")
     digest = hashlib.sha256(lease_id.encode()).hexdigest()[:16]
@@ -66,7 +68,14 @@ def cluster_lease_id(lease_id: str, attempt_token: int) -> str:
 
 
 class ClusterLeases:
-    """A `LeaseService` whose leases pin snapshots of a cluster; belongs to the event loop."""
+    """A `LeaseService` whose leases pin snapshots of a cluster. It is used on the event loop only.
+
+    Args:
+        client: A client of the cluster.
+        threads: The threads of the server.
+        storage: The tables of the cluster.
+        managers: The managers.
+    """
 
     def __init__(
         self, client: AsyncFlussClient, threads: ServerThreads, storage: TableStorage, managers: Managers
@@ -80,7 +89,7 @@ class ClusterLeases:
         self._proving = asyncio.Semaphore(_PROVEN_AT_ONCE)
 
     async def load(self) -> None:
-        """Remembers what the leases of the books pin at the cluster since before this server started."""
+        """Load the leases that were recorded before this server started, which still pin snapshots at the cluster."""
         for lease in await self._threads.control(self._leases.leases):
             left_ms = max(0, lease.expiration_time - int(time.time() * 1000))
             self._note(lease.lease_id, _name(lease), lease.snapshots, left_ms)
@@ -88,21 +97,23 @@ class ClusterLeases:
     async def acquire(
         self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], *, allow_empty: bool
     ) -> AcquiredLease:
-        """Pins snapshots at the cluster, then proves that they exist, since it pins without a look (L6).
+        """Pin snapshots at the cluster, then check that they exist, because the cluster pins them without a check.
+
+        After an error the recorded lease is unchanged, and `tidy` releases what was pinned.
 
         Raises:
-            FlussTieringError: as `Managers.acquire_lease`; UNAVAILABLE, UNSUPPORTED_VERSION for a cluster without
-                leases (L15). The books stand as they were then, and what was pinned is released by `tidy`.
+            FlussTieringError: The errors of `Managers.acquire_lease`; UNAVAILABLE if the cluster does not answer;
+                UNSUPPORTED_VERSION if the cluster has no leases.
         """
         await self._threads.storage(require_leasable, self._storage, lease_id, snapshots, allow_empty=allow_empty)
         async with self._locks.of(lease_id):
-            # What expired is no longer sure to be pinned: a new attempt does not go on with it.
+            # An expired lease may no longer be pinned, so a new attempt does not continue it.
             await self._threads.control(self._leases.drop_expired)
             attempt, pinned = await self._threads.control(self._leases.reserve, lease_id, snapshots)
             unavailable: dict[TableBucket, int] = {}
             if pinned:
                 name = cluster_lease_id(lease_id, attempt.attempt_token)
-                # Before the call: of one that fails nobody knows what it did.
+                # This is noted before the call, because a call that fails may have pinned the snapshots.
                 self._note(lease_id, name, pinned, duration_ms)
                 refused = await self._pin(name, duration_ms, pinned)
                 unavailable = {**refused, **await self._missing(snapshots)}
@@ -112,14 +123,15 @@ class ClusterLeases:
             )
 
     async def renew(self, durations_ms: Sequence[tuple[str, int]]) -> list[int | FlussTieringError]:
-        """Renews leases at the cluster, then in the books, each on its own (L4, L5)."""
+        """Renew leases at the cluster, then the recorded ones, each on its own."""
         return list(await asyncio.gather(*(self._renew(lease_id, each) for lease_id, each in durations_ms)))
 
     async def release(self, lease_id: str, buckets: Iterable[TableBucket], attempt_token: int | None) -> bool:
-        """Releases buckets at the cluster, and only then in the books (L21).
+        """Release buckets at the cluster, and only then in the recorded lease.
 
         Raises:
-            FlussTieringError: UNAVAILABLE; the books stand as they were, and the caller tries again (L13).
+            FlussTieringError: UNAVAILABLE if the cluster does not answer. The recorded lease is unchanged then, and the
+                caller tries again.
         """
         buckets = frozenset(buckets)
         async with self._locks.of(lease_id):
@@ -129,7 +141,7 @@ class ClusterLeases:
             return await self._threads.control(self._leases.release, lease_id, buckets, attempt_token)
 
     async def drop(self, lease_id: str, attempt_token: int | None) -> LeaseDrop:
-        """Drops a lease at the cluster, and only then in the books; errors as of `release`."""
+        """Drop a lease at the cluster, and only then the recorded one. Raises the errors of `release`."""
         async with self._locks.of(lease_id):
             lease = await self._threads.control(self._leases.present, lease_id, attempt_token)
             if lease is not None:
@@ -137,19 +149,19 @@ class ClusterLeases:
             return await self._threads.control(self._leases.drop, lease_id, attempt_token)
 
     async def tidy(self) -> None:
-        """Releases at the cluster what the books do not pin (any more), until it is confirmed or has expired (L13).
+        """Release at the cluster what no recorded lease pins, until the cluster confirms it or its lease expires.
 
-        That is of older attempts, of acquires that failed, of snapshots that do not exist, and of leases that expired
-        or whose table was dropped.
+        These are buckets of older attempts, of calls that failed, of snapshots that do not exist, of expired leases and
+        of dropped tables.
 
         Raises:
-            FlussTieringError: UNAVAILABLE; to be called again.
+            FlussTieringError: UNAVAILABLE if the cluster does not answer. The next call tries again.
         """
         for name, pinned in list(self._pinned.items()):
             if pinned.until < time.monotonic():
                 del self._pinned[name]
-            elif pinned.buckets - await self._in_books(name, pinned.lease_id):
-                # Not while an acquire is about to put it into the books.
+            elif pinned.buckets - await self._recorded(name, pinned.lease_id):
+                # The lock waits for a call that is about to record the lease.
                 async with self._locks.of(pinned.lease_id):
                     await self._tidy(name)
 
@@ -157,7 +169,7 @@ class ClusterLeases:
         pinned = self._pinned.get(name)
         if pinned is None:
             return
-        kept = await self._in_books(name, pinned.lease_id)
+        kept = await self._recorded(name, pinned.lease_id)
         released = pinned.buckets - kept
         if released:
             await self._unpin(name, kept, released)
@@ -172,7 +184,7 @@ class ClusterLeases:
                     await self._pin(_name(lease), duration_ms, lease.snapshots)
                 except FlussTieringError as error:
                     return error
-            # Unknown, expired and damaged ones are refused there.
+            # The manager refuses unknown, expired and damaged leases.
             (renewed,) = await self._threads.control(self._leases.renew, [(lease_id, duration_ms)])
             return renewed
 
@@ -182,7 +194,7 @@ class ClusterLeases:
             return await self._client.call(call, within=_WITHIN_S)
         except FlussTieringError as error:
             if error.code is ErrorCode.UNSUPPORTED_VERSION:
-                del self._pinned[name]  # nothing was sent
+                del self._pinned[name]  # the call was not sent
             raise
 
     async def _missing(self, snapshots: Mapping[TableBucket, int]) -> dict[TableBucket, int]:
@@ -199,12 +211,12 @@ class ClusterLeases:
                 return False
             return True
 
-    async def _in_books(self, name: str, lease_id: str) -> frozenset[TableBucket]:
+    async def _recorded(self, name: str, lease_id: str) -> frozenset[TableBucket]:
         leases = await self._threads.control(self._leases.leases, lease_id)
         return frozenset(bucket for lease in leases if _name(lease) == name for bucket in lease.snapshots)
 
     async def _unpin(self, name: str, kept: Iterable[TableBucket], released: frozenset[TableBucket]) -> None:
-        """Releases at the cluster; with the last bucket the cluster's lease."""
+        """Release buckets at the cluster, or drop the cluster's lease if none is kept."""
         kept = frozenset(kept)
         await self._client.call(release_lease(name, released) if kept else drop_lease(name), within=_WITHIN_S)
         pinned = self._pinned.get(name)

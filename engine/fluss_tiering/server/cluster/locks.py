@@ -1,4 +1,4 @@
-"""A lock to a name, for the event loop."""
+"""Locks by name, for the event loop."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from weakref import WeakValueDictionary
 
 
 class Locks:
-    """Locks by name; one that nobody holds or waits for is forgotten."""
+    """Locks by name. A lock that nobody holds or waits for is forgotten."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
 
     def of(self, name: Hashable) -> asyncio.Lock:
-        """The lock of that name; keep hold of it while it is used, as `async with` does."""
+        """Return the lock of a name. The caller must keep a reference while it uses the lock, as `async with` does."""
         lock = self._locks.get(name)
         if lock is None:
             lock = self._locks[name] = asyncio.Lock()

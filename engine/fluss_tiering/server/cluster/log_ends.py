@@ -1,4 +1,4 @@
-"""How far the logs of a cluster's tables reach, kept in memory: a scrape of metrics must not wait for the cluster."""
+"""The log ends of a cluster's tables, kept in memory, because a scrape of metrics must not wait for the cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ _UNUSABLE: Final = frozenset({ErrorCode.TABLE_NOT_EXIST, ErrorCode.INVALID_TABLE
 
 
 class ClusterLogEnds:
-    """The buckets of tables that are tiered, as `run_once`, a background job, last saw them; `of` from any thread."""
+    """The buckets of tiered tables, as of the last look. `run_once` is a background job.
+
+    Args:
+        threads: The threads of the server.
+        storage: The tables of the cluster.
+        managers: The managers.
+    """
 
     def __init__(self, threads: ServerThreads, storage: TableStorage, managers: Managers) -> None:
         self._threads = threads
@@ -26,14 +32,14 @@ class ClusterLogEnds:
         self._seen: dict[int, Sequence[BucketInfo]] = {}
 
     def of(self, table_id: int) -> Sequence[BucketInfo] | None:
-        """The buckets of a table; None while nobody has looked."""
+        """Return the buckets of a table, None before the first look. This method may be called from any thread."""
         return self._seen.get(table_id)
 
     async def run_once(self) -> None:
-        """Looks at the tables one after the other, and rests as long as it looked.
+        """Look at one table after the other, and pause after each look for as long as the look took.
 
         Raises:
-            FlussTieringError: UNAVAILABLE; what was seen before stays.
+            FlussTieringError: UNAVAILABLE if the cluster cannot be asked. Buckets that were seen before are kept.
         """
         statuses = [table.status for table in self._tables.all()]
         for table_id in self._seen.keys() - {status.table_id for status in statuses}:

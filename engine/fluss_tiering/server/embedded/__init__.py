@@ -1,1 +1,1 @@
-"""The server with its own embedded storage."""
+"""The backend of the embedded storage: the server has tables of its own in its data folder."""

@@ -13,7 +13,13 @@ from fluss_tiering.storage.protocol import TableStorage
 
 
 class OwnLakeSnapshots:
-    """Lake snapshots that this server's store alone knows."""
+    """A `LakeService` for lake snapshots that only this server's store knows.
+
+    Args:
+        threads: The threads of the server.
+        storage: The tables.
+        managers: The managers.
+    """
 
     def __init__(self, threads: ServerThreads, storage: TableStorage, managers: Managers) -> None:
         self._threads = threads
@@ -22,11 +28,11 @@ class OwnLakeSnapshots:
         self._lake = managers.lake
 
     async def newest(self, table: TableInfo) -> LakeSnapshot | None:
-        """See `LakeService`."""
+        """Return the newest lake snapshot of a table: see `LakeService`."""
         return await self._threads.control(self._lake.newest, table.table_id)
 
     async def snapshot(self, table: TableInfo, snapshot_id: int) -> LakeSnapshot | None:
-        """See `LakeService`."""
+        """Return the lake snapshot of an id: see `LakeService`."""
         return await self._threads.control(self._lake.snapshot, table.table_id, snapshot_id)
 
     async def prepare(
@@ -37,7 +43,7 @@ class OwnLakeSnapshots:
         *,
         ignore_previous: bool,
     ) -> str:
-        """See `LakeService`."""
+        """Write the offsets file of a lake snapshot: see `LakeService`."""
         buckets = await self._threads.storage(self._storage.buckets, table.path)
         merged = await self._threads.control(
             self._managers.prepare_lake_snapshot,
@@ -50,7 +56,7 @@ class OwnLakeSnapshots:
         return await self._threads.storage(self._storage.write_lake_offsets, table.table_id, merged)
 
     async def commit(self, commit: CommitRegistration) -> None:
-        """See `LakeService`."""
+        """Register a lake snapshot: see `LakeService`."""
         table = commit.table
         has_offsets_file = await self._threads.storage(
             self._storage.has_lake_offsets, table.table_id, commit.offsets_path

@@ -12,7 +12,12 @@ from fluss_tiering.server.threads import ServerThreads
 
 
 class OwnLeases:
-    """Of snapshots that this server collects itself: bookkeeping is all there is to it."""
+    """A `LeaseService` for KV snapshots that this server deletes itself, so that it needs only to record the leases.
+
+    Args:
+        threads: The threads of the server.
+        managers: The managers.
+    """
 
     def __init__(self, threads: ServerThreads, managers: Managers) -> None:
         self._control = threads.control
@@ -22,19 +27,19 @@ class OwnLeases:
     async def acquire(
         self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], *, allow_empty: bool
     ) -> AcquiredLease:
-        """See `LeaseService`."""
+        """Pin snapshots: see `LeaseService`."""
         return await self._control(
             self._managers.acquire_lease, lease_id, duration_ms, snapshots, allow_empty=allow_empty
         )
 
     async def renew(self, durations_ms: Sequence[tuple[str, int]]) -> list[int | FlussTieringError]:
-        """See `LeaseService`."""
+        """Renew leases: see `LeaseService`."""
         return await self._control(self._leases.renew, durations_ms)
 
     async def release(self, lease_id: str, buckets: Iterable[TableBucket], attempt_token: int | None) -> bool:
-        """See `LeaseService`."""
+        """Release buckets of a lease: see `LeaseService`."""
         return await self._control(self._leases.release, lease_id, buckets, attempt_token)
 
     async def drop(self, lease_id: str, attempt_token: int | None) -> LeaseDrop:
-        """See `LeaseService`."""
+        """Drop a lease: see `LeaseService`."""
         return await self._control(self._leases.drop, lease_id, attempt_token)

@@ -1,1 +1,1 @@
-"""Lake snapshots: which part of each table's log is in the lake."""
+"""Lake snapshots, which tell how much of each table's log is in the lake, and the catalogs of the lake."""

@@ -1,4 +1,4 @@
-"""The lake snapshots that are known: what of each table's log is in the lake."""
+"""The known lake snapshots: which part of each table's log is in the lake."""
 
 from __future__ import annotations
 
@@ -16,18 +16,23 @@ from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.store.records import CommittedLakeSnapshot
 
 _KEPT_SNAPSHOTS: Final = 100
-"""Of each table; a driver that recovers asks for one of the last."""
+"""The number of lake snapshots that are kept of each table. A driver that recovers asks for one of the last."""
 
 logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRegistration:
-    """What a driver that committed to the lake makes known.
+    """A lake snapshot that a driver committed to the lake and registers at the server.
 
     Attributes:
-        log_end_offsets: of the lake snapshot itself; buckets that it does not touch may be left out.
-        offsets_path: the offsets file that its summary names.
+        table: The table.
+        tiering_epoch: The epoch of the round.
+        snapshot_id: The id of the snapshot in the lake.
+        log_end_offsets: The offset up to which each bucket is in the lake. Buckets that the snapshot does not change
+            may be left out.
+        commit_id: The id of the commit.
+        offsets_path: The path of the offsets file, as the summary of the snapshot names it.
     """
 
     table: TableInfo
@@ -39,9 +44,14 @@ class CommitRegistration:
 
 
 class LakeSnapshotManager:
-    """The newest lake snapshot of each table. Used in one thread of control; a change is durable before memory follows.
+    """The newest lake snapshot of each table.
 
-    It knows no epochs: who may prepare and commit is for `LakeTieringManager.require_round` to say.
+    It is used in the control thread only. Every change is written to the store before it is made in memory. It does not
+    check epochs: `LakeTieringManager.require_round` says who may prepare and commit.
+
+    Args:
+        clock: The clock of the server.
+        store: The persisted lake snapshots.
     """
 
     def __init__(self, clock: Clock, store: TieringStore) -> None:
@@ -50,15 +60,15 @@ class LakeSnapshotManager:
         self._newest = {each.snapshot.table_id: each.snapshot for each in store.lake_snapshots()}
 
     def newest(self, table_id: int) -> LakeSnapshot | None:
-        """The newest lake snapshot of the table, or None."""
+        """Return the newest lake snapshot of a table, or None."""
         return self._newest.get(table_id)
 
     def learn(self, snapshot: LakeSnapshot) -> None:
-        """Takes over what a cluster says of a table's newest lake snapshot: others tier into its tables too."""
+        """Take over the newest lake snapshot that a cluster knows, because others may tier its tables too."""
         self._newest[snapshot.table_id] = snapshot
 
     def snapshot(self, table_id: int, snapshot_id: int) -> LakeSnapshot | None:
-        """A lake snapshot by its id, or None."""
+        """Return the lake snapshot of an id, or None."""
         committed = self._store.lake_snapshot(table_id, snapshot_id)
         return committed.snapshot if committed else None
 
@@ -70,15 +80,21 @@ class LakeSnapshotManager:
         *,
         ignore_previous: bool,
     ) -> dict[TableBucket, int]:
-        """What the offsets file of the next lake snapshot holds: every bucket, -1 for one of which nothing is tiered.
+        """Return the content of the next lake snapshot's offsets file: each bucket, -1 for one that is not tiered yet.
 
-        Buckets that are not given keep the offset of the newest lake snapshot, as in Fluss. Those of partitions that
-        were dropped since the round was planned stay: their rows will be in the lake, and a later partition of the
-        same values replaces them only where the lake is known to hold them.
+        Buckets that are not given keep the offset of the newest lake snapshot, as in Fluss. Buckets of partitions that
+        were dropped after the round was planned stay: their rows will be in the lake, and a later partition with the
+        same values replaces them only if the lake is known to hold them.
+
+        Args:
+            table: The table.
+            buckets: The buckets of the table as they are now.
+            log_end_offsets: The offset up to which each bucket will be in the lake.
+            ignore_previous: Whether to leave out the offsets of the newest lake snapshot.
 
         Raises:
-            FlussTieringError: INVALID_REQUEST for an unknown bucket or an offset that goes backwards,
-                LOG_OFFSET_OUT_OF_RANGE for one past the log's end.
+            FlussTieringError: INVALID_REQUEST if a bucket is unknown or an offset goes backwards;
+                LOG_OFFSET_OUT_OF_RANGE if an offset is past the end of the log.
         """
         buckets = list(buckets)
         previous = {} if ignore_previous else self._offsets(table.table_id)
@@ -86,10 +102,10 @@ class LakeSnapshotManager:
         return {bucket: merged.get(bucket, -1) for bucket in {info.bucket for info in buckets} | log_end_offsets.keys()}
 
     def commit(self, commit: CommitRegistration, buckets: Iterable[BucketInfo]) -> None:
-        """Makes a lake snapshot the newest one; one that is known with these offsets stays as it is.
+        """Make a lake snapshot the newest one. A snapshot that is known with the same offsets stays as it is.
 
         Raises:
-            FlussTieringError: as `prepare`, and INVALID_REQUEST for a snapshot that is known with other offsets.
+            FlussTieringError: The errors of `prepare`; INVALID_REQUEST if the snapshot is known with other offsets.
         """
         known = self.snapshot(commit.table.table_id, commit.snapshot_id)
         if known is not None:
@@ -98,13 +114,13 @@ class LakeSnapshotManager:
         self.record(commit, self.merged(commit, buckets))
 
     def merged(self, commit: CommitRegistration, buckets: Iterable[BucketInfo]) -> LakeSnapshot:
-        """The lake snapshot with the offsets of all buckets. Raises as `prepare`."""
+        """Return the lake snapshot with the offsets of all buckets. Raises the errors of `prepare`."""
         table = commit.table
         offsets = _merged(table, buckets, self._offsets(table.table_id), commit.log_end_offsets)
         return LakeSnapshot(table.table_id, commit.snapshot_id, offsets)
 
     def record(self, commit: CommitRegistration, snapshot: LakeSnapshot) -> None:
-        """Makes it the newest lake snapshot; what `merged` found in order."""
+        """Store a snapshot that `merged` returned as the newest lake snapshot."""
         table, snapshot_id = commit.table, commit.snapshot_id
         with self._store.transaction() as transaction:
             transaction.put_lake_snapshot(
@@ -123,7 +139,7 @@ class LakeSnapshotManager:
         )
 
     def forget(self, table_id: int) -> None:
-        """Lets go of a dropped table, whose snapshots the store has forgotten."""
+        """Forget a dropped table. The store has deleted its snapshots already."""
         self._newest.pop(table_id, None)
 
     def _offsets(self, table_id: int) -> Mapping[TableBucket, int]:
@@ -132,9 +148,9 @@ class LakeSnapshotManager:
 
 
 def require_same_offsets(commit: CommitRegistration, known: LakeSnapshot) -> None:
-    """Raises INVALID_REQUEST unless the snapshot, which is known, has the commit's offsets.
+    """Raise INVALID_REQUEST unless a known snapshot has the offsets of a commit.
 
-    A partition that was dropped meanwhile is not among what is known.
+    The known snapshot lacks the partitions that were dropped in the meantime.
     """
     differs = [
         bucket
@@ -159,13 +175,13 @@ def _merged(
     partitions = {bucket.partition_id for bucket in log_ends}
     for bucket, offset in log_end_offsets.items():
         if bucket.partition_id is not None and bucket.partition_id not in partitions:
-            continue  # dropped since the round was planned: there is nothing left of it to tier
+            continue  # The partition was dropped after the round was planned: nothing of it is left to tier.
         if bucket not in log_ends:
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
                 f"table {table.path} has no {bucket}: its buckets are 0 to {len(log_ends) - 1}",
             )
-        # A log that lost its end, as one without replicas may, takes back nothing of what is in the lake.
+        # A log without replicas may lose its end. What is in the lake already stays there.
         if offset > log_ends[bucket] and offset != previous.get(bucket):
             raise FlussTieringError(
                 ErrorCode.LOG_OFFSET_OUT_OF_RANGE,

@@ -1,4 +1,4 @@
-"""Lake snapshots as the services see them: known to this server alone, or to a Fluss cluster."""
+"""Lake snapshots as the gRPC services see them: known to this server alone, or to a Fluss cluster."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fluss_tiering.server.lake.manager import CommitRegistration
 
 
 class LakeService(Protocol):
-    """What can be asked of lake snapshots, and how one becomes known."""
+    """The calls on lake snapshots."""
 
     async def newest(self, table: TableInfo) -> LakeSnapshot | None:
-        """The newest lake snapshot of a table, or None."""
+        """Return the newest lake snapshot of a table, or None."""
         ...
 
     async def snapshot(self, table: TableInfo, snapshot_id: int) -> LakeSnapshot | None:
-        """A lake snapshot by its id, or None."""
+        """Return the lake snapshot of an id, or None."""
         ...
 
     async def prepare(
@@ -29,18 +29,24 @@ class LakeService(Protocol):
         *,
         ignore_previous: bool,
     ) -> str:
-        """Has the offsets file of the running round's lake snapshot written (S5), and returns its path.
+        """Write the offsets file of the running round's lake snapshot, and return its path.
+
+        Args:
+            table: The table.
+            tiering_epoch: The epoch of the round.
+            log_end_offsets: The offset up to which each bucket will be in the lake.
+            ignore_previous: Whether to leave out the offsets of the newest lake snapshot.
 
         Raises:
-            FlussTieringError: as `LakeTieringManager.require_round` and `LakeSnapshotManager.prepare`.
+            FlussTieringError: The errors of `LakeTieringManager.require_round` and `LakeSnapshotManager.prepare`.
         """
         ...
 
     async def commit(self, commit: CommitRegistration) -> None:
-        """Makes the running round's lake snapshot known (S5); again changes nothing.
+        """Register the running round's lake snapshot. A repeated call changes nothing.
 
         Raises:
-            FlussTieringError: as `LakeTieringManager.require_round` and `LakeSnapshotManager.commit`; INVALID_REQUEST
-                when its offsets file does not exist.
+            FlussTieringError: The errors of `LakeTieringManager.require_round` and `LakeSnapshotManager.commit`;
+                INVALID_REQUEST if the offsets file does not exist.
         """
         ...
