@@ -1,4 +1,4 @@
-"""A RocksDB of which only some files are there."""
+"""Reading a RocksDB when some of its files are missing."""
 
 import hashlib
 from pathlib import Path
@@ -17,13 +17,13 @@ def key_of(number: int) -> bytes:
 
 
 def value_of(number: int) -> bytes:
-    """One that cannot be compressed."""
+    """Return a value that cannot be compressed."""
     return hashlib.sha256(key_of(number)).digest()
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A store of several files that do not overlap, and one on level 0."""
+    """Make a store with several files that do not overlap, and one on level 0."""
     options = Options(raw_mode=True)
     options.set_target_file_size_base(256 << 10)
     with Rdict(str(tmp_path / "db"), options, access_type=AccessType.read_write()) as db:
@@ -60,7 +60,7 @@ def test_a_range_is_read_from_the_files_that_may_hold_it(folder: Path) -> None:
             stand_in(folder / file.name)
     expected = {key_of(number): value_of(number) for number in range(COUNT // 2 - 100, COUNT // 2 + 100)}
     assert read(folder, from_key, to_key) == {**expected, key_of(COUNT // 2): b"newest"}
-    # Which files there are stands elsewhere.
+    # Other files tell which table files there are.
     assert {file.name for file in table_files(folder)} == {file.name for file in files}
 
 

@@ -32,7 +32,7 @@ from fluss_tiering.storage.remote import RemoteSplitReader
 
 
 class Streams:
-    """A storage's bytes as a client hands them out, with chunks cut anywhere; may end early or be damaged."""
+    """A client for the bytes of a storage. It cuts chunks anywhere, and may end early or damage them."""
 
     def __init__(
         self, storage: EmbeddedStorage, chunk: int, *, keep: int | None = None, flip: int | None = None

@@ -1,4 +1,4 @@
-"""Tables of any columns: what is written comes back from the log and from KV snapshots, bit by bit."""
+"""Tables with any columns: the log and KV snapshots give back every written bit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = Column("key", DataType.parse("BIGINT NOT NULL"))
 
 
 def whole_units(kind: DataType) -> DataType:
-    """With the precision of its Arrow type, of which every value has no more digits."""
+    """Return the type with the precision of its Arrow type, which no value exceeds."""
     if kind.fields:
         fields = (replace(field, data_type=whole_units(field.data_type)) for field in kind.fields)
         return replace(kind, fields=tuple(fields))

@@ -1,4 +1,4 @@
-"""Options of a table that change under it (S20)."""
+"""Changes of a table's options (S20)."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""SIGKILL at any moment: what was acknowledged is there, once, and the rows by key are what the log says."""
+"""SIGKILL at any moment: acknowledged rows are there once, and the rows by key match the log."""
 
 import subprocess
 import sys
@@ -33,7 +33,7 @@ Rows = dict[Any, dict[str, Any]]
 
 
 def write_until_killed(folder: Path, first_step: int, until: str, seconds: float) -> list[str]:
-    """What the writer acknowledged before it was killed, some moments after it had said what `until` is."""
+    """Kill the writer some moments after it has said `until`, and return what it acknowledged."""
     writer = subprocess.Popen(
         [sys.executable, crash_writer.__file__, str(folder), str(first_step)], stdout=subprocess.PIPE, text=True
     )
@@ -71,7 +71,7 @@ def in_bucket(rows: Rows, bucket: int) -> Rows:
 
 
 def check_log(storage: EmbeddedStorage, known: set[int], first_step: int, last: int) -> set[int]:
-    """The ids of the log table: all known and acknowledged, and of the step after them any part."""
+    """Check the ids of the log table: all acknowledged ones, and any part of the step after them."""
     found = [row["id"] for row in read_rows(storage, LOG_PATH)]
     assert len(set(found)) == len(found)
     acknowledged = known | set(range(first_step * ROWS_PER_STEP, (last + 1) * ROWS_PER_STEP))
@@ -81,7 +81,7 @@ def check_log(storage: EmbeddedStorage, known: set[int], first_step: int, last: 
 
 
 def check_kv(storage: EmbeddedStorage, acknowledged: Rows, last: int) -> Rows:
-    """The rows by key: as acknowledged, or one step further, in each bucket; and the same in log and store."""
+    """Check the rows by key: each bucket is as acknowledged or one step further, and its log and store agree."""
     found: Rows = {}
     for bucket in range(BUCKETS):
         rows = replayed(read_changes(storage, bucket))

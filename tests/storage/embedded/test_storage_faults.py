@@ -1,4 +1,4 @@
-"""A disk that refuses: what was acknowledged stays, what was not leaves no trace, and the next write succeeds."""
+"""A disk that refuses: acknowledged rows stay, other rows leave no trace, and the next write succeeds."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ Refuse = Callable[[str, str], None]
 
 @pytest.fixture
 def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
-    """Makes calls of the operating system fail on files whose path has a part in it; writes fail half way."""
+    """Makes calls of the operating system fail on files whose path has a given part. Writes fail half way."""
     originals = {name: getattr(os, name) for name in ("pwrite", "fsync", "ftruncate")}
 
     def install(name: str, part: str) -> None:

@@ -1,4 +1,4 @@
-"""What it takes to read a cluster, and what is told of a table that cannot be read."""
+"""The secrets for reading a cluster, and the error for a table that cannot be read."""
 
 import pickle
 from dataclasses import replace
@@ -62,7 +62,7 @@ def test_a_cluster_is_read_with_what_the_job_carries(monkeypatch: pytest.MonkeyP
     assert isinstance(first, FlussSplitReader)
     assert first._client._credentials == carried.credentials
     assert second._client._credentials == Credentials("ada", "its-password")
-    # Connections outlive a task.
+    # Connections are kept after a task.
     assert open_split_reader(CLUSTER, "", carried)._client is first._client
 
 

@@ -10,7 +10,7 @@ from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 
 
 class CountingClient:
-    """A client that notes which calls it makes."""
+    """A client that records its calls."""
 
     def __init__(self, client: FlussClient) -> None:
         self._client = client
@@ -36,7 +36,7 @@ def test_a_call_for_each_server_tells_of_all_buckets(fluss: FlussClient, calls: 
     counting = CountingClient(fluss)
     found = log_offsets(counting, calls, made.info.path, buckets)
     assert found == {bucket: (0, bucket.bucket + 1 if bucket.bucket < 5 else 0) for bucket in buckets}
-    # Both ends, of each of two servers.
+    # Each of the two servers is asked for both ends.
     assert counting.calls.count(ApiKey.LIST_OFFSETS) == 4
 
 

@@ -1,4 +1,4 @@
-"""Partitions of a real Fluss cluster that others make and drop behind our back."""
+"""Partitions of a real Fluss cluster that others create and drop."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def test_a_partition_that_was_dropped_before_it_was_ever_written_here(
         return sum(storage.write(table.path, WriteKind.APPEND, rows).values())
 
     fluss.call(create_partition(table.path, {"day": "monday"}))
-    # Here both are heard of.
+    # The cache learns of both here.
     assert write("friday") == 2
     fluss.call(drop_partition(table.path, {"day": "monday"}))
-    # The write that finds out fails, the next one makes it again.
+    # The first write to the dropped partition fails, and the next one creates it again.
     with refused(ErrorCode.PARTITION_NOT_EXIST, "PARTITION_NOT_EXISTS"):
         for _ in range(1000):
             write("monday")

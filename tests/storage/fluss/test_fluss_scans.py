@@ -35,7 +35,7 @@ def open_storage(cluster: FlussCluster) -> FlussStorage:
 
 
 class Scanning:
-    """What a server does with a scan."""
+    """A scan that is opened and used as the server does it."""
 
     def __init__(self, storage: FlussStorage, table: TableInfo, bucket: TableBucket | None = None) -> None:
         self.admitted = self.lost = 0
@@ -66,7 +66,7 @@ class Scanning:
 
 
 def upsert(storage: FlussStorage, table: TableInfo, first: int, end: int, name: str = "") -> int:
-    """The log's end."""
+    """Return the log's end."""
     batch = rows(first, end)
     if name:
         batch = batch.set_column(1, "name", pa.array([name] * (end - first)))
@@ -74,7 +74,7 @@ def upsert(storage: FlussStorage, table: TableInfo, first: int, end: int, name: 
 
 
 def snapshot_at(storage: FlussStorage, table: TableInfo, offset: int) -> int:
-    """Waits for a KV snapshot of the log up to an offset; its id."""
+    """Wait for a KV snapshot that has the log up to an offset, and return its id."""
     found = wait_until(lambda: [s for s in storage.take_kv_snapshots(table.path) if s.log_offset >= offset])
     return found[0].snapshot_id
 
@@ -91,7 +91,7 @@ def test_a_snapshot_with_the_log_laid_over_it(storage: FlussStorage) -> None:  #
     scanning = Scanning(storage, table)
     (info,) = storage.buckets(table.path)
     assert (scanning.admitted, scanning.log_offset) == (1, info.log_end_offset)
-    # What is written later is not in it; the log goes on from its offset.
+    # Later rows are not in the scan. The log from its offset on has them.
     upsert(storage, table, 2_000, 2_001)
     expected = {id_: f"name-{id_}" for id_ in range(2, 990)} | dict.fromkeys(range(990, 1_010), "new")
     del expected[1_005]
@@ -158,7 +158,7 @@ def test_the_snapshot_stays_while_the_scan_lives_and_goes_then(
     table = new_table(storage)
     pinned = snapshot_at(storage, table, upsert(storage, table, 0, 500))
     scanning = Scanning(storage, table)
-    # Each read renews the lease where it is time to.
+    # A read renews the lease if it is time to.
     monkeypatch.setattr(scans, "_RENEWED_AFTER_S", 0.0)
     bucket = TableBucket(table.table_id, 0)
     # The cluster retains one snapshot.
@@ -214,7 +214,7 @@ def test_a_storage_that_closes_ends_its_scans(storage: FlussStorage, fluss_clust
     assert scanning.lost == 1
     with refused(ErrorCode.SCANNER_EXPIRED):
         scanning.scan.read(None, None, None)
-    # Its lease is gone too.
+    # The lease is gone too.
     snapshot_at(storage, table, upsert(storage, table, 0, 10, "more"))
     snapshot_at(storage, table, upsert(storage, table, 0, 10, "yet more"))
     wait_until(lambda: storage.kv_snapshot(TableBucket(table.table_id, 0), pinned) is None)

@@ -58,7 +58,7 @@ def test_a_table_is_made_in_a_database_of_its_own_and_dropped(storage: FlussStor
     assert "warehouse" in fluss.call(list_databases())
     assert (made.path, made.descriptor.primary_key, made.descriptor.num_buckets) == (path, ("id",), 3)
     assert made.lake_catalog_properties["type"] == "jdbc"
-    # Its buckets lead: a write does not wait, and no bucket is missing.
+    # All buckets have leaders, so a write does not wait.
     assert [info.bucket for info in storage.buckets(path)] == [TableBucket(made.table_id, n) for n in range(3)]
     assert storage.table(path) == storage.table_by_id(made.table_id) == made
     assert made in storage.tables()
@@ -100,7 +100,7 @@ def test_options_are_altered_and_reset(storage: FlussStorage) -> None:
     after = storage.alter_table(path, properties)
     assert after == storage.table(path)
     assert after.descriptor.properties == properties
-    # Fluss alters some of its own options alone.
+    # Fluss can change only some of its own options.
     with refused(ErrorCode.INVALID_TABLE, "table.log.ttl", "not supported to alter"):
         storage.alter_table(path, {**properties, "table.log.ttl": "1 d"})
     with refused(ErrorCode.INVALID_TABLE, "iceberg.write.target-file-size-bytes"):
@@ -121,9 +121,9 @@ def test_what_others_do_to_tables_is_seen(storage: FlussStorage, fluss: FlussCli
         (found,) = [each for each in storage.listed.refresh() if each.path == path]
         return found
 
-    # Known tables are looked at in turn.
+    # Known tables are read again in turn.
     wait_until(lambda: listed().descriptor.properties[FRESHNESS] == "3h")
-    # Another table of that name.
+    # This is another table with the same name.
     fluss.call(drop_table(path))
     fluss.call(create_table(path, descriptor()))
     wait_until(lambda: listed().table_id > made.table_id)
@@ -135,7 +135,7 @@ def test_what_others_do_to_tables_is_seen(storage: FlussStorage, fluss: FlussCli
 
 def test_a_table_that_cannot_be_understood_is_in_nobodys_way(storage: FlussStorage, fluss: FlussClient) -> None:
     path, other = new_path(), new_path()
-    # Fluss takes it; ten years is the longest that is understood here.
+    # Fluss accepts it, but the longest duration that is accepted here is ten years.
     fluss.call(create_table(path, descriptor(tiered=True, table__datalake__freshness="9999 d")))
     fluss.call(create_table(other, descriptor()))
     paths = [each.path for each in storage.listed.refresh()]
@@ -179,7 +179,7 @@ def test_buckets_tell_ranges_sizes_and_snapshots(storage: FlussStorage) -> None:
     infos = {info.bucket: info for info in storage.buckets(table.path)}
     assert {bucket: info.log_end_offset for bucket, info in infos.items()} == ends
     for info in infos.values():
-        # Id and name, compressed.
+        # The id and the name are compressed.
         assert 3 < info.log_size_bytes / info.log_end_offset < 40
 
     def latest():
@@ -222,7 +222,7 @@ def test_offsets_files_are_those_of_the_table_that_are_there(storage: FlussStora
     assert not storage.has_lake_offsets(table.table_id, "")
     file.unlink()
     assert not storage.has_lake_offsets(table.table_id, path)
-    # Nobody can tell: no answer is given.
+    # It cannot be found out, so there is an error.
     elsewhere = path.replace("file:", "gopher://nowhere")
     with refused(ErrorCode.STORAGE, "gopher"):
         storage.has_lake_offsets(table.table_id, elsewhere)

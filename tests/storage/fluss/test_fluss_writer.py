@@ -1,4 +1,4 @@
-"""Rows written to a real Fluss cluster, as its own reader and its own client then see them."""
+"""Rows that are written to a real Fluss cluster, as our reader and Fluss's own client read them."""
 
 import pickle
 import subprocess
@@ -44,7 +44,7 @@ def table_of(batch: pa.RecordBatch) -> pa.Table:
 
 
 def read(storage: FlussStorage, table: TableInfo) -> dict[TableBucket, list[tuple[int, dict]]]:
-    """What the logs hold: change type and row, by bucket."""
+    """Return the records of the logs by bucket: change type and row."""
     found: dict[TableBucket, list[tuple[int, dict]]] = {}
     for info in storage.buckets(table.path):
         log = found[info.bucket] = []
@@ -60,7 +60,7 @@ def test_rows_without_a_key_are_spread_evenly(storage: FlussStorage) -> None:
     table = storage.create_table(new_path(), descriptor(num_buckets=2))
     ends = storage.write(table.path, WriteKind.APPEND, table_of(rows(0, 10_000)))
     assert list(ends.values()) == [5_000, 5_000]
-    # A small one goes to one bucket, the next to the other.
+    # A small write goes to one bucket, and the next write to the other one.
     first = storage.write(table.path, WriteKind.APPEND, table_of(rows(10_000, 10_010)))
     second = storage.write(table.path, WriteKind.APPEND, table_of(rows(10_010, 10_020)))
     assert (list(first.values()), list(second.values())) == ([5_010], [5_010])
@@ -95,7 +95,7 @@ def test_upserts_and_deletes_make_a_changelog(storage: FlussStorage) -> None:
     storage.write(table.path, WriteKind.UPSERT, table_of(rows(0, 3)))
     changed = pa.table({"name": ["new"], "id": [1]})
     storage.write(table.path, WriteKind.UPSERT, changed)
-    # Other columns than the key's are ignored; an unknown key leaves no trace.
+    # Columns that are not part of the key are ignored. An unknown key leaves no trace.
     ends = storage.write(table.path, WriteKind.DELETE, pa.table({"id": [2, 99], "name": [None, "x"]}))
     (log,) = read(storage, table).values()
     assert [(ChangeType(kind).name, row["id"], row["name"]) for kind, row in log] == [
@@ -108,7 +108,7 @@ def test_upserts_and_deletes_make_a_changelog(storage: FlussStorage) -> None:
 
 
 def test_fluss_reads_the_nested_values_of_rows(storage: FlussStorage) -> None:
-    """The changelog is what the cluster itself made of the rows it was sent and of those it had stored."""
+    """The cluster makes the changelog from the new rows and the stored rows."""
     row = nested_batch()
     nulls = [pa.array([8], pa.int32()), *[pa.nulls(1, field.type) for field in row.schema][1:]]
     written = pa.Table.from_batches([row, pa.RecordBatch.from_arrays(nulls, schema=row.schema)])
@@ -152,14 +152,14 @@ def test_partitions_are_made_where_they_are_missing(storage: FlussStorage, fluss
     storage.write(table.path, WriteKind.DELETE, written.slice(0, 1))
     assert sum(info.log_end_offset for info in storage.buckets(table.path)) == 101
 
-    # Dropped behind our back: the write that finds out fails, the next one makes it again.
+    # Somebody else drops it: the first write fails, and the next one creates it again.
     fluss.call(drop_partition(table.path, {"day": "monday"}))
     with refused(ErrorCode.PARTITION_NOT_EXIST, "PARTITION_NOT_EXISTS"):
         for _ in range(1000):
             storage.write(table.path, WriteKind.UPSERT, written.slice(0, 1))
     storage.write(table.path, WriteKind.UPSERT, written.slice(0, 1))
     assert len(fluss.call(list_partitions(table.path))) == 2
-    # Dropped here: the next write makes it again at once.
+    # We drop it: the next write creates it again at once.
     storage.drop_partition(table.path, ["monday"])
     assert {info.partition_values for info in storage.buckets(table.path)} == {("friday",)}
     assert sum(storage.write(table.path, WriteKind.UPSERT, written.slice(0, 1)).values()) == 1

@@ -1,4 +1,4 @@
-"""Writes to a data folder until it is killed, and says on standard output what was acknowledged. Run as a program."""
+"""A program that writes to a data folder until it is killed, and prints what was acknowledged."""
 
 import sys
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ SEGMENT_BYTES = 20_000
 
 
 def kv_step(step: int) -> tuple[WriteKind, list[dict[str, Any]]]:
-    """What a step does to the primary-key table."""
+    """Return the changes that a step makes to the primary-key table."""
     random = Random(step)
     if step % 3 == 2:
         return WriteKind.DELETE, [{"id": random.randrange(200)} for _ in range(30)]

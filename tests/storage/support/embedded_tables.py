@@ -1,4 +1,4 @@
-"""Tables, rows and read-backs that the tests of the storage share."""
+"""Tables of the embedded storage, and how tests write and read their rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ PATH = TablePath("shop", "orders")
 
 
 class TurnedClock:
-    """Stands still until it is turned."""
+    """A clock that changes only when a test sets it."""
 
     def __init__(self, now: int = 1_700_000_000_000) -> None:
         self.now = now
@@ -88,7 +88,7 @@ def read_log(
 
 
 def read_rows(storage: EmbeddedStorage, path: TablePath = PATH) -> list[dict[str, Any]]:
-    """All rows of a log table, bucket by bucket."""
+    """Return all rows of a log table, bucket by bucket."""
     table = storage.table(path)
     return [
         row
@@ -99,7 +99,7 @@ def read_rows(storage: EmbeddedStorage, path: TablePath = PATH) -> list[dict[str
 
 
 def read_changes(storage: EmbeddedStorage, bucket: int = 0, start_offset: int = 0) -> list[tuple[str, dict[str, Any]]]:
-    """The changelog of a bucket as (change, row)."""
+    """Return the changelog of a bucket as pairs of change and row."""
     table = storage.table(PATH)
     end_offset = end_offsets(storage)[bucket]
     names = {
@@ -116,7 +116,7 @@ def read_changes(storage: EmbeddedStorage, bucket: int = 0, start_offset: int = 
 
 
 def replayed(changes: Sequence[tuple[str, dict[str, Any]]], state: dict[Any, Any] | None = None) -> dict[Any, Any]:
-    """What a changelog leaves behind, by key; it is checked that every change fits what was there."""
+    """Apply a changelog and return the rows by key; check that each change fits the rows before it."""
     state = dict(state or {})
     for kind, row in changes:
         key = (row["id"], row["region"])
@@ -135,7 +135,7 @@ def replayed(changes: Sequence[tuple[str, dict[str, Any]]], state: dict[Any, Any
 
 
 def read_snapshots(storage: EmbeddedStorage) -> dict[Any, Any]:
-    """The rows of a table's latest KV snapshots, by key; none twice."""
+    """Return the rows of a table's latest KV snapshots by key. No key may come twice."""
     table = storage.table(PATH)
     rows = [
         row

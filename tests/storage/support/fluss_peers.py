@@ -1,4 +1,4 @@
-"""Servers that a connection to Fluss may meet: scripted ones on a real socket, and both of our clients to meet them."""
+"""Scripted servers on real sockets for tests of connections, and one interface for both of our clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fluss_tiering.storage.fluss.rpc.connection import FlussConnection
 
 
 class Blocking:
-    """The blocking client's ways."""
+    """Tests use the blocking client with this."""
 
     def connect(self, address: ServerAddress, *, credentials=None, seconds: float = 5.0):
         return FlussConnection(address, credentials=credentials, timeout=seconds)
@@ -56,7 +56,7 @@ class _InLoop:
 
 
 class Asyncio:
-    """The asyncio client's ways, in a loop of its own thread."""
+    """Tests use the asyncio client with this. Its event loop runs in a thread of its own."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -77,7 +77,7 @@ class Asyncio:
         self._loop.close()
 
     async def _end(self) -> None:
-        """Ends what a failed test left open."""
+        """Close what a failed test left open."""
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
@@ -94,7 +94,7 @@ class Line:
         self.socket = connected
 
     def request(self) -> tuple[int, int, int, bytes]:
-        """Api key, version, request id and message of the next request."""
+        """Return api key, version, request id and message of the next request."""
         (length,) = struct.unpack(">i", self._exactly(4))
         frame = self._exactly(length)
         return (*struct.unpack(">hhi", frame[:8]), frame[8:])
@@ -110,14 +110,14 @@ class Line:
         self._send(b"\x02" + ErrorResponse(error_code=number, error_message=text).SerializeToString())
 
     def greet(self, *served: ApiKey) -> None:
-        """Answers API_VERSIONS: version 0 of each of these."""
+        """Answer API_VERSIONS with version 0 of each of these."""
         api, _, request_id, _ = self.request()
         assert api == ApiKey.API_VERSIONS
         versions = [PbApiVersion(api_key=each, min_version=0, max_version=0) for each in served]
         self.answer(request_id, ApiVersionsResponse(api_versions=versions))
 
     def wait_for_end(self) -> bytes:
-        """What else comes until the client hangs up."""
+        """Return what else comes until the client hangs up."""
         return b"".join(iter(self._receive, b""))
 
     def _receive(self) -> bytes:
@@ -141,7 +141,7 @@ class Line:
 
 @contextlib.contextmanager
 def peer(script: Callable[[Line], None]) -> Iterator[ServerAddress]:
-    """A server that runs the script on each connection; what the script raises fails the test."""
+    """A server that runs the script on each connection. An error of the script fails the test."""
     failures: list[BaseException] = []
     listening = socket.create_server(("127.0.0.1", 0))
     threads: list[threading.Thread] = []

@@ -18,7 +18,7 @@ from waiting import wait_until
 
 
 class AlteringClient:
-    """Hands on what a cluster answers as `alter` makes it, which may raise."""
+    """A client that passes on the cluster's answers after `alter`, which may raise an error."""
 
     def __init__(self, client: FlussClient, alter: Callable[[Any], Any]) -> None:
         self._client = client
@@ -29,7 +29,7 @@ class AlteringClient:
 
 
 class ObservedClient:
-    """Keeps what is asked of logs and how much comes for it; an answer may be altered."""
+    """A client that records the fetches of logs and the size of their answers. It may change an answer."""
 
     def __init__(self, client: FlussClient, alter: Callable[[Any], Any] = lambda answer: answer) -> None:
         self._client = client
@@ -57,7 +57,7 @@ def read(reader: SplitReader, made: ClusterTable, start: int, end: int) -> list[
 
 
 def ids_of(batches: list[LogBatch]) -> list[int]:
-    """The ids in batches that follow each other."""
+    """Return the ids in consecutive batches."""
     offset = batches[0].base_offset if batches else 0
     for batch in batches:
         assert batch.base_offset == offset
@@ -66,7 +66,7 @@ def ids_of(batches: list[LogBatch]) -> list[int]:
 
 
 def moved_log(fluss: FlussClient, batches: int = 5, step: int = 2_000, **properties: str) -> ClusterTable:
-    """A log whose first segments are in the remote folder alone."""
+    """Make a log whose first segments are only in the remote folder."""
     made = new_table(fluss, descriptor(**{"table.log.tiered.local-segments": "1"}, **properties))
     for start in range(0, batches * step, step):
         append(fluss, made, rows(start, start + step), compression="NONE")
@@ -75,12 +75,12 @@ def moved_log(fluss: FlussClient, batches: int = 5, step: int = 2_000, **propert
 
 
 def kv_table(fluss: FlussClient, count: int = 100) -> tuple[ClusterTable, KvSnapshot]:
-    """A primary-key table with the ids from 0 on, and its snapshot."""
+    """Make a primary-key table with ids from 0 on, and return it with its snapshot."""
     made = new_table(fluss, descriptor(primary_key=True, tiered=True, **{"table.datalake.freshness": "1h"}))
     return made, snapshot_of(fluss, made, upsert(fluss, made, rows(0, count)))
 
 
 def snapshot_of(fluss: FlussClient, made: ClusterTable, log_offset: int) -> KvSnapshot:
-    """As the server tells of it."""
+    """Return the snapshot as the server describes it."""
     latest = snapshot_behind(fluss, made, log_offset)
     return KvSnapshot(bucket_of(made), latest.snapshot_id, latest.log_offset, row_count=-1, size_bytes=0, path="")

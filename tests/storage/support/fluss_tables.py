@@ -1,4 +1,4 @@
-"""Tables on a real Fluss cluster, and rows in them, by our own calls."""
+"""Tables on a real Fluss cluster, and rows in them, made with our own calls."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rows(first: int, end: int) -> pa.RecordBatch:
 def append(
     client: FlussClient, made: ClusterTable, batch: pa.RecordBatch, bucket: int = 0, *, compression: LogCompression
 ) -> int:
-    """The offset of the first row."""
+    """Append rows and return the offset of the first one."""
     encoded = encode_log_batch(0, 0, batch, schema_id=made.info.schema_id, change_types=None, compression=compression)
     return client.call(produce_log(made.info.path, TableBucket(made.info.table_id, bucket), encoded))
 
@@ -74,7 +74,7 @@ def upsert(
     *,
     partition_id: int | None = None,
 ) -> int:
-    """Rows into bucket 0, in which ids are then deleted; the log's end behind them."""
+    """Upsert rows into bucket 0 and then delete ids; return the log's end after them."""
     deleted = list(deleted)
     # An Iceberg table's key is what Iceberg hashes: 8 bytes of a bigint (Fluss's `IcebergKeyEncoder`).
     keys = [struct.pack("<q", each) for each in [*batch.column("id").to_pylist(), *deleted]]
@@ -87,7 +87,7 @@ def upsert(
 
 
 def snapshot_behind(client: FlussClient, made: ClusterTable, log_offset: int) -> LatestKvSnapshot:
-    """Waits for a KV snapshot of bucket 0 with the log up to an offset in it."""
+    """Wait for a KV snapshot of bucket 0 that has the log up to an offset."""
 
     def newest() -> LatestKvSnapshot | None:
         latest = client.call(latest_kv_snapshots(made.info.path))[TableBucket(made.info.table_id, 0)]
@@ -97,7 +97,7 @@ def snapshot_behind(client: FlussClient, made: ClusterTable, log_offset: int) ->
 
 
 def add_column(client: FlussClient, made: ClusterTable, name: str, data_type: str) -> ClusterTable:
-    """The table with a nullable column behind its others."""
+    """Add a nullable column at the end and return the table."""
     request = tables_pb2.AlterTableRequest(
         table_path=path_to_pb(made.info.path),
         ignore_if_not_exists=False,

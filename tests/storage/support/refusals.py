@@ -10,7 +10,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 @contextmanager
 def refused(code: ErrorCode, *parts: str) -> Iterator[None]:
-    """Expects an error of that code whose message has all parts."""
+    """Expect an error with this code, whose message has all of these parts."""
     with pytest.raises(FlussTieringError) as caught:
         yield
     assert caught.value.code is code, caught.value.message

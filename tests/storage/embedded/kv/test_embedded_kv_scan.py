@@ -1,4 +1,4 @@
-"""Scans of a bucket by key, as the storage gives them: one moment, whole, bounded, and gone with their bucket."""
+"""Scans of a bucket by key: they show one moment, are complete and bounded, and end with their bucket."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fluss_tiering.storage.protocol import KvScan, KvScanBatch
 
 
 def nothing() -> None:
-    """Whoever opened a scan that need not know."""
+    """Do nothing, for a test that need not know that its scan was lost."""
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def batches(scan: KvScan, max_bytes: int | None = None, max_rows: int | None = N
 
 
 def rows(scan: KvScan, **bounds: int) -> dict[tuple[int, str], dict[str, object]]:
-    """What a scan gives, by key; none twice."""
+    """Return the rows of a scan by key. No key may come twice."""
     found = [row for batch in batches(scan, **bounds) for row in decode_values(batch.values, KV_COLUMNS, 1).to_pylist()]
     by_key = {(row["id"], row["region"]): row for row in found}
     assert len(by_key) == len(found)
@@ -71,7 +71,7 @@ def rows(scan: KvScan, **bounds: int) -> dict[tuple[int, str], dict[str, object]
 
 
 def open_scans(storage: EmbeddedStorage) -> int:
-    """How many the buckets know of."""
+    """Return how many scans the buckets know."""
     return sum(
         len(bucket._scans)
         for table in storage._catalog.all()
@@ -181,7 +181,7 @@ def test_scans_end_with_their_bucket_and_their_opener_is_told(tmp_path: Path, en
             store = storage._catalog.get(PATH).buckets[0]._store
             store.apply = failing
             upsert(storage, range(100, 110))
-            # The store is opened again, which a view that was left would not let it be.
+            # The store is opened again, which would fail if a view were still open.
             assert len(rows(scan_of(storage))) == 110
     if end != "drop":
         storage.close()
@@ -194,7 +194,7 @@ def test_scans_end_with_their_bucket_and_their_opener_is_told(tmp_path: Path, en
     if end == "drop":
         storage.close()
     with opened(tmp_path) as again:
-        # RocksDB opens a store once only: all of the old views are gone.
+        # RocksDB opens a store only once, so all of the old views are closed.
         assert end == "drop" or len(rows(scan_of(again))) >= 100
 
 

@@ -118,7 +118,7 @@ OPERATIONS = st.one_of(
 
 
 class Model:
-    """Rows changed one at a time in a dict."""
+    """A model of the table: a dict whose rows are changed one at a time."""
 
     def __init__(self, num_buckets: int) -> None:
         self.num_buckets = num_buckets

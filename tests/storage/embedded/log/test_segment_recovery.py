@@ -1,4 +1,4 @@
-"""What recovery makes of every way in which the newest segment may end."""
+"""Recovery of a log whose newest segment ends in each possible way."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ BATCHES = 3
 
 @pytest.fixture
 def crashed(tmp_path: Path) -> Path:
-    """A data folder with three batches whose server did not come to note where its logs end."""
+    """A data folder with three batches. Its server ended before it wrote down where the logs end."""
     with opened(tmp_path) as storage:
         storage.create_table(PATH, log_table(properties={"table.log.arrow.compression.type": "NONE"}))
         for start in range(0, BATCHES * ROWS_PER_BATCH, ROWS_PER_BATCH):
@@ -29,7 +29,7 @@ def crashed(tmp_path: Path) -> Path:
 
 
 def positions(segment: Path) -> list[int]:
-    """Where the batches start, and the end."""
+    """Return where the batches start, and the end of the last one."""
     data = memoryview(segment.read_bytes())
     found = [0]
     while (header := read_header(data, found[-1])) is not None:
@@ -72,7 +72,7 @@ def test_damage_before_the_last_batch_is_refused_whichever_byte_it_hits(crashed:
     segment = segments(crashed)[0]
     whole = segment.read_bytes()
     _, second, third, _ = positions(segment)
-    # Magic and commit timestamp are not covered by the checksum; of these only the magic is told from a good one.
+    # The checksum does not cover the magic byte and the commit timestamp; only a wrong magic byte is noticed.
     unchecked = range(second + 13, second + 21)
     for position in range(second, third):
         if position in unchecked:

@@ -131,7 +131,7 @@ def test_without_a_bucket_key_small_writes_take_turns_and_large_ones_are_split_e
         assert end_offsets(storage) == [10_150] * 4
         ids = [row["id"] for row in read_rows(storage)]
         assert sorted(ids) == list(range(40_600))
-        # Each bucket's part of a write is a run of it.
+        # Each bucket gets consecutive rows of a write.
         parts = [ids[10_150 * bucket + (200 if bucket < 2 else 100) : 10_150 * (bucket + 1)] for bucket in range(4)]
         assert all(part == list(range(part[0], part[0] + len(part))) for part in parts)
 

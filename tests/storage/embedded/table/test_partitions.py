@@ -1,4 +1,4 @@
-"""Partitioned tables: rows go to the partition that their values name, which comes with its first row and can go."""
+"""Partitioned tables: rows go to the partition that their values name. The first row makes it; it can be dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of a log laid over a KV snapshot's entries; no cluster."""
+"""Changes of a log, merged with the entries of a KV snapshot; without a cluster."""
 
 import pyarrow as pa
 import pytest
@@ -30,7 +30,7 @@ def batch_of(rows: dict[int, str]) -> pa.RecordBatch:
 
 
 def entries_of(rows: dict[int, str], chunk: int) -> list[pa.RecordBatch]:
-    """A snapshot's, in chunks of so many."""
+    """Return the entries of a snapshot in chunks of this many."""
     records = batch_of(rows)
     entries = pa.table(
         [encode_primary_keys(TABLE.descriptor, records), encode_values(records, COLUMNS, 1)], schema=ENTRY_SCHEMA
@@ -39,7 +39,7 @@ def entries_of(rows: dict[int, str], chunk: int) -> list[pa.RecordBatch]:
 
 
 def log_of(before: dict[int, str], changes: list[tuple[int, str | None]], chunk: int) -> tuple[list, dict[int, str]]:
-    """What Fluss's log has of changes to rows, None for a delete, in batches of so many; and the rows then."""
+    """Return the log batches for changes (None is a delete), each of this many rows, and the rows after them."""
     rows, records = dict(before), []
     for key, name in changes:
         if key in rows:
@@ -76,7 +76,7 @@ def test_changes_over_a_snapshot_are_the_rows_of_now(before, changes, chunk, red
         patch.setattr(kv_changes, "_REDUCED_AT_BYTES", reduced_at)
         patch.setattr(kv_changes, "_ENTRIES_AT_ONCE", chunk)
         laid = KvChanges(TABLE, batches)
-        # Ids below 256 stand in order as keys too.
+        # Ids below 256 have the same order as their keys.
         expected = sorted(after.items())
         assert rows_of(list(laid.over(entries_of(before, chunk), None))) == expected
         for first in range(0, 31, 15):

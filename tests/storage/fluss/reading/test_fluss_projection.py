@@ -1,4 +1,4 @@
-"""Some columns of a real cluster's logs: what is read, and what travels for it."""
+"""Reading some columns of a real cluster's logs: the rows, and the bytes that the cluster sends for them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_rows_are_counted_without_a_column(fluss: FlussClient) -> None:
         (100, 200, 0),
         (300, 100, 0),
     ]
-    # The narrowest column stands for them: Fluss sends no fewer than one.
+    # The narrowest column is fetched, since Fluss sends at least one.
     assert observed.projections == [[6]]
     assert observed.records_bytes < 1_000
 
@@ -151,7 +151,7 @@ def test_columns_that_were_added_are_null_before(fluss: FlussClient) -> None:
         append(fluss, after, wider, compression="ZSTD")
 
     append_wider(5, 8)
-    # A client that has not heard of the column yet.
+    # This client does not know the column yet.
     append(fluss, before, rows(8, 10), compression="ZSTD")
     append_wider(10, 12)
     added = [None if number < 5 or number in (8, 9) else number for number in range(12)]
@@ -162,7 +162,7 @@ def test_columns_that_were_added_are_null_before(fluss: FlussClient) -> None:
         assert found.schema.names == columns
         assert found.to_pydict() == {name: expected[name][3:] for name in columns}
 
-    # Columns that all batches have are cut out of all of them, the others where they are.
+    # Leaders cut batches to the wanted columns, but send a batch whole that is older than one of the columns.
     for columns, start, projections in (
         (["id"], 0, [[0]]),
         (["added"], 10, [[2]]),
@@ -198,7 +198,7 @@ def test_remote_segments_are_read_in_part(fluss: FlussClient) -> None:
     assert observed.records_bytes > 0
     assert records_of(read(fluss, made, 2_500, 9_999, [])).num_rows == 7_499
 
-    # What is not wanted is not decoded.
+    # Columns that are not wanted are not decoded.
     segment = fluss.call(fetch_log(made.info.path, bucket_of(made), 0)).remote_segments[0]
     file = Path(segment.path.removeprefix("file:"))
     content = file.read_bytes()
@@ -255,7 +255,7 @@ def test_a_damaged_projection_is_refused_or_read_whole(fluss: FlussClient) -> No
         return replace(answer, records=bytes(records))
 
     class Answers:
-        """Answers as the leader did, one byte of what it cut damaged, and perhaps of the whole."""
+        """Return the leader's answer with one damaged byte in the cut batch, and perhaps in the whole batch."""
 
         def __init__(self, position: int, *, all_damaged: bool) -> None:
             self.position, self.all_damaged = position, all_damaged
@@ -273,10 +273,10 @@ def test_a_damaged_projection_is_refused_or_read_whole(fluss: FlussClient) -> No
         try:
             found = read(Answers(position, all_damaged=False), made, 0, 60, ["name"])
         except FlussTieringError as error:
-            # A schema that nobody knows.
+            # The batch has an unknown schema.
             refusals.append(error.code)
         else:
-            # Without a checksum a value may be another one; never a row too few or too many.
+            # Without a checksum a value may be wrong, but no row may be missing or added.
             assert records_of(found).num_rows == 60, position
             unnoticed += records_of(found).column("name").to_pylist() != expected
     assert set(refusals) <= {ErrorCode.INVALID_TABLE, ErrorCode.CORRUPT_DATA}

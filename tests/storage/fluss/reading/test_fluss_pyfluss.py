@@ -1,4 +1,4 @@
-"""What Fluss's own Python client wrote is what is read: tables of random columns, with random rows."""
+"""Rows that Fluss's own Python client wrote are read back: tables with random columns and random rows."""
 
 import datetime as dt
 import pickle
@@ -29,10 +29,10 @@ from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from waiting import wait_until
 
 TABLES = 4
-"""Of each kind; new ones in each run of the tests."""
+"""The number of examples of each kind; each run of the tests has new ones."""
 _SECONDS = 60
 _EXAMPLES = settings(
-    # The first one is always the simplest there is.
+    # The first example is always the simplest one.
     max_examples=2,
     phases=[Phase.generate],
     deadline=None,
@@ -42,7 +42,7 @@ _EXAMPLES = settings(
 
 
 def python_values(data_type: DataType) -> st.SearchStrategy[Any]:
-    """Values that Python has types for: to the microsecond."""
+    """Values that fit into Python's types, with microseconds at most."""
     match data_type.root:
         case DataTypeRoot.DATE:
             return st.dates()
@@ -71,7 +71,7 @@ def _or_null(part: Column | Field) -> st.SearchStrategy[Any]:
     return st.none() | values if part.data_type.nullable else values
 
 
-# That client refuses moments before 1970 that are no whole milliseconds.
+# The client refuses times before 1970 that are no whole milliseconds.
 _EPOCH, _LATEST = (dt.datetime.fromisoformat(f"{year}-01-01") for year in (1970, 2200))
 _MILLISECOND = dt.timedelta(milliseconds=1)
 
@@ -82,14 +82,14 @@ def _floored(time: dt.datetime, precision: int) -> dt.datetime:
 
 @st.composite
 def rows_of(draw: st.DrawFn, columns: Sequence[Column]) -> list[list[Any]]:
-    """Rows with the numbers from 0 on in the first column."""
+    """Rows that are numbered from 0 in the first column."""
     of_column = [_or_null(column) for column in columns[1:]]
     return [[number, *row] for number, row in enumerate(draw(st.lists(st.tuples(*of_column), max_size=30)))]
 
 
 @st.composite
 def keyed_columns(draw: st.DrawFn) -> tuple[Column, ...]:
-    """A key, columns of any types, and one of each type that has others in it."""
+    """A key, columns of any types, and a column of each nested type."""
     nested = [
         Column(root.lower(), draw(arrow_strategies.data_types(nesting=2, roots=[root])))
         for root in DataTypeRoot
@@ -135,7 +135,7 @@ def log_of(fluss: FlussClient, made: ClusterTable) -> pa.Table:
 
 
 def some_of_the_log(fluss: FlussClient, made: ClusterTable) -> None:
-    """Every other column is in the log what it is among all; leaders can cut what pyfluss and Fluss itself write."""
+    """Reading every other column gives the same values; leaders can cut batches of pyfluss and of Fluss itself."""
     whole = log_of(fluss, made)
     names = whole.schema.names[::-2]
     if not whole.num_rows or len(names) == whole.num_columns:
@@ -156,13 +156,13 @@ def rows_as_written(rows: Sequence[Sequence[Any]], columns: Sequence[Column]) ->
 
 @st.composite
 def tables_of(draw: st.DrawFn, rows: Callable[[Sequence[Column]], st.SearchStrategy[Any]]) -> list[tuple[Any, Any]]:
-    """Columns and rows of some tables."""
+    """The columns and rows of some tables."""
     columns = [draw(keyed_columns()) for _ in range(TABLES)]
     return [(each, draw(rows(each))) for each in columns]
 
 
 def as_stream(batch: pa.RecordBatch, columns: Sequence[Column]) -> bytes:
-    """The rows as that client takes them: with a time zone where Fluss has a local one."""
+    """Return the rows as the client takes them: with a time zone if Fluss's type has a local one."""
     zoned = pa.schema(map(_zoned, batch.schema, columns))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, zoned) as writer:
@@ -206,7 +206,7 @@ def test_what_flusss_own_client_wrote_is_what_is_read(
     tables = [(made_with(fluss, columns, primary_key=True), rows) for columns, rows in keyed]
     logs = [(made_with(fluss, columns, primary_key=False), rows) for columns, rows in appended]
     arrow_logs = [(made_with(fluss, columns, primary_key=False), batch) for columns, batch in in_arrow]
-    # That client hung when it wrote to a table without a leader.
+    # The client hung when it wrote to a table without a leader.
     for made, _ in (*tables, *logs, *arrow_logs):
         wait_for_leaders(fluss, made)
     streams = [(made, as_stream(batch, made.info.descriptor.columns)) for made, batch in arrow_logs if batch.num_rows]

@@ -1,4 +1,4 @@
-"""What a reader makes of a real cluster's logs and KV snapshots."""
+"""Reading a real cluster's logs and KV snapshots."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""What a reader of a cluster says when what it reads is damaged, gone or out of reach."""
+"""The errors of a cluster's reader when its data are damaged, gone or out of reach."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -57,7 +57,7 @@ def test_a_damaged_batch_of_a_leader_is_refused_where_it_stands(fluss: FlussClie
         ErrorCode.CORRUPT_DATA, "checksum", "at position 352", str(bucket_of(log)), str(log.info.path), "offset 0"
     ):
         read(reader, log, 0, 10)
-    # What stands before it is read.
+    # The rows before it are read.
     assert ids_of(read(reader, log, 0, 5)) == list(range(5))
 
 
@@ -77,7 +77,7 @@ def test_what_is_no_log_is_refused(fluss: FlussClient, log: ClusterTable, change
 def test_offsets_out_of_range_are_refused(fluss: FlussClient, log: ClusterTable) -> None:
     with refused(ErrorCode.LOG_OFFSET_OUT_OF_RANGE, str(bucket_of(log)), "offset 11"):
         read(reader_of(fluss), log, 11, 12)
-    # A new leader may know only in a moment that the log is safe up to there.
+    # A new leader may learn only after a moment that the log is safe up to there.
     with refused(ErrorCode.UNAVAILABLE, str(bucket_of(log)), "reaches only offset 10: expected 12"):
         read(reader_of(fluss), log, 5, 12)
 
@@ -170,7 +170,7 @@ def rows_of(reader: FlussSplitReader, made: ClusterTable, snapshot) -> int:
 def test_a_snapshot_that_is_gone_is_told(fluss: FlussClient) -> None:
     made, first = kv_table(fluss)
     assert rows_of(reader_of(fluss), made, first) == 100
-    # One is retained, and nothing leases the first.  # L1
+    # One snapshot is retained, and no lease protects the first one.  # L1
     snapshot_behind(fluss, made, upsert(fluss, made, rows(100, 102)))
 
     def gone() -> bool:

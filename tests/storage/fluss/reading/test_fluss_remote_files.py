@@ -40,7 +40,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 def settings(s3: S3Server, secret_key: str = SECRET_KEY) -> dict[str, str]:
-    """As a process has them whose environment says where the store is."""
+    """Make remote files as a process does whose environment says where the store is."""
     return s3_from_environment(
         {
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
@@ -75,7 +75,7 @@ def remote_end(fluss: FlussClient, made: ClusterTable) -> int:
 
 
 def reader_of(fluss: FlussClient, cluster: Any, s3: dict[str, str]) -> FlussSplitReader:
-    """A reader that is told of the files in the bucket wherever the cluster tells of those in its folder."""
+    """A reader that gets the paths in the bucket instead of the paths in the cluster's folder."""
 
     def moved(path: str) -> str:
         assert str(cluster.remote_dir) in path
@@ -94,7 +94,7 @@ def reader_of(fluss: FlussClient, cluster: Any, s3: dict[str, str]) -> FlussSpli
 
 def test_a_log_is_read_from_the_store_and_on_from_the_leader(fluss: FlussClient, fluss_cluster, s3: S3Server) -> None:
     made = moved_log(fluss)
-    # All but the newest segment, which a copy that was made too early would lack.
+    # All segments but the newest one are there; a copy that was made too early would lack some.
     wait_until(lambda: remote_end(fluss, made) == 8_000)
     copied(s3, fluss_cluster, made)
     reader = reader_of(fluss, fluss_cluster, settings(s3))
@@ -107,7 +107,7 @@ def test_a_kv_snapshot_is_read_from_the_store_whole_and_in_pieces(
     fluss: FlussClient, fluss_cluster, s3: S3Server
 ) -> None:
     made, _ = kv_table(fluss, 2_000)
-    # In files of their own: those of a key range are fetched alone.
+    # Only the files of a key range are fetched.
     snapshot = snapshot_of(fluss, made, upsert(fluss, made, rows(2_000, 4_000)))
     copied(s3, fluss_cluster, made)
     reader = reader_of(fluss, fluss_cluster, settings(s3))

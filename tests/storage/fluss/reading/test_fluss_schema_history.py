@@ -1,4 +1,4 @@
-"""Rows from before a column was added, and after it."""
+"""Rows that were written before a column was added, and after it."""
 
 import pyarrow as pa
 from fluss_reading import ids_of, read, snapshot_of
@@ -22,7 +22,7 @@ def wider(first: int, end: int, made) -> pa.RecordBatch:
 
 
 def upsert_once_known(fluss: FlussClient, made, batch: pa.RecordBatch) -> int | None:
-    """The log's end; None while the tablet server has not heard of the new schema."""
+    """Return the log's end; None while the tablet server does not know the new schema."""
     try:
         return upsert(fluss, made, batch)
     except FlussServerError as error:
@@ -44,14 +44,14 @@ def test_a_log_has_nulls_from_before_a_column_was_added(fluss: FlussClient) -> N
     found = pa.Table.from_batches([batch.records for batch in batches])
     assert found.schema == arrow_schema(after.info.descriptor.columns)
     assert found.column("added").to_pylist() == [None, None, 5, 6, 7]
-    # Who planned with the old columns must not lose the values of the new one.
+    # A reader that planned with the old columns must not lose the values of the new one.
     assert ids_of(read(reader, before, 0, 5)) == list(range(5))
     with refused(ErrorCode.INVALID_TABLE, str(after.info.path), "altered while it was read"):
         read(reader, before, 0, 8)
 
 
 def test_a_snapshot_has_nulls_where_rows_are_from_before_a_column_was_added(fluss: FlussClient) -> None:
-    # Fluss 0.9.1 adds no column to a table while it is tiered into Iceberg.
+    # Fluss 0.9.1 does not add a column to a table that is tiered into Iceberg.
     before = new_table(fluss, descriptor(primary_key=True))
     upsert(fluss, before, rows(0, 6))
     after = add_column(fluss, before, "added", "INTEGER")

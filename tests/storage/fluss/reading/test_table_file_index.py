@@ -1,4 +1,4 @@
-"""Keys within RocksDB's table files, found in their indexes."""
+"""Keys from the indexes of RocksDB's table files, and the choice of split keys."""
 
 import itertools
 from pathlib import Path
@@ -22,7 +22,7 @@ COMPRESSIONS = {
 
 
 def table_file(folder: Path, compression: DBCompressionType, version: int) -> bytes:
-    """The one file of a database with all keys."""
+    """Return the only table file of a database with these keys."""
     blocks = BlockBasedOptions()
     blocks.set_format_version(version)
     options = Options(raw_mode=True)
@@ -51,7 +51,7 @@ def test_keys_cut_a_file_into_parts_of_like_size(tmp_path: Path, compression: st
         sizes = [end - start for start, end in itertools.pairwise(bounds)]
         assert max(sizes) < 1.2 * len(KEYS) / (count + 1) + 200, sizes
         assert min(sizes) > 0.8 * len(KEYS) / (count + 1) - 200, sizes
-    # No more than there are blocks, each once.
+    # There are no more keys than blocks, and each comes once.
     many = keys_of(content, 100_000)
     assert many == sorted(set(many))
 
@@ -78,7 +78,7 @@ def test_a_damaged_file_has_fewer_keys_or_none(whole_file: bytes, data: st.DataO
 def test_parts_are_put_together_to_pieces_of_like_size() -> None:
     first = [(bytes([number]), 1.0) for number in range(100)]
     assert split_keys(first, 4) == (bytes([24]), bytes([49]), bytes([74]))
-    # A file in which one range is denser than in the other.
+    # One range is denser in the second file than in the first.
     second = [(bytes([90 + number // 10]), 1.0) for number in range(100)]
     assert split_keys([*first, *second], 2) == (bytes([90]),)
     assert split_keys([], 4) == ()

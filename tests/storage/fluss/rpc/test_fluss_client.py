@@ -40,7 +40,7 @@ def ways(request: pytest.FixtureRequest) -> Iterator[Blocking | Asyncio]:
 def test_each_kind_of_server_serves_its_own_calls(ways, fluss_cluster: FlussCluster) -> None:
     coordinator = ways.connect(ServerAddress("localhost", fluss_cluster.coordinator.port))
     tablet = ways.connect(ServerAddress("localhost", fluss_cluster.tablet_servers[0].port))
-    # The first would never answer this one: it is refused here, at once.
+    # The first server would never answer this call, so the client refuses it at once.
     bucket = TableBucket(0, 0)
     with refused(ErrorCode.UNSUPPORTED_VERSION, "FETCH_LOG (1015)", str(fluss_cluster.coordinator.port)):
         coordinator.call(fetch_log(None, bucket, 0), 5)
@@ -54,7 +54,7 @@ def test_each_kind_of_server_serves_its_own_calls(ways, fluss_cluster: FlussClus
 def test_any_server_will_do_to_begin_with(ways, fluss_cluster: FlussCluster) -> None:
     for server in fluss_cluster.servers:
         with ways.client(f"localhost:{server.port}", seconds=20) as client:
-            # One call for a tablet server, one for the coordinator.
+            # One call goes to a tablet server and one to the coordinator.
             assert "fluss" in client.call(list_databases())
             client.call(create_database("other", ignore_if_exists=True))
             client.call(drop_database("other", ignore_if_not_exists=True))
@@ -62,7 +62,7 @@ def test_any_server_will_do_to_begin_with(ways, fluss_cluster: FlussCluster) -> 
 
 def test_a_guarded_cluster_takes_credentials(ways, fluss_cluster: FlussCluster) -> None:
     with ways.client(fluss_cluster.sasl_bootstrap, credentials=USER) as client:
-        # Also the servers that it is sent on to are asked by their guarded listeners.
+        # The other servers are asked at their guarded listeners too.
         assert "fluss" in client.call(list_databases())
 
 
@@ -87,7 +87,7 @@ def test_credentials_for_a_cluster_that_is_not_guarded(ways, fluss_cluster: Flus
 
 
 def leader_of(client: FlussClient, cluster: FlussCluster, path: TablePath, bucket: TableBucket) -> FlussServer:
-    """Once it is elected."""
+    """Return the leader once it is elected."""
     number = wait_until(lambda: (led_by := client.call(metadata([path])).leaders.get(bucket)) is not None and [led_by])
     return cluster.tablet_servers[number[0]]
 
@@ -108,14 +108,14 @@ def test_the_leader_is_killed_and_comes_back(
     assert behind.call(log_offset(path, bucket, OffsetType.LATEST)) == 5
     server.kill()
     try:
-        # Its connection is gone, and metadata name it until its session ends; then the other leads.
+        # Its connection is gone, and the metadata name it until its session ends. Then the other server leads.
         assert fluss.call(log_offset(path, bucket, OffsetType.LATEST), within=40) == 5
         assert leader_of(fluss, fluss_cluster, path, bucket) is not server
         assert "fluss" in fluss.call(list_databases())
     finally:
         server.start()
         fluss_cluster.wait_until_ready()
-    # Who still takes it for the leader is told that it is not, and finds the one that is.
+    # A client that still asks the old leader gets an error, and then finds the new one.
     with behind:
         assert behind.call(fetch_log(path, bucket, 0)).high_watermark == 5
 
@@ -137,11 +137,11 @@ def test_a_server_that_hangs_is_not_waited_for_long(ways, fluss: FlussClient, fl
         assert client.call(fetch_log(path, bucket, 0)).high_watermark == 0
         hangs.pause()
         try:
-            # Nobody else has the bucket's log; its threads stop one by one.
+            # No other server has the bucket's log, and the threads of this one stop one by one.
             slow, error = wait_until(lambda: timed_failure(client, fetch_log(path, bucket, 0)))
             assert str(hangs.port) in error.message
             assert slow < 15
-            # What any server may answer, another one does, for who knew it before and for who is new.
+            # Calls that any server may answer are answered by another one, for old and for new clients.
             assert "fluss" in client.call(list_databases(), within=15)
             others = ",".join(f"localhost:{server.port}" for server in fluss_cluster.servers)
             with ways.client(others, seconds=15) as new:

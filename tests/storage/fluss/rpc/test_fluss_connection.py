@@ -1,4 +1,4 @@
-"""Connections to servers that are no Fluss servers, or behave badly: what they say, and that it takes bounded time."""
+"""Connections to servers that are no Fluss servers or behave badly: the errors, and that they come in limited time."""
 
 import http.server
 import socket
@@ -74,7 +74,7 @@ def test_a_web_server(ways) -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = ServerAddress("127.0.0.1", server.server_address[1])
         with pytest.raises(FlussTieringError, match="Fluss") as caught:
-            # It waits for a line's end, which does not come.
+            # The server waits for the end of a line, which does not come.
             ways.connect(address, seconds=0.5)
         server.shutdown()
     assert str(address) in caught.value.message
@@ -293,7 +293,7 @@ def test_a_slow_answer_is_waited_for_only_where_there_is_one_try(ways, repeatabl
                 line.answer(request_id, ListTablesResponse(table_name=["second"]))
 
     with peer(script) as address:
-        # A try of a call that may be repeated has a third of it.
+        # One try of a repeatable call gets a third of the time.
         with ways.client(str(address), seconds=9) as client:
             assert client.call(tables_of("db", repeatable=repeatable)) == [answer]
         over.set()

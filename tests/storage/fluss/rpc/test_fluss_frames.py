@@ -21,7 +21,7 @@ from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 def test_a_request_is_framed_as_fluss_reads_it() -> None:
     # length 8 + 3, key 1012, version 0, request id 258, message
     assert encode_request(ApiKey.GET_METADATA, 258, b"abc") == bytes.fromhex("0000000b 03f4 0000 00000102 616263")
-    # PUT_KV is written in version 1.
+    # PUT_KV is sent in version 1.
     assert encode_request(ApiKey.PUT_KV, 1, b"") == bytes.fromhex("00000008 03f8 0001 00000001")
 
 
@@ -60,7 +60,7 @@ def test_errors_have_the_names_that_fluss_gives_them() -> None:
     error = FlussServerError(FlussError.of(50), "old epoch", "table 3")
     assert error.code is ErrorCode.FENCED_TIERING_EPOCH
     assert error.message == "table 3: Fluss says FENCED_TIERING_EPOCH_EXCEPTION: old epoch"
-    # A number of a later version.
+    # The number belongs to a later version.
     assert FlussError.of(4711) is FlussError.UNKNOWN_SERVER_ERROR
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), copy.fluss_error, copy.message) == (FlussServerError, error.fluss_error, error.message)

@@ -41,7 +41,7 @@ def exists(fluss: FlussClient, bucket: TableBucket, snapshot_id: int) -> bool:
 
 
 def read(files: KvSnapshotFiles, folder: Path) -> pa.RecordBatch:
-    """The rows of a snapshot, put together in a folder."""
+    """Put the files of a snapshot together in a folder and return its rows."""
     folder.mkdir()
     for name, path in files.files.items():
         shutil.copy(path.removeprefix("file:"), folder / name)
@@ -78,7 +78,7 @@ def test_a_lease_keeps_its_snapshot_and_only_as_long_as_it_is_held(fluss: FlussC
     assert fluss.call(acquire_lease("keep", HOUR, {bucket: leased.snapshot_id})) == {}
     passed = snapshot_behind(fluss, made, upsert(fluss, made, rows(2, 4)))
     snapshot_behind(fluss, made, upsert(fluss, made, rows(4, 6)))
-    # One is retained: the one without a lease is gone, the older one is not.  # L1
+    # One snapshot is retained. The one without a lease is gone, and the older, leased one is there.  # L1
     wait_until(lambda: not exists(fluss, bucket, passed.snapshot_id))
     assert exists(fluss, bucket, leased.snapshot_id)
     fluss.call(release_lease("keep", [bucket]))
@@ -88,11 +88,11 @@ def test_a_lease_keeps_its_snapshot_and_only_as_long_as_it_is_held(fluss: FlussC
 
 
 def test_leases_take_what_does_not_exist(fluss: FlussClient) -> None:
-    """Why a leased snapshot's metadata are read before it is planned with."""
+    """This is why the metadata of a leased snapshot are read before a round plans with it."""
     _, bucket = kv_table(fluss)
     assert fluss.call(acquire_lease("wrong", HOUR, {bucket: 4711})) == {}
     assert not exists(fluss, bucket, 4711)
     fluss.call(drop_lease("wrong"))
-    # What is not known is released and dropped all the same.  # L8
+    # An unknown lease is released and dropped without an error.  # L8
     fluss.call(release_lease("never", [bucket]))
     fluss.call(drop_lease("never"))

@@ -38,7 +38,7 @@ def entry(claim: Claim, **changed) -> HeartbeatEntry:
 
 
 def claimed(fluss: FlussClient, made: ClusterTable) -> Claim:
-    """The table once it is handed out; others that are handed out before it are finished."""
+    """Wait until the table is handed out, and finish other tables that are handed out before it."""
 
     def offered() -> Claim | None:
         claim = fluss.call(heartbeat(request_table=True)).claim
@@ -61,7 +61,7 @@ def test_a_table_is_claimed_kept_and_finished(fluss: FlussClient) -> None:
     table_id = made.info.table_id
     kept = fluss.call(heartbeat(tiering=[entry(claim)]))
     assert kept == HeartbeatAnswer(coordinator_epoch=0)
-    # Who comes with another epoch, of the table or of the coordinator, is fenced.
+    # A heartbeat with another epoch of the table or of the coordinator is refused.
     assert names(fluss.call(heartbeat(tiering=[entry(claim, epoch=0)])).tiering_errors) == {
         table_id: FlussError.FENCED_TIERING_EPOCH_EXCEPTION
     }
@@ -71,15 +71,15 @@ def test_a_table_is_claimed_kept_and_finished(fluss: FlussClient) -> None:
 
     finished = fluss.call(heartbeat(finished=[entry(claim, stats=TieringStats(rows=3))]))
     assert finished.finished_errors == {}
-    # Finished twice is no error; kept alive after that is one.
+    # It is no error to finish a table twice, but it is one to keep a finished table alive.
     assert fluss.call(heartbeat(finished=[entry(claim)])).finished_errors == {}
     assert names(fluss.call(heartbeat(tiering=[entry(claim)])).tiering_errors) == {
         table_id: FlussError.UNKNOWN_SERVER_ERROR
     }
-    # Due again after its freshness, under the next epoch.
+    # The table is due again after its freshness, with the next epoch.
     again = claimed(fluss, made)
     assert again.tiering_epoch == 2
-    # Forced, it is due at once.
+    # If it is force-finished, it is due at once.
     fluss.call(heartbeat(finished=[entry(again)], force_finished=[table_id]))
     assert claimed(fluss, made).tiering_epoch == 3
     fluss.call(drop_table(made.info.path))
@@ -91,7 +91,7 @@ def test_a_table_is_claimed_kept_and_finished(fluss: FlussClient) -> None:
 def test_a_failed_table_is_handed_out_again_at_once(fluss: FlussClient) -> None:
     made = lake_table(fluss, freshness="1s")
     claim = claimed(fluss, made)
-    # By the very request that reports it: who does so must back off by itself.
+    # The request that reports the failure can get the table again, so the caller must back off by itself.
     answer = fluss.call(heartbeat(failed=[entry(claim, error_message="no such catalog")], request_table=True))
     assert answer.failed_errors == {}
     offered = answer.claim or claimed(fluss, made)
@@ -116,7 +116,7 @@ def test_lake_snapshots_are_prepared_and_committed(fluss: FlussClient) -> None:
     known = fluss.call(lake_snapshot(path))
     assert (known.snapshot_id, known.log_end_offsets) == (101, {first: 10})
 
-    # The next one begins where the last one ended, and older ones stay known.
+    # The next snapshot has the offsets of the last one too, and older ones stay known.
     file = fluss.call(prepare_lake_snapshot(path, table_id, {second: 5}))
     fluss.call(commit_lake_snapshot(table_id, 102, file, {second: 5}))
     known = fluss.call(lake_snapshot(path, readable=True))
@@ -127,10 +127,10 @@ def test_lake_snapshots_are_prepared_and_committed(fluss: FlussClient) -> None:
 
 
 def committed(fluss: FlussClient, table_id: int, file: str, offsets: dict[TableBucket, int]) -> bool:
-    """Whether a commit for a dropped table is taken.
+    """Commit for a dropped table, and return whether the commit was accepted.
 
-    It is, as long as the table's node is in ZooKeeper, and once it is gone. A commit that finds the node while the
-    coordinator deletes it fails.
+    It is accepted while the table's node is in ZooKeeper, and after the node is gone. A commit that finds the node
+    while the coordinator deletes it fails.
     """
     try:
         fluss.call(commit_lake_snapshot(table_id, 9, file, offsets))
@@ -140,7 +140,7 @@ def committed(fluss: FlussClient, table_id: int, file: str, offsets: dict[TableB
 
 
 def test_commits_are_not_checked(fluss: FlussClient) -> None:
-    """Why the fence is ours: what comes late, twice, out of order or for no table is taken."""
+    """This is why we have our own fence: late, repeated and unordered commits are accepted, even without a table."""
     made = lake_table(fluss)
     path, table_id = made.info.path, made.info.table_id
     bucket = TableBucket(table_id, 0)
@@ -189,7 +189,7 @@ def test_partitions_are_snapshot_leased_and_committed(fluss: FlussClient) -> Non
 
 
 def test_an_offsets_file_that_is_not_there_poisons_the_table(fluss: FlussClient) -> None:
-    """Why a path is checked before it is committed, and the way out."""
+    """This is why a path is checked before it is committed, and how to repair the table."""
     made = lake_table(fluss)
     path, table_id = made.info.path, made.info.table_id
     bucket = TableBucket(table_id, 0)

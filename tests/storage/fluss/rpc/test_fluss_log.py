@@ -42,7 +42,7 @@ def test_a_fetch_within_a_batch_returns_the_whole_batch(fluss: FlussClient) -> N
     append(fluss, made, rows(0, 5), compression="ZSTD")
     append(fluss, made, rows(5, 9), compression="ZSTD")
     assert [batch.base_offset for batch in iter_log_batches(memoryview(fetched(fluss, made, 7).records), SCHEMA)] == [5]
-    # A first batch that is larger than allowed comes whole all the same, and alone.
+    # A first batch that exceeds the limit is sent whole, and alone.
     first = fetched(fluss, made, 0, max_bytes=1)
     assert [batch.base_offset for batch in iter_log_batches(memoryview(first.records), SCHEMA)] == [0]
     assert fetched(fluss, made, 9).records == b""
@@ -57,7 +57,7 @@ def test_columns_may_be_left_out(fluss: FlussClient) -> None:
     names = pa.schema([SCHEMA.field("name")])
     (batch,) = iter_log_batches(memoryview(answer.records), names, verify_crc=False)
     assert batch.records.to_pylist() == rows(0, 5).select(["name"]).to_pylist()
-    # Fluss leaves the checksum of the whole batch.
+    # Fluss does not change the checksum, which is that of the whole batch.
     with refused(ErrorCode.CORRUPT_DATA, "checksum"):
         list(iter_log_batches(memoryview(answer.records), names))
 
@@ -99,7 +99,7 @@ def test_a_log_that_moved_to_the_remote_folder_is_read_there(fluss: FlussClient)
     for start in range(0, 5 * step, step):
         append(fluss, made, rows(start, start + step), compression="NONE")
 
-    # Local segments go once they are copied; a fetch then tells where they are.
+    # Local segments are deleted once they are copied. A fetch then names the remote segments.
     moved = wait_until(lambda: (answer := fetched(fluss, made, 2_500)).remote_segments and answer)
     assert moved.records == b""
     read: list[int] = []

@@ -37,7 +37,7 @@ def test_a_coordinator_that_is_away_leaves_it_at_that() -> None:
     with pytest.raises(FlussServerError) as failed:
         steps.throw(FlussConnectionError("gone"))
     assert failed.value.fluss_error is FlussError.LEADER_NOT_AVAILABLE_EXCEPTION
-    # Nor is it waited for each time.
+    # The client does not wait for it each time.
     steps = router.steps(CALL)
     next(steps)
     with pytest.raises(FlussServerError):

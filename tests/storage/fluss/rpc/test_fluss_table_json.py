@@ -37,7 +37,7 @@ def data_types() -> st.SearchStrategy[DataType]:
 
 
 def nested(inner: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataType]:
-    """Types with these within."""
+    """Return types that contain these types."""
     keys = inner.map(lambda kind: replace(kind, nullable=False))
     arrays = st.tuples(st.builds(Field, st.just("element"), inner))
     maps = st.tuples(st.builds(Field, st.just("key"), keys), st.builds(Field, st.just("value"), inner))

@@ -67,7 +67,7 @@ def test_a_table_is_described_as_it_was_made(fluss: FlussClient, fluss_cluster: 
     assert (read.columns, read.primary_key, read.bucket_keys) == (made_from.columns, ("id",), ("id",))
     assert (read.num_buckets, read.comment) == (3, "orders")
     assert made_from.properties.items() <= read.properties.items()
-    # What the cluster knows of the lake comes with the table.
+    # The options of the lake catalog come with the table.
     assert made.info.lake_catalog_properties == fluss_cluster.lake_catalog
     assert made.info.created_time > 1_700_000_000_000
 
@@ -117,7 +117,7 @@ def test_buckets_lie_on_all_tablet_servers(fluss: FlussClient, fluss_cluster: Fl
         return known if None not in known.values() and len(known) == 4 else None
 
     assert set(wait_until(leaders).values()) == {0, 1}
-    # Each is asked where it leads.
+    # Each server is asked about the buckets that it leads.
     assert [fluss.call(log_offset(made.info.path, each, OffsetType.LATEST)) for each in buckets] == [0] * 4
 
 
@@ -137,7 +137,7 @@ def test_buckets_and_tables_that_are_not_there_are_not_waited_for(fluss: FlussCl
             return error
         return None
 
-    # The leader learns of it a moment later, and is then left for metadata that say why.
+    # The leader learns of the drop a moment later. The client then asks for metadata, which tell the reason.
     error = wait_until(refusal)
     assert (error.code, str(path) in error.message) == (ErrorCode.TABLE_NOT_EXIST, True)
     fluss.call(create_table(path, descriptor()))

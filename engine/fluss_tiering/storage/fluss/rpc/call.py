@@ -73,7 +73,7 @@ class Call(Generic[ResponseT, ResultT]):
 def command(
     api: ApiKey, request: Message, response: type[ResponseT], *, repeatable: bool = True
 ) -> Call[ResponseT, None]:
-    """Make a call to the coordinator whose answer says nothing but that the work is done."""
+    """Make a call to the coordinator that has no result."""
     return Call(api, request, response, _nothing, Role.COORDINATOR, repeatable)
 
 
