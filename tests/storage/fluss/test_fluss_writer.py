@@ -185,6 +185,7 @@ KEYS = {
 
 
 @pytest.mark.system
+@pytest.mark.system
 @pytest.mark.parametrize("text", KEYS)
 def test_fluss_s_own_client_finds_the_rows_under_their_keys(
     storage: FlussStorage, fluss_cluster: FlussCluster, text: str
@@ -199,6 +200,7 @@ def test_fluss_s_own_client_finds_the_rows_under_their_keys(
     assert [row and row["name"] for row in found] == names
 
 
+@pytest.mark.system
 @pytest.mark.system
 def test_fluss_s_own_client_finds_rows_whose_bucket_key_is_a_part_of_the_key(
     storage: FlussStorage, fluss_cluster: FlussCluster

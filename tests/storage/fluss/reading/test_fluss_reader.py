@@ -53,6 +53,7 @@ def test_changes_and_a_snapshot_of_a_primary_key_table(fluss: FlussClient, fluss
 
 
 @pytest.mark.system
+@pytest.mark.system
 def test_a_log_is_read_on_after_its_leader_was_killed(fluss: FlussClient, fluss_cluster: FlussCluster) -> None:
     made = new_table(fluss, descriptor(**{"table.replication.factor": "2", "table.log.tiered.local-segments": "100"}))
     for start in range(0, 20_000, 2_000):

@@ -27,8 +27,6 @@ from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from waiting import wait_until
 
-pytestmark = pytest.mark.system
-
 
 @pytest.fixture(params=[Blocking, Asyncio])
 def ways(request: pytest.FixtureRequest) -> Iterator[Blocking | Asyncio]:
@@ -99,6 +97,7 @@ def replicated(fluss: FlussClient) -> ClusterTable:
     return made
 
 
+@pytest.mark.system
 def test_the_leader_is_killed_and_comes_back(
     fluss: FlussClient, fluss_cluster: FlussCluster, replicated: ClusterTable
 ) -> None:
@@ -153,6 +152,7 @@ def test_a_server_that_hangs_is_not_waited_for_long(ways, fluss: FlussClient, fl
         assert client.call(fetch_log(path, bucket, 0)).high_watermark == 0
 
 
+@pytest.mark.system
 async def test_a_coordinator_that_restarts_is_waited_for(fluss_cluster: FlussCluster) -> None:
     coordinator = fluss_cluster.coordinator
     bootstrap = ",".join(f"localhost:{server.port}" for server in fluss_cluster.tablet_servers)
@@ -168,6 +168,7 @@ async def test_a_coordinator_that_restarts_is_waited_for(fluss_cluster: FlussClu
     fluss_cluster.wait_until_ready()
 
 
+@pytest.mark.system
 def test_servers_do_not_outlive_a_killed_run() -> None:
     run = (
         "import os, signal, subprocess, sys, time; sys.path.insert(0, 'tests'); sys.path.insert(0, 'tools');"
@@ -185,10 +186,12 @@ def test_servers_do_not_outlive_a_killed_run() -> None:
         ended.kill()
 
 
+@pytest.mark.system
 def test_a_watchdog_that_is_told_of_nothing_ends() -> None:
     Watchdog().end()
 
 
+@pytest.mark.system
 def test_a_table_that_the_coordinator_missed_is_told_by_its_log(tmp_path: Path) -> None:
     cluster = FlussCluster(tmp_path)
     log = cluster.coordinator.log_file
