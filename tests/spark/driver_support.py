@@ -1,4 +1,4 @@
-"""Drivers that are processes of their own: the Python driver, Spark's JVM and its workers, in one process group."""
+"""Drivers in processes of their own: the Python driver, Spark's JVM and its workers form one process group."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fluss_tiering.spark.submit import application_arguments
 from waiting import WAIT_S, wait_until
 
 KILLED_AT = [(when, step) for step in ("prepare", "lake", "register") for when in ("before", "after")]
-"""Where a faulty driver may be killed."""
+"""The steps at which a faulty driver may be killed."""
 COMMITTED = [("after", "lake"), ("before", "register"), ("after", "register")]
-"""Where the lake's commit, which is what counts, is behind it."""
+"""The steps after the lake's commit, which decides whether the round counts."""
 
 _FAULTY_DRIVER = Path(__file__).with_name("faulty_driver.py")
 
 
 def driver_arguments(tiering: Tiering, lease: AcquiredLease, *tables: TableInfo) -> list[str]:
-    """Of the application, as Airflow submits it."""
+    """Return the arguments of the application, as Airflow submits it."""
     options = TierOptions(
         server=tiering.target,
         tables=tuple(table.path for table in tables),
@@ -48,12 +48,12 @@ def start(*command: str) -> subprocess.Popen[str]:
 
 
 def start_faulty(fault: str, when: str, step: str, marker: Path, *arguments: str) -> subprocess.Popen[str]:
-    """A driver to whom `fault` happens at a step of its commit; `marker` is there once it has."""
+    """Start a driver with a fault at a step of its commit. The file `marker` exists after the fault."""
     return start(str(_FAULTY_DRIVER), fault, when, step, str(marker), *arguments)
 
 
 def end(driver: subprocess.Popen[str]) -> tuple[int, str]:
-    """Exit code and output of a driver that ends by itself."""
+    """Wait until a driver ends by itself, and return its exit code and output."""
     try:
         output, _ = driver.communicate(timeout=WAIT_S)
     finally:
@@ -67,13 +67,13 @@ def kill(driver: subprocess.Popen[str]) -> None:
 
 
 def let_go(driver: subprocess.Popen[str]) -> tuple[int, str]:
-    """As `end`, of one that was stopped."""
+    """Let a stopped driver continue, wait for its end, and return its exit code and output."""
     os.killpg(driver.pid, signal.SIGCONT)
     return end(driver)
 
 
 def wait_for_driver(driver: subprocess.Popen[str], condition: Callable[[], object]) -> None:
-    """Return once the condition holds, and fail the test with the driver's output if the driver ends before."""
+    """Return once the condition holds. If the driver ends before, fail the test with its output."""
 
     def holds() -> bool:
         if condition():
@@ -85,5 +85,5 @@ def wait_for_driver(driver: subprocess.Popen[str], condition: Callable[[], objec
 
 
 def commit_count(tiering: Tiering, table: TableInfo) -> int:
-    """Rounds of ours in the lake, each of which may be several snapshots of it."""
+    """Return the number of our rounds in the lake. A round may have several lake snapshots."""
     return len({row.summary["fluss-tiering.commit-id"] for row in tiering.snapshots(table)})

@@ -1,4 +1,4 @@
-"""A gRPC proxy in front of a real server: passes every call on, but for the faults that a test injects."""
+"""A gRPC proxy in front of a real server: it passes on every call, except for faults that a test injects."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, Self
 import grpc
 
 Fault = Callable[[grpc.ServicerContext, int], None]
-"""Called with the call's context and its number among those of its method, from 1; may abort the call, or wait."""
+"""A fault. It receives the call's context and number, counted from 1 for each method. It may abort the call or wait."""
 
 _OPTIONS = (("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20))
 
 
 class FaultProxy(grpc.GenericRpcHandler):
-    """A context manager around the proxy's life.
+    """A running proxy, as a context manager.
 
     Attributes:
-        faults: by the method's name, or by its service's (`KvSnapshotLeases`).
-        calls: how often each method was called.
+        faults: The faults, by the name of the method or of its service (`KvSnapshotLeases`).
+        calls: How often each method was called.
     """
 
     def __init__(self, target: str) -> None:
@@ -65,7 +65,7 @@ class FaultProxy(grpc.GenericRpcHandler):
 
 
 def refused(status: grpc.StatusCode, details: str, *, times: int | None = None) -> Fault:
-    """The first calls, or all, end with this status."""
+    """Return a fault: the first calls, or all, end with this status."""
 
     def fault(context: grpc.ServicerContext, number: int) -> None:
         if times is None or number <= times:

@@ -1,9 +1,9 @@
-"""A driver that is killed or stopped, with all that it started, right before or after a step of its commit.
+"""A driver that is killed or stopped, with all its processes, right before or after a step of its commit.
 
     faulty_driver.py WHAT WHEN STEP MARKER [the application's arguments]
 
-The steps are wrapped from outside; the application itself knows nothing of this. With several tables the fault waits
-until all of them have come to the step.
+The steps are wrapped from outside, so the application itself is not changed. With several tables the fault happens when
+all of them have reached the step.
 """
 
 from __future__ import annotations

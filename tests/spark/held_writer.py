@@ -1,4 +1,4 @@
-"""Workers that wait: a round's stage is held at its first file until the test lets it go on."""
+"""Workers that wait: the stage of a round stops at its first file until the test lets it continue."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class HeldStage:
         monkeypatch.setattr(IcebergTable, "file_writer", held)
 
     def wait(self) -> None:
-        """Until a worker waits."""
+        """Return when a worker waits."""
         wait_until(self._started.exists)
 
     def go(self) -> None:

@@ -1,4 +1,4 @@
-"""What tests of reading Fluss tables in Spark use: tables with columns of their own, what a scan gave to Spark."""
+"""Helpers for tests that read Fluss tables in Spark: tables with given columns, and what a scan gave to Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def create(
     bucket_key: str | None = None,
     num_buckets: int = 1,
 ) -> TableInfo:
-    """A table with these rows; `key` makes it a primary-key table."""
+    """Create a table with these rows. `key` makes it a primary-key table."""
     descriptor = TableDescriptor(
         columns=of_columns,
         primary_key=(key,) if key else (),
@@ -57,18 +57,18 @@ def load(tiering: Tiering, table: TableInfo, **options: str) -> DataFrame:
 
 
 def with_catalog(tiering: Tiering) -> None:
-    """Sets the catalog's server, as the session's settings otherwise do."""
+    """Set the catalog's server, as the settings of a session otherwise do."""
     tiering.spark.conf.set(f"spark.sql.catalog.{CATALOG}", CATALOG_CLASS)
     tiering.spark.conf.set(f"spark.sql.catalog.{CATALOG}.server", tiering.target)
 
 
 def scanned_rows(frame: DataFrame) -> int:
-    """How many rows the scan of a frame gave to Spark when it was collected."""
+    """Return how many rows the scan of a frame gave to Spark when the frame was collected."""
     return _plan(frame).collectLeaves().head().metrics().apply("numOutputRows").value()
 
 
 def columns_read(frame: DataFrame) -> list[str]:
-    """The columns that the scan of a frame reads."""
+    """Return the columns that the scan of a frame reads."""
     return list(_plan(frame).collectLeaves().head().scan().readSchema().fieldNames())
 
 
@@ -77,7 +77,7 @@ def partition_count(frame: DataFrame) -> int:
 
 
 def filters_in_spark(frame: DataFrame) -> bool:
-    """Whether Spark itself filters what the scan gives to it."""
+    """Return whether Spark itself filters the rows of the scan."""
     return "Filter (" in _plan(frame).toString()
 
 

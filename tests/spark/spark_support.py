@@ -1,4 +1,4 @@
-"""What tests of rounds use: a lake beside a server, tables to write to, rows to read back with Spark SQL."""
+"""Helpers for tests of rounds: a server with a lake, tables to write to, and rows to read back with Spark SQL."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Rows = Mapping[int, str | None]
 
 
 def lake_catalog(folder: Path) -> dict[str, str]:
-    """Properties of a catalog that no other test's session knows by its name."""
+    """Return the properties of a catalog whose name no other test uses in its session."""
     folder.mkdir(parents=True, exist_ok=True)
     return {
         "type": "jdbc",
@@ -47,18 +47,18 @@ def lake_catalog(folder: Path) -> dict[str, str]:
 
 
 def lake_server(folder: Path, **environment: str) -> ServerProcess:
-    """A server with a lake of its own."""
+    """Return a server with a lake of its own."""
     catalog = json.dumps(lake_catalog(folder / "lake"))
     return ServerProcess(folder, FLUSS_TIERING_LAKE_CATALOG=catalog, **environment)
 
 
 def driver_environment() -> dict[str, str]:
-    """For a driver that lives for seconds: no web page of Spark's."""
+    """Return the environment of a short-lived driver, without Spark's web page."""
     return {**os.environ, "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell"}
 
 
 def submit_environment() -> dict[str, str]:
-    """For a driver of Spark's own scripts that lives for seconds: no optimising compiler in its JVM."""
+    """Return the environment of a short-lived driver of Spark's scripts, without an optimising compiler in its JVM."""
     return {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
@@ -71,7 +71,7 @@ class Tiering:
     target: str
 
     def table(self, *, primary_key: bool = True, num_buckets: int = 1, **options: Any) -> TableInfo:
-        """A new table of a key `id` and a `name`."""
+        """Create a table with a key `id` and a `name`."""
         path = TablePath("db", f"t{next(_NUMBERS)}")
         return self.client.create_table(path, descriptor(primary_key=primary_key, num_buckets=num_buckets, **options))
 
@@ -90,13 +90,13 @@ class Tiering:
         return application.run(TierOptions(server=self.target, tables=paths, **options), self.spark, LogProgress())
 
     def tier(self, table: TableInfo, **options: Any) -> TableResult:
-        """A round that does not fail."""
+        """Run a round that must not fail."""
         (result,) = self.tier_all(table, **options)
         assert result.error is None
         return result
 
     def name(self, table: TableInfo) -> str:
-        """The lake table's name in Spark SQL, in a session that need not have tiered it."""
+        """Return the lake table's name in Spark SQL, also in a session that has not tiered it."""
         properties = dict(table.lake_catalog_properties)
         catalog = properties.pop("name")
         if self.spark.conf.get(f"spark.sql.catalog.{catalog}", None) is None:
@@ -106,18 +106,18 @@ class Tiering:
         return f"{catalog}.{table.path}"
 
     def lake(self, table: TableInfo) -> list[Row]:
-        """The lake's rows, by key."""
+        """Return the lake's rows, in the order of their keys."""
         return self.spark.sql(f"SELECT * FROM {self.name(table)} ORDER BY id, __offset").collect()
 
     def lake_rows(self, table: TableInfo) -> list[tuple[int, str | None]]:
-        """The lake's rows without Fluss's columns."""
+        """Return the lake's rows without Fluss's columns."""
         return sorted((row.id, row.name) for row in self.lake(table))
 
     def snapshots(self, table: TableInfo) -> list[Row]:
         return self.spark.sql(f"SELECT * FROM {self.name(table)}.snapshots ORDER BY committed_at").collect()
 
     def files(self, table: TableInfo) -> list[str]:
-        """What the lake's present snapshot refers to; a file that stands there twice is here twice."""
+        """Return the files of the lake's present snapshot. A file that occurs twice is returned twice."""
         rows = self.spark.sql(f"SELECT file_path FROM {self.name(table)}.files").collect()
         return sorted(Path(urlparse(row.file_path).path).name for row in rows)
 
@@ -129,7 +129,7 @@ class Tiering:
         return {each.bucket: each.log_end_offset for each in self.client.list_buckets([table.path])[table.path]}
 
     def rounds(self, table: TableInfo) -> list[TieringRound]:
-        """Newest first."""
+        """Return the rounds of a table, the newest first."""
         return self.client.list_tiering_rounds(table.path)
 
 
@@ -140,7 +140,7 @@ def replace_stage(monkeypatch: pytest.MonkeyPatch, run_stage: Callable[..., list
 
 @contextmanager
 def served(bootstrap: str, folder: Path, spark: SparkSession, **environment: str) -> Iterator[Tiering]:
-    """A tiering server in front of a Fluss cluster, which has the lake."""
+    """Start a tiering server in front of a Fluss cluster, which configures the lake."""
     server = ServerProcess(folder, FLUSS_TIERING_FLUSS=bootstrap, **environment).start()
     with TieringClient(server.target) as client:
         yield Tiering(client, spark, server.target)
@@ -148,12 +148,12 @@ def served(bootstrap: str, folder: Path, spark: SparkSession, **environment: str
 
 
 def named(keys: Iterable[int], name: str) -> dict[int, str]:
-    """A row for each key."""
+    """Return a row for each key."""
     return {key: f"{name} {key}" for key in keys}
 
 
 def in_background(tiering: Tiering, *tables: TableInfo, **options: Any) -> Future[list[TableResult]]:
-    """The application, in a thread of its own."""
+    """Run the application in a thread of its own."""
     pool = ThreadPoolExecutor(1)
     try:
         return pool.submit(tiering.tier_all, *tables, **options)
@@ -162,7 +162,7 @@ def in_background(tiering: Tiering, *tables: TableInfo, **options: Any) -> Futur
 
 
 def command(tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Runs a command in the test's Spark session; its exit code."""
+    """Return a function that runs a command in the test's Spark session and returns its exit code."""
     monkeypatch.setattr("fluss_tiering.spark.startup.session.own_session", lambda _master: nullcontext(tiering.spark))
 
     def run(*arguments: str) -> int:

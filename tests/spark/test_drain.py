@@ -1,4 +1,4 @@
-"""Drains: rounds of whatever is pending, until nothing is, the time is used or somebody ends it."""
+"""Drains: rounds of all pending tables, until none is pending, the time is over, or somebody ends the drain."""
 
 from __future__ import annotations
 

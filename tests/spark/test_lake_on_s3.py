@@ -1,4 +1,4 @@
-"""A lake in an object store: rounds, audits and maintenance by the commands, as a user gives them."""
+"""A lake in an object store: rounds, audits and maintenance, with the commands of a user."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> Iterator[S
 
 
 def run(server: ServerProcess, spark_jars: str, *arguments: str) -> list[dict]:
-    """What a command prints as JSON."""
+    """Return what a command prints as JSON."""
     jars = f"{spark_jars},{fetch_jar(AWS_BUNDLE)}"
     ended = subprocess.run(
         [str(Path(sys.executable).with_name("fluss-tiering")), *arguments, "--server", server.target, "--json"],

@@ -1,4 +1,4 @@
-"""A lake of each test's own, in the shared Spark session."""
+"""Each test has its own lake in the shared Spark session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NUMBERS = itertools.count(1)
 
 @pytest.fixture
 def lake_properties(tmp_path):
-    """Catalog properties as the server gives them; the session keeps catalogs by name, so each test has its own."""
+    """Return catalog properties as the server gives them, with a name that no other test uses in the session."""
     return {
         "name": f"lake_{next(_NUMBERS)}",
         "type": "jdbc",

@@ -1,4 +1,4 @@
-"""The layout of a lake table is Fluss's, written down by hand from `IcebergLakeCatalog` of Fluss 0.9.1."""
+"""The layout of a lake table is Fluss's. It is copied by hand from `IcebergLakeCatalog` of Fluss 0.9.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lake tables against a real Iceberg catalog: made, opened, written, committed, fenced."""
+"""Lake tables in a real Iceberg catalog are created, opened, written, committed and fenced."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_a_lake_with_somebody_else_s_rows_is_not_begun(spark, catalogs, log):
 @pytest.mark.parametrize("moment", ["before it stages", "between staging and commit"])
 @pytest.mark.parametrize("successor", ["append", "delete", "nothing but offsets", "rows of somebody else"])
 def test_a_stale_driver_loses_and_its_files_go(spark, catalogs, keyed, monkeypatch, has_base, moment, successor):
-    """The fence, wherever the stale driver was stopped; its pieces are two, so that the second builds on the first."""
+    """The fence, wherever the old driver was stopped. It has two pieces, so that the second builds on the first."""
     if has_base:
         lake = catalogs.open_table(keyed)
         lake.commit([piece(lake, {1: "base"})], commit_of(1))
@@ -450,7 +450,7 @@ def insert(spark, table: TableInfo, key: int) -> None:
 
 
 def run_after_staging(monkeypatch, action) -> None:
-    """Lets `action` happen once, between the building of the next transaction and its commit."""
+    """Let `action` happen once, after the next transaction is built and before it is committed."""
     stage = IcebergCommitter._stage
 
     def staged(*args):

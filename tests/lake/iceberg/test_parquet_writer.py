@@ -1,4 +1,4 @@
-"""What the executor's side puts into data files; no catalog is needed for that."""
+"""The data files that executors write. These tests need no catalog."""
 
 from __future__ import annotations
 

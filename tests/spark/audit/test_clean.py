@@ -1,4 +1,4 @@
-"""Files that no snapshot refers to: found, kept while their round may still commit them, deleted when asked."""
+"""Orphans are found, kept while their round may still commit them, and deleted on demand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def data_folder(table: TableInfo) -> Path:
 
 
 def age(folder: Path, days: float = 4) -> None:
-    """Makes every file in a folder that many days old."""
+    """Make every file in a folder this many days old."""
     then = time.time() - days * 86_400
     for path in folder.rglob("*"):
         os.utime(path, (then, then))
@@ -45,7 +45,7 @@ def names(found: TableFiles, *, kept: bool) -> set[str]:
 
 
 def lost_attempt(tiering: Tiering, table: TableInfo, epoch: int, *, days: float = 4) -> str:
-    """A file as a worker leaves it that was killed."""
+    """Write a file as a killed worker leaves it."""
     name = f"{round_file_name(0, epoch, uuid.uuid4())}-7-00000.parquet"
     folder = next(path for path in data_folder(table).rglob("*") if path.is_dir())
     (folder / name).write_bytes(b"PAR1")

@@ -1,4 +1,4 @@
-"""A lake table compared with its source: equal as rounds leave it, and every kind of damage named down to its key."""
+"""A lake table is equal to its source after rounds, and every kind of damage is reported with its key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def found(audit: TableAudit) -> list[tuple]:
 
 
 def keyed_with_history(tiering: Tiering, rows: int = 2000, **options) -> TableInfo:
-    """Tiered from a snapshot and a log, then by changes and deletes."""
+    """Return a table that was tiered from a snapshot and a log, then with changes and deletes."""
     table = tiering.table(num_buckets=3, **options)
     tiering.write(table, named(range(rows), "first"))
     tiering.client.take_kv_snapshots([table.path])

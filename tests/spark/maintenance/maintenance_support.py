@@ -1,4 +1,4 @@
-"""What tests of maintenance use: compaction and expiry that must not fail, and a commit that is not registered."""
+"""Helpers for tests of maintenance: compaction and expiry that must not fail, and a commit that is not registered."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def equal(tiering: Tiering, table: TableInfo) -> bool:
 
 
 def ids(tiering: Tiering, table: TableInfo) -> list[int]:
-    """Of the lake's snapshots, oldest first."""
+    """Return the ids of the lake's snapshots, the oldest first."""
     return [row.snapshot_id for row in tiering.snapshots(table)]
 
 
@@ -45,7 +45,7 @@ def known(tiering: Tiering, table: TableInfo) -> int:
 
 
 def tier_without_registering(tiering: Tiering, table: TableInfo, monkeypatch: pytest.MonkeyPatch, **options) -> int:
-    """A round that dies between the two commits; its snapshot."""
+    """Run a round that dies between the two commits, and return its lake snapshot."""
     with monkeypatch.context() as patched:
 
         def die(*args, **kwargs):

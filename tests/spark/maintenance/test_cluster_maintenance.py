@@ -1,4 +1,4 @@
-"""Compaction and expiry of a lake table that a real Fluss cluster's rounds wrote, and go on to write."""
+"""Compaction and expiry of a lake table of a real Fluss cluster, before and between rounds."""
 
 from __future__ import annotations
 

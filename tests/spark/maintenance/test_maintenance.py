@@ -1,4 +1,4 @@
-"""Compaction and expiry of snapshots: beside rounds, under conflicts, and so that recovery still works after them."""
+"""Compaction and expiry of snapshots: during rounds, with conflicts, and with a recovery after them."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def opened(tiering: Tiering, table: TableInfo) -> IcebergTable:
 
 
 def rounds(tiering: Tiering, table: TableInfo, count: int) -> None:
-    """Rounds that write every key anew."""
+    """Run rounds that rewrite every key."""
     for number in range(count):
         tiering.write(table, named(range(10), f"round {number}"))
         tiering.tier(table)
 
 
 def commit(lake: IcebergTable, table: TableInfo, rows: dict[int, str]) -> int:
-    """A commit as a round makes it: the keys deleted and their rows written, without a task of Spark."""
+    """Commit as a round does: delete the keys and write their rows, without a Spark task."""
     writer = lake.file_writer().open_piece(0, lake.piece_location(0, str(uuid.uuid4())), 0)
     batch = pa.RecordBatch.from_pydict({"id": list(rows), "name": list(rows.values())}, schema=SCHEMA)
     offsets = np.arange(len(rows), dtype=np.int64)
@@ -59,7 +59,7 @@ def commit(lake: IcebergTable, table: TableInfo, rows: dict[int, str]) -> int:
 
 
 def commits(tiering: Tiering, table: TableInfo, count: int) -> None:
-    """As `rounds`, in the lake alone."""
+    """Commit like `rounds`, but only in the lake."""
     IcebergCatalogs(tiering.spark).open_table(table)
     for number in range(count):
         commit(opened(tiering, table), table, named(range(10), f"round {number}"))
@@ -67,7 +67,7 @@ def commits(tiering: Tiering, table: TableInfo, count: int) -> None:
 
 @contextmanager
 def busy_spark(tiering: Tiering, folder: Path) -> Iterator[threading.Event]:
-    """Every core is taken until the event is set; what is planned meanwhile waits with its tasks."""
+    """Occupy every core until the event is set. Tasks that are planned in the meantime wait."""
     started, go = folder / "started", folder / "go"
     free = threading.Event()
 
@@ -91,7 +91,7 @@ def busy_spark(tiering: Tiering, folder: Path) -> Iterator[threading.Event]:
 
 
 def compacting(tiering: Tiering, table: TableInfo) -> Future[Compaction]:
-    """A compaction that has planned its rewrite and waits for a core."""
+    """Start a compaction, which has planned its rewrite and waits for a core."""
     tracker = tiering.spark.sparkContext.statusTracker()
     before = set(tracker.getActiveJobsIds())
     pool = ThreadPoolExecutor(1)

@@ -1,4 +1,4 @@
-"""Whole rounds in catalogs of other kinds than the default one: Hadoop, and a REST catalog that may be down."""
+"""Whole rounds with other kinds of catalogs: Hadoop, and a REST catalog that may be down."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestCatalog]:
 @pytest.fixture(scope="module", params=["hadoop", "rest"])
 @needs("server")
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark) -> Iterator[Tiering]:
-    """A server whose whole lake is in such a catalog."""
+    """Yield a server whose whole lake is in such a catalog."""
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "rest":
         catalog = request.getfixturevalue("rest").properties
@@ -55,7 +55,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def catalog_options(properties: dict[str, str]) -> dict[str, str]:
-    """Table options: a catalog of the table's own."""
+    """Return table options for a catalog of the table's own."""
     own = {**properties, "name": f"catalog_{next(_NUMBERS)}"}
     return {f"table.datalake.iceberg.{key}": value for key, value in own.items()}
 
@@ -69,7 +69,7 @@ def equal(tiering: Tiering, table: TableInfo) -> bool:
 
 
 def failed(tiering: Tiering, table: TableInfo) -> str:
-    """Why the round failed that is run here, by the table's status."""
+    """Run a round that fails, and return the error in the table's status."""
     tiering.tier_all(table)
     (status,) = tiering.client.list_tiering_statuses(table.path)
     newest, *_ = tiering.rounds(table)

@@ -1,6 +1,6 @@
 """Exactly once on a real Fluss cluster, whatever happens to the driver: killed at a step of its commit, or stopped.
 
-A log table and a primary-key table in one driver; whoever tiers them next is this process.
+One driver tiers a log table and a primary-key table. This process tiers them next.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SECOND = named(range(5, 15), "second")
 LATER = named(range(12, 20), "later")
 
 SHARPEST = ("after", "lake")
-"""Between the two commits: in the lake, and nobody knows."""
+"""The step between the two commits: the lake has the snapshot, but nobody knows it."""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPat
 
 @dataclass(frozen=True)
 class TwoTables:
-    """One of each kind, and the lease that their rounds are given, as Airflow acquires it."""
+    """A table of each kind, and the lease for their rounds, as Airflow acquires it."""
 
     logged: TableInfo
     keyed: TableInfo
@@ -67,7 +67,7 @@ class TwoTables:
 
 @contextmanager
 def two_tables(cluster: Tiering, purpose: str) -> Iterator[TwoTables]:
-    """With rows; the one with a primary key has a KV snapshot."""
+    """Create the tables with rows. The primary-key table has a KV snapshot."""
     options = {"num_buckets": 2, "freshness": "1s"}
     logged, keyed = cluster.table(primary_key=False, **options), cluster.table(**options)
     for table in (logged, keyed):
@@ -81,7 +81,7 @@ def two_tables(cluster: Tiering, purpose: str) -> Iterator[TwoTables]:
 
 
 def known(fluss: FlussClient, table: TableInfo) -> LakeSnapshot | None:
-    """What the cluster itself says of the table's newest lake snapshot."""
+    """Return what the cluster itself knows about the table's newest lake snapshot."""
     try:
         return fluss.call(lake_snapshot(table.path))
     except FlussTieringError as error:
@@ -97,7 +97,7 @@ def write_later(cluster: Tiering, tables: TwoTables) -> None:
 
 
 def assert_every_row_once(cluster: Tiering, fluss: FlussClient, tables: TwoTables) -> None:
-    """With all that was written, `write_later` too, the lake holds each row, and the cluster knows that."""
+    """Check that the lake holds each row, also those of `write_later`, and that the cluster knows this."""
     assert cluster.lake_rows(tables.logged) == sorted([*FIRST.items(), *SECOND.items(), *LATER.items()])
     places = sorted((row["__bucket"], row["__offset"]) for row in cluster.lake(tables.logged))
     ends = {bucket.bucket: end for bucket, end in cluster.log_ends(tables.logged).items()}

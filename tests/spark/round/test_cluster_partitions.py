@@ -1,4 +1,4 @@
-"""Partitions of a real Fluss cluster that are dropped in mid-round, by a client of which the server knows nothing."""
+"""Partitions of a real Fluss cluster that a client drops during a round, without the server's knowledge."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture
 def tables(cluster: Tiering) -> Iterator[list[TableInfo]]:
-    """A log table and one with a primary key, of two partitions with rows each."""
+    """Return a log table and a primary-key table, each with two partitions with rows."""
     properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
     options: list[dict[str, Any]] = [{}, {"primary_key": ("id", "day"), "bucket_keys": ("id",)}]
     made = [
@@ -70,7 +70,7 @@ def write(cluster: Tiering, table: TableInfo, written: Sequence[Row]) -> None:
 
 
 def made_again(cluster: Tiering, table: TableInfo, written: Sequence[Row]) -> bool:
-    """Writes to the partition; the server's first write finds out that it was dropped, and fails."""
+    """Write to the partition. The server's first write fails, since it notices that the partition was dropped."""
     try:
         write(cluster, table, written)
     except FlussTieringError as error:
@@ -81,7 +81,7 @@ def made_again(cluster: Tiering, table: TableInfo, written: Sequence[Row]) -> bo
 
 
 def merged(table: TableInfo, *written: Sequence[Row]) -> list[Row]:
-    """What the lake holds of rows that were written one after the other."""
+    """Return the rows of the lake, which were written one after the other."""
     every = [row for each in written for row in each]
     return sorted({row[:2]: row for row in every}.values() if table.has_primary_key else every)
 
@@ -95,7 +95,7 @@ def in_lake(cluster: Tiering, table: TableInfo) -> list[Row]:
 
 
 def drop(cluster: Tiering, fluss: FlussClient, table: TableInfo, *, gone: bool) -> None:
-    """Drops the partition; `gone` waits until its leaders have deleted it, which the coordinator's answer does not."""
+    """Drop the partition. With `gone`, wait until its leaders have deleted it, which is after the answer."""
     buckets = [
         each.bucket
         for each in cluster.client.list_buckets([table.path])[table.path]
@@ -118,7 +118,7 @@ def drop(cluster: Tiering, fluss: FlussClient, table: TableInfo, *, gone: bool) 
 def check(
     cluster: Tiering, fluss: FlussClient, table: TableInfo, result: TableResult, before: list[Row], during: list[Row]
 ) -> None:
-    """After a round that was to add `during` to `before`: it failed or not, and the next one is right."""
+    """Check the state after a round that should add `during` to `before`: it may fail, but the next one is right."""
     (newest, *_) = cluster.rounds(table)
     assert newest.state is (TieringState.FAILED if result.failed else TieringState.TIERED), newest
     assert newest.error == result.error

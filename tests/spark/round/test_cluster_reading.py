@@ -1,4 +1,4 @@
-"""Rounds whose executors read a real Fluss cluster, behind the listener that demands credentials."""
+"""Rounds whose executors read a real Fluss cluster through a listener that demands credentials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from needs import needs
 from waiting import wait_until
 
 SMALL = 16 << 10
-"""Bytes from which on ranges are cut, so that few rows make several pieces."""
+"""The size in bytes from which ranges are split, so that few rows make several pieces."""
 
 
 _CREDENTIALS = {USERNAME_VARIABLE: USER.username, PASSWORD_VARIABLE: USER.password}
@@ -35,7 +35,7 @@ def behind_sasl(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.Tem
 
 @pytest.fixture
 def cluster(behind_sasl: Tiering, monkeypatch: pytest.MonkeyPatch) -> Tiering:
-    """Spark's workers are older than these variables: they have the credentials from the driver alone."""
+    """Set the credentials. Spark's workers are older than these variables and get them from the driver only."""
     for name, value in _CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     return behind_sasl
@@ -43,7 +43,7 @@ def cluster(behind_sasl: Tiering, monkeypatch: pytest.MonkeyPatch) -> Tiering:
 
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[StageJob]:
-    """The stages that are run from now on, of small pieces."""
+    """Return the stages that run from now on, with small pieces."""
     seen: list[StageJob] = []
 
     def run(spark, job: StageJob, *arguments):

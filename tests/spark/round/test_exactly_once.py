@@ -1,6 +1,6 @@
-"""Exactly once, whatever happens to the driver and its tasks: killed at every step of the commit, stopped, let go late.
+"""Exactly once, whatever happens to the driver and its tasks: killed at each step of the commit, or stopped.
 
-A driver here is a process group of its own: the Python driver, Spark's JVM and its workers.
+Each driver is a process group of its own: the Python driver, Spark's JVM and its workers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def lake(lake_target: str, spark) -> Iterator[Tiering]:
 
 
 def two_tables(lake: Tiering) -> dict[str, TableInfo]:
-    """One of each kind; the one with a primary key has a snapshot and a log behind it."""
+    """Return a table of each kind. The primary-key table has a snapshot, and a log after it."""
     tables = {"log table": lake.table(primary_key=False, num_buckets=2), "primary-key table": lake.table(num_buckets=2)}
     for table in tables.values():
         lake.write(table, KILLED)
@@ -72,7 +72,7 @@ def expected_rows(kind: str) -> list[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class Killed:
-    """What a killed driver left, and what is there after the round was started again."""
+    """What a killed driver left, and the state after the round was started again."""
 
     tables: dict[str, TableInfo]
     in_lake_before: dict[str, int]
@@ -80,7 +80,7 @@ class Killed:
 
 @pytest.fixture(scope="module")
 def killed(lake: Tiering, tmp_path_factory) -> dict[tuple[str, str], Killed]:
-    """Drivers killed at every step, two at a time; then one fresh process starts all of their rounds again."""
+    """Kill drivers at every step, two at a time. Then one new process starts all their rounds again."""
     folder = tmp_path_factory.mktemp("killed")
     tables = {at: two_tables(lake) for at in KILLED_AT}
     every = [table for each in tables.values() for table in each.values()]
@@ -168,7 +168,7 @@ def test_of_a_stopped_driver_and_its_successor_exactly_one_lands(lake: Tiering, 
 
 
 class DiesOnFirstAttempt(LakeFileWriter):
-    """A worker that writes its files and dies before it can say so, once."""
+    """A worker that once writes its files and dies before it can report them."""
 
     def __init__(self, writer: LakeFileWriter) -> None:
         self._writer = writer
@@ -202,12 +202,12 @@ def test_a_task_that_dies_once_leaves_only_its_second_attempt_s_files_in_the_com
 
 
 def attempt_of(file: str) -> int:
-    """NUMBER-UUID-ATTEMPT-NUMBER.parquet"""
+    """Return the task attempt in a file name of the form NUMBER-UUID-ATTEMPT-NUMBER.parquet."""
     return int(file.split("-")[-2])
 
 
 class NeverCloses(LakeFileWriter):
-    """A worker that takes for ever."""
+    """A worker that never ends."""
 
     def __init__(self, writer: LakeFileWriter, started: str) -> None:
         self._writer = writer

@@ -1,6 +1,6 @@
-"""Every kind of failure, injected for real: the status names its cause in the first line, within a bounded time (S10).
+"""Every kind of failure really happens: the first line of the status names its cause, within a bounded time (S10).
 
-A failed round keeps nothing and harms no other table: see also test_lease_life.py (missing snapshot, refused acquire)
+A failed round keeps nothing and affects no other table. See also test_lease_life.py (missing snapshot, refused acquire)
 and test_outcomes.py.
 """
 
@@ -48,7 +48,7 @@ ROWS = named(range(10), "row")
 @pytest.fixture(scope="module")
 @needs("server")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server that waits seconds for a silent driver."""
+    """Yield a server that waits only seconds for a silent driver."""
     server = lake_server(
         tmp_path_factory.mktemp("strict"),
         FLUSS_TIERING_HEARTBEAT_TIMEOUT="3s",
@@ -71,7 +71,7 @@ def written(tiering: Tiering, **options) -> TableInfo:
 
 
 def last_error(tiering: Tiering, table: TableInfo) -> str:
-    """Of the status, which may be Pending again after its back-off; also that of the round that failed."""
+    """Return the error of the status, which may be Pending again, and check that the failed round has it too."""
     (status,) = tiering.client.list_tiering_statuses(table.path)
     assert status.state in {TieringState.FAILED, TieringState.PENDING}
     assert status.last_error_time is not None
@@ -81,7 +81,7 @@ def last_error(tiering: Tiering, table: TableInfo) -> str:
 
 
 class CatalogThatRefuses(BaseHTTPRequestHandler):
-    """Iceberg's REST catalog as one sees it with a wrong password."""
+    """Iceberg's REST catalog, as it answers to a wrong password."""
 
     def do_GET(self) -> None:
         body = b'{"error": {"message": "Bad password of user lake", "type": "NotAuthorizedException", "code": 401}}'
@@ -108,13 +108,13 @@ def refusing_catalog() -> Iterator[str]:
 
 @pytest.fixture
 def silent_catalog() -> Iterator[str]:
-    """Accepts connections and never answers."""
+    """Yield the address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 def of_catalog(name: str, uri: str) -> dict[str, str]:
-    """Table options: a REST catalog of its own instead of the server's."""
+    """Return table options for a REST catalog of the table's own instead of the server's."""
     prefix = "table.datalake.iceberg."
     return {f"{prefix}type": "rest", f"{prefix}name": name, f"{prefix}uri": uri, f"{prefix}warehouse": "w"}
 

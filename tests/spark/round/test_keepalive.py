@@ -1,4 +1,4 @@
-"""Leases and rounds are kept alive from outside the rounds, and a round hears when it has lost either."""
+"""Leases and rounds are kept alive from outside the rounds, and a round hears when it is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease
 from waiting import WAIT_S, wait_until
 
 LEASE_MS = 3000
-"""Long enough to be renewed on a machine that stands still for a second."""
+"""Long enough to be renewed on a machine that pauses for a second."""
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
-"""The lease as an application lives with it: through slow releases, refusals, restarts, retries, late attempts.
+"""The life of an application's lease: slow releases, refusals, restarts, retries and late attempts.
 
-A real server, Spark and Iceberg; a fault is injected by a proxy in front of the server, or by a worker that waits.
+The server, Spark and Iceberg are real. A proxy in front of the server, or a waiting worker, injects the faults.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FIRST = named(range(20), "first")
 @pytest.fixture(scope="module")
 @needs("server")
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server of its own that collects expired leases and old snapshots all the time, and keeps one snapshot."""
+    """Yield a server that deletes expired leases and old snapshots all the time, and keeps one snapshot."""
     server = lake_server(
         tmp_path_factory.mktemp("hasty"),
         FLUSS_TIERING_KV_SNAPSHOT_LEASE_EXPIRATION_CHECK_INTERVAL="100ms",
@@ -67,7 +67,7 @@ def proxy(hasty: ServerProcess) -> Iterator[FaultProxy]:
 
 
 def through(lake: Tiering, proxy: FaultProxy) -> Tiering:
-    """The same, with rounds that go through the proxy."""
+    """Return the same lake, with rounds that go through the proxy."""
     return Tiering(lake.client, lake.spark, proxy.target)
 
 
@@ -78,7 +78,7 @@ def written(lake: Tiering, **options) -> TableInfo:
 
 
 def replace_snapshots(lake: Tiering, table: TableInfo, times: int = 3) -> None:
-    """Newer snapshots, so that the server collects the older ones unless a lease pins them."""
+    """Take newer snapshots, so that the server deletes the older ones unless a lease pins them."""
     for step in range(times):
         lake.write(table, named([1000], f"newer {step}"))
         lake.client.take_kv_snapshots([table.path])
@@ -333,7 +333,7 @@ def test_a_refused_acquire_fails_the_tables_that_need_a_lease_and_no_other(lake:
 
 
 class DiesOnFirstAttempt(LakeFileWriter):
-    """A worker that is killed when it has read its rows, once."""
+    """A worker that is killed once, after it has read its rows."""
 
     def __init__(self, writer: LakeFileWriter, started: str, go: str) -> None:
         self._writer, self._started, self._go = writer, started, go

@@ -1,4 +1,4 @@
-"""What becomes of rounds that cannot end well: who is told what, what is on record, what is left behind."""
+"""The outcomes of rounds that fail: who hears of it, what is recorded, and what is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a round reads, planned from offsets, buckets and snapshots alone."""
+"""The plan of a round, made only from offsets, buckets and snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds of real tables through a real server, Spark and Iceberg."""
+"""Rounds of tables with a real server, Spark and Iceberg."""
 
 from __future__ import annotations
 

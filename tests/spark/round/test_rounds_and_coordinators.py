@@ -1,4 +1,4 @@
-"""A round whose cluster loses its coordinator while executors read, and has another one at another address then."""
+"""A round during which the cluster loses its coordinator and gets another one at another address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds of tables with columns of every type, and of partitioned tables, compared with what the lake then holds."""
+"""Rounds of tables with columns of every type, and of partitioned tables, compared with the rows of the lake."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ TIMES: dict[str, tuple[Any, Any]] = {
 
 
 def columns_of(types: dict[str, tuple[Any, Any]]) -> tuple[Column, ...]:
-    """A key and, of each type, a column that may be null and one that may not."""
+    """Return a key column, and for each type a nullable column and one that is not."""
     nullable = [Column(f"n{index}", DataType.parse(text)) for index, text in enumerate(types)]
     required = [Column(f"r{index}", DataType.parse(f"{text} NOT NULL")) for index, text in enumerate(types)]
     return (Column("id", DataType.parse("INT NOT NULL")), *nullable, *required)
 
 
 def rows_of(types: dict[str, tuple[Any, Any]]) -> list[dict[str, Any]]:
-    """Three: the first values, the second, and nulls where they may be."""
+    """Return three rows: the first values, the second values, and nulls where they are allowed."""
     rows = []
     for number in range(3):
         row: dict[str, Any] = {"id": number}
@@ -85,14 +85,14 @@ def write(tiering: Tiering, table: TableInfo, rows: list[dict[str, Any]], kind: 
 
 
 def in_utc(value: Any) -> Any:
-    """As a value without a zone, and bytes as such."""
+    """Return a value without a time zone, and bytes as bytes."""
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         return value.astimezone(dt.UTC).replace(tzinfo=None)
     return bytes(value) if isinstance(value, bytearray) else value
 
 
 def lake_rows(tiering: Tiering, table: TableInfo) -> list[dict[str, Any]]:
-    """As Spark reads the lake."""
+    """Return the value as Spark reads it from the lake."""
     names = [column.name for column in table.descriptor.columns]
     return [{name: in_utc(row[name]) for name in names} for row in tiering.lake(table)]
 
@@ -150,7 +150,7 @@ NESTED: dict[str, tuple[Any, Any]] = {
 
 
 def plain(value: Any) -> Any:
-    """What Spark reads as Arrow has it."""
+    """Return what Spark reads as the value in Arrow."""
     if isinstance(value, Row):
         return {name: plain(item) for name, item in value.asDict().items()}
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A round that may take only so long: read in waves, of which every prefix can be committed."""
+"""A round with a time limit reads in waves, and every prefix of them can be committed."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_table_whose_limit_is_no_duration_is_refused_when_it_is_made(tiering: 
 
 @pytest.fixture
 def small_waves(monkeypatch):
-    """Pieces and waves so small that a few rows make many of them."""
+    """Make pieces and waves so small that a few rows need many of them."""
     monkeypatch.setattr(
         application,
         "PlanLimits",

@@ -1,4 +1,4 @@
-"""`spark.read.format("fluss")`: log tables and primary-key tables as of now."""
+"""`spark.read.format("fluss")`: log tables and primary-key tables as they are now."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_each_query_reads_the_rows_of_the_time_it_was_planned(tiering: Tiering):
 
 @pytest.fixture(scope="module")
 def filtered(lake_target, spark):
-    """A table with a row whose name is null and whose ratio is NaN, and the reader of its rows that hold."""
+    """Return a table with a row whose name is null and whose ratio is NaN, and a reader of the rows that match."""
     with TieringClient(lake_target) as client:
         tiering = Tiering(client, spark, lake_target)
         of_columns = columns(
@@ -249,7 +249,7 @@ def test_a_table_that_is_dropped_while_it_is_read_fails_the_query(tiering: Tieri
 
 
 def test_without_the_classes_for_the_jvm_the_python_source_takes_no_filters(tiering: Tiering):
-    """In a session that has `pyspark_fluss` but not the jar, Spark would keep the filters for other scans."""
+    """Check a session that has `pyspark_fluss` but not the jar: Spark would keep the filters for other scans."""
     table = create(tiering, NAMED, named(range(10)))
     source = DefaultSource({"server": tiering.target, "table": str(table.path)})
     reader = source.reader(source.schema())

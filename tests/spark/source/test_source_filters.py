@@ -1,4 +1,4 @@
-"""Filters on Arrow batches have Spark's semantics; which buckets and parts of a log a scan reads."""
+"""Filters on Arrow batches have Spark's semantics, and a scan only reads the buckets that it needs."""
 
 from __future__ import annotations
 

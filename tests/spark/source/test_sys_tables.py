@@ -1,4 +1,4 @@
-"""`fluss_catalog.sys.lake_tiering_status` in Spark SQL, and what else the catalog shows (S13, S27)."""
+"""`fluss_catalog.sys.lake_tiering_status` in Spark SQL, and the other contents of the catalog (S13, S27)."""
 
 from __future__ import annotations
 

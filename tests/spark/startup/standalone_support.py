@@ -1,4 +1,4 @@
-"""A standalone Spark cluster of this machine: a master and two workers, whose Python has not got our package."""
+"""A standalone Spark cluster on this machine: a master and two workers, whose Python does not have our package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CLASS: Final = "org.apache.spark.deploy"
 
 @contextmanager
 def standalone_cluster(folder: Path, *, workers: int = 2) -> Iterator[str]:
-    """The master's URL, once all workers have registered."""
+    """Start a cluster, and yield the master's URL when all workers have registered."""
     port, *web_ports = free_ports(2 + workers)
     url = f"spark://127.0.0.1:{port}"
     master = [f"{_CLASS}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web_ports[0])]
@@ -47,7 +47,7 @@ def standalone_cluster(folder: Path, *, workers: int = 2) -> Iterator[str]:
 
 
 def python_without_engine(folder: Path) -> Path:
-    """A Python with all that our virtual environment has but our own packages, which stand there as links only."""
+    """Return a Python with everything of our virtual environment except our own packages."""
     packages = folder / "packages"
     packages.mkdir()
     for entry in Path(pyspark.__file__).resolve().parents[1].iterdir():

@@ -1,4 +1,4 @@
-"""What a session is set up with to read Fluss, from Python and from the command line."""
+"""The settings of a session that reads Fluss, from Python and from the command line."""
 
 from __future__ import annotations
 

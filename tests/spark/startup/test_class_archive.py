@@ -1,4 +1,4 @@
-"""`fluss-tiering class-archive`: made by one JVM, used by another, and why there may be none."""
+"""`fluss-tiering class-archive`: one JVM makes the archive, another uses it, and reasons why there is none."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_spark_starts_with_the_classes_of_an_archive(spark_jars: str, tmp_path: 
 
 
 def run(*command: str, env: dict[str, str]) -> str:
-    """What it prints, alone: what Java says goes elsewhere."""
+    """Run Python code with the archive, and return only what it prints itself: Java's messages go elsewhere."""
     ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200, check=False)
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
     return ended.stdout

@@ -1,4 +1,4 @@
-"""How the JVM runs that an application starts for itself, and when that is left to its user."""
+"""The settings of the JVM that an application starts, and when they are left to its user."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_application_starts_so(tiering: Tiering) -> None:
 
 
 def java(pid: int) -> list[str]:
-    """The command of a driver's JVM, once Spark's scripts and launcher have made way for it."""
+    """Return the command of a driver's JVM, after Spark's scripts and launcher have started it."""
     for process in psutil.Process(pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             command = process.cmdline()

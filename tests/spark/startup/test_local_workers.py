@@ -1,4 +1,4 @@
-"""Which Spark sessions have their workers forked loaded, what those have, and what is loaded before a first round."""
+"""Which Spark sessions fork their workers with loaded modules, and what is loaded before a first round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds on a standalone Spark cluster of two workers, which have what we need but not our own package."""
+"""Rounds on a standalone Spark cluster of two workers, which have our requirements but not our package."""
 
 from __future__ import annotations
 
