@@ -315,11 +315,11 @@ def test_who_leads_no_longer_closes_scanners_but_serves_none(  # K3, K12, K13
 
 def test_two_calls_at_once(client: TieringClient, stub: KvScanStub, server: Server) -> None:  # K14, K15
     answer = stub.ScanKv(request(new_table(client, range(10)), batch_size_bytes=1), timeout=20)
-    scan = server.scanners[-1]._sessions[answer.scanner_id].scan
+    scan = server.scanners[-1]._scanners[answer.scanner_id].scan
     call = pb.ScanKvRequest(scanner_id=answer.scanner_id, call_seq_id=1, batch_size_bytes=1)
     with scan._lock:
         first = stub.ScanKv.future(call, timeout=20)
-        while not server.scanners[-1]._sessions[answer.scanner_id].in_flight:
+        while not server.scanners[-1]._scanners[answer.scanner_id].in_flight:
             time.sleep(0.01)
         assert refusal(lambda: stub.ScanKv(call, timeout=20)) is ErrorCode.INVALID_SCAN_REQUEST
         assert not first.done()
