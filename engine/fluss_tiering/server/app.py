@@ -119,7 +119,7 @@ class TieringServer:
         """
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stopped.wait())]
         if self._replica is not None:
-            waits.append(asyncio.ensure_future(self._replica.ended()))
+            waits.append(asyncio.ensure_future(self._replica.wait_until_lost()))
         done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for each in pending:
             each.cancel()
@@ -137,7 +137,7 @@ class TieringServer:
             )
         await self._listener.start()
         if settings.store_url is None:
-            self._listener.become(await self._open_active(self._active, None, lambda: None))
+            self._listener.serve(await self._open_active(self._active, None, lambda: None))
             await self._listener.set_serving(True)
         else:
             url = settings.store_url.get_secret_value()
@@ -165,8 +165,8 @@ class TieringServer:
             components = await open_components(
                 self._settings, self._backend, stack, clock=self._clock, check=check, fence=fence
             )
-        self._metrics.collector.activate(components)
-        stack.callback(self._metrics.collector.deactivate)
+        self._metrics.collector.start(components)
+        stack.callback(self._metrics.collector.stop)
         jobs = BackgroundJobs(components.jobs(self._settings), check)
         jobs.start()
         stack.push_async_callback(jobs.stop)
@@ -178,10 +178,10 @@ class TieringServer:
         if self._listener is not None:
             await self._listener.stop(grace_s)
         if self._replica is not None:
-            await self._replica.halt()
+            await self._replica.stop()
         await self._active.aclose()
         if self._replica is not None:
-            await self._replica.stop()
+            await self._replica.close()
         await self._exported.aclose()
 
 

@@ -1,7 +1,7 @@
-"""What a server has loaded is kept out of Python's garbage collections.
+"""Keeps the objects that a server has loaded out of Python's garbage collections.
 
-A collection holds up all threads while it looks through every object: with ten thousand tables for 0.2 s, again and
-again, since each heartbeat replaces values that had lasted.
+A garbage collection stops all threads while it looks at every object. With ten thousand tables that takes 0.2 s, again
+and again, because each heartbeat replaces values that had lasted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """A block that makes much that stays: nothing is looked through meanwhile, and what is there then no more."""
+    """Switch garbage collection off during a block that makes many lasting objects, and keep them out of later ones."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -25,10 +25,10 @@ def loading() -> Iterator[None]:
 
 
 def keep_all() -> None:
-    """What is in use is not looked through any more; takes no time, so it may be called after each of many steps."""
+    """Keep the present objects out of later collections. This is fast enough to be called after each of many steps."""
     gc.freeze()
 
 
 def release_all() -> None:
-    """Looks through everything again."""
+    """Let garbage collections look at all objects again."""
     gc.unfreeze()

@@ -1,1 +1,1 @@
-"""Several servers on one PostgreSQL: one is active, the others wait, answer reads, forward calls and take over."""
+"""Several servers on one PostgreSQL: one is active; the others stand by, answer reads, forward calls and take over."""

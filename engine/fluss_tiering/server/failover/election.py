@@ -1,4 +1,4 @@
-"""The leader's row in PostgreSQL. Its times are the database's own, so that the servers' clocks need not agree."""
+"""The leader's row in PostgreSQL. Its times come from the database, so that the servers' clocks need not agree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from fluss_tiering.server.store.database import Database
 
-# Its layout stays as it is for good, unlike that of the tables which migrations change: only a leader migrates.
+# The layout of this table never changes. Migrations change the other tables only, and only a leader migrates.
 _CREATE: Final = """
 CREATE TABLE IF NOT EXISTS server_leader (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -28,23 +28,24 @@ VALUES (1, 1, :holder_id, :address, {_UNTIL})
 ON CONFLICT (id) DO UPDATE SET generation = leader.generation + 1, holder_id = excluded.holder_id,
     address = excluded.address, valid_until = excluded.valid_until
 WHERE leader.valid_until < clock_timestamp()
-RETURNING generation"""  # noqa: S608 - put together of our own words
+RETURNING generation"""  # noqa: S608 - made of constants
 _RENEW: Final = f"UPDATE server_leader SET valid_until = {_UNTIL} WHERE generation = :generation RETURNING generation"  # noqa: S608
 _RESIGN: Final = "UPDATE server_leader SET valid_until = clock_timestamp() WHERE generation = :generation"
 _LEADER: Final = "SELECT generation, holder_id, address FROM server_leader WHERE valid_until >= clock_timestamp()"
 
-# The lock holds off a take-over until the transaction ends; the id tells afterwards whether it was committed.
+# The lock delays a take-over until the transaction ends. The id tells afterwards whether it was committed.
 _ENTER: Final = "SELECT generation, CAST(pg_current_xact_id() AS TEXT) AS xact FROM server_leader FOR SHARE"
 _STATUS: Final = "SELECT pg_xact_status(CAST(:xact AS xid8))"
 
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who the active server is.
+    """The active server.
 
     Attributes:
-        generation: grows by one with each take-over.
-        address: "host:port" at which the other servers reach it.
+        generation: The number of the leadership, which grows by one with each take-over.
+        holder_id: The id of the server.
+        address: "host:port" at which the other servers reach the server.
     """
 
     generation: int
@@ -53,38 +54,45 @@ class Leader:
 
 
 class Election:
-    """One server's hand on the leader's row. Every method waits for the database, and raises STORAGE or UNAVAILABLE."""
+    """One server's access to the leader's row. Every method waits for the database, and raises STORAGE or UNAVAILABLE.
+
+    Args:
+        database: The database.
+        holder_id: The id of this server.
+        address: "host:port" at which the other servers reach this server.
+        lease_s: The time for which the leadership is valid without a renewal, in seconds.
+    """
 
     def __init__(self, database: Database, holder_id: str, address: str, lease_s: float) -> None:
         self._database = database
         self._candidate = {"holder_id": holder_id, "address": address, "lease_s": lease_s}
 
     def prepare(self) -> None:
-        """Makes the table where it is not there yet."""
+        """Make the table if it does not exist yet."""
         with self._database.errors("the server did not start"), self._database.engine.begin() as connection:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATE_LOCK)))
             connection.exec_driver_sql(_CREATE)
 
     def acquire(self) -> int | None:
-        """Becomes the leader when nobody is: the new generation, or None."""
+        """Become the leader if there is none. Return the new generation, or None."""
         row = self._run(_ACQUIRE, self._candidate)
         return None if row is None else int(row.generation)
 
     def renew(self, generation: int) -> bool:
-        """Stays the leader; False when another one took over."""
+        """Stay the leader. Return False if another server took over."""
         return self._run(_RENEW, {"generation": generation, "lease_s": self._candidate["lease_s"]}) is not None
 
     def resign(self, generation: int) -> None:
-        """Makes way for the next one."""
+        """Give up the leadership, so that another server may take over at once."""
         self._run(_RESIGN, {"generation": generation})
 
     def leader(self) -> Leader | None:
-        """The present leader, or None."""
+        """Return the present leader, or None."""
         row = self._run(_LEADER, {})
         return None if row is None else Leader(row.generation, row.holder_id, row.address)
 
     def close(self) -> None:
-        """Lets go of the database."""
+        """Close the connections to the database."""
         self._database.engine.dispose()
 
     def _run(self, statement: str, parameters: Mapping[str, Any]) -> sa.Row[Any] | None:
@@ -94,12 +102,15 @@ class Election:
 
 
 def enter(connection: sa.Connection) -> tuple[int | None, str]:
-    """The present generation, which stays so until the connection's transaction ends, and the transaction's name."""
+    """Return the present generation and the name of the connection's transaction.
+
+    The generation cannot change until that transaction ends.
+    """
     row = connection.execute(sa.text(_ENTER)).first()
     return (None, "") if row is None else (int(row.generation), row.xact)
 
 
 def transaction_status(connection: sa.Connection, name: str) -> str | None:
-    """What became of a transaction: "committed", "aborted" or "in progress"; None for one of long ago."""
+    """Return the outcome of a transaction: "committed", "aborted" or "in progress"; None for one of long ago."""
     status: str | None = connection.scalar(sa.text(_STATUS), {"xact": name})
     return status

@@ -1,4 +1,4 @@
-"""Passes calls on to the active server as they are, bytes and all, and its answers back."""
+"""Forwards calls to the active server as bytes, and returns its answers."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fluss_tiering.server.rpc.roles import Context
 from fluss_tiering.wire.errors import ERROR_CODE_METADATA_KEY
 
 FORWARDED_KEY: Final = "fluss-tiering-forwarded"
-"""Marks a call that was passed on, so that none goes round in a circle."""
+"""The metadata key of forwarded calls, so that no call is forwarded in a circle."""
 
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # The caller itself tries again.
+    # The client itself tries again.
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
-# The connection's own, which each of the two has.
+# Metadata of a connection, which each of the two connections has itself.
 _OWN_METADATA: Final = ("grpc-", "user-agent", "content-type", "te", ":")
 
 if TYPE_CHECKING:
@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 
 
 class ActiveServer:
-    """A connection to the active server."""
+    """A connection to the active server.
+
+    Args:
+        address: The "host:port" of the active server.
+    """
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -43,17 +47,24 @@ class ActiveServer:
     def call(
         self, method: str, requests: AsyncIterator[bytes] | Iterator[bytes], context: Context, timeout: float | None
     ) -> Call:
-        """Begins to pass a call on."""
+        """Begin to forward a call.
+
+        Args:
+            method: The path of the method.
+            requests: The serialized requests.
+            context: The context of the call at this server.
+            timeout: The time limit in seconds; None for no limit.
+        """
         metadata = [*_passed_on(context.invocation_metadata()), (FORWARDED_KEY, "1")]
         passed_on: Any = self._channel.stream_stream(method)
         call: Call = passed_on(requests, timeout=timeout, metadata=metadata)
         return call
 
     async def answers(self, call: Call, context: Context) -> AsyncIterator[bytes]:
-        """Passes what the active server answers back, and what it says before and after.
+        """Yield the active server's responses, and return its metadata to the client.
 
         Raises:
-            FlussTieringError: UNAVAILABLE when it cannot be reached, or is not the active one any more.
+            FlussTieringError: UNAVAILABLE if the server cannot be reached or is no longer the active one.
         """
         try:
             await context.send_initial_metadata(_passed_on(await call.initial_metadata()))
@@ -65,27 +76,27 @@ class ActiveServer:
         except asyncio.CancelledError:
             if not self._closed:
                 raise
-            raise self.unreachable("it is not the active one any more") from None
+            raise self.unreachable("it is no longer the active server") from None
         finally:
             call.cancel()
 
     async def fail(self, error: grpc.aio.AioRpcError, context: Context) -> NoReturn:
-        """Passes an error back as it is, or says that the active server cannot be reached."""
+        """Abort the client's call with the active server's error, or raise that this server cannot be reached."""
         trailing = _passed_on(error.trailing_metadata())
         if error.code() is grpc.StatusCode.UNAVAILABLE and ERROR_CODE_METADATA_KEY not in dict(trailing):
             raise self.unreachable(error.details() or "no answer") from error
         await context.abort(error.code(), error.details() or "", trailing)
 
     def unreachable(self, reason: str) -> FlussTieringError:
-        """That there is no answer from the active server."""
+        """Return the error that the active server does not answer."""
         return FlussTieringError(
             ErrorCode.UNAVAILABLE,
-            f"the active server at {self.address} cannot be reached from this one, which waits: {reason}; "
-            "try again, within seconds it is back or this one takes over",
+            f"the active server at {self.address} cannot be reached from this standby server: {reason}; "
+            "try again in a few seconds: by then it is back, or this server takes over",
         )
 
     async def close(self) -> None:
-        """Ends the calls that are under way."""
+        """Close the connection, which ends the running calls."""
         self._closed = True
         await self._channel.close()
 

@@ -1,4 +1,4 @@
-"""Whether this server may act: the generation it leads in, and until when."""
+"""Whether this server may act: the generation in which it leads, and until when."""
 
 from __future__ import annotations
 
@@ -20,27 +20,35 @@ logger = structlog.get_logger(__name__)
 
 
 class LeaderRow(Protocol):
-    """What leadership needs of an `Election`."""
+    """The part of an `Election` that a leadership needs."""
 
     def acquire(self) -> int | None:
-        """The new generation, or None while another one leads."""
+        """Become the leader if there is none. Return the new generation, or None."""
         ...
 
     def renew(self, generation: int) -> bool:
-        """False when another one took over."""
+        """Stay the leader. Return False if another server took over."""
         ...
 
     def resign(self, generation: int) -> None:
-        """Makes way for the next one."""
+        """Give up the leadership."""
         ...
 
 
 class Leadership:
-    """One server's leadership, taken from and renewed in the leader's row.
+    """One server's leadership, which it takes and renews in the leader's row.
 
-    Two guards, either of which keeps a server that stood still from acting afterwards: a deadline on the machine's
-    monotonic clock, which refuses calls at once, and the generation, which each transaction of the store finds in the
-    row or fails (`LeadershipFence`).
+    Two guards each keep a server that was suspended from acting afterwards. A deadline on the machine's monotonic clock
+    refuses calls at once. And each transaction of the store fails unless it finds the generation in the row
+    (`LeadershipFence`).
+
+    Args:
+        row: The leader's row.
+        lease_s: The time for which the leadership is valid without a renewal, in seconds.
+        monotonic: A clock in seconds that never goes back.
+
+    Attributes:
+        generation: The generation in which this server leads; None if it does not lead.
     """
 
     def __init__(self, row: LeaderRow, lease_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -52,11 +60,11 @@ class Leadership:
 
     @property
     def is_valid(self) -> bool:
-        """Whether this server leads for sure."""
+        """Whether this server certainly leads."""
         return self.generation is not None and self._monotonic() < self._deadline
 
     def acquire(self) -> bool:
-        """Takes over when nobody leads. Raises STORAGE, UNAVAILABLE."""
+        """Take over if nobody leads, and return whether this server leads. Raises STORAGE or UNAVAILABLE."""
         asked = self._monotonic()
         self.generation = self._row.acquire()
         if self.generation is None:
@@ -65,14 +73,15 @@ class Leadership:
         return True
 
     def renew(self) -> None:
-        """Stays the leader for one lease more.
+        """Stay the leader for one more lease.
 
         Raises:
-            FlussTieringError: NOT_LEADER_OR_FOLLOWER when another server took over; STORAGE, UNAVAILABLE.
+            FlussTieringError: NOT_LEADER_OR_FOLLOWER if another server took over; STORAGE or UNAVAILABLE if the
+                database cannot be used.
         """
         if self.generation is None:
             raise _superseded()
-        # From before the question: the row's own time runs from after it.
+        # Counted from before the call, because the time of the row is counted from after it began.
         asked = self._monotonic()
         if not self._row.renew(self.generation):
             self.generation = None
@@ -80,13 +89,13 @@ class Leadership:
         self._deadline = asked + self._lease_s
 
     def resign(self) -> None:
-        """Makes way for the next one at once. Raises STORAGE, UNAVAILABLE."""
+        """Give up the leadership, so that another server may take over at once. Raises STORAGE or UNAVAILABLE."""
         generation, self.generation = self.generation, None
         if generation is not None:
             self._row.resign(generation)
 
     def require(self) -> None:
-        """Raises NOT_LEADER_OR_FOLLOWER unless this server leads for sure."""
+        """Raise NOT_LEADER_OR_FOLLOWER unless this server certainly leads."""
         if self.is_valid:
             return
         if self.generation is None:
@@ -99,7 +108,12 @@ class Leadership:
 
 
 class LeadershipFence:
-    """Lets only transactions of the present leader into the store (`store.Fence`)."""
+    """Lets only transactions of the present leader into the store. It is the store's `Fence`.
+
+    Args:
+        leadership: The leadership of this server.
+        database: The database.
+    """
 
     def __init__(self, leadership: Leadership, database: Database) -> None:
         self._leadership = leadership
@@ -107,13 +121,16 @@ class LeadershipFence:
         self._unsettled: str | None = None
 
     def enter(self, connection: sa.Connection) -> str:
-        """Passes the transaction when this server leads, and keeps others from taking over until it ends.
+        """Let a transaction pass if this server leads, and keep others from taking over until it ends.
+
+        Returns:
+            The name of the transaction.
 
         Raises:
-            FlussTieringError: NOT_LEADER_OR_FOLLOWER.
+            FlussTieringError: NOT_LEADER_OR_FOLLOWER if another server leads.
         """
         if self._unsettled is not None and self._settle(connection, self._unsettled):
-            # The managers went on without what it wrote; only loading them anew helps.
+            # The managers continued without what the transaction wrote. They must be loaded again.
             self._leadership.generation = None
         self._unsettled = None
         generation, name = election.enter(connection)
@@ -123,10 +140,13 @@ class LeadershipFence:
         return name
 
     def was_committed(self, name: str) -> bool:
-        """Whether a transaction was committed whose commit got no answer.
+        """Return whether a transaction was committed although its commit got no answer.
+
+        Args:
+            name: The name of the transaction.
 
         Raises:
-            FlussTieringError: UNAVAILABLE when the database cannot be asked in time; the next transaction asks again.
+            FlussTieringError: UNAVAILABLE if the database cannot be asked in time. The next transaction asks again.
         """
         for attempt in range(_SETTLE_ATTEMPTS):
             if attempt:

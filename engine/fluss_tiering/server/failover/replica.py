@@ -1,4 +1,4 @@
-"""One of several servers on one PostgreSQL: waits, takes over, leads, and ends when another one took over."""
+"""One of several servers on one PostgreSQL: it waits, takes over, leads, and ends when another server takes over."""
 
 from __future__ import annotations
 
@@ -25,20 +25,24 @@ from fluss_tiering.server.store.database import Database
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
 
-_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - what to replace
+_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - these are replaced, not bound
 
 OpenActive = Callable[[AsyncExitStack, LeadershipFence, Callable[[], None]], Awaitable[Role]]
-"""Opens the active server's parts behind a fence and a check; the stack closes them."""
+"""Opens the components of the active server behind a fence and a check. The stack closes them."""
 
 logger = structlog.get_logger(__name__)
 
 
 class FailoverReplica:
-    """Runs a server's part in the succession.
+    """Runs one of several servers.
 
     Args:
-        url: of the PostgreSQL database.
-        monotonic: seconds, for the leadership's deadline.
+        settings: The settings of the server.
+        url: The URL of the PostgreSQL database.
+        backend: The kind of storage.
+        listener: The gRPC server.
+        open_active: Opens the components of the active server.
+        monotonic: A clock in seconds that never goes back, for the leadership.
     """
 
     def __init__(
@@ -66,7 +70,7 @@ class FailoverReplica:
         self._store: SqlTieringStore | None = None
         self._standby = StandbyRole(read_handlers(self._threads, self._open_store))
         self._settled = asyncio.Event()
-        self._life: asyncio.Task[None] | None = None
+        self._course: asyncio.Task[None] | None = None
 
     @property
     def is_active(self) -> bool:
@@ -74,49 +78,57 @@ class FailoverReplica:
         return self._leadership.is_valid
 
     async def start(self, active: AsyncExitStack) -> None:
-        """Returns once this server is active, or waits until it may be; `active` closes what it opens then.
+        """Begin to wait for the leadership. Return once this server is active, or once it is sure that it must wait.
+
+        Args:
+            active: Closes what the active server opens.
 
         Raises:
-            FlussTieringError: UNAVAILABLE, STORAGE, and what opening the active server's parts does; INVALID_REQUEST
-                when the store is bound to another data folder, before it waits in vain.
+            FlussTieringError: UNAVAILABLE or STORAGE if the database cannot be used; INVALID_REQUEST if the database
+                belongs to another storage, for which this server would wait in vain; the errors of `open_active`.
         """
         await self._succession.prepare()
-        self._life = asyncio.create_task(self._live(active), name="succession")
+        self._course = asyncio.create_task(self._run(active), name="succession")
         settled = asyncio.ensure_future(self._settled.wait())
-        await asyncio.wait([settled, self._life], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([settled, self._course], return_when=asyncio.FIRST_COMPLETED)
         settled.cancel()
-        if self._life.done():
-            await self._life
+        if self._course.done():
+            await self._course
 
-    async def ended(self) -> None:
-        """Waits until this server can go on no more. Raises why: NOT_LEADER_OR_FOLLOWER, CORRUPT_DATA and others."""
-        if self._life is not None:
-            await self._life
+    async def wait_until_lost(self) -> None:
+        """Wait until this server can no longer go on, and raise the reason.
 
-    async def halt(self) -> None:
-        """Takes over and renews no more."""
-        if self._life is not None:
-            self._life.cancel()
-            await asyncio.wait([self._life])
+        Raises:
+            FlussTieringError: NOT_LEADER_OR_FOLLOWER if another server took over; the errors of `open_active` if this
+                server failed to take over.
+        """
+        if self._course is not None:
+            await self._course
 
     async def stop(self) -> None:
-        """Makes way for the next one, once this server was halted and what was active is closed."""
+        """Stop waiting for the leadership, or renewing it."""
+        if self._course is not None:
+            self._course.cancel()
+            await asyncio.wait([self._course])
+
+    async def close(self) -> None:
+        """Let the next server take over. Call it after `stop`, once the active server's components are closed."""
         self._standby.follow(None, "this server is stopping")
-        await self._succession.end()
+        await self._succession.close()
         if self._store is not None:
             await self._threads.control(self._store.close)
         self._threads.close()
 
-    async def _live(self, active: AsyncExitStack) -> None:
-        self._listener.become(self._standby)
-        await self._succession.wait(self._seen)
+    async def _run(self, active: AsyncExitStack) -> None:
+        self._listener.serve(self._standby)
+        await self._succession.wait_for_leadership(self._follow)
         self._standby.follow(None, "this server is taking over")
-        leading = asyncio.create_task(self._succession.lead(self._renewed), name="leadership")
+        leading = asyncio.create_task(self._succession.keep_leadership(self._renewed), name="leadership")
         opening = asyncio.create_task(self._take_over(active), name="take-over")
         try:
             await asyncio.wait([leading, opening], return_when=asyncio.FIRST_COMPLETED)
             if opening.done():
-                self._listener.become(await opening)
+                self._listener.serve(await opening)
                 await self._renewed(self._leadership.is_valid)
                 logger.info("this server is the active one", generation=self._leadership.generation)
                 self._settled.set()
@@ -139,7 +151,7 @@ class FailoverReplica:
         self._standby.follow(None, f"this server is taking over, but {reason}")
         self._settled.set()
 
-    async def _seen(self, leader: Leader | None, problem: FlussTieringError | None) -> None:
+    async def _follow(self, leader: Leader | None, problem: FlussTieringError | None) -> None:
         if leader is None:
             self._standby.follow(None, problem.message if problem else "this server is about to take over")
             return
@@ -157,7 +169,7 @@ class FailoverReplica:
         try:
             store = self._open_store()
         except FlussTieringError:
-            # Not in the present layout: the take-over migrates it, or says what is wrong.
+            # The database does not have the present layout. The take-over migrates it or reports what is wrong.
             return
         # A backend that cannot tell yet which storage it has is checked when this server takes over.
         storage = self._backend.identity()
@@ -165,7 +177,7 @@ class FailoverReplica:
             store.is_bound(storage.storage_id, storage.location)
 
     def _open_store(self) -> SqlTieringStore:
-        # In the thread of control. It stays open once the layout is the present one.
+        # Called in the control thread. The store stays open once it could be opened.
         if self._store is None:
             self._store = SqlTieringStore.open_to_read(self._url)
         return self._store

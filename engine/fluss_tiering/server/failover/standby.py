@@ -1,4 +1,4 @@
-"""The waiting server: forwards to the active one; while there is none, answers the store's reads, refuses the rest."""
+"""The standby server: it forwards calls to the active server. While none is active, the database answers reads."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fluss_tiering.server.failover.forwarding import FORWARDED_KEY, ActiveServer
 from fluss_tiering.server.rpc.roles import Context, Handler, bytes_handler
 
 _READ_TIMEOUT_S: Final = 3.0
-"""How long an active server may take to answer a read that the store answers too."""
+"""The time limit for the active server to answer a read that the database can answer too."""
 
 _NO_ANSWER: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 
 class StandbyRole:
-    """A server that waits until it may take over (S28).
+    """A server that waits until it may take over.
 
     Args:
-        reads: handlers that answer from the store, by the path of the method.
+        reads: The handlers that answer from the database, by the path of the method.
     """
 
     def __init__(self, reads: Mapping[str, Handler]) -> None:
@@ -34,7 +34,12 @@ class StandbyRole:
         self._closing: set[asyncio.Task[None]] = set()
 
     def follow(self, address: str | None, reason: str) -> None:
-        """Who is active from now on; without one, why this server does not serve."""
+        """Forward to another server from now on.
+
+        Args:
+            address: The "host:port" of the active server; None if there is none.
+            reason: The reason why no server is active, for the clients.
+        """
         self._reason = reason
         if self._active is not None and self._active.address != address:
             self._close(self._active)
@@ -43,14 +48,14 @@ class StandbyRole:
             self._active = ActiveServer(address)
 
     def handler(self, method: str) -> Handler:
-        """Forwards, reads or refuses."""
+        """Return a handler that forwards, reads or refuses."""
         return bytes_handler(partial(self._read if method in self._reads else self._forward, method))
 
     def check(self) -> None:
-        """A waiting server touches nothing."""
+        """Do nothing: a standby server changes nothing."""
 
     def end_streams(self) -> None:
-        """They end with the active server's connection."""
+        """Close the connection to the active server, which ends the streams."""
         self.follow(None, "this server is stopping")
 
     async def _forward(self, method: str, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""How a server among several on one PostgreSQL waits, takes over, leads, and ends when another one took over."""
+"""The course of a server among several: it waits, takes over, leads, and ends when another server takes over."""
 
 from __future__ import annotations
 
@@ -24,21 +24,33 @@ logger = structlog.get_logger(__name__)
 
 
 class Succession:
-    """Waits until nobody leads, takes over, and renews until the leadership is lost."""
+    """Waits until nobody leads, takes over, and renews the leadership until it is lost.
+
+    Args:
+        election: The leader's row.
+        leadership: The leadership of this server.
+        lease_s: The time for which the leadership is valid without a renewal, in seconds.
+    """
 
     def __init__(self, election: Election, leadership: Leadership, lease_s: float) -> None:
         self._election = election
         self._leadership = leadership
         self._lease_s = lease_s
-        # Of its own: no call of the server may keep a renewal waiting.
+        # A thread for this alone, because no call of the server may delay a renewal.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="leadership")
 
     async def prepare(self) -> None:
-        """Reaches the database for the first time. Raises STORAGE, UNAVAILABLE."""
+        """Make the leader's row available. Raises STORAGE or UNAVAILABLE."""
         await self._blocking(self._election.prepare)
 
-    async def wait(self, seen: Callable[[Leader | None, FlussTieringError | None], Awaitable[None]]) -> None:
-        """Returns once this server leads; tells `seen` at each look who does, or why that is not known."""
+    async def wait_for_leadership(
+        self, seen: Callable[[Leader | None, FlussTieringError | None], Awaitable[None]]
+    ) -> None:
+        """Return once this server leads.
+
+        Args:
+            seen: Called after each look with the leader, or with the error why it is not known.
+        """
         while True:
             leader, problem = None, None
             try:
@@ -51,11 +63,14 @@ class Succession:
             await seen(leader, problem)
             await asyncio.sleep(self._lease_s / _LOOKS_A_LEASE)
 
-    async def lead(self, renewed: Callable[[bool], Awaitable[None]]) -> None:
-        """Renews the leadership, and tells `renewed` whether this server leads for sure, until it is lost.
+    async def keep_leadership(self, renewed: Callable[[bool], Awaitable[None]]) -> None:
+        """Renew the leadership until it is lost.
+
+        Args:
+            renewed: Called after each try with whether this server certainly leads.
 
         Raises:
-            FlussTieringError: NOT_LEADER_OR_FOLLOWER, in the end.
+            FlussTieringError: NOT_LEADER_OR_FOLLOWER once the leadership is lost.
         """
         while True:
             await asyncio.sleep(self._lease_s / _RENEWALS_A_LEASE)
@@ -68,9 +83,13 @@ class Succession:
             await renewed(self._leadership.is_valid)
 
     async def take_over(self, open_components: Callable[[], Awaitable[T]], waiting: Callable[[str], None]) -> T:
-        """Opens the active server's parts; waits for a data folder that the one before still holds.
+        """Open the components of the active server. Wait while the server before still holds the data folder.
 
-        A server that stands still keeps its folder until it goes on, finds that it lost the leadership and ends.
+        A suspended server holds its folder until it continues, notices that it lost the leadership, and ends.
+
+        Args:
+            open_components: Opens the components.
+            waiting: Called with the reason if this server waits for the data folder.
         """
         held: str | None = None
         while True:
@@ -85,8 +104,8 @@ class Succession:
                     waiting(held)
             await asyncio.sleep(_DATA_DIR_PAUSE_S)
 
-    async def end(self) -> None:
-        """Resigns, where this server leads, and lets go of the database."""
+    async def close(self) -> None:
+        """Give up the leadership if this server leads, and close the connections to the database."""
         with suppress(FlussTieringError):
             await self._blocking(self._leadership.resign)
         await self._blocking(self._election.close)

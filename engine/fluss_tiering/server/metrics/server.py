@@ -25,14 +25,14 @@ class ServerCollector(Collector):
         self._clock = clock
         self._active: tuple[ServerComponents, TableReader] | None = None
 
-    def activate(self, components: ServerComponents) -> None:
+    def start(self, components: ServerComponents) -> None:
         """Begin to export the components of a server that became the active one."""
         self._active = (
             components,
             TableReader(components.backend.known_buckets, components.managers.lake, self._clock),
         )
 
-    def deactivate(self) -> None:
+    def stop(self) -> None:
         """Stop exporting components."""
         self._active = None
 

@@ -1,1 +1,1 @@
-"""The gRPC port of the server: its listener, its services, and what each call is answered with."""
+"""The gRPC port of the server: its listener, its services and the answers to their calls."""

@@ -1,4 +1,4 @@
-"""Errors of handlers become gRPC statuses; what nobody expected becomes INTERNAL, told in full in the log alone."""
+"""Turns errors of handlers into gRPC statuses. An unexpected error becomes INTERNAL; only the log tells it in full."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS
 from fluss_tiering.wire.errors import status_of, trailing_metadata_of
 
 _OURS: Final = "/fluss_tiering."
-"""What the methods of our own services begin with."""
+"""The beginning of the paths of our own services' methods."""
 
 _CHECKS_ITSELF: Final = frozenset({"/fluss_tiering.v1.KvScan/ScanKv"})
-"""Methods some of whose calls are answered by a server that leads no longer too (K13)."""
+"""Methods that check the leadership themselves, because a server that no longer leads answers some of their calls."""
 
 logger = structlog.get_logger(__name__)
 
@@ -29,40 +29,40 @@ if TYPE_CHECKING:
     # These are generic in their type stubs alone.
     Context = grpc.aio.ServicerContext[Any, Any]
     Handler = grpc.RpcMethodHandler[Any, Any]
-    # What it returns depends on the kind of method: an awaitable or an async iterator.
+    # The result depends on the kind of method: an awaitable or an async iterator.
     Behaviour = Callable[[Any, Context], Any]
 
 
 class OwnServicesInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps the handlers of our own services, and leaves health and reflection as they are."""
+    """Wraps the handlers of our own services, and leaves those of health and reflection as they are."""
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
-        """The handler, wrapped."""
+        """Return the handler of a call, wrapped if it is one of our own."""
         handler = await continuation(handler_call_details)
         method = str(handler_call_details.method)
         return handler if handler is None or not method.startswith(_OURS) else self.wrap(handler, method)
 
     @abstractmethod
     def wrap(self, handler: Handler, method: str) -> Handler:
-        """The handler of a method, wrapped."""
+        """Return the handler of a method, wrapped."""
 
 
 class ErrorInterceptor(OwnServicesInterceptor):
     """Turns errors into statuses.
 
     Args:
-        check: asked before each call and each message of a stream; it raises what the call is refused with.
+        check: Raises the error that a call is refused with. It is called before each call and each message of a stream.
     """
 
     def __init__(self, check: Callable[[], None]) -> None:
         self._check = check
 
     def wrap(self, handler: Handler, method: str) -> Handler:
-        """The handler, whose requests are decoded and errors told."""
+        """Return a handler that decodes requests and turns errors into statuses."""
         handler = _decoding(handler, method)
         check = _unchecked if method in _CHECKS_ITSELF else self._check
         if handler.request_streaming:
@@ -75,7 +75,7 @@ class ErrorInterceptor(OwnServicesInterceptor):
 
 
 def _unchecked() -> None:
-    """The method asks by itself."""
+    """Do nothing: the method checks the leadership itself."""
 
 
 def wrapped(
@@ -85,15 +85,15 @@ def wrapped(
     *,
     takes_bytes: bool = False,
 ) -> Handler:
-    """The handler with its behaviour wrapped, by what fits its kind of method.
+    """Return a handler with its behaviour wrapped.
 
     Args:
-        handler: the handler.
-        unary: wraps it where it answers once.
-        streaming: wraps it where it takes or answers a stream.
-        takes_bytes: whether the wrapper is given requests as bytes; answers may be bytes then too.
+        handler: The handler.
+        unary: Wraps the behaviour of a method with one request and one response.
+        streaming: Wraps the behaviour of a method that takes or answers a stream.
+        takes_bytes: Whether the wrapped behaviour takes requests as bytes; then it may answer with bytes too.
     """
-    # Which of the four is set follows from what streams.
+    # Which of the four behaviours is set follows from which side streams.
     coders = handler.request_deserializer, handler.response_serializer
     if takes_bytes:
         coders = None, _passing_bytes(handler.response_serializer)
@@ -113,9 +113,9 @@ def _passing_bytes(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], 
 
 
 def _decoding(handler: Handler, method: str) -> Handler:
-    """The handler, given bytes that it decodes itself: gRPC would answer INTERNAL or UNKNOWN to what is no message.
+    """Return a handler that decodes requests itself: gRPC would answer INTERNAL or UNKNOWN to an undecodable request.
 
-    It may answer bytes likewise, where making them is quicker than making a message.
+    It may also answer with bytes, if they are faster to make than a message.
     """
     decode = handler.request_deserializer
     if decode is None:
@@ -155,7 +155,7 @@ def _unary(behaviour: Behaviour, method: str, check: Callable[[], None]) -> Beha
             return await behaviour(request, context)
         except grpc.aio.AbortError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the answer must not show it
+        except Exception as error:  # noqa: BLE001 - the answer must not show an unexpected error
             await _abort(context, method, error)
 
     return handle
@@ -169,7 +169,7 @@ def _streaming(behaviour: Behaviour, method: str, check: Callable[[], None]) -> 
                 yield response
         except grpc.aio.AbortError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the answer must not show it
+        except Exception as error:  # noqa: BLE001 - the answer must not show an unexpected error
             await _abort(context, method, error)
 
     return handle
@@ -187,7 +187,7 @@ def _checked(behaviour: Behaviour, check: Callable[[], None]) -> Behaviour:
 async def _abort(context: Context, method: str, error: Exception) -> NoReturn:
     if isinstance(error, FlussTieringError):
         code, message = error.code, error.message
-        # Asking for what is not there is how clients look whether it is.
+        # Clients ask for things to find out whether they exist.
         level = logging.DEBUG if status_of(code) is grpc.StatusCode.NOT_FOUND else logging.INFO
         logger.log(level, "call refused", method=method, code=code.value, error=message)
     else:

@@ -15,11 +15,11 @@ from fluss_tiering.server.scans.scanner import ScanStep
 from fluss_tiering.wire import kv_scan as wire
 
 _READS_AT_ONCE: Final = 4
-"""Reading holds the interpreter's lock, so more at once would only hold more memory, and threads that writes need."""
+"""The number of concurrent reads. Reading holds the interpreter's lock, so more would only use memory and threads."""
 
 
 class KvScanServicer(GeneratedKvScanServicer):
-    """Scans of primary-key tables over gRPC; rows are read in the storage's threads."""
+    """Scans of primary-key tables over gRPC. Rows are read in the threads of the storage."""
 
     def __init__(self, components: ServerComponents) -> None:
         self._threads = components.threads
@@ -29,13 +29,13 @@ class KvScanServicer(GeneratedKvScanServicer):
         self._reading = asyncio.Semaphore(_READS_AT_ONCE)
 
     async def ScanKv(self, request: pb.ScanKvRequest, context: object) -> pb.ScanKvResponse:
-        """Opens a scanner, goes on with it, or closes it, which needs no leader (K12, K13)."""
+        """Open a scanner, continue a scan, or close a scanner. Closing needs no leadership."""
         call = wire.call_from_pb(request)
         if isinstance(call, wire.CloseScan):
             await self._threads.storage(self._scanners.close, call.scanner_id)
             return pb.ScanKvResponse()
         self._check()
-        # A call that was begun ends, whether or not its client waits for it: a scanner is never left in the middle.
+        # The steps run to their end, whether or not the client still waits, so that the scanner is never left half-way.
         steps = asyncio.ensure_future(self._open(call) if isinstance(call, wire.OpenScan) else self._continue(call))
         try:
             return wire.rows_to_pb(await asyncio.shield(steps))
@@ -52,7 +52,7 @@ class KvScanServicer(GeneratedKvScanServicer):
         try:
             return await self._read(step, call.batch_size_bytes)
         except BaseException:
-            # Nobody knows its id.
+            # Nobody knows the id of the scanner, so nobody else could close it.
             await self._threads.storage(self._scanners.close, step.scanner.scanner_id)
             raise
 
@@ -64,7 +64,7 @@ class KvScanServicer(GeneratedKvScanServicer):
             return await self._threads.storage(read_rows, self._scanners, step, batch_size_bytes)
 
     def _unheard(self, call: wire.ScanCall, steps: asyncio.Future[wire.ScannedRows]) -> None:
-        """Closes a scanner whose client went away before it could learn the id; others expire, or are gone on with."""
+        """Close a scanner whose client left before it could learn the id. Other scanners expire or are continued."""
         if steps.cancelled() or steps.exception() is not None or not isinstance(call, wire.OpenScan):
             return
         scanner_id = steps.result().scanner_id

@@ -1,4 +1,4 @@
-"""The gRPC server: it listens from the start, and hands each call to what this server is at the moment."""
+"""The gRPC server: it listens from the start, and passes each call to the present role of this server."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from fluss_tiering.server.settings import ServerSettings
 _NAMES: Final = tuple(service.name for service in SERVICES)
 
 KEEPALIVE_OPTIONS: Final = (
-    # A call whose client's host vanished ends within a minute, not after two hours.
-    # Only while a call is under way: an idle client need not look at its connection, and so may not answer.
+    # A call ends within a minute if the host of its client is lost, instead of after two hours. The server pings only
+    # while a call is running, because an idle client need not look at its connection and so may not answer.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.http2.ping_timeout_ms", 20_000),
     ("grpc.http2.max_pings_without_data", 0),
-    # What clients may ask in their turn.
+    # How often clients may ping.
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
 
@@ -33,24 +33,24 @@ class RpcListener:
     """Listens on the server's address.
 
     Attributes:
-        port: that it listens on.
+        port: The port that the server listens on.
     """
 
     def __init__(self, settings: ServerSettings, interceptors: Sequence[grpc.aio.ServerInterceptor] = ()) -> None:
-        """Takes the address.
+        """Bind the address.
 
         Args:
-            settings: address and limits.
-            interceptors: around every call, before errors become statuses.
+            settings: The settings of the server, with the address and the limits.
+            interceptors: The interceptors of every call, outside of the one that turns errors into statuses.
 
         Raises:
-            FlussTieringError: UNAVAILABLE when it cannot.
+            FlussTieringError: UNAVAILABLE if the address cannot be bound.
         """
         self._switch = _Switch()
         self._server = grpc.aio.server(
             interceptors=[*interceptors, ErrorInterceptor(self._switch.check)],
             options=(
-                # Otherwise a second server could share the port and get half of the calls.
+                # Without this a second server could share the port and get half of the calls.
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 ("grpc.max_send_message_length", settings.max_message_bytes),
@@ -64,29 +64,36 @@ class RpcListener:
         self.port = _listen(self._server, settings.host, settings.port)
 
     async def start(self) -> None:
-        """Answers from now on, though only that it is starting."""
+        """Answer calls from now on, though only with the error that the server is starting."""
         await self.set_serving(False, server_serves=False)
         await self._server.start()
 
-    def become(self, role: Role) -> None:
-        """Calls that come from now on go to this role."""
+    def serve(self, role: Role) -> None:
+        """Pass the calls that come from now on to a role."""
         self._switch.role = role
 
     async def set_serving(self, services_serve: bool, *, server_serves: bool = True) -> None:
-        """What the health service says: of the services whether they serve here, of the server whether it answers."""
+        """Set the answers of the health service.
+
+        Args:
+            services_serve: Whether this server is the one that serves the services.
+            server_serves: Whether this server answers calls, by itself or by forwarding them.
+        """
         await self._health.set("", _status(server_serves))
         for name in _NAMES:
             await self._health.set(name, _status(services_serve))
 
     async def stop(self, grace_s: float) -> None:
-        """Takes no more calls and lets those in flight end."""
+        """Accept no more calls, and let running calls end within the grace period."""
         await self._health.enter_graceful_shutdown()
-        # Before the grace, which is for calls that end by themselves.
+        # These streams would not end by themselves during the grace period.
         self._switch.role.end_streams()
         await self._server.stop(grace_s)
 
 
 class _Switch(grpc.GenericRpcHandler):
+    """Passes each call to the present role."""
+
     def __init__(self) -> None:
         self.role: Role = StartingRole()
 
@@ -119,5 +126,5 @@ def _listen(server: grpc.aio.Server, host: str, port: int) -> int:
 
 
 def address_of(host: str, port: int) -> str:
-    """ "host:port", with brackets around an IPv6 address."""
+    """Return "host:port", with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

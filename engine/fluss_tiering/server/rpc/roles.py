@@ -1,4 +1,4 @@
-"""What a server may be, one after the other: starting, waiting, active. Calls go to what it is at the moment."""
+"""The roles of a server, one after the other: starting, standby, active. Calls go to the present role."""
 
 from __future__ import annotations
 
@@ -19,23 +19,33 @@ else:
 
 
 class Role(Protocol):
-    """One thing that a server may be."""
+    """A role of a server."""
 
     def handler(self, method: str) -> Handler:
-        """The handler of one of our methods, by its path."""
+        """Return the handler of a method of our services.
+
+        Args:
+            method: The path of the method.
+        """
         ...
 
     def check(self) -> None:
-        """Asked before each call and each message of a stream. Raises what the call is refused with."""
+        """Raise an error if calls must be refused. It is called before each call and each message of a stream."""
         ...
 
     def end_streams(self) -> None:
-        """Ends the streams that would not end by themselves, since the server stops."""
+        """End the streams that would not end by themselves, because the server stops."""
         ...
 
 
 class ActiveRole:
-    """The active server: its own services answer."""
+    """The active server, whose own services answer.
+
+    Args:
+        handlers: The handlers of all methods, by the path of the method.
+        check: Raises an error once this server is no longer the active one.
+        end_streams: Ends the streams that would not end by themselves.
+    """
 
     def __init__(
         self, handlers: Mapping[str, Handler], check: Callable[[], None], end_streams: Callable[[], None]
@@ -45,31 +55,31 @@ class ActiveRole:
         self.end_streams = end_streams
 
     def handler(self, method: str) -> Handler:
-        """The service's own."""
+        """Return the handler of the service."""
         return self._handlers[method]
 
 
 class StartingRole:
-    """A server that is not ready yet."""
+    """A server that is not ready yet: it refuses all calls."""
 
     def handler(self, method: str) -> Handler:
-        """Refuses."""
+        """Return a handler that refuses."""
         del method
         return bytes_handler(_refuse)
 
     def check(self) -> None:
-        """Nothing to check."""
+        """Do nothing: the handlers refuse."""
 
     def end_streams(self) -> None:
-        """There are none."""
+        """Do nothing: there are no streams."""
 
 
 async def _refuse(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
     del requests, context
     raise FlussTieringError(ErrorCode.UNAVAILABLE, "the server is starting: try again in a moment")
-    yield b""  # makes it a stream
+    yield b""  # makes the function a generator
 
 
 def bytes_handler(behaviour: Callable[[AsyncIterator[bytes], Context], AsyncIterator[bytes]]) -> Handler:
-    """A handler of any kind of method, since on the wire each of them is a stream of messages either way."""
+    """Return a handler for any kind of method: on the wire, each kind is a stream of messages in both directions."""
     return grpc.stream_stream_rpc_method_handler(behaviour, None, None)

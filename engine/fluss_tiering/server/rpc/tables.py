@@ -30,23 +30,23 @@ T = TypeVar("T")
 
 
 class TablesServicer(GeneratedTablesServicer):
-    """Tables, rows and KV snapshots over gRPC; all but tiering's bookkeeping in the storage's threads."""
+    """Tables, rows and KV snapshots over gRPC. The storage is called in its threads, tiering in the control thread."""
 
     def __init__(self, components: ServerComponents) -> None:
         self._threads = components.threads
         self._storage = components.storage
         self._managers = components.managers
         self._catalog = components.catalog
-        # Creating and dropping change the storage first and then tiering: not two at once, or a table that is gone
-        # could be registered last.
+        # Creating and dropping change the storage first and then tiering. They run one at a time, because otherwise a
+        # dropped table could be registered last.
         self._definitions = asyncio.Lock()
 
     async def DescribeStorage(self, request: pb.DescribeStorageRequest, context: object) -> pb.DescribeStorageResponse:
-        """Which storage this is."""
+        """Return which storage the server has."""
         return description_to_pb(await self._threads.storage(self._storage.describe))
 
     async def CreateTable(self, request: pb.CreateTableRequest, context: object) -> pb.CreateTableResponse:
-        """Creates a table, and registers it for tiering where its options ask for it."""
+        """Create a table, and register it for tiering if its options ask for it."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
         descriptor = wire.descriptor_from_pb(required(request, "descriptor", request.descriptor))
         LakeOptions.of(descriptor.properties)
@@ -54,20 +54,20 @@ class TablesServicer(GeneratedTablesServicer):
         return pb.CreateTableResponse(table=wire.table_to_pb(self._catalog.complete(table)))
 
     async def AlterTable(self, request: pb.AlterTableRequest, context: object) -> pb.AlterTableResponse:
-        """Sets and resets options of a table; its tiering follows (S20)."""
+        """Set and reset options of a table, and apply them to its tiering."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
         alteration = wire.alteration_from_pb(request)
         table = await _to_its_end(self._alter(path, alteration))
         return pb.AlterTableResponse(table=wire.table_to_pb(self._catalog.complete(table)))
 
     async def DropTable(self, request: pb.DropTableRequest, context: object) -> pb.DropTableResponse:
-        """Drops a table, and then all that leases and tiering knew of it."""
+        """Drop a table, and then its leases and its tiering state."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
         await _to_its_end(self._drop(path, ignore_if_not_exists=request.ignore_if_not_exists))
         return pb.DropTableResponse()
 
     async def DropPartition(self, request: pb.DropPartitionRequest, context: object) -> pb.DropPartitionResponse:
-        """Drops a partition; what of it is in the lake stays there."""
+        """Drop a partition. Its rows in the lake stay there."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
         values = tuple(bounded(request, "partition_values", request.partition_values))
         try:
@@ -78,7 +78,7 @@ class TablesServicer(GeneratedTablesServicer):
         return pb.DropPartitionResponse()
 
     async def ListTables(self, request: pb.ListTablesRequest, context: object) -> pb.ListTablesResponse:
-        """The tables of a database, or all."""
+        """Return the tables of a database, or all tables."""
         tables = await self._threads.storage(self._storage.tables)
         return pb.ListTablesResponse(
             tables=[
@@ -89,14 +89,14 @@ class TablesServicer(GeneratedTablesServicer):
         )
 
     async def GetTables(self, request: pb.GetTablesRequest, context: object) -> pb.GetTablesResponse:
-        """Tables by name."""
+        """Return tables by name."""
         tables = await self._each(request.table_paths, self._storage.table)
         return pb.GetTablesResponse(tables=[wire.table_to_pb(self._catalog.complete(table)) for table in tables])
 
     async def WriteRows(
         self, request_iterator: AsyncIterator[pb.WriteRowsRequest], context: object
     ) -> AsyncIterator[pb.WriteRowsResponse]:
-        """Writes rows; each request is acknowledged once it is durable."""
+        """Write rows. Each request is acknowledged once its rows are durable."""
         async for request in request_iterator:
             path = wire.path_from_pb(required(request, "table_path", request.table_path))
             kind = wire.kind_from_pb(request.kind)
@@ -104,17 +104,17 @@ class TablesServicer(GeneratedTablesServicer):
             yield pb.WriteRowsResponse(row_count=row_count, log_end_offsets=offsets_to_pb(offsets))
 
     async def ListBuckets(self, request: pb.ListBucketsRequest, context: object) -> pb.ListBucketsResponse:
-        """The buckets of tables."""
+        """Return the buckets of tables."""
         return pb.ListBucketsResponse(tables=await self._each(request.table_paths, self._buckets))
 
     async def TakeKvSnapshots(self, request: pb.TakeKvSnapshotsRequest, context: object) -> pb.TakeKvSnapshotsResponse:
-        """Takes KV snapshots of tables now."""
+        """Take KV snapshots of tables now."""
         return pb.TakeKvSnapshotsResponse(tables=await self._each(request.table_paths, self._take_kv_snapshots))
 
     async def GetKvSnapshotMetadata(
         self, request: pb.GetKvSnapshotMetadataRequest, context: object
     ) -> pb.GetKvSnapshotMetadataResponse:
-        """KV snapshots by bucket and id."""
+        """Return KV snapshots by bucket and id."""
         references = [snapshot_ref_from_pb(each) for each in bounded(request, "snapshots", request.snapshots)]
         snapshots = await self._threads.storage(
             lambda: [self._kv_snapshot(bucket, snapshot_id) for bucket, snapshot_id in references]
@@ -122,7 +122,7 @@ class TablesServicer(GeneratedTablesServicer):
         return pb.GetKvSnapshotMetadataResponse(snapshots=[kv_snapshot_to_pb(each) for each in snapshots])
 
     async def FetchLog(self, request: pb.FetchLogRequest, context: object) -> AsyncIterator[pb.FetchLogResponse]:
-        """The log batches of a range."""
+        """Yield the log batches of a range of offsets."""
         bucket = bucket_from_pb(required(request, "bucket", request.bucket))
         start = not_negative(request, "start_offset", request.start_offset)
         end = not_negative(request, "end_offset", request.end_offset)
@@ -132,7 +132,7 @@ class TablesServicer(GeneratedTablesServicer):
     async def FetchKvSnapshot(
         self, request: pb.FetchKvSnapshotRequest, context: object
     ) -> AsyncIterator[pb.FetchKvSnapshotResponse]:
-        """The entries of a key range of a KV snapshot."""
+        """Yield the entries of a key range of a KV snapshot."""
         bucket = bucket_from_pb(required(request, "bucket", request.bucket))
         snapshot_id = not_negative(request, "snapshot_id", request.snapshot_id)
         from_key = request.from_key if request.HasField("from_key") else None
@@ -152,7 +152,7 @@ class TablesServicer(GeneratedTablesServicer):
             try:
                 await self._threads.control(self._managers.tiering.register, table)
             except FlussTieringError:
-                # Not half a table: one that exists and is never tiered.
+                # A table that exists but is never tiered must not stay.
                 await self._threads.storage(self._storage.drop_table, path)
                 raise
             return table
@@ -168,7 +168,7 @@ class TablesServicer(GeneratedTablesServicer):
             try:
                 await self._threads.control(self._managers.tiering.alter, table)
             except FlussTieringError:
-                # Not half a change: options that tiering does not follow.
+                # Options that tiering does not follow must not stay.
                 await self._threads.storage(self._storage.alter_table, path, before.descriptor.properties)
                 raise
             return table
@@ -212,7 +212,7 @@ class TablesServicer(GeneratedTablesServicer):
 
 
 async def _to_its_end(steps: Coroutine[Any, Any, T]) -> T:
-    """Runs steps that must not stop half-way, also when the client goes away meanwhile."""
+    """Run steps to their end, even if the client goes away in between."""
     return await asyncio.shield(asyncio.ensure_future(steps))
 
 
