@@ -1,7 +1,8 @@
-"""A Fluss cluster as programs of this machine, without Docker: its files, and what each of its servers is started with.
+"""A Fluss cluster of programs on this machine, without Docker: its files and the command that starts each server.
 
-ZooKeeper, a coordinator and tablet servers. Each of Fluss's servers has two listeners: one without authentication, one
-that demands SASL/PLAIN. The lake is Iceberg, by default behind a JDBC catalog that Spark shares by the same file.
+The cluster has ZooKeeper, a coordinator and tablet servers. Each of Fluss's servers has two listeners: one needs no
+authentication, the other one demands SASL/PLAIN. The lake is Iceberg. By default its catalog is a JDBC catalog in a
+file that Spark opens too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
 USER: Final = Credentials("admin", "admin-secret")
-"""Whom the secure listener lets in."""
+"""The only user whom the secure listener accepts."""
 
 _ZOOKEEPER: Final = "org.apache.fluss.shaded.zookeeper3.org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _COORDINATOR: Final = "org.apache.fluss.server.coordinator.CoordinatorServer"
@@ -47,12 +48,20 @@ CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
     property_value VARCHAR(1000), PRIMARY KEY (catalog_name, namespace, property_key)
 );
 """
-"""As Iceberg's JDBC catalog makes them, in its schema V1."""
+"""The tables that Iceberg's JDBC catalog creates in its schema V1."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerProgram:
-    """One JVM of the cluster; `port` is that of its listener without authentication."""
+    """The command of one JVM of the cluster.
+
+    Attributes:
+        name: The name of the server, which is also that of its folder.
+        folder: The folder of its files.
+        port: The port of the listener that needs no authentication.
+        command: The program and its arguments.
+        environment: The environment variables that are added to those of this process.
+    """
 
     name: str
     folder: Path
@@ -65,11 +74,11 @@ class FlussClusterPrograms:
     """The servers of a cluster, in the order in which they start.
 
     Args:
-        folder: of all their files.
-        jars: with `lib` and `plugins`, as `tools/fetch_fluss_jars.py` makes it.
-        ports: free ones, 3 and 2 for each tablet server.
-        settings: of each server's server.yaml, over those here.
-        jvm: options of each JVM.
+        folder: The folder for the files of all servers.
+        jars: The folder with `lib` and `plugins` that `tools/fetch_fluss_jars.py` fills.
+        ports: Free ports: three, and two more for each tablet server.
+        settings: Settings for the server.yaml of each server. They win over the settings here.
+        jvm: The options of each JVM.
     """
 
     def __init__(
@@ -84,12 +93,12 @@ class FlussClusterPrograms:
         zookeeper_port, coordinator_port, sasl_port, *tablet_ports = ports
         self.folder = folder
         self.remote_dir = folder / "remote"
-        # Type hadoop, by `settings`, needs no more than the warehouse.
+        # A catalog of the type hadoop, which `settings` may ask for, uses only the warehouse of these properties.
         self.lake_catalog = {
             "type": "jdbc",
             "uri": f"jdbc:sqlite:{folder}/lake.db?busy_timeout=30000",
-            # Made here: a coordinator that looks for the tables keeps its lock on them (Iceberg 1.10.1), and so every
-            # commit away once it was restarted.
+            # The tables are created below. A coordinator that looks for them keeps a lock on them (Iceberg 1.10.1),
+            # so that no commit succeeds after the coordinator was restarted.
             "jdbc.init-catalog-tables": "false",
             "name": "fluss_lake",
             "jdbc.schema-version": "V1",
@@ -113,7 +122,10 @@ class FlussClusterPrograms:
         self.sasl_bootstrap = f"localhost:{sasl_port}"
 
     def is_ready(self, tablet_servers: int | None = None) -> bool:
-        """Whether the coordinator knows so many tablet servers, all by default: an open port is not enough."""
+        """Return whether the coordinator knows this number of tablet servers, by default all of them.
+
+        An open port says less: a server opens it before it serves.
+        """
         expected = len(self.tablet_servers) if tablet_servers is None else tablet_servers
         with FlussClient(self.bootstrap, timeout=5) as client:
             try:
@@ -123,7 +135,7 @@ class FlussClusterPrograms:
         return known.coordinator is not None and len(known.tablet_servers) == expected
 
     def coordinator_at(self, name: str, ports: Sequence[int]) -> ServerProgram:
-        """A coordinator on two ports of its own: while another one is the cluster's, it waits for its place."""
+        """Return a further coordinator, which waits while another one leads the cluster."""
         return self._server(name, _COORDINATOR, ports)
 
     def _zookeeper(self, port: int) -> ServerProgram:
@@ -141,7 +153,7 @@ class FlussClusterPrograms:
         folder.mkdir(exist_ok=True)
         settings = {
             "zookeeper.address": f"localhost:{self._zookeeper_port}",
-            # ZooKeeper takes no less than two ticks; a killed server's leaders move after it.
+            # ZooKeeper accepts no less than two ticks. The leaders of a killed server move after this time.
             "zookeeper.client.session-timeout": "6s",
             "bind.listeners": f"FLUSS://localhost:{ports[0]},SECURE://localhost:{ports[1]}",
             "security.protocol.map": "FLUSS:PLAINTEXT,SECURE:SASL",
@@ -157,7 +169,7 @@ class FlussClusterPrograms:
             **({} if server_id is None else {"tablet-server.id": str(server_id)}),
             **self._settings,
         }
-        # Values stand unquoted: the parser would keep the quotes.
+        # The values have no quotes, because the parser would keep them.
         (folder / "server.yaml").write_text("".join(f"{key}: {value}\n" for key, value in settings.items()))
         return self._program(name, ports[0], main, "--configDir", str(folder))
 
@@ -175,7 +187,7 @@ class FlussClusterPrograms:
 
 
 def accepts(port: int) -> bool:
-    """Whether somebody listens on a port of this machine."""
+    """Return whether a program listens on a port of this machine."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:

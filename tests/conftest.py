@@ -1,4 +1,4 @@
-"""What tests of several packages share: one Spark session and one Fluss cluster, started by the first who needs it."""
+"""What tests of several packages share: one Spark session and one Fluss cluster, which the first user starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHARING = {
     "tests/storage/fluss/": "fluss",
     "tests/server/cluster/": "fluss",
 }
-"""Tests that share what is slow to start, of which a run has one each: a Spark session, an Airflow, a Fluss cluster."""
+"""Tests that share what is slow to start. A run has one Spark session, one Airflow and one Fluss cluster."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Keeps tests that share something in one of the processes that run them, and those of a file together."""
+    """Run tests that share something in one process, and the tests of a file as well."""
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415
 
     class SharingScheduling(LoadScopeScheduling):
@@ -46,7 +46,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture(scope="session")
 def spark_jars() -> str:
-    """Comma-separated jars that Spark needs, fetched once; processes that tests start find them too."""
+    """The jars that Spark needs, separated by commas. They are fetched once, also for processes that tests start."""
     from fluss_tiering.spark.submit import JARS_VARIABLE  # noqa: PLC0415 - most tests need none of this
 
     fetch = runpy.run_path(str(ROOT / "tools" / "fetch_spark_jars.py"))
@@ -58,7 +58,7 @@ def spark_jars() -> str:
 @pytest.fixture(scope="session")
 @needs("spark")
 def spark(spark_jars, tmp_path_factory):
-    """A session on two cores whose tasks may fail once; each test's catalogs have names of their own."""
+    """A session on two cores whose tasks may fail once. Each test gives its catalogs names of their own."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     from fluss_tiering.spark.startup.catalog_conf import session_conf  # noqa: PLC0415
@@ -76,7 +76,7 @@ def spark(spark_jars, tmp_path_factory):
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("spark-warehouse")))
         .config("spark.driver.memory", "1g")
-        # Tests are over before the JVM's optimising compiler pays.
+        # Tests end before the optimising compiler of the JVM pays off.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
@@ -88,7 +88,7 @@ def spark(spark_jars, tmp_path_factory):
 @pytest.fixture(scope="session")
 @needs("cluster")
 def fluss_cluster(tmp_path_factory):
-    """A Fluss cluster of a coordinator and two tablet servers; tests leave it with all of them running."""
+    """A Fluss cluster with a coordinator and two tablet servers. All of them run when a test ends."""
     from fetch_fluss_jars import fetch  # noqa: PLC0415
     from fluss_support import FlussCluster  # noqa: PLC0415
 
@@ -100,11 +100,11 @@ def fluss_cluster(tmp_path_factory):
 
 
 _RUNNING: list = []
-"""The shared Fluss cluster, once it is there."""
+"""The shared Fluss cluster, once it was started."""
 
 
 def pytest_runtest_protocol(item, nextitem):
-    """Runs a test again whose Fluss cluster shows its known defect: a coordinator that has missed a new table."""
+    """Run a test again if the coordinator of its Fluss cluster has missed a new table, a known defect."""
     if "fluss_cluster" not in getattr(item, "fixturenames", ()):
         return None
     from _pytest.runner import runtestprotocol  # noqa: PLC0415

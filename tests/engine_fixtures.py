@@ -21,7 +21,7 @@ def clock() -> VirtualClock:
 @pytest.fixture(scope="session")
 @needs("server")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server that tests share: each makes tables and leases of its own."""
+    """The server that tests share. Each test creates tables and leases of its own."""
     running = ServerProcess(tmp_path_factory.mktemp("server")).start()
     yield running
     assert running.stop() == 0
@@ -36,7 +36,7 @@ def client(server: ServerProcess) -> Iterator[TieringClient]:
 @pytest.fixture(scope="session")
 @needs("postgres")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    """The run's PostgreSQL; each test makes a database of its own in it."""
+    """The PostgreSQL server of the run. Each test creates a database in it."""
     running = Postgres(tmp_path_factory.mktemp("postgres"))
     yield running
     running.stop()
@@ -50,5 +50,5 @@ def postgres_url(postgres: Postgres) -> str:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def store_location(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
-    """A database of each kind that the store may be in."""
+    """A database of each kind in which the store may be."""
     return tmp_path / "server.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")

@@ -1,4 +1,4 @@
-"""What tests of several packages use: a clock to turn by hand, servers in a thread and as processes, tables."""
+"""What tests of several packages use: a virtual clock, servers in threads and as processes, and tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NUMBERS = itertools.count()
 
 
 class VirtualClock:
-    """Stands still until it is turned."""
+    """A clock that stands still until a test advances it."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -46,7 +46,7 @@ class VirtualClock:
 
 
 class ServerThread:
-    """A server in this process, on a free port, so that its clock and its insides can be reached."""
+    """A server in a thread of this process and on a free port, so that tests reach its clock and its components."""
 
     def __init__(self, data_dir: Path, *, clock: Clock | None = None, **settings: Any) -> None:
         self.data_dir = data_dir
@@ -74,7 +74,7 @@ class ServerThread:
         self._end_thread()
 
     def run(self, steps: Any) -> Any:
-        """Runs a coroutine in the server's event loop."""
+        """Run a coroutine in the server's event loop."""
         return asyncio.run_coroutine_threadsafe(steps, self._loop).result(WAIT_S)
 
     def _end_thread(self) -> None:
@@ -84,7 +84,7 @@ class ServerThread:
 
 
 class ServerProcess:
-    """A server as a program; may be killed and started again on its data folder."""
+    """A server as a program, which tests may kill and start again on its data folder."""
 
     def __init__(self, folder: Path, *, data_dir: Path | None = None, **environment: str) -> None:
         folder.mkdir(exist_ok=True)
@@ -130,7 +130,7 @@ class ServerProcess:
         self.process.wait()
 
     def stop(self) -> int:
-        """Asks the server to stop; its exit code."""
+        """Ask the server to stop, and return its exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(WAIT_S)
@@ -144,7 +144,7 @@ def descriptor(
     tiered: bool = True,
     properties: Mapping[str, str] | None = None,
 ) -> TableDescriptor:
-    """A table of a key and a name."""
+    """Return the descriptor of a table with an id and a name."""
     properties = {**(properties or {}), **({"table.datalake.enabled": "true"} if tiered else {})}
     if freshness is not None:
         properties["table.datalake.freshness"] = freshness
@@ -158,17 +158,17 @@ def descriptor(
 
 
 def table_info(table_id: int, *, name: str | None = None, created_time: int = 0, **options: Any) -> TableInfo:
-    """A table for managers, which know no storage."""
+    """Return a table for tests of managers, which know no storage."""
     return TableInfo(table_id, TablePath("db", name or f"t{table_id}"), 1, descriptor(**options), created_time)
 
 
 def new_path() -> TablePath:
-    """A name that no other test uses."""
+    """Return a name that no other test uses."""
     return TablePath("db", f"t_{next(_NUMBERS)}")
 
 
 def new_table(client: TieringClient, ids: Sequence[int] = (), **options: Any) -> TableInfo:
-    """A table of its own in the server, with rows of these ids."""
+    """Create a table in the server, with rows of these ids."""
     info = client.create_table(new_path(), descriptor(**options))
     if ids:
         put(client, info, {each: f"name {each}" for each in ids})
@@ -176,7 +176,7 @@ def new_table(client: TieringClient, ids: Sequence[int] = (), **options: Any) ->
 
 
 def put(client: TieringClient, table: TableInfo, names: Mapping[int, str | None]) -> None:
-    """Writes rows."""
+    """Write rows."""
     rows = pa.table({"id": list(names), "name": list(names.values())}, schema=SCHEMA)
     kind = WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND
     assert sum(client.write_rows(table.path, kind, [rows])) == len(names)

@@ -1,7 +1,7 @@
 """A real Fluss cluster for tests: ZooKeeper, a coordinator and tablet servers as processes, without Docker.
 
-Each server has two listeners: one without authentication, one that demands SASL/PLAIN. Whatever happens to the test
-run, a watchdog process ends the servers: it does so as soon as the pipe from the run to it closes.
+Each server has two listeners: one needs no authentication, the other one demands SASL/PLAIN. A watchdog process ends
+the servers when the pipe from the test run to it closes, so that they never outlive the run.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Watchdog:
         self._tell(-pid)
 
     def end(self) -> None:
-        """Kills what is still watched."""
+        """Kill the processes that are still watched."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -116,7 +116,7 @@ class FlussServer:
         self._watchdog.watch(self._process.pid)
 
     def stop(self) -> None:
-        """Asks it to end, and kills it when it does not."""
+        """Ask the server to end, and kill it if it does not."""
         self._signal(signal.SIGTERM)
         assert self._process is not None
         try:
@@ -126,14 +126,14 @@ class FlussServer:
         self._watchdog.forget(self._process.pid)
 
     def kill(self) -> None:
-        """kill -9."""
+        """End the server with kill -9."""
         self._signal(signal.SIGKILL)
         assert self._process is not None
         self._process.wait(_STOP_S)
         self._watchdog.forget(self._process.pid)
 
     def pause(self) -> None:
-        """It keeps its connections, and does nothing."""
+        """Stop the process for a while. It keeps its connections and does nothing."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -149,7 +149,13 @@ class FlussServer:
 
 
 class FlussCluster:
-    """Started by `with`; `settings` go into each server's server.yaml, over those here."""
+    """A cluster that `with` starts and ends.
+
+    Args:
+        folder: The folder for the files of all servers.
+        tablet_servers: The number of tablet servers.
+        settings: Settings for the server.yaml of each server. They win over the settings here.
+    """
 
     def __init__(self, folder: Path, *, tablet_servers: int = 2, settings: Mapping[str, str] | None = None) -> None:
         self._programs = programs = FlussClusterPrograms(
@@ -164,13 +170,13 @@ class FlussCluster:
         self.lake_catalog = programs.lake_catalog
         self.bootstrap = programs.bootstrap
         self.sasl_bootstrap = programs.sasl_bootstrap
-        """The listener that demands credentials (`USER`)."""
+        """The address of the listener that demands the credentials `USER`."""
         self._looked_through = 0
         self._watchdog = Watchdog()
         self.zookeeper = FlussServer(programs.zookeeper, self._watchdog)
         self.coordinator = FlussServer(programs.coordinator, self._watchdog)
         self.second_coordinator = FlussServer(programs.coordinator_at("coordinator-2", free_ports(2)), self._watchdog)
-        """Not started with the others: it waits for the first one's place."""
+        """A coordinator that is not started with the others. It waits while the first one leads."""
         self.tablet_servers = [FlussServer(program, self._watchdog) for program in programs.tablet_servers]
 
     @property
@@ -189,9 +195,9 @@ class FlussCluster:
         self.stop()
 
     def missed_a_table(self) -> bool:
-        """Whether the coordinator has not noticed a table that it registered, as Fluss 0.9.1 does now and then.
+        """Return whether the coordinator has missed a table that it registered, which happens in Fluss 0.9.1.
 
-        The table stays without leaders, and a partition of it keeps all later tables from having any.
+        The table gets no leaders. If a partition was missed, no later table gets leaders either.
         """
         with self.coordinator.log_file.open(errors="replace") as log:
             log.seek(self._looked_through)
@@ -200,7 +206,7 @@ class FlussCluster:
         return "Failed to move table buckets" in text or bool(registered - set(re.findall(_NOTICED, text)))
 
     def heal(self) -> None:
-        """Has the coordinator look at all tables again."""
+        """Restart the coordinator, which then reads all tables again."""
         self.coordinator.kill()
         self._looked_through = self.coordinator.log_file.stat().st_size
         self.coordinator.start()
@@ -214,7 +220,7 @@ class FlussCluster:
         self.wait_until_ready()
 
     def stop(self) -> None:
-        """Kills all: nothing of it is wanted any more, and in order it takes 5 s."""
+        """Kill all servers: nothing of them is needed any more, and an orderly stop takes 5 s."""
         try:
             for server in [*self.servers, self.second_coordinator, self.zookeeper]:
                 if server.running:
@@ -223,7 +229,7 @@ class FlussCluster:
             self._watchdog.end()
 
     def wait_until_ready(self, tablet_servers: int | None = None) -> None:
-        """Until the coordinator knows so many tablet servers, all by default: an open port is not enough."""
+        """Wait until the coordinator knows this number of tablet servers, by default all of them."""
         self._wait_for(lambda: self._programs.is_ready(tablet_servers), "the cluster")
 
     def _wait_for(self, ready, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Servers of others that tests start: a JVM on a port of its own, ended with the test run whatever happens to it."""
+"""Servers of other projects for tests: each is a JVM on a port of its own, which never outlives the test run."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class RunningServer:
-    """Started by `with`; may be stopped and started again meanwhile.
+    """A server that `with` starts and ends. It may be stopped and started again in between.
 
     Args:
-        server: fetched when it is not there.
-        folder: of its files.
-        port: that it listens on.
-        options: of the JVM.
-        arguments: of the program.
-        environment: over this process's own.
+        server: The server. It is fetched if it is not there.
+        folder: The folder for its files.
+        port: The port on which it listens.
+        options: The options of the JVM.
+        arguments: The arguments of the program.
+        environment: Environment variables that are added to those of this process.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RunningServer:
             self._watchdog.end()
 
     def start(self) -> None:
-        """Starts it and waits until it listens."""
+        """Start the server and wait until it listens."""
         self._process.start()
         deadline = time.monotonic() + _READY_S
         while not accepts(self.port):
@@ -70,6 +70,6 @@ class RunningServer:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Kills it: it holds nothing that it would have to save."""
+        """Kill the server, which has nothing to save."""
         if self._process.running:
             self._process.kill()

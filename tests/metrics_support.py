@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from prometheus_client.parser import text_string_to_metric_families
 
 Samples = dict[str, list[tuple[Mapping[str, str], float]]]
-"""Name -> (labels, value) of each series."""
+"""The labels and the value of each series, by the name of the metric."""
 
 
 def scrape(port: int) -> Samples:
-    """What is exported on a port."""
+    """Return the samples that a server exports on a port."""
     samples: Samples = {}
     for family in text_string_to_metric_families(scraped_text(port)):
         for sample in family.samples:
@@ -26,7 +26,7 @@ def scraped_text(port: int) -> str:
 
 
 def value(samples: Samples, name: str, **labels: str) -> float:
-    """The value of the one series of that name with these labels."""
+    """Return the value of the only series of that name with these labels."""
     (found,) = [
         value for of_series, value in samples.get(name, []) if all(of_series.get(k) == v for k, v in labels.items())
     ]
@@ -34,5 +34,5 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 
 def watchers_of(port: int) -> int:
-    """The number of clients that watch statuses."""
+    """Return the number of clients that watch statuses."""
     return round(value(scrape(port), "fluss_tiering_status_watchers"))

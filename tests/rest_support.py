@@ -1,4 +1,4 @@
-"""Iceberg's own REST catalog server, with its tables in a folder."""
+"""Iceberg's REST catalog server, with its tables in a folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from java_servers import RunningServer
 
 
 class RestCatalog(RunningServer):
-    """A REST catalog over a JDBC catalog on SQLite; started by `with`."""
+    """A REST catalog that keeps its tables in a JDBC catalog on SQLite; `with` starts and ends it."""
 
     def __init__(self, folder: Path) -> None:
         (port,) = free_ports(1)
@@ -28,5 +28,5 @@ class RestCatalog(RunningServer):
 
     @property
     def properties(self) -> dict[str, str]:
-        """Of the catalog, without a name."""
+        """The properties of the catalog, without a name."""
         return {"type": "rest", "uri": f"http://127.0.0.1:{self.port}", "warehouse": f"file:{self.warehouse}"}

@@ -38,7 +38,7 @@ _LOGGING: Final = """\
 
 
 class S3Server(RunningServer):
-    """Demands signed requests; started by `with`."""
+    """An S3 server that demands signed requests; `with` starts and ends it."""
 
     def __init__(self, folder: Path) -> None:
         (port,) = free_ports(1)
@@ -59,11 +59,11 @@ class S3Server(RunningServer):
 
     @property
     def endpoint(self) -> str:
-        """host:port, which speaks HTTP."""
+        """The address as HOST:PORT."""
         return f"127.0.0.1:{self.port}"
 
     def filesystem(self, secret_key: str = SECRET_KEY) -> fs.S3FileSystem:
-        """The objects as pyarrow reads them."""
+        """Return the file system with which pyarrow reads the objects."""
         return fs.S3FileSystem(
             access_key=ACCESS_KEY,
             secret_key=secret_key,
@@ -74,8 +74,8 @@ class S3Server(RunningServer):
         )
 
     def upload(self, folder: Path, bucket: str, prefix: str = "") -> None:
-        """Copies a folder's files, under their names in it, into a bucket that is made when it is not there."""
-        # The server takes no checksums behind the body, which clients add since 2025 unless told otherwise.
+        """Copy the files of a folder into a bucket, which is created if it does not exist."""
+        # The server does not accept checksums after the body, which clients add since 2025 by default.
         with pytest.MonkeyPatch.context() as patched:
             patched.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
             target = self.filesystem()

@@ -1,4 +1,4 @@
-"""`run` does the main job and ends everything; `up` leaves server and Airflow running, `down` ends them."""
+"""Tier the New York flights data: `run` does it once; `up` starts all and leaves it running until `down`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fluss_tiering.client import DEFAULT_PORT
 from fluss_tiering.model.errors import FlussTieringError
 
 _LOG_COLUMNS: Final = 132
-"""Of output that goes to a file, where nothing says how wide it is."""
+"""The width of output that goes to a file, which has no width of its own."""
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 console = Console(width=None if sys.stdout.isatty() else _LOG_COLUMNS, record=True)
@@ -30,7 +30,10 @@ Folder = Annotated[
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Go on with the data that is in the folder.")]
 Fluss = Annotated[
-    bool, typer.Option("--fluss", help="Tier a real Fluss cluster, started for it, instead of the embedded storage.")
+    bool,
+    typer.Option(
+        "--fluss", help="Start a real Fluss cluster and tier its tables, instead of those of the embedded storage."
+    ),
 ]
 
 
@@ -39,11 +42,13 @@ def run(
     folder: Folder = RUN_FOLDER / "main-job",
     keep: Keep = False,
     fluss: Fluss = False,
-    svg: Annotated[Path | None, typer.Option(help="Save what is printed as a picture.", show_default=False)] = None,
+    svg: Annotated[
+        Path | None, typer.Option(help="Save the output as a picture to this SVG file.", show_default=False)
+    ] = None,
 ) -> None:
     """Load the flights data, tier it twice through Airflow and compare every row."""
     started = time.monotonic()
-    # What is started here has sessions of its own and would outlive us.
+    # The programs that are started here have sessions of their own, so they would outlive this process.
     signal.signal(signal.SIGTERM, _end)
     environment = Environment(fresh_folder(folder, keep=keep), fluss=fluss)
     job = MainJob(environment, console)
@@ -84,8 +89,8 @@ def up(
     folder: Folder = RUN_FOLDER / "up",
     keep: Keep = False,
     fluss: Fluss = False,
-    server_port: Annotated[int, typer.Option(help="Of the tiering server.")] = DEFAULT_PORT,
-    airflow_port: Annotated[int, typer.Option(help="Of Airflow's user interface.")] = 8080,
+    server_port: Annotated[int, typer.Option(help="The port of the tiering server.")] = DEFAULT_PORT,
+    airflow_port: Annotated[int, typer.Option(help="The port of Airflow's user interface.")] = 8080,
 ) -> None:
     """Start the tiering server with the flights data and Airflow, and leave them running."""
     environment = Environment(
@@ -132,7 +137,7 @@ def _shown(folder: Path) -> Path:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    # Once is enough: another would interrupt the ending.
+    # A second signal would interrupt the clean end.
     signal.signal(number, signal.SIG_IGN)
     raise SystemExit(128 + number)
 

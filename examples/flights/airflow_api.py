@@ -1,4 +1,4 @@
-"""What is asked of a running Airflow through its REST API: start a DAG run, watch it, read what its tasks left."""
+"""Calls of the REST API of a running Airflow: start a DAG run, watch it, and read what its tasks returned."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ _POLL_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """A task instance. `map_index` is -1 where the task is not mapped; `state` None before it is scheduled."""
+    """A task instance.
+
+    Attributes:
+        task_id: The id of the task.
+        map_index: The index of a mapped task; -1 for any other task.
+        state: The state; None before the task is scheduled.
+        try_number: The number of the try, from 1.
+        pid: The process id of the running task, if there is one.
+    """
 
     task_id: str
     map_index: int
@@ -29,27 +37,27 @@ class TaskState:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """As the REST API gives it."""
+        """Read a task instance from an answer of the REST API."""
         return cls(value["task_id"], value["map_index"], value["state"], value["try_number"], value["pid"])
 
 
 class AirflowApi:
-    """A client for one Airflow that lets everybody in (`simple_auth_manager_all_admins`)."""
+    """A client of one Airflow, which asks for no login (`simple_auth_manager_all_admins`)."""
 
     def __init__(self, url: str) -> None:
         self._http = httpx.Client(base_url=url, timeout=30)
 
     def answers(self) -> bool:
-        """Whether the API server is there."""
+        """Return whether the API server answers."""
         return self._health() is not None
 
     def is_healthy(self, component: str) -> bool:
-        """Whether a component (scheduler, dag_processor, triggerer) sends its heartbeats."""
+        """Return whether a component (scheduler, dag_processor or triggerer) sends its heartbeats."""
         health = self._health() or {}
         return (health.get(component) or {}).get("status") == "healthy"
 
     def wait_for_dag(self, dag_id: str, seconds: float = 120) -> None:
-        """Waits until the DAG processor has put the DAG into the database. Raises TimeoutError."""
+        """Wait until the DAG processor has put the DAG into the database, or raise TimeoutError."""
         deadline = time.monotonic() + seconds
         while self._get(f"/dags/{dag_id}", missing_ok=True) is None:
             if time.monotonic() > deadline:
@@ -58,7 +66,7 @@ class AirflowApi:
             time.sleep(_POLL_SECONDS)
 
     def trigger(self, dag_id: str, conf: Mapping[str, object] | None = None) -> str:
-        """Starts a run with these parameters and returns its id."""
+        """Start a run with these parameters and return its id."""
         answer = self._request("POST", f"/dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": dict(conf or {})})
         return str(answer.json()["dag_run_id"])
 
@@ -67,11 +75,11 @@ class AirflowApi:
         return [each["dag_run_id"] for each in self._get(f"/dags/{dag_id}/dagRuns")["dag_runs"]]
 
     def run_state(self, dag_id: str, run_id: str) -> str:
-        """The run's state: queued, running, success or failed."""
+        """Return the state of the run: queued, running, success or failed."""
         return str(self._get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
 
     def wait_for_run(self, dag_id: str, run_id: str, seconds: float) -> str:
-        """The state in which the run ended. Raises TimeoutError with the states of its tasks."""
+        """Wait until the run ends and return its state, or raise TimeoutError with the states of its tasks."""
         deadline = time.monotonic() + seconds
         while (state := self.run_state(dag_id, run_id)) not in _ENDED:
             if time.monotonic() > deadline:
@@ -80,30 +88,30 @@ class AirflowApi:
         return state
 
     def task_states(self, dag_id: str, run_id: str) -> Sequence[TaskState]:
-        """All task instances of a run."""
+        """Return all task instances of a run."""
         answer = self._get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", params={"limit": 1000})
         return [TaskState.from_json(each) for each in answer["task_instances"]]
 
     def task_state(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> TaskState:
-        """One task instance. Raises KeyError when there is none."""
+        """Return one task instance, or raise KeyError if there is none."""
         for each in self.task_states(dag_id, run_id):
             if (each.task_id, each.map_index) == (task_id, map_index):
                 return each
         raise KeyError(f"{task_id} {map_index}")
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> Any:  # noqa: ANN401 - any JSON value
-        """What the task returned; None when it returned nothing."""
+        """Return what the task returned; None if that is nothing."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/return_value"
         answer = self._get(path, params={"map_index": map_index, "deserialize": True}, missing_ok=True)
         return answer and answer["value"]
 
     def mark_failed(self, dag_id: str, run_id: str, task_id: str) -> None:
-        """What a person does who marks a task as failed; ends it when it runs."""
+        """Mark a task as failed, as a person does in the user interface. A running task is ended."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
         self._request("PATCH", path, json={"new_state": "failed"})
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1) -> str:
-        """The log of one try of a task, one JSON entry a line."""
+        """Return the log of one try of a task: a JSON object in each line."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
         answer = self._get(path, params={"map_index": map_index, "full_content": True})
         return "\n".join(each if isinstance(each, str) else json.dumps(each) for each in answer["content"])

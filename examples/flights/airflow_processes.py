@@ -1,6 +1,6 @@
-"""A real Airflow of its own: scheduler, triggerer, DAG processor and API server as programs in one folder.
+"""A real Airflow: scheduler, triggerer, DAG processor and API server as programs with one folder.
 
-SQLite, LocalExecutor, free ports, nobody has to log in; reachable from this machine only.
+It uses SQLite, the LocalExecutor and free ports. It asks for no login, and only this machine can reach it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _MIGRATE_SECONDS: Final = 180.0
 
 
 class AirflowProcesses:
-    """Starts Airflow in `home` among `processes`, which end it.
+    """Starts the components of Airflow as programs.
 
     Args:
-        processes: keeps track of the programs.
-        home: AIRFLOW_HOME; logs of tasks go to its `logs`.
-        dag_folders: name of each DAG bundle and its folder.
-        connections: connection id -> connection, as `AIRFLOW_CONN_…` in JSON takes it.
-        port: of the API server and its user interface; a free one when None.
+        processes: The programs of the run. They end Airflow with all others.
+        home: The folder for AIRFLOW_HOME. The logs of tasks are in its folder `logs`.
+        dag_folders: The folder of each DAG bundle, by the bundle's name.
+        connections: The connections by their ids, as the variables `AIRFLOW_CONN_…` take them in JSON.
+        port: The port of the API server and its user interface; any free port when None.
         python: The interpreter of the environment that Airflow is installed in.
     """
 
@@ -55,16 +55,16 @@ class AirflowProcesses:
         self.environment = {
             **_settings(home, self.url, self.port, dag_folders, log_ports=(free[1], free[2])),
             **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name, value in connections.items()},
-            # Tasks find spark-submit and our command beside the interpreter.
+            # Tasks find the programs spark-submit and fluss-tiering beside the interpreter.
             "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}",
         }
         self.api = AirflowApi(self.url)
 
     def start(self) -> None:
-        """Makes the database and starts all components; returns when all of them are healthy.
+        """Create the database, start all components and return when they are healthy.
 
         Raises:
-            SystemExit: one ended or was not ready in time; with the end of its log.
+            SystemExit: A component ended or was not ready in time. The message holds the end of its log.
         """
         self._home.mkdir(parents=True, exist_ok=True)
         self._migrate()
@@ -89,7 +89,7 @@ class AirflowProcesses:
         )
         if done.returncode:
             raise SystemExit(
-                f"error: Airflow's database could not be made:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+                f"error: Airflow's database could not be created:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
             )
 
 

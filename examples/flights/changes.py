@@ -1,7 +1,7 @@
-"""What is written between the two rounds, and what the tables must hold after each.
+"""The rows that are written before each of the two rounds, and the rows that the tables must hold after it.
 
-Both follow from the source files and the change list alone: nothing here is read back from a storage or a lake, so a
-fault in either cannot hide itself in the expectation.
+Both are computed from the source files alone. Nothing is read back from a storage or a lake, so that a fault of either
+cannot hide in the expected rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fluss_tiering.model.table import WriteKind
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Rows written in one go; a DELETE holds the rows as they were before."""
+    """Rows that are written together. Those of a DELETE are the rows as they were before."""
 
     table: ExampleTable
     kind: WriteKind
@@ -27,7 +27,7 @@ class Change:
 
 
 def first_load() -> list[Change]:
-    """Every row of every source file."""
+    """Return every row of every source file."""
     return [
         Change(table, WriteKind.UPSERT if table.primary_key else WriteKind.APPEND, source.read(table.name))
         for table in TABLES
@@ -35,7 +35,7 @@ def first_load() -> list[Change]:
 
 
 def later_changes() -> list[Change]:
-    """Upserts, deletes, new keys and more flights, in this order for each table."""
+    """Return the changes of each table: upserts, deletes and new keys, or more flights."""
     changes = []
     for table in TABLES:
         rows = source.read(table.name)
@@ -53,7 +53,7 @@ def later_changes() -> list[Change]:
 
 
 def expected(changes: list[Change]) -> dict[str, pa.Table]:
-    """Table name -> the rows it holds after the changes, in no order."""
+    """Return the rows that each table holds after the changes, by the table's name and in no order."""
     rows: dict[str, pa.Table] = {}
     for change in changes:
         name, key = change.table.name, list(change.table.primary_key)
@@ -71,7 +71,7 @@ def _every(rows: pa.Table, step: int, first: int) -> pa.Table:
 
 
 def _altered(table: ExampleTable, rows: pa.Table) -> pa.Table:
-    """The rows with one column changed, and one null set, where the table has such columns."""
+    """Return the rows with a changed column; a column of planes becomes null as well."""
     match table.name:
         case "planes":
             return _replace(

@@ -1,4 +1,4 @@
-"""A Fluss cluster of its own among the example's programs."""
+"""A Fluss cluster among the programs of the example."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from examples.fluss_cluster import FlussClusterPrograms, accepts
 from examples.ports import free_ports
 
 _TABLET_SERVERS: Final = 2
-_READY_SECONDS: Final = 120.0
+_READY_SECONDS: Final = 180.0
 _SETTINGS: Final = {"kv.snapshot.interval": "5s", "remote.log.task-interval-duration": "5s"}
-"""Short, so that there are KV snapshots to play with soon."""
+"""Short intervals, so that there soon are KV snapshots to try things with."""
 
 
 def start_cluster(processes: Processes, folder: Path, jars: Path, settings: Mapping[str, str] | None = None) -> str:
-    """Starts ZooKeeper, a coordinator and two tablet servers; returns HOST:PORT once they serve.
+    """Start ZooKeeper, a coordinator and two tablet servers, and return HOST:PORT once they serve.
 
     Args:
-        processes: end the servers: those started last first, ZooKeeper last.
-        folder: of their data, kept when it is there.
-        jars: with a folder for each version of Fluss.
-        settings: of the servers, over those of the example.
+        processes: The programs of the run. They end the servers in the opposite order.
+        folder: The folder of the servers' data, which is kept if it exists.
+        jars: The folder that has a folder with jars for each version of Fluss.
+        settings: Settings of the servers. They win over those of the example.
 
     Raises:
-        SystemExit: a server ended or was not ready in time; or there are no jars.
+        SystemExit: There are no jars, or a server ended or was not ready in time.
     """
     versions = sorted(jars.glob("*/lib"))
     if not versions:

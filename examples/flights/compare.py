@@ -1,4 +1,4 @@
-"""Reads the lake with Spark SQL, as any user of the lake would, and compares it row by row with what is expected."""
+"""Reads the lake with Spark SQL, as any user of the lake would, and compares each row with the expected rows."""
 
 from __future__ import annotations
 
@@ -18,16 +18,21 @@ from examples.flights.tables import DATABASE, TABLES
 from fluss_tiering.spark.submit import spark_conf
 
 _CATALOG: Final = "fluss_lake"
-"""A JDBC catalog's tables are found only under the catalog name that they were made with, the server's default."""
+"""The server's default. The tables of a JDBC catalog are found only under the name with which they were created."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How a lake table compares with the rows expected.
+    """How a lake table compares with the expected rows.
 
     Attributes:
-        missing: rows expected that the lake has not, counted with their repetitions; `unexpected`: the other way round.
-        expected_hash: of all columns of all rows, whatever their order; so is `lake_hash`.
+        name: The name of the table.
+        rows_expected: The number of expected rows.
+        rows_in_lake: The number of rows in the lake.
+        missing: The number of expected rows that the lake lacks. A row that is expected twice counts twice.
+        unexpected: The number of rows in the lake that are not expected, counted in the same way.
+        expected_hash: A hash of all columns of all expected rows, in any order.
+        lake_hash: The same hash of the rows in the lake.
     """
 
     name: str
@@ -40,7 +45,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether the lake holds exactly the rows expected."""
+        """Whether the lake holds exactly the expected rows."""
         return (
             self.rows_expected == self.rows_in_lake
             and not self.missing
@@ -50,7 +55,7 @@ class Comparison:
 
 
 def start_spark(lake_catalog_properties: Mapping[str, str], log: Path) -> SparkSession:
-    """A session with the lake's catalog, set up with Iceberg's own settings; what its JVM prints goes to `log`."""
+    """Return a session that reads the lake with Iceberg's own settings. The JVM's output goes to `log`."""
     builder: Any = SparkSession.builder.master("local[2]").appName("compare")
     settings = {
         **spark_conf(),
@@ -69,13 +74,13 @@ def start_spark(lake_catalog_properties: Mapping[str, str], log: Path) -> SparkS
 
 
 def compare(spark: SparkSession, expected: Mapping[str, pa.Table], scratch: Path) -> list[Comparison]:
-    """A comparison for each table, in the order of `TABLES`; `scratch` takes the expected rows as Parquet files."""
+    """Compare each table, in the order of `TABLES`. The expected rows are written to Parquet files in `scratch`."""
     return [_compare(spark, table.name, expected[table.name], scratch) for table in TABLES]
 
 
 @contextmanager
 def _stderr_to(log: Path) -> Iterator[None]:
-    """Processes started inside the block inherit `log` as their standard error."""
+    """Let processes that are started inside the block inherit `log` as their standard error."""
     before = os.dup(sys.stderr.fileno())
     with log.open("ab") as file:
         os.dup2(file.fileno(), sys.stderr.fileno())

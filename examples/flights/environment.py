@@ -1,4 +1,4 @@
-"""What the example runs in: a folder, a server, an Airflow and perhaps a Fluss cluster; `down` finds them again."""
+"""The environment of the example: a folder, a tiering server, Airflow and, if asked for, a Fluss cluster."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ _FLUSS_JARS: Final = ROOT / ".cache" / "fluss"
 
 
 class Environment:
-    """Server and Airflow of one run.
+    """The tiering server and the Airflow of one run.
 
     Args:
-        folder: of data, logs and AIRFLOW_HOME.
-        fluss: whether the server works with a Fluss cluster of its own instead of the embedded storage.
-        server_port, airflow_port: free ones when None.
+        folder: The folder of data, logs and AIRFLOW_HOME.
+        fluss: Whether to start a Fluss cluster for the server, instead of using the embedded storage.
+        server_port: The port of the tiering server; any free port when None.
+        airflow_port: The port of Airflow's user interface; any free port when None.
     """
 
     def __init__(
@@ -50,22 +51,22 @@ class Environment:
         )
 
     def client(self) -> TieringClient:
-        """A client of the server."""
+        """Return a client of the server."""
         return TieringClient(self.target)
 
     def start_server(self) -> None:
-        """Starts the tiering server on this folder's data, after its cluster; returns when it answers."""
+        """Start the cluster, if there is one, and then the tiering server; return when it answers."""
         if self.fluss:
             self.bootstrap = start_cluster(self.processes, self.folder / "fluss", _FLUSS_JARS)
         start_server(self.processes, self.folder / "data", self._server_port, self.bootstrap)
 
     def start_airflow(self) -> None:
-        """Starts Airflow; returns when all its parts are healthy and have read the DAGs."""
+        """Start Airflow, and return when all components are healthy and have read the DAGs."""
         self.airflow.start()
         self.airflow.api.wait_for_dag("fluss_tiering")
 
     def stop(self) -> None:
-        """Ends everything."""
+        """End all programs."""
         self.processes.stop()
 
     def _connections(self) -> Mapping[str, Mapping[str, object]]:
@@ -76,20 +77,20 @@ class Environment:
 
 
 def use_local_jars() -> None:
-    """Gives Spark the jars that `make setup` fetched, so that no session asks a repository for them."""
+    """Give Spark the jars that `make setup` fetched, so that no session asks a repository for them."""
     jars = sorted(str(jar) for jar in _JARS.glob("*.jar"))
     if jars:
         os.environ.setdefault(JARS_VARIABLE, ",".join(jars))
 
 
 def fresh_folder(folder: Path, *, keep: bool) -> Path:
-    """The folder, emptied unless its data is to be kept.
+    """Return the folder, and empty it unless its data is to be kept.
 
     Raises:
-        SystemExit: something started from it still runs.
+        SystemExit: A program that was started from the folder still runs.
     """
     if Processes(folder).running:
-        raise SystemExit(f"error: what `make up` started in {folder} still runs: end it with `make down`")
+        raise SystemExit(f"error: programs that `make up` started in {folder} still run: end them with `make down`")
     if not keep:
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)

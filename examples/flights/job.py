@@ -1,4 +1,4 @@
-"""The main job: load, tier through Airflow, compare; change, tier again, compare."""
+"""The main job: load, tier through Airflow and compare; then change, tier again and compare."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fluss_tiering.model.tiering import TieringRound, TieringState
 
 DAG: Final = "fluss_tiering"
 FRESHNESS: Final = "2s"
-"""Short, so that the tables are pending again as soon as the second round is to start."""
+"""A short time, so that the tables are pending again when the second round starts."""
 
 _ROUND_SECONDS: Final = 600.0
 _PENDING_SECONDS: Final = 120.0
@@ -30,7 +30,13 @@ _POLL_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """One table after one DAG run: what was found and which round brought it there."""
+    """One table after one DAG run.
+
+    Attributes:
+        comparison: How the table in the lake compares with the expected rows.
+        kind: Whether it is a log table or has a primary key.
+        tiering_round: The last round that succeeded; None if there is none.
+    """
 
     comparison: Comparison
     kind: str
@@ -41,8 +47,8 @@ class MainJob:
     """Two rounds over the same tables.
 
     Args:
-        environment: with server and Airflow running.
-        console: where to tell what is done.
+        environment: The environment. Its server runs before `load`, its Airflow before `tier`.
+        console: The console on which the steps are printed.
     """
 
     def __init__(self, environment: Environment, console: Console) -> None:
@@ -53,7 +59,7 @@ class MainJob:
         self._spark: SparkSession | None = None
 
     def load(self) -> None:
-        """Creates the tables and writes every row of the source files, unless a kept folder has them."""
+        """Create the tables and write every row of the source files, unless the folder was kept and has them."""
         if self._written:
             return
         first = changes.first_load()
@@ -62,14 +68,14 @@ class MainJob:
         self._write("first_load", first)
 
     def change(self) -> None:
-        """Writes upserts, deletes and more flights."""
+        """Write upserts, deletes and more flights."""
         self._write("later_changes", changes.later_changes())
 
     def tier(self) -> float:
-        """Waits until all tables are pending, runs the DAG once and returns its seconds.
+        """Wait until all tables are pending, run the DAG once and return how many seconds it took.
 
         Raises:
-            SystemExit: the DAG run failed; with the states of its tasks and the errors of the tables.
+            SystemExit: The DAG run failed. The message holds the errors of the tables.
         """
         self._wait_until_pending()
         api = self._environment.airflow.api
@@ -88,7 +94,7 @@ class MainJob:
         return seconds
 
     def compare(self) -> list[TableReport]:
-        """Every lake table against the rows that were written."""
+        """Compare every table in the lake with the rows that were written."""
         with self._environment.client() as client:
             infos = client.get_tables([table.path for table in TABLES])
             rounds = {table.name: _last_tiered(client.list_tiering_rounds(table.path)) for table in TABLES}
@@ -103,7 +109,7 @@ class MainJob:
         ]
 
     def close(self) -> None:
-        """Ends the Spark session that read the lake."""
+        """End the Spark session that reads the lake."""
         if self._spark is not None:
             self._spark.stop()
 

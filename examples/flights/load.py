@@ -15,7 +15,7 @@ _REQUEST_ROWS: Final = 32_768
 
 
 def create_tables(client: TieringClient, changes: Iterable[Change], freshness: str) -> None:
-    """Creates the table of each change, from the schema of its rows."""
+    """Create the table of each change from the schema of its rows."""
     for change in changes:
         client.create_table(
             change.table.path, change.table.descriptor(change.rows.schema, freshness), ignore_if_exists=True
@@ -23,7 +23,7 @@ def create_tables(client: TieringClient, changes: Iterable[Change], freshness: s
 
 
 def write(client: TieringClient, changes: Sequence[Change], console: Console) -> None:
-    """Writes the changes in order; returns when the last row is acknowledged."""
+    """Write the changes in order, and return when the last row is acknowledged."""
     with Progress(
         TextColumn("{task.description:<28}"),
         BarColumn(),

@@ -1,6 +1,6 @@
-"""Starts and stops programs of their own: a process group each, output in a log file, nothing left behind.
+"""Starts and stops programs: each has a process group and a log file, and none is left behind.
 
-What runs is written to a state file, so that `make down` finds what an earlier `make up` started.
+A state file names the programs that run, so that `make down` finds those that an earlier `make up` started.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ _POLL_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A running program. `created` tells it from a later process with the same id."""
+    """A program that was started.
+
+    Attributes:
+        name: The name of the program.
+        pid: The process id.
+        created: The time of its start, which tells it from a later process with the same id.
+        log: The file with its output.
+    """
 
     name: str
     pid: int
@@ -33,10 +40,10 @@ class Started:
 
 
 class Processes:
-    """The programs of one run, in the order they were started; stopped in the other."""
+    """The programs of one run, in the order of their starts. They are stopped in the opposite order."""
 
     def __init__(self, folder: Path) -> None:
-        """Takes over what `folder`'s state file names and still runs."""
+        """Take over the programs that the state file in `folder` names, if they still run."""
         self._folder = folder
         self._state = folder / "processes.json"
         self._children: dict[int, subprocess.Popen[bytes]] = {}
@@ -44,11 +51,11 @@ class Processes:
 
     @property
     def running(self) -> Sequence[Started]:
-        """What runs now."""
+        """The programs that run now."""
         return [each for each in self._started if _process(each) is not None]
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> Started:
-        """Starts a program in a process group of its own; its output goes to `<folder>/<name>.log`."""
+        """Start a program in a process group of its own. Its output goes to `<folder>/<name>.log`."""
         self._folder.mkdir(parents=True, exist_ok=True)
         log = self._folder / f"{name}.log"
         with log.open("ab") as output:
@@ -67,10 +74,10 @@ class Processes:
         return started
 
     def wait_until(self, started: Started, ready: Callable[[], bool], seconds: float) -> None:
-        """Waits until `ready` holds.
+        """Wait until a program is ready.
 
         Raises:
-            SystemExit: the program ended, or was not ready in time; with the end of its log.
+            SystemExit: The program ended or was not ready in time. The message holds the end of its log.
         """
         deadline = time.monotonic() + seconds
         while not ready():
@@ -82,13 +89,13 @@ class Processes:
             time.sleep(_POLL_SECONDS)
 
     def stop(self) -> None:
-        """Ends all, the last started first: SIGTERM to each program, SIGKILL to what remains of its family."""
+        """End all programs, the last one first: SIGTERM for each program, then SIGKILL for it and its children."""
         for started in reversed(self._started):
             process = _process(started)
             if process is None:
                 continue
             family = [process, *process.children(recursive=True)]
-            # Only the program itself: Airflow's scheduler waits for workers that somebody else has ended.
+            # Only the program itself gets SIGTERM: Airflow's scheduler waits for workers that somebody else has ended.
             _signal([process], signal.SIGTERM)
             psutil.wait_procs([process], timeout=_STOP_SECONDS)
             _signal(family, signal.SIGKILL)

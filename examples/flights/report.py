@@ -1,4 +1,4 @@
-"""The table at the end: what was expected, what is there, how long it took."""
+"""The table that is printed at the end: expected rows, rows in the lake, and how long the rounds took."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBERS: Final = ("rows expected", "rows in the lake", "epoch", "lake snapshot"
 
 
 def print_report(console: Console, reports: Sequence[TableReport]) -> bool:
-    """Prints one line a table and says whether all are equal to what was expected."""
+    """Print a line for each table, and return whether all tables hold the expected rows."""
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in _TEXTS:
         table.add_column(heading, overflow="fold")

@@ -1,4 +1,4 @@
-"""A tiering server as a program."""
+"""The tiering server among the programs of the example."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from examples.flights.processes import Processes
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import FlussTieringError
 
-_READY_SECONDS: Final = 60.0
+_READY_SECONDS: Final = 180.0
 
 
 def start_server(processes: Processes, data_dir: Path, port: int, bootstrap: str | None = None) -> str:
-    """Starts a server on the data folder, of the Fluss cluster if one is given; returns its address once it answers.
+    """Start a server on a data folder, or in front of a Fluss cluster; return its address once it answers.
 
     Raises:
-        SystemExit: it ended or did not answer in time; with the end of its log.
+        SystemExit: The server ended or did not answer in time. The message holds the end of its log.
     """
     target = f"127.0.0.1:{port}"
     command = [str(Path(sys.executable).with_name("fluss-tiering")), "serve"]

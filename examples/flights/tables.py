@@ -15,7 +15,7 @@ DATABASE: Final = "nyc"
 
 @dataclass(frozen=True, slots=True)
 class ExampleTable:
-    """A table of the example. Without a primary key it is a log table."""
+    """A table of the example. It is a log table if it has no primary key."""
 
     name: str
     primary_key: tuple[str, ...] = ()
@@ -24,16 +24,16 @@ class ExampleTable:
 
     @property
     def path(self) -> TablePath:
-        """Its path in the storage."""
+        """The path of the table."""
         return TablePath(DATABASE, self.name)
 
     @property
     def kind(self) -> str:
-        """For people."""
+        """The kind of the table, in words."""
         return "primary key" if self.primary_key else "log"
 
     def descriptor(self, schema: pa.Schema, freshness: str) -> TableDescriptor:
-        """What the table is created from, given the Arrow schema of its source."""
+        """Return the descriptor from which the table is created, given the Arrow schema of its rows."""
         return TableDescriptor(
             columns=columns_from_arrow(schema, self.primary_key),
             primary_key=self.primary_key,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,9 @@ import pytest
 from examples.flights.airflow_api import AirflowApi
 from examples.flights.airflow_processes import AirflowProcesses
 from examples.flights.processes import Processes
+from examples.flights.server import start_server
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
-from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 from needs import needs
 
@@ -41,14 +40,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, spark_jars: str) -> Iterator
     processes = Processes(folder)
     (port,) = free_ports(1)
     try:
-        server = processes.start(
-            "server",
-            [
-                *(str(Path(sys.executable).with_name("fluss-tiering")), "serve"),
-                *("--data-dir", str(folder / "data"), "--port", str(port)),
-            ],
-            {},
-        )
+        target = start_server(processes, folder / "data", port)
         airflow = AirflowProcesses(
             processes,
             folder / "airflow",
@@ -58,8 +50,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, spark_jars: str) -> Iterator
                 "spark_default": SPARK_CONNECTION,
             },
         )
-        with TieringClient(f"127.0.0.1:{port}") as client:
-            processes.wait_until(server, lambda: _answers(client), 60)
+        with TieringClient(target) as client:
             airflow.start()
             yield Stack(client, airflow.api)
     finally:
@@ -93,11 +84,3 @@ def new_table(stack: Stack) -> Iterator[Callable[..., str]]:
     yield create
     for path in created:
         stack.client.drop_table(path)
-
-
-def _answers(client: TieringClient) -> bool:
-    try:
-        client.describe_storage()
-    except FlussTieringError:
-        return False
-    return True
