@@ -12,7 +12,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 UNAVAILABLE_TIMEOUT_S: Final = 120.0
 _FIRST_PAUSE_S: Final = 0.2
 _MAX_PAUSE_S: Final = 5.0
-_PASSING: Final = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+_TRANSIENT: Final = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
 
 class RetryBackoff:
@@ -40,7 +40,7 @@ class RetryBackoff:
         """Sleep before the next try. Raise the error if it cannot pass, or if the failures have lasted too long."""
         if self._failures == 0:
             self._give_up_at = time.monotonic() + self._seconds
-        if error.code not in _PASSING or time.monotonic() >= self._give_up_at:
+        if error.code not in _TRANSIENT or time.monotonic() >= self._give_up_at:
             raise error
         pause = min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2**self._failures)
         self._failures += 1

@@ -80,7 +80,7 @@ async def _once_it_is_there(link: ClusterLink, seconds: float, threads: ServerTh
 
 
 def _may_come(error: FlussTieringError) -> bool:
-    return isinstance(error, FlussConnectionError) or (isinstance(error, FlussServerError) and error.passing)
+    return isinstance(error, FlussConnectionError) or (isinstance(error, FlussServerError) and error.transient)
 
 
 async def _warn_of_an_old_one(link: ClusterLink, threads: ServerThreads) -> None:

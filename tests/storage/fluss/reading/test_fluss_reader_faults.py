@@ -96,7 +96,7 @@ def test_a_leader_that_moves_or_hangs_up_is_waited_for(fluss: FlussClient, log: 
     # Fluss #4452
     failures = [
         FlussServerError(FlussError.NOT_LEADER_OR_FOLLOWER, "moved"),
-        FlussConnectionError("gone", done_perhaps=True),
+        FlussConnectionError("gone", outcome_unknown=True),
     ]
 
     def fail_first(answer: Any) -> Any:

@@ -160,13 +160,13 @@ def test_a_late_answer_ends_the_connection_for_all(ways) -> None:
         patient = pool.submit(connection.call, tables_of("patient"), 20)
         with pytest.raises(FlussConnectionError, match=r"did not answer LIST_TABLES within 0.2 s") as caught:
             connection.call(tables_of("hasty"), 0.2)
-        assert caught.value.done_perhaps
+        assert caught.value.outcome_unknown
         with pytest.raises(FlussConnectionError):
             patient.result(5)
         assert not connection.usable
         with pytest.raises(FlussConnectionError) as caught:
             connection.call(tables_of("later"), 5)
-        assert not caught.value.done_perhaps
+        assert not caught.value.outcome_unknown
 
 
 @pytest.mark.parametrize("cut", [2, 7, 20])
@@ -180,7 +180,7 @@ def test_a_connection_that_breaks_within_an_answer(ways, cut: int) -> None:
         connection = ways.connect(address)
         with pytest.raises(FlussConnectionError, match="hung up") as caught:
             connection.call(tables_of("db"), 5)
-        assert caught.value.done_perhaps
+        assert caught.value.outcome_unknown
 
 
 def test_a_failure_of_the_connection_reaches_all_who_wait(ways) -> None:

@@ -14,7 +14,7 @@ from fluss_tiering.storage.fluss.rpc.call import Call
 from fluss_tiering.storage.fluss.rpc.client import BACK_OFF
 from fluss_tiering.storage.fluss.rpc.deadline import Deadline
 from fluss_tiering.storage.fluss.rpc.handshake import Credentials
-from fluss_tiering.storage.fluss.rpc.routing import RoutedCall, Router, worth_repeating
+from fluss_tiering.storage.fluss.rpc.routing import RoutedCall, Router, may_repeat
 
 ResultT = TypeVar("ResultT")
 
@@ -42,7 +42,7 @@ class AsyncFlussClient(AsyncClosing):
         tries = AsyncRetrying(
             stop=stop_after_delay(deadline.seconds),
             wait=BACK_OFF,
-            retry=retry_if_exception(lambda error: worth_repeating(call, error)),
+            retry=retry_if_exception(lambda error: may_repeat(call, error)),
             reraise=True,
         )
         result: ResultT = await tries(self._once, call, deadline)

@@ -13,7 +13,7 @@ from fluss_tiering.storage.fluss.rpc.call import Call
 from fluss_tiering.storage.fluss.rpc.connection import FlussConnection
 from fluss_tiering.storage.fluss.rpc.deadline import Deadline
 from fluss_tiering.storage.fluss.rpc.handshake import Credentials
-from fluss_tiering.storage.fluss.rpc.routing import RoutedCall, Router, worth_repeating
+from fluss_tiering.storage.fluss.rpc.routing import RoutedCall, Router, may_repeat
 
 ResultT = TypeVar("ResultT")
 
@@ -69,7 +69,7 @@ class FlussClient(Closing):
         tries = Retrying(
             stop=stop_after_delay(deadline.seconds),
             wait=BACK_OFF,
-            retry=retry_if_exception(lambda error: worth_repeating(call, error)),
+            retry=retry_if_exception(lambda error: may_repeat(call, error)),
             reraise=True,
         )
         result: ResultT = tries(self._once, call, deadline)

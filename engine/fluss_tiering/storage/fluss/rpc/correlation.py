@@ -91,7 +91,7 @@ class RequestCorrelator(Generic[FutureT]):
 
 def lost(server: str, why: str) -> FlussConnectionError:
     """Return the error for a connection that broke after a request had been sent."""
-    return FlussConnectionError(f"lost the connection to the Fluss server at {server}: {why}", done_perhaps=True)
+    return FlussConnectionError(f"lost the connection to the Fluss server at {server}: {why}", outcome_unknown=True)
 
 
 def unreachable(server: str, why: object) -> FlussConnectionError:
@@ -105,7 +105,7 @@ def silent(server: str, what: str, seconds: float) -> FlussConnectionError:
     """Return the error for a server that took too long to answer."""
     return FlussConnectionError(
         f"the Fluss server at {server} did not answer {what} within {seconds:.3g} s: it may be overloaded or stopped",
-        done_perhaps=True,
+        outcome_unknown=True,
     )
 
 

@@ -97,7 +97,7 @@ STALE_METADATA: Final = frozenset(
 )
 """The errors after which the request went to the wrong server and did nothing there."""
 
-PASSING: Final = STALE_METADATA | {
+TRANSIENT: Final = STALE_METADATA | {
     FlussError.NETWORK_EXCEPTION,
     FlussError.REQUEST_TIME_OUT,
     FlussError.NOT_ENOUGH_REPLICAS_EXCEPTION,
@@ -105,7 +105,7 @@ PASSING: Final = STALE_METADATA | {
 }
 """The errors that may be gone in a moment."""
 
-DONE_PERHAPS: Final = frozenset({FlussError.NETWORK_EXCEPTION, FlussError.REQUEST_TIME_OUT})
+OUTCOME_UNKNOWN: Final = frozenset({FlussError.NETWORK_EXCEPTION, FlussError.REQUEST_TIME_OUT})
 """The errors after which it is not known whether the request did its work."""
 
 _NOT_READY: Final = "not initialized yet"
@@ -148,7 +148,7 @@ _CODES: Final[Mapping[FlussError, ErrorCode]] = {
     FlussError.LAKE_SNAPSHOT_NOT_EXIST: ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
     FlussError.UNKNOWN_SERVER_ERROR: ErrorCode.UNKNOWN,
     **dict.fromkeys(STALE_METADATA, ErrorCode.NOT_LEADER_OR_FOLLOWER),
-    **dict.fromkeys(PASSING - STALE_METADATA, ErrorCode.UNAVAILABLE),
+    **dict.fromkeys(TRANSIENT - STALE_METADATA, ErrorCode.UNAVAILABLE),
 }
 
 
@@ -187,9 +187,9 @@ class FlussServerError(FlussTieringError):
         return FlussServerError, (self.fluss_error, self.server_message, self._what)
 
     @property
-    def passing(self) -> bool:
+    def transient(self) -> bool:
         """Whether the error may be gone in a moment."""
-        return self.fluss_error in PASSING or self.not_ready
+        return self.fluss_error in TRANSIENT or self.not_ready
 
     @property
     def not_ready(self) -> bool:
@@ -197,21 +197,21 @@ class FlussServerError(FlussTieringError):
         return self.fluss_error is FlussError.UNKNOWN_SERVER_ERROR and _NOT_READY in self.server_message
 
     @property
-    def done_perhaps(self) -> bool:
+    def outcome_unknown(self) -> bool:
         """Whether the request may have done its work although it failed."""
-        return self.fluss_error in DONE_PERHAPS
+        return self.fluss_error in OUTCOME_UNKNOWN
 
 
 class FlussConnectionError(FlussTieringError):
     """The error (UNAVAILABLE) for a server that cannot be reached, hung up or fell silent.
 
     Attributes:
-        done_perhaps: Whether a request had been sent, so that its work may have been done.
+        outcome_unknown: Whether a request had been sent, so that its work may have been done.
     """
 
-    def __init__(self, message: str, *, done_perhaps: bool = False) -> None:
+    def __init__(self, message: str, *, outcome_unknown: bool = False) -> None:
         super().__init__(ErrorCode.UNAVAILABLE, message)
-        self.done_perhaps = done_perhaps
+        self.outcome_unknown = outcome_unknown
 
 
 def raise_for(error_code: int, error_message: str, what: str) -> None:

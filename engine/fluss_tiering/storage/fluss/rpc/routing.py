@@ -145,11 +145,11 @@ class Router:
             self._coordinator = None
 
 
-def worth_repeating(call: Call[Any, Any], error: BaseException) -> bool:
+def may_repeat(call: Call[Any, Any], error: BaseException) -> bool:
     """Return whether a failed call may be sent again: the failure may pass, and its work is not done twice."""
     if isinstance(error, FlussServerError):
-        return error.passing and (call.repeatable or not error.done_perhaps)
-    return isinstance(error, FlussConnectionError) and (call.repeatable or not error.done_perhaps)
+        return error.transient and (call.repeatable or not error.outcome_unknown)
+    return isinstance(error, FlussConnectionError) and (call.repeatable or not error.outcome_unknown)
 
 
 def _check_exists(wanted: Leader, answer: ClusterMetadata) -> None:
