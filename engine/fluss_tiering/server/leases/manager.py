@@ -15,6 +15,7 @@ from fluss_tiering.server.leases.attempts import LeaseAttempts
 from fluss_tiering.server.leases.damaged import DamagedLeases
 from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.store.records import LeaseAttempt
+from fluss_tiering.server.times import iso_time
 
 logger = structlog.get_logger(__name__)
 
@@ -124,19 +125,7 @@ class KvSnapshotLeaseManager:
         self._attempts.remember(attempt)
         if snapshots:
             self._leases[lease_id] = lease
-        if unavailable:
-            logger.warning(
-                "snapshots to lease do not exist",
-                lease_id=lease_id,
-                unavailable=[_named(each) for each in unavailable.items()],
-            )
-        logger.info(
-            "lease acquired",
-            lease_id=lease_id,
-            attempt_token=attempt.attempt_token,
-            snapshots=len(snapshots),
-            expiration_time=lease.expiration_time if snapshots else None,
-        )
+        _log_acquired(lease, unavailable)
         return AcquiredLease(
             lease_id, attempt.attempt_token, lease.expiration_time if snapshots else 0, dict(unavailable)
         )
@@ -273,11 +262,28 @@ def _check_partitions(lease_id: str, snapshots: Mapping[TableBucket, int]) -> No
             )
 
 
+def _log_acquired(lease: KvSnapshotLease, unavailable: Mapping[TableBucket, int]) -> None:
+    if unavailable:
+        logger.warning(
+            "snapshots to lease do not exist",
+            lease_id=lease.lease_id,
+            unavailable=[_named(each) for each in unavailable.items()],
+        )
+    logger.info(
+        "lease acquired",
+        lease_id=lease.lease_id,
+        attempt_token=lease.attempt_token,
+        snapshots=len(lease.snapshots),
+        expiration_time=lease.expiration_time if lease.snapshots else None,
+    )
+
+
 def _not_exist(lease_id: str, lease: KvSnapshotLease | None) -> FlussTieringError:
-    what = "does not exist" if lease is None else f"expired at {lease.expiration_time} ms"
+    what = "does not exist" if lease is None else f"expired at {iso_time(lease.expiration_time)}"
     return FlussTieringError(
         ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST,
-        f"lease {lease_id} {what}: its snapshots are no longer safe to read; stop the round and acquire it again",
+        f"lease {lease_id} {what}: its snapshots are no longer safe to read; "
+        "stop the round and acquire the lease again",
     )
 
 
