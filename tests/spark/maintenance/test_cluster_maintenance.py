@@ -11,11 +11,13 @@ from spark_support import Tiering, named, served
 from fluss_support import FlussCluster
 from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from needs import needs
 
 _WAIT = {"claim_timeout_s": 60}
 
 
 @pytest.fixture
+@needs("server")
 def cluster(fluss_cluster: FlussCluster, spark, tmp_path) -> Iterator[Tiering]:
     with served(fluss_cluster.bootstrap, tmp_path, spark) as tiering:
         yield tiering

@@ -26,8 +26,6 @@ from fluss_tiering.spark.retrying_client import RetryingClient
 from needs import needs
 from rest_support import RestCatalog
 
-pytestmark = pytest.mark.system
-
 _NUMBERS = itertools.count()
 
 
@@ -38,7 +36,7 @@ def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestCatalog]:
         yield running
 
 
-@pytest.fixture(scope="module", params=["hadoop", "rest"])
+@pytest.fixture(scope="module", params=["hadoop", pytest.param("rest", marks=pytest.mark.system)])
 @needs("server")
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark) -> Iterator[Tiering]:
     """Yield a server whose whole lake is in such a catalog."""

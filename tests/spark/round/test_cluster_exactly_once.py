@@ -117,6 +117,7 @@ def kill_a_driver(cluster: Tiering, tables: TwoTables, at: tuple[str, str], mark
     assert marker.exists()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("when", "step"), [pytest.param(*at, marks=[] if at == SHARPEST else pytest.mark.long) for at in KILLED_AT]
 )
@@ -141,6 +142,7 @@ def test_a_driver_killed_at_any_step_of_the_commit_leaves_every_row_once(
             assert [each.state for each in cluster.rounds(table)] == [TieringState.TIERED, TieringState.FAILED]
 
 
+@pytest.mark.system
 @pytest.mark.long
 def test_the_tables_of_a_killed_driver_are_tiered_by_another_one_once_it_was_missed(
     fluss_cluster: FlussCluster, spark, fluss: FlussClient, tmp_path: Path
@@ -165,6 +167,7 @@ def test_the_tables_of_a_killed_driver_are_tiered_by_another_one_once_it_was_mis
 
 
 # S5, S22, L18
+@pytest.mark.system
 def test_a_stopped_driver_whose_successor_finished_changes_nothing(
     cluster: Tiering, fluss: FlussClient, tmp_path: Path
 ) -> None:

@@ -36,10 +36,11 @@ from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.submit import APPLICATION
+from needs import needs
 from waiting import WAIT_S, wait_until
 
 # The drivers are started in a fixture, whose time counts as that of the first test.
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 KINDS = ["log table", "primary-key table"]
 
@@ -79,6 +80,7 @@ class Killed:
 
 
 @pytest.fixture(scope="module")
+@needs("system")
 def killed(lake: Tiering, tmp_path_factory) -> dict[tuple[str, str], Killed]:
     """Kill drivers at every step, two at a time. Then one new process starts all their rounds again."""
     folder = tmp_path_factory.mktemp("killed")
@@ -121,6 +123,7 @@ def test_a_driver_killed_at_any_step_of_the_commit_leaves_every_row_once(lake: T
 
 
 # S5, S22, L18, regression: Fluss #2648
+@pytest.mark.system
 @pytest.mark.parametrize("woken", ["after the successor's commit", "before the successor's commit"])
 def test_of_a_stopped_driver_and_its_successor_exactly_one_lands(lake: Tiering, tmp_path, monkeypatch, woken):
     table = lake.table()

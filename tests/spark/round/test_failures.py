@@ -39,8 +39,6 @@ from fluss_tiering.spark.submit import application_arguments
 from needs import needs
 from waiting import WAIT_S, wait_until
 
-pytestmark = pytest.mark.system
-
 _FAULTY_DRIVER = Path(__file__).parents[1] / "faulty_driver.py"
 ROWS = named(range(10), "row")
 
@@ -217,6 +215,7 @@ def shifted_by(plan_round, offset: int):
 
 
 # S4, S10: driver killed
+@pytest.mark.system
 def test_a_driver_that_is_killed(lake: Tiering, tmp_path):
     table = written(lake)
     marker = tmp_path / "killed"

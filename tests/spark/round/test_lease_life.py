@@ -35,8 +35,6 @@ from fluss_tiering.spark.round.stage import run_stage
 from needs import needs
 from waiting import wait_until
 
-pytestmark = pytest.mark.system
-
 FIRST = named(range(20), "first")
 
 
@@ -378,6 +376,7 @@ def test_a_task_that_is_tried_again_reads_the_same_leased_snapshot(lake: Tiering
 
 
 # L11, L17, Fluss #3681: the server is killed in mid-round and away for longer than gRPC's own retries last
+@pytest.mark.system
 def test_a_server_restart_in_mid_round_ends_no_round(tmp_path, spark, monkeypatch):
     server = lake_server(tmp_path, FLUSS_TIERING_KV_SNAPSHOT_INTERVAL="200ms").start()
     try:
