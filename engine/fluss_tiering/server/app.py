@@ -189,7 +189,7 @@ def run(settings: ServerSettings) -> None:
     """Run a server until SIGTERM or SIGINT. Raises the errors of `TieringServer.start` and `run_until`."""
     configure_logs(settings.log_format, settings.log_level)
     for name, meant in unknown_variables(os.environ).items():
-        logger.warning("environment variable is no setting and changes nothing", variable=name, perhaps_meant=meant)
+        logger.warning("environment variable is not a setting and has no effect", variable=name, perhaps_meant=meant)
     asyncio.run(_run(settings))
 
 

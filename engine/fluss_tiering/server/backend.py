@@ -27,7 +27,7 @@ S = TypeVar("S", bound=TableStorage)
 
 @dataclass(frozen=True, slots=True)
 class StorageIdentity:
-    """Which storage a server has.
+    """Tells one storage from another.
 
     Attributes:
         storage_id: The id of the storage; None before its first use.
@@ -39,11 +39,11 @@ class StorageIdentity:
 
 
 class Backend(Protocol[S]):
-    """A kind of storage with the settings for it. It can be asked and opened; by itself it holds nothing open."""
+    """A kind of storage, with its settings. It tells the rules that depend on the storage, and opens it."""
 
     @property
     def due_by_freshness(self) -> bool:
-        """Whether tables become Pending by themselves; where they do not, a job of the backend makes them Pending."""
+        """Whether tables become Pending by themselves. If they do not, a job of the backend makes them Pending."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class Backend(Protocol[S]):
         ...
 
     def identity(self) -> StorageIdentity | None:
-        """Return which storage it is without opening it; None where only the open storage can tell."""
+        """Return which storage this is, without opening it; None if only the open storage can tell."""
         ...
 
     async def open_storage(self, clock: Clock, threads: ServerThreads, stack: AsyncExitStack) -> S:
@@ -112,11 +112,16 @@ class ActiveBackend(Protocol):
         ...
 
     def table_count(self) -> int:
-        """Return the number of tables in the storage, without a call over the network; from any thread."""
+        """Return the number of tables in the storage.
+
+        It may be called from any thread, and makes no call over the network.
+        """
         ...
 
     def known_buckets(self, status: TieringStatus) -> Sequence[BucketInfo] | None:
-        """Return the buckets of a table, without a call over the network; None if they are not known. From any thread.
+        """Return the buckets of a table; None if they are not known.
+
+        It may be called from any thread, and makes no call over the network.
 
         Args:
             status: The status of the table.

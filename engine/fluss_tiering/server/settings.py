@@ -206,9 +206,11 @@ class ServerSettings(BaseSettings):
     @model_validator(mode="after")
     def _complete_credentials(self) -> Self:
         if bool(self.fluss_username) != (self.fluss_password is not None):
-            raise ValueError("a user without a password for Fluss, or the other way round: expected both or none")
+            raise ValueError("only one of user and password for Fluss is set: expected both or none")
         if self.fluss_username and not self.fluss:
-            raise ValueError("a user for Fluss and no address: expected that of the cluster (fluss) too")
+            raise ValueError(
+                "a user for Fluss is set without an address: expected the address of the cluster (fluss) too"
+            )
         return self
 
 

@@ -168,7 +168,7 @@ def test_a_cluster_that_does_not_come_ends_the_start(tmp_path: Path) -> None:
     text = re.sub(r"\s+", " ", str(failed.value))
     assert "Traceback" not in text
     assert text.count("waiting for the Fluss cluster") == 1
-    assert f"error: the Fluss cluster at localhost:{port} did not come within 3 s: " in text
+    assert f"error: the Fluss cluster at localhost:{port} could not be reached within 3 s: " in text
     assert "refused" in text
 
 
@@ -345,7 +345,7 @@ def test_the_settings_of_a_cluster(tmp_path: Path) -> None:
         ({"fluss": "nonsense"}, "HOST:PORT"),
         ({"fluss": "a:1", "fluss_username": "u"}, "expected both"),
         ({"fluss": "a:1", "fluss_password": "hidden"}, "expected both"),
-        ({"fluss_username": "u", "fluss_password": "hidden"}, "that of the cluster"),
+        ({"fluss_username": "u", "fluss_password": "hidden"}, "address of the cluster"),
     ):
         with pytest.raises(FlussTieringError, match=words) as refused:
             load_settings(**wrong)

@@ -197,7 +197,7 @@ def test_the_first_one_resumed_can_write_nothing(pair: Callable[..., Pair]) -> N
         assert token == before.attempt_token
         store.close()
         log = servers.first.log_file.read_text()
-        assert "another one took over" in log
+        assert "another server took over" in log
         assert "Traceback" not in log
         assert new.list_buckets([table.path])[table.path][0].log_end_offset == 1
         put(new, table, {3: "new"})

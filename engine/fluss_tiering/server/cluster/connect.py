@@ -51,12 +51,12 @@ async def open_fluss(settings: ServerSettings, threads: ServerThreads, stack: As
     client = FlussClient(settings.fluss, credentials=settings.fluss_credentials)
     stack.callback(client.close)
     link = ClusterLink(settings.fluss, settings.fluss_credentials, client)
-    storage = await _once_it_is_there(link, settings.fluss_start_timeout_ms / 1000, threads)
-    await _warn_of_an_old_one(link, threads)
+    storage = await _open_when_reachable(link, settings.fluss_start_timeout_ms / 1000, threads)
+    await _warn_of_missing_leases(link, threads)
     return storage
 
 
-async def _once_it_is_there(link: ClusterLink, seconds: float, threads: ServerThreads) -> FlussStorage:
+async def _open_when_reachable(link: ClusterLink, seconds: float, threads: ServerThreads) -> FlussStorage:
     deadline = time.monotonic() + seconds
     tries = 0
     while True:
@@ -64,12 +64,13 @@ async def _once_it_is_there(link: ClusterLink, seconds: float, threads: ServerTh
             # The first try is a short one, so that the log soon says that the cluster cannot be reached.
             return await threads.storage(FlussStorage.open, link, within=_TRY_S if tries else _FIRST_TRY_S)
         except FlussTieringError as error:
-            if not _may_come(error):
+            if not _may_recover(error):
                 raise
             if time.monotonic() + _PAUSE_S > deadline:
                 raise FlussTieringError(
                     ErrorCode.UNAVAILABLE,
-                    f"the Fluss cluster at {link.bootstrap_servers} did not come within {seconds:g} s: {error.message}",
+                    f"the Fluss cluster at {link.bootstrap_servers} could not be reached within {seconds:g} s: "
+                    f"{error.message}",
                 ) from error
             tries += 1
             if tries & (tries - 1) == 0:
@@ -79,18 +80,18 @@ async def _once_it_is_there(link: ClusterLink, seconds: float, threads: ServerTh
         await asyncio.sleep(_PAUSE_S)
 
 
-def _may_come(error: FlussTieringError) -> bool:
+def _may_recover(error: FlussTieringError) -> bool:
     return isinstance(error, FlussConnectionError) or (isinstance(error, FlussServerError) and error.transient)
 
 
-async def _warn_of_an_old_one(link: ClusterLink, threads: ServerThreads) -> None:
+async def _warn_of_missing_leases(link: ClusterLink, threads: ServerThreads) -> None:
     """Log a warning once if the cluster has no leases: tiering works without them."""
     served = await threads.storage(link.client.call, api_versions(Role.COORDINATOR))
     missing = sorted(api.name for api in _LEASES if not served.serves(api))
     if missing:
         logger.warning(
-            "the Fluss cluster has no KV snapshot leases: a slow round may find its KV snapshot gone and begin again; "
-            "keep more of them (kv.snapshot.num-retained) or upgrade the cluster",
+            "the Fluss cluster has no KV snapshot leases: it may delete a KV snapshot that a slow round still reads, "
+            "which then begins again; keep more KV snapshots (kv.snapshot.num-retained) or upgrade the cluster",
             bootstrap_servers=link.bootstrap_servers,
             missing=missing,
         )

@@ -102,7 +102,7 @@ class Leadership:
             raise _superseded()
         raise FlussTieringError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"this server could not renew its leadership for {self._lease_s:g} s, so that another one may have taken "
+            f"this server could not renew its leadership for {self._lease_s:g} s, so another server may have taken "
             "over: try again, here or there",
         )
 
@@ -159,8 +159,8 @@ class LeadershipFence:
         self._unsettled = name
         raise FlussTieringError(
             ErrorCode.UNAVAILABLE,
-            f"the connection to the server's database {self._database.name} was lost in a commit, and whether it was "
-            "made cannot be told: look at what it was to change, then try again",
+            f"the connection to the server's database {self._database.name} was lost during a commit, and whether the "
+            "change was made is not known: check that first, then try again",
         )
 
     def _settle(self, connection: sa.Connection, name: str) -> bool:
@@ -173,6 +173,6 @@ class LeadershipFence:
 def _superseded() -> FlussTieringError:
     return FlussTieringError(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        "this server is not the active one (any more), another one took over: nothing was changed; "
-        "try again, the active one answers",
+        "this server is no longer the active one, because another server took over: nothing was changed; "
+        "try again, and the active server answers",
     )

@@ -132,6 +132,6 @@ class _StoredTables:
 def _unknown(path: TablePath) -> FlussTieringError:
     return FlussTieringError(
         ErrorCode.TABLE_NOT_EXIST,
-        f"table {path} is not known to the server's database: it does not exist, or is not tiered; "
+        f"table {path} is not known to the server's database: it does not exist or is not tiered; "
         "ask again once a server is active",
     )
