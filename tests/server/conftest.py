@@ -1,4 +1,4 @@
-"""Fixtures of the server's tests: besides servers, the managers alone, on a clock to turn by hand and a real store."""
+"""Fixtures of the server's tests: servers, and the managers alone with a clock set by the test and a real store."""
 
 from __future__ import annotations
 

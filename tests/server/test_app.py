@@ -1,4 +1,4 @@
-"""The server as a whole: start, stop, health, reflection, and what keeps it from starting."""
+"""The server as a whole: start, stop, health, reflection, and the errors that prevent a start."""
 
 from __future__ import annotations
 

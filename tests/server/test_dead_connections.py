@@ -1,4 +1,4 @@
-"""Connections whose other end vanished without a word, as with a host that lost its power or its network."""
+"""Connections whose other end is lost without a message, like those of a host that lost its power or its network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHORT = {"grpc.keepalive_time_ms": 500, "grpc.http2.ping_timeout_ms": 2500}
 
 
 class Line:
-    """Forwards a client's connection to a server until it is cut: nothing is forwarded then, and nothing closed."""
+    """Forwards a client's connection to a server until it is cut. Then it forwards nothing and closes nothing."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -56,7 +56,7 @@ class Line:
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerThread]:
-    """A server that soon asks whether a connection is alive."""
+    """A server that soon checks whether a connection is alive."""
     options = dict(listener.KEEPALIVE_OPTIONS)
     assert SHORT.keys() <= options.keys()
     options |= SHORT

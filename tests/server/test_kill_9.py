@@ -1,4 +1,4 @@
-"""kill -9 of a server under load, again and again: what was acknowledged is there, and nothing is half there."""
+"""kill -9 of a server under load, again and again: acknowledged changes are complete, and no change is half made."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class SimServer:
             "catalog": LakeCatalogProperties({"type": "simulated"}, server_wins=False),
             "backend": ActiveEmbeddedBackend(self._storage, managers, threads, kv_snapshot_interval_ms=1),  # type: ignore[arg-type]
         }
-        # Other parts belong to services that tiering does not call.
+        # The other components belong to services that tiering does not call.
         components: Any = ServerComponents(**{each.name: present.get(each.name) for each in fields(ServerComponents)})
         self._servicers = [TablesServicer(components), LeasesServicer(components), LakeTieringServicer(components)]
         self.process = process

@@ -94,7 +94,7 @@ def fail(client: TieringClient, held: Claim, error: str = "no such catalog") -> 
 
 
 class ClusterServer(ServerThread):
-    """A server of a cluster whose parts can be looked at."""
+    """A server of a cluster whose components can be looked at."""
 
     def __init__(self, data_dir: Path, bootstrap: str, **settings: Any) -> None:
         super().__init__(data_dir, **{"fluss": bootstrap, "metrics_enabled": False, **settings})

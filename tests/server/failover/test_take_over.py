@@ -34,7 +34,7 @@ SHORT_LEASE = {"FLUSS_TIERING_LEADER_LEASE": "2s"}
 
 
 class Pair:
-    """An active and a waiting server, on one PostgreSQL database and one data folder."""
+    """An active and a standby server, on one PostgreSQL database and one data folder."""
 
     def __init__(self, folder: Path, url: str, **environment: str) -> None:
         environment = {"FLUSS_TIERING_STORE_URL": url, **environment}
@@ -70,7 +70,7 @@ def pair(tmp_path: Path, postgres_url: str) -> Iterator[Callable[..., Pair]]:
 
 
 class Driver(threading.Thread):
-    """Sends heartbeats of a round, whatever happens, and keeps what became of each."""
+    """Sends heartbeats of a round, whatever happens, and keeps the answer to each."""
 
     def __init__(self, target: str, claim: Claim) -> None:
         super().__init__(daemon=True)
@@ -98,7 +98,7 @@ def health(target: str, service: str) -> str:
 
 
 def unanswered(call: Callable[[], object]) -> str:
-    """Why a call was not answered, which is what UNAVAILABLE means."""
+    """Return why a call was not answered: the message of UNAVAILABLE."""
     with pytest.raises(FlussTieringError) as refused:
         call()
     assert refused.value.code in {ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}

@@ -1,4 +1,4 @@
-"""Scans over gRPC on the embedded storage, call by call, as a client of another make would send them."""
+"""Scans over gRPC on the embedded storage, call by call, as a client by another author would send them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COLUMNS = descriptor().columns
 
 
 class Server(ServerThread):
-    """With its scanners in reach, and idle ones looked for all the time."""
+    """A server whose scanners the tests can reach, and that looks for idle scanners all the time."""
 
     def __init__(self, data_dir: Path) -> None:
         self.clock = VirtualClock()
@@ -107,7 +107,7 @@ def settled(server: Server, scanners: int) -> None:
 
 
 def views() -> int:
-    """Live views of RocksDB in this process."""
+    """Return the number of live views of RocksDB in this process."""
     return sum(type(each) is EmbeddedKvScan and each._view is not None for each in gc.get_objects())
 
 

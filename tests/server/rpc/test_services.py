@@ -1,4 +1,4 @@
-"""The services over gRPC on the embedded storage: what they answer, and how they refuse what cannot be."""
+"""The services over gRPC on the embedded storage: their answers, and how they refuse wrong requests."""
 
 from __future__ import annotations
 
