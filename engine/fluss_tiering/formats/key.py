@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from fluss_tiering.formats.compacted.fields import Field, as_binary_array, fields_of, write_rows
+from fluss_tiering.formats.compacted.fields import FieldArrays, as_binary_array, fields_of, write_rows
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column
 
@@ -26,7 +26,7 @@ def encode_keys(records: pa.RecordBatch | pa.Table, key_columns: Sequence[Column
         FlussTieringError: INVALID_ROWS if a key column has a null, or if the keys take more bytes than an Arrow array
             can hold.
     """
-    fields: list[Field] = []
+    fields: list[FieldArrays] = []
     for column in key_columns:
         array = _in_one_piece(records.column(column.name))
         if array.null_count:

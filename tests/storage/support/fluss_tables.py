@@ -16,7 +16,7 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TablePath
 from fluss_tiering.storage.fluss.kv_batch import encode_kv_batch
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.call import Call, Role
+from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import LatestKvSnapshot, latest_kv_snapshots
 from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_table, table
@@ -107,5 +107,7 @@ def add_column(client: FlussClient, made: ClusterTable, name: str, data_type: st
             )
         ],
     )
-    client.call(Call(ApiKey.ALTER_TABLE, request, tables_pb2.AlterTableResponse, lambda _: None, Role.COORDINATOR))
+    client.call(
+        Call(ApiKey.ALTER_TABLE, request, tables_pb2.AlterTableResponse, lambda _: None, ServerKind.COORDINATOR)
+    )
     return client.call(table(made.info.path))

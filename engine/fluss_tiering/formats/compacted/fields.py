@@ -85,7 +85,7 @@ def field_kinds(data_type: DataType) -> tuple[int, ...]:
             return (BYTES,) if root in NESTED else (_KINDS[root],)
 
 
-class Field(NamedTuple):
+class FieldArrays(NamedTuple):
     """One field of all rows, as the arrays that `add_sizes` and `write_field` take."""
 
     kind: int
@@ -95,7 +95,7 @@ class Field(NamedTuple):
     data: UInt8s = NO_BYTES
 
 
-def fields_of(array: pa.Array, data_type: DataType) -> tuple[Field, ...]:
+def fields_of(array: pa.Array, data_type: DataType) -> tuple[FieldArrays, ...]:
     """Return the fields of a column, in the order of `field_kinds`.
 
     Raises:
@@ -109,19 +109,19 @@ def fields_of(array: pa.Array, data_type: DataType) -> tuple[Field, ...]:
     kinds = field_kinds(data_type)
     if kinds == (BYTES,):
         offsets, data = decimal_bytes(array) if data_type.root is DataTypeRoot.DECIMAL else byte_strings(array)
-        return (Field(BYTES, valid, offsets=offsets, data=data),)
+        return (FieldArrays(BYTES, valid, offsets=offsets, data=data),)
     values = numbers(array, data_type)
     if not pa.types.is_timestamp(array.type):
-        return (Field(kinds[0], valid, values),)
+        return (FieldArrays(kinds[0], valid, values),)
     per_second = 10 ** UNIT_PRECISION[array.type.unit]
     if len(kinds) == 1:
-        return (Field(VARINT64, valid, values * (1000 // per_second)),)
+        return (FieldArrays(VARINT64, valid, values * (1000 // per_second)),)
     milliseconds = values // (per_second // 1000)
     nanoseconds = (values - milliseconds * (per_second // 1000)) * (10**9 // per_second)
-    return Field(VARINT64, valid, milliseconds), Field(VARINT32, valid, nanoseconds)
+    return FieldArrays(VARINT64, valid, milliseconds), FieldArrays(VARINT32, valid, nanoseconds)
 
 
-def write_rows(fields: Sequence[Field], count: int, header_size: int) -> tuple[UInt8s, Int32s]:
+def write_rows(fields: Sequence[FieldArrays], count: int, header_size: int) -> tuple[UInt8s, Int32s]:
     """Write rows with these fields after a header, which is filled with zeros.
 
     Returns:

@@ -18,7 +18,7 @@ from fluss_tiering.formats.buffers import NO_BYTES, NO_INT32S, validity
 from fluss_tiering.formats.compacted.fields import (
     COUNT_SIZE,
     MAX_IN_SLOT,
-    Field,
+    FieldArrays,
     array_heads,
     element_slot,
     fields_of,
@@ -58,7 +58,7 @@ def write_nullable_rows(
     Raises:
         FlussTieringError: INVALID_ROWS if the rows together take more bytes than an Arrow array can hold.
     """
-    fields: list[Field] = []
+    fields: list[FieldArrays] = []
     for array, data_type in zip(arrays, data_types, strict=True):
         fields.extend(_fields(array, data_type))
     rows, offsets = write_rows(fields, count, len(prefix) + null_bytes(len(arrays)))
@@ -72,11 +72,11 @@ def write_nullable_rows(
     return rows, offsets
 
 
-def _fields(array: pa.Array, data_type: DataType) -> tuple[Field, ...]:
+def _fields(array: pa.Array, data_type: DataType) -> tuple[FieldArrays, ...]:
     if data_type.root not in NESTED:
         return fields_of(array, data_type)
     offsets, data = _nested(array, data_type)
-    return (Field(BYTES, validity(array), offsets=offsets, data=data),)
+    return (FieldArrays(BYTES, validity(array), offsets=offsets, data=data),)
 
 
 def _nested(array: pa.Array, data_type: DataType) -> tuple[Int32s, UInt8s]:
@@ -90,9 +90,9 @@ def _nested(array: pa.Array, data_type: DataType) -> tuple[Int32s, UInt8s]:
     counts, *elements = map_parts(array)
     keys, values = (_array(counts, each, part) for each, part in zip(elements, parts, strict=True))
     fields = [
-        Field(FIXED32, NO_BYTES, np.diff(keys[0]).astype(np.int64)),
-        Field(RAW, NO_BYTES, offsets=keys[0], data=keys[1]),
-        Field(RAW, NO_BYTES, offsets=values[0], data=values[1]),
+        FieldArrays(FIXED32, NO_BYTES, np.diff(keys[0]).astype(np.int64)),
+        FieldArrays(RAW, NO_BYTES, offsets=keys[0], data=keys[1]),
+        FieldArrays(RAW, NO_BYTES, offsets=values[0], data=values[1]),
     ]
     maps, offsets = write_rows(fields, len(array), header_size=0)
     return offsets, maps
@@ -121,7 +121,7 @@ def _array(counts: Int64s, elements: pa.Array, element: DataType) -> tuple[Int32
     else:
         kind, width = element_slot(element)
         arrays = _Arrays(counts, elements, width, np.zeros(len(elements), np.int64))
-        arrays.write_slots(Field(kind, first.valid, _with_one_nan(first.values, element)))
+        arrays.write_slots(FieldArrays(kind, first.valid, _with_one_nan(first.values, element)))
     return arrays.offsets, arrays.data
 
 
@@ -145,7 +145,7 @@ class _Arrays:
         self.offsets = positions_between(fixed + parts[ends] - parts[firsts], "arrays")
         self.data = np.zeros(self.offsets[-1], np.uint8)
         starts = self.offsets[:-1].astype(np.int64)
-        _write(Field(FIXED32, NO_BYTES, counts), starts.copy(), self.data)
+        _write(FieldArrays(FIXED32, NO_BYTES, counts), starts.copy(), self.data)
         self._starts = np.repeat(starts, counts)
         within = np.arange(len(elements)) - np.repeat(firsts, counts)
         self._slots = self._starts + np.repeat(heads, counts) + within * width
@@ -156,26 +156,26 @@ class _Arrays:
             # Each bit is set only once, so that their sum has all of them.
             np.add.at(self.data, self._starts[nulls] + COUNT_SIZE + within[nulls] // 8, bits)
 
-    def write_slots(self, field: Field) -> None:
+    def write_slots(self, field: FieldArrays) -> None:
         _write(field, self._slots.copy(), self.data)
 
-    def write_near(self, field: Field, which: npt.NDArray[np.bool_], lengths: Int64s) -> None:
+    def write_near(self, field: FieldArrays, which: npt.NDArray[np.bool_], lengths: Int64s) -> None:
         """Write elements of up to seven bytes into the slots, each with its length in the last byte."""
         self.write_slots(field._replace(valid=which.view(np.uint8)))
         self.data[self._slots[which] + _WORD - 1] = _IN_SLOT | lengths[which]
 
-    def write_far(self, field: Field, which: npt.NDArray[np.bool_], low_words: Int64s) -> None:
+    def write_far(self, field: FieldArrays, which: npt.NDArray[np.bool_], low_words: Int64s) -> None:
         """Write elements into their parts, and write the place of each part and a 32-bit number into its slot."""
         valid = which.view(np.uint8)
-        self.write_slots(Field(FIXED64, valid, self._parts << 32 | low_words))
+        self.write_slots(FieldArrays(FIXED64, valid, self._parts << 32 | low_words))
         _write(field._replace(valid=valid), self._starts + self._parts, self.data)
 
 
-def _write(field: Field, cursor: Int64s, out: UInt8s) -> None:
+def _write(field: FieldArrays, cursor: Int64s, out: UInt8s) -> None:
     write_field(field.kind, field.valid, field.values, field.offsets, field.data, cursor, out)
 
 
-def _present(field: Field) -> npt.NDArray[np.bool_]:
+def _present(field: FieldArrays) -> npt.NDArray[np.bool_]:
     """Tell for each row whether a field has a value. The kind of the field is not BYTE."""
     if field.valid.size:
         return field.valid.view(np.bool_)

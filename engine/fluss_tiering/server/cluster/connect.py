@@ -15,7 +15,7 @@ from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.data_dir import DataDir
 from fluss_tiering.storage.fluss.cluster_link import ClusterLink
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.call import Role
+from fluss_tiering.storage.fluss.rpc.call import ServerKind
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.handshake import api_versions
@@ -86,7 +86,7 @@ def _may_recover(error: FlussTieringError) -> bool:
 
 async def _warn_of_missing_leases(link: ClusterLink, threads: ServerThreads) -> None:
     """Log a warning once if the cluster has no leases: tiering works without them."""
-    served = await threads.storage(link.client.call, api_versions(Role.COORDINATOR))
+    served = await threads.storage(link.client.call, api_versions(ServerKind.COORDINATOR))
     missing = sorted(api.name for api in _LEASES if not served.serves(api))
     if missing:
         logger.warning(

@@ -20,7 +20,7 @@ from fluss_tiering.server.lake.manager import CommitRegistration, require_same_o
 from fluss_tiering.server.managers import Managers, no_offsets_file
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
-from fluss_tiering.storage.fluss.rpc.call import Call, Role
+from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
 from fluss_tiering.storage.fluss.rpc.calls.lake import commit_lake_snapshot, lake_snapshot, prepare_lake_snapshot
 from fluss_tiering.storage.fluss.rpc.calls.tables import table as table_call
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
@@ -242,7 +242,7 @@ class ClusterLakeSnapshots:
 
     async def _call(self, call: Call[Any, Any]) -> Any:  # noqa: ANN401 - the answer of any call
         # The coordinator writes lake snapshots, so it reads what it wrote. Another server may be a moment behind.
-        return await self._client.call(replace(call, destination=Role.COORDINATOR), within=_WITHIN_S)
+        return await self._client.call(replace(call, destination=ServerKind.COORDINATOR), within=_WITHIN_S)
 
 
 def _replaced(table: TableInfo, table_id: int) -> FlussTieringError:

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.server.components import ServerComponents
-from fluss_tiering.server.metrics.tables import TableReader, tables_text
+from fluss_tiering.server.metrics.tables import TableMetrics, tables_text
 
 
 class ServerCollector(Collector):
@@ -23,13 +23,13 @@ class ServerCollector(Collector):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._active: tuple[ServerComponents, TableReader] | None = None
+        self._active: tuple[ServerComponents, TableMetrics] | None = None
 
     def start(self, components: ServerComponents) -> None:
         """Begin to export the components of a server that became the active one."""
         self._active = (
             components,
-            TableReader(components.backend.known_buckets, components.managers.lake, self._clock),
+            TableMetrics(components.backend.known_buckets, components.managers.lake, self._clock),
         )
 
     def stop(self) -> None:

@@ -49,7 +49,7 @@ class TableReading:
         return self.table.created_time if last is None else last
 
 
-class TableReader:
+class TableMetrics:
     """Reads the values of tables for a scrape.
 
     A table has a lag only if its offsets say that there is something to tier, however long it was idle before. The lag

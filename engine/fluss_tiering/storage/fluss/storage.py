@@ -30,7 +30,7 @@ from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
 from fluss_tiering.storage.fluss.lake_offsets_files import is_offsets_file
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
-from fluss_tiering.storage.fluss.rpc.call import Role
+from fluss_tiering.storage.fluss.rpc.call import ServerKind
 from fluss_tiering.storage.fluss.rpc.calls.lake import prepare_lake_snapshot
 from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
 from fluss_tiering.storage.fluss.rpc.calls.tables import (
@@ -247,7 +247,7 @@ class FlussStorage:
         deadline = time.monotonic() + _LEADERS_S
         wanted = {TableBucket(table.table_id, number) for number in range(table.descriptor.num_buckets)}
         # The coordinator is asked, since it elects the leaders and tablet servers learn of them later.
-        asked = replace(metadata([table.path]), destination=Role.COORDINATOR)
+        asked = replace(metadata([table.path]), destination=ServerKind.COORDINATOR)
         while True:
             leaders = self._client.call(asked).leaders
             if all(leaders.get(bucket) is not None for bucket in wanted):

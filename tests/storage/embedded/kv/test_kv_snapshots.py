@@ -22,7 +22,7 @@ from refusals import refused
 
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import KvSnapshot, TableBucket, WriteKind
-from fluss_tiering.storage.embedded.kv.rocksdb import TableFile
+from fluss_tiering.storage.embedded.kv.rocksdb import LiveFile
 from fluss_tiering.storage.embedded.kv.snapshots import split_keys
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 
@@ -298,8 +298,8 @@ def test_log_tables_have_no_snapshots(tmp_path: Path) -> None:
         assert storage.kv_snapshot(TableBucket(99, 0), 0) is None
 
 
-def file(level: int, size: int, first_key: bytes) -> TableFile:
-    return TableFile(level, size, first_key)
+def file(level: int, size: int, first_key: bytes) -> LiveFile:
+    return LiveFile(level, size, first_key)
 
 
 @pytest.mark.parametrize(
@@ -316,5 +316,5 @@ def file(level: int, size: int, first_key: bytes) -> TableFile:
         ([file(0, 500, b"a"), file(0, 500, b"f"), file(6, 10, b"c")], []),
     ],
 )
-def test_pieces_are_cut_where_files_of_the_largest_level_begin(files: list[TableFile], expected: list[bytes]) -> None:
+def test_pieces_are_cut_where_files_of_the_largest_level_begin(files: list[LiveFile], expected: list[bytes]) -> None:
     assert split_keys(files, piece_bytes=100) == expected

@@ -24,7 +24,7 @@ from fluss_tiering.api.fluss.v1.tables_pb2 import (
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.call import Call, Role
+from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
@@ -37,7 +37,7 @@ def tables_of(database: str, *, repeatable: bool = True) -> Call:
         ListTablesRequest(database_name=database),
         ListTablesResponse,
         lambda response: list(response.table_name),
-        Role.ANY,
+        ServerKind.ANY,
         repeatable=repeatable,
     )
 

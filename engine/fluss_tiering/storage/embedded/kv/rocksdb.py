@@ -62,7 +62,7 @@ class StoreChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class TableFile:
+class LiveFile:
     """A file of RocksDB that holds a range of keys. Files of one level do not overlap, except on level 0."""
 
     level: int
@@ -146,12 +146,12 @@ class RocksDbStore:
         with reporting_rocksdb_errors(self._folder):
             return RocksDbView(self._db.values(read_opt=options), self._db.iter(options))
 
-    def table_files(self) -> list[TableFile]:
+    def table_files(self) -> list[LiveFile]:
         """Return the files that hold rows."""
         with reporting_rocksdb_errors(self._folder):
             files = self._db.live_files()
         return [
-            TableFile(file["level"], file["size"], file["start_key"])
+            LiveFile(file["level"], file["size"], file["start_key"])
             for file in files
             if not file["start_key"] == file["end_key"] == _STATE_KEY
         ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fluss_tiering.model.table import KvSnapshot, TableBucket
-from fluss_tiering.storage.embedded.kv.rocksdb import TableFile
+from fluss_tiering.storage.embedded.kv.rocksdb import LiveFile
 from fluss_tiering.storage.embedded.layout import ROCKSDB_FOLDER, SNAPSHOT_FILE, snapshot_folder, snapshot_id_of
 from fluss_tiering.storage.files import (
     DELETED_SUFFIX,
@@ -33,7 +33,7 @@ class CheckpointContent:
 
     log_offset: int
     row_count: int
-    table_files: Sequence[TableFile]
+    table_files: Sequence[LiveFile]
 
 
 class KvSnapshots:
@@ -129,7 +129,7 @@ class KvSnapshots:
             raise corrupt(path, f"describes no KV snapshot ({error!r})", "what was written", _REMEDY) from error
 
 
-def split_keys(files: Sequence[TableFile], piece_bytes: int = _PIECE_BYTES) -> list[bytes]:
+def split_keys(files: Sequence[LiveFile], piece_bytes: int = _PIECE_BYTES) -> list[bytes]:
     """Return keys that split a store into ranges of about `piece_bytes`, ascending; none if it is not much larger.
 
     A range begins where a file of the largest level begins, since the files of a level do not overlap. The rows of the

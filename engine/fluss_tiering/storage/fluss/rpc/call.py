@@ -17,7 +17,7 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 ResultT = TypeVar("ResultT")
 
 
-class Role(Enum):
+class ServerKind(Enum):
     """The servers that serve a call that does not go to a bucket's leader."""
 
     COORDINATOR = auto()
@@ -25,7 +25,7 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
+class BucketLeader:
     """The tablet server that leads a bucket of a table."""
 
     path: TablePath
@@ -50,7 +50,7 @@ class Call(Generic[ResponseT, ResultT]):
     request: Message
     response: type[ResponseT]
     read: Callable[[ResponseT], ResultT]
-    destination: Role | Leader
+    destination: ServerKind | BucketLeader
     repeatable: bool = True
 
     def answer(self, message: memoryview) -> ResultT:
@@ -74,7 +74,7 @@ def command(
     api: ApiKey, request: Message, response: type[ResponseT], *, repeatable: bool = True
 ) -> Call[ResponseT, None]:
     """Make a call to the coordinator that has no result."""
-    return Call(api, request, response, _nothing, Role.COORDINATOR, repeatable)
+    return Call(api, request, response, _nothing, ServerKind.COORDINATOR, repeatable)
 
 
 def _nothing(_: Any) -> None:  # noqa: ANN401 - any answer

@@ -17,12 +17,12 @@ from fluss_tiering.api.fluss.v1.connection_pb2 import (
 )
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
-from fluss_tiering.storage.fluss.rpc.call import Call, Role
+from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
 
 _MECHANISM: Final = "PLAIN"
 
 
-def api_versions(role: Role) -> Call[ApiVersionsResponse, ServedApis]:
+def api_versions(role: ServerKind) -> Call[ApiVersionsResponse, ServedApis]:
     """Make the call that asks a server of this role which calls it serves."""
     return Call(
         ApiKey.API_VERSIONS,
@@ -65,7 +65,7 @@ def handshake(credentials: Credentials | None, server: str) -> Generator[Call[An
         FlussTieringError: UNSUPPORTED_VERSION if there are credentials but the server does not take any.
         FlussServerError: The server refused the credentials (AUTHENTICATE_EXCEPTION); the caller throws this in.
     """
-    served: ServedApis = yield api_versions(Role.ANY)
+    served: ServedApis = yield api_versions(ServerKind.ANY)
     if credentials is not None:
         served.check(ApiKey.AUTHENTICATE, server)
         yield Call(
@@ -74,6 +74,6 @@ def handshake(credentials: Credentials | None, server: str) -> Generator[Call[An
             AuthenticateResponse,
             # PLAIN has one step. Fluss sends an empty challenge in its answer, which asks for nothing more.
             lambda _: None,
-            Role.ANY,
+            ServerKind.ANY,
         )
     return served

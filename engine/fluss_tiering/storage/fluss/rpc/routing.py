@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.storage.fluss.rpc.address import ServerAddress
-from fluss_tiering.storage.fluss.rpc.call import Call, Leader, Role
+from fluss_tiering.storage.fluss.rpc.call import BucketLeader, Call, ServerKind
 from fluss_tiering.storage.fluss.rpc.calls.metadata import ClusterMetadata, metadata
 from fluss_tiering.storage.fluss.rpc.errors import (
     STALE_METADATA,
@@ -59,7 +59,7 @@ class Router:
         proves to be the wrong one, or is gone, is forgotten; the next try then asks for metadata first.
         """
         address = self._address(call)
-        if address is None or (call.destination is Role.ANY and address in self._suspects):
+        if address is None or (call.destination is ServerKind.ANY and address in self._suspects):
             yield from self._ask_for_metadata(call)
             address = self._address(call)
         if address is None:
@@ -86,11 +86,11 @@ class Router:
 
     def _address(self, call: Call[Any, Any]) -> ServerAddress | None:
         match call.destination:
-            case Role.COORDINATOR:
+            case ServerKind.COORDINATOR:
                 return self._coordinator
-            case Role.ANY:
+            case ServerKind.ANY:
                 return next(iter(self._by_trust(self._tablet_servers.values())), None)
-            case Leader(bucket=bucket):
+            case BucketLeader(bucket=bucket):
                 return self._tablet_servers.get(self._leaders.get(bucket, -1))
 
     def _by_trust(self, addresses: Iterable[ServerAddress]) -> list[ServerAddress]:
@@ -100,7 +100,7 @@ class Router:
 
     def _ask_for_metadata(self, call: Call[Any, Any]) -> Generator[RoutedCall, Any, None]:
         question = metadata()
-        if isinstance(call.destination, Leader):
+        if isinstance(call.destination, BucketLeader):
             partition_id = call.destination.bucket.partition_id
             question = metadata([call.destination.path], () if partition_id is None else [partition_id])
         failure: FlussTieringError = _nobody(call)
@@ -111,7 +111,7 @@ class Router:
                 failure = error
                 continue
             self._learn(answer)
-            if isinstance(call.destination, Leader):
+            if isinstance(call.destination, BucketLeader):
                 _check_exists(call.destination, answer)
                 if answer.leaders.get(call.destination.bucket) is None:
                     yield from self._ask_coordinator(question)
@@ -139,9 +139,9 @@ class Router:
         self._leaders.update({bucket: led_by for bucket, led_by in answer.leaders.items() if led_by is not None})
 
     def _forget(self, call: Call[Any, Any]) -> None:
-        if isinstance(call.destination, Leader):
+        if isinstance(call.destination, BucketLeader):
             self._leaders.pop(call.destination.bucket, None)
-        elif call.destination is Role.COORDINATOR:
+        elif call.destination is ServerKind.COORDINATOR:
             self._coordinator = None
 
 
@@ -152,7 +152,7 @@ def may_repeat(call: Call[Any, Any], error: BaseException) -> bool:
     return isinstance(error, FlussConnectionError) and (call.repeatable or not error.outcome_unknown)
 
 
-def _check_exists(wanted: Leader, answer: ClusterMetadata) -> None:
+def _check_exists(wanted: BucketLeader, answer: ClusterMetadata) -> None:
     """Refuse a bucket that the cluster does not know, instead of waiting for its leader."""
     if wanted.bucket in answer.leaders or not answer.leaders:
         return
@@ -169,10 +169,10 @@ def _check_exists(wanted: Leader, answer: ClusterMetadata) -> None:
 
 def _nobody(call: Call[Any, Any]) -> FlussServerError:
     match call.destination:
-        case Role.COORDINATOR:
+        case ServerKind.COORDINATOR:
             what, why = "", "the cluster has no coordinator now"
-        case Role.ANY:
+        case ServerKind.ANY:
             what, why = "", "the cluster has no tablet server that is alive"
-        case Leader(path=path, bucket=bucket):
+        case BucketLeader(path=path, bucket=bucket):
             what, why = f"{bucket} ({path})", "no tablet server that is alive leads it"
     return FlussServerError(FlussError.LEADER_NOT_AVAILABLE_EXCEPTION, why, what)

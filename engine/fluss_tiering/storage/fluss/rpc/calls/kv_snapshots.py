@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fluss_tiering.api.fluss.v1 import kv_snapshots_pb2
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.call import Call, Role, command
+from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind, command
 from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
 
 
@@ -52,7 +52,7 @@ def latest_kv_snapshots(
         kv_snapshots_pb2.GetLatestKvSnapshotsRequest(table_path=path_to_pb(path), partition_name=partition_name),
         kv_snapshots_pb2.GetLatestKvSnapshotsResponse,
         _latest,
-        Role.ANY,
+        ServerKind.ANY,
     )
 
 
@@ -76,7 +76,7 @@ def kv_snapshot_files(
         lambda response: KvSnapshotFiles(
             response.log_offset, {each.local_file_name: each.remote_path for each in response.snapshot_files}
         ),
-        Role.ANY,
+        ServerKind.ANY,
     )
 
 
@@ -99,7 +99,7 @@ def acquire_lease(
         ),
         kv_snapshots_pb2.AcquireKvSnapshotLeaseResponse,
         _unavailable,
-        Role.COORDINATOR,
+        ServerKind.COORDINATOR,
     )
 
 

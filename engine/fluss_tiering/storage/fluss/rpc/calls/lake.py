@@ -11,7 +11,7 @@ from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.call import Call, Role
+from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
 from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
 from fluss_tiering.storage.fluss.rpc.errors import FlussServerError, raise_for
 
@@ -50,7 +50,7 @@ def heartbeat(
         ),
         lake_pb2.LakeTieringHeartbeatResponse,
         _answer,
-        Role.COORDINATOR,
+        ServerKind.COORDINATOR,
         repeatable=not request_table,
     )
 
@@ -77,7 +77,7 @@ def prepare_lake_snapshot(
         ),
         lake_pb2.PrepareLakeTableSnapshotResponse,
         lambda response: _prepared(response, path),
-        Role.COORDINATOR,
+        ServerKind.COORDINATOR,
     )
 
 
@@ -114,7 +114,7 @@ def commit_lake_snapshot(
         request,
         lake_pb2.CommitLakeTableSnapshotResponse,
         lambda response: _committed(response, table_id),
-        Role.COORDINATOR,
+        ServerKind.COORDINATOR,
     )
 
 
@@ -145,7 +145,7 @@ def lake_snapshot(
                 if each.HasField("log_offset")
             },
         ),
-        Role.ANY,
+        ServerKind.ANY,
     )
 
 

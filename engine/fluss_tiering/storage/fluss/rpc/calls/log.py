@@ -10,7 +10,7 @@ from fluss_tiering.api.fluss.v1 import log_pb2
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.call import Call, Leader
+from fluss_tiering.storage.fluss.rpc.call import BucketLeader, Call
 from fluss_tiering.storage.fluss.rpc.errors import raise_for
 
 _FROM_CLIENT = -1
@@ -64,7 +64,7 @@ def log_offset(path: TablePath, bucket: TableBucket, which: OffsetType) -> Call[
         _offsets_request([bucket], which),
         log_pb2.ListOffsetsResponse,
         lambda response: _offset(response, bucket),
-        Leader(path, bucket),
+        BucketLeader(path, bucket),
     )
 
 
@@ -84,7 +84,7 @@ def log_offsets_of(
             for each in response.buckets_resp
             if each.error_code == 0
         },
-        Leader(path, buckets[0]),
+        BucketLeader(path, buckets[0]),
     )
 
 
@@ -136,7 +136,7 @@ def fetch_log(
         request,
         log_pb2.FetchLogResponse,
         lambda response: _fetched(response, bucket),
-        Leader(path, bucket),
+        BucketLeader(path, bucket),
     )
 
 

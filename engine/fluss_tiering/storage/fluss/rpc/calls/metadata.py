@@ -9,7 +9,7 @@ from fluss_tiering.api.fluss.v1 import tables_pb2
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.call import Call, Role
+from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def metadata(
         tables_pb2.MetadataRequest(table_path=[path_to_pb(path) for path in tables], partitions_id=partition_ids),
         tables_pb2.MetadataResponse,
         _metadata,
-        Role.ANY,
+        ServerKind.ANY,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fluss_tiering.api.fluss.v1 import tables_pb2
 from fluss_tiering.model.table import Column, TablePath
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.call import Call, Role
+from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
 from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
 from fluss_tiering.storage.fluss.rpc.table_json import columns_from_json
 
@@ -22,5 +22,5 @@ def table_columns(path: TablePath, schema_id: int) -> Call[tables_pb2.GetTableSc
         tables_pb2.GetTableSchemaRequest(table_path=path_to_pb(path), schema_id=schema_id),
         tables_pb2.GetTableSchemaResponse,
         lambda response: columns_from_json(response.schema_json, path),
-        Role.ANY,
+        ServerKind.ANY,
     )

@@ -9,7 +9,7 @@ from typing import Final
 from fluss_tiering.api.fluss.v1 import tables_pb2
 from fluss_tiering.model.table import TableDescriptor, TablePath, partition_name
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.call import Call, Role, command
+from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind, command
 from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable, table_from_json, table_to_json
 
@@ -43,7 +43,7 @@ def list_databases() -> Call[tables_pb2.ListDatabasesResponse, list[str]]:
         tables_pb2.ListDatabasesRequest(),
         tables_pb2.ListDatabasesResponse,
         lambda response: list(response.database_name),
-        Role.ANY,
+        ServerKind.ANY,
     )
 
 
@@ -86,7 +86,7 @@ def database_created_time(name: str) -> Call[tables_pb2.GetDatabaseInfoResponse,
         tables_pb2.GetDatabaseInfoRequest(database_name=name),
         tables_pb2.GetDatabaseInfoResponse,
         lambda response: response.created_time,
-        Role.ANY,
+        ServerKind.ANY,
     )
 
 
@@ -101,7 +101,7 @@ def list_tables(database: str) -> Call[tables_pb2.ListTablesResponse, list[Table
         tables_pb2.ListTablesRequest(database_name=database),
         tables_pb2.ListTablesResponse,
         lambda response: sorted(TablePath(database, name) for name in response.table_name),
-        Role.ANY,
+        ServerKind.ANY,
     )
 
 
@@ -124,7 +124,7 @@ def table(path: TablePath) -> Call[tables_pb2.GetTableInfoResponse, ClusterTable
             created_time=response.created_time,
             modified_time=response.modified_time,
         ),
-        Role.ANY,
+        ServerKind.ANY,
     )
 
 
@@ -203,7 +203,7 @@ def list_partitions(path: TablePath) -> Call[tables_pb2.ListPartitionInfosRespon
             Partition(each.partition_id, {pair.key: pair.value for pair in each.partition_spec.partition_key_values})
             for each in response.partitions_info
         ],
-        Role.ANY,
+        ServerKind.ANY,
     )
 
 

@@ -11,7 +11,7 @@ from fluss_tiering.api.fluss.v1 import log_pb2
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.call import Call, Leader
+from fluss_tiering.storage.fluss.rpc.call import BucketLeader, Call
 from fluss_tiering.storage.fluss.rpc.errors import raise_for
 
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -31,7 +31,7 @@ def produce_log(path: TablePath, bucket: TableBucket, records: bytes) -> Call[lo
         log_pb2.ProduceLogRequest,
         log_pb2.ProduceLogResponse,
         _base_offset,
-        leader=Leader(path, bucket),
+        leader=BucketLeader(path, bucket),
         records=records,
     )
 
@@ -50,7 +50,7 @@ def put_kv(path: TablePath, bucket: TableBucket, records: bytes) -> Call[log_pb2
         log_pb2.PutKvRequest,
         log_pb2.PutKvResponse,
         _log_end_offset,
-        leader=Leader(path, bucket),
+        leader=BucketLeader(path, bucket),
         records=records,
     )
 
@@ -61,7 +61,7 @@ def _write(
     response: type[ResponseT],
     read: Callable[[ResponseT, TableBucket], int],
     *,
-    leader: Leader,
+    leader: BucketLeader,
     records: bytes,
 ) -> Call[ResponseT, int]:
     """Make the call, whose two requests have the same fields."""
