@@ -14,7 +14,6 @@ from readme import Command, PythonFile, steps
 from examples.flights.airflow_processes import AirflowProcesses, free_ports
 from examples.flights.processes import Processes
 from needs import needs
-from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 DAG_FILE = "tier_orders.py"
@@ -35,6 +34,7 @@ EXPECTED = {
     "airflow connections add fluss_default": "fluss_default",
     "airflow connections add spark_default": "spark_default",
     "airflow dags unpause": DAG,
+    "airflow dags trigger": DAG,
     "fluss-tiering tier shop.orders": "Tiered",
     "fluss-tiering tier --print-submit": "spark-submit --master",
     "fluss-tiering verify": "equal",
@@ -75,8 +75,8 @@ class Reader:
             "pip install": f"{self._uv} pip install --quiet --constraints constraints.txt",
             "/var/lib/fluss-tiering": str(work / "data"),
             "--conn-port 9133": f"--conn-port {self._port}",
-            # One run, so that no other one has the table when the next command tiers it.
-            "*/10 * * * *": "0 0 * * *",
+            # Only the run that is triggered, so that no other one has the table when the next command tiers it.
+            'schedule="*/10 * * * *"': "schedule=None",
         }
         self.environment = {
             **self._airflow.environment,
@@ -101,23 +101,19 @@ class Reader:
             return ""
         if line.startswith("airflow providers"):
             self._airflow.start()
-        if line.startswith("airflow dags"):
+        if line.startswith("airflow dags unpause"):
             self._airflow.api.wait_for_dag(DAG)
         answer = self._bash(typed, self._checkout if line.startswith(IN_THE_CHECKOUT) else self._work)
         assert answer.returncode == 0, f"{typed}\n{answer.stdout[-3000:]}\n{answer.stderr[-3000:]}"
-        if line.startswith("airflow dags unpause"):
-            assert self._airflow.api.wait_for_run(DAG, self._first_run(), 400) == "success"
+        if line.startswith("airflow dags trigger"):
+            (run,) = self._airflow.api.run_ids(DAG)
+            assert self._airflow.api.wait_for_run(DAG, run, 400) == "success"
         return answer.stdout
 
     def _substituted(self, text: str) -> str:
         for shown, meant in self._substitutions.items():
             text = text.replace(shown, meant)
         return text
-
-    def _first_run(self) -> str:
-        """The run that Airflow starts when a DAG with a schedule is switched on."""
-        wait_until(lambda: self._airflow.api.run_ids(DAG), 60)
-        return self._airflow.api.run_ids(DAG)[0]
 
     def stop(self) -> None:
         self._processes.stop()
