@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -35,11 +36,14 @@ def client(server: ServerProcess) -> Iterator[TieringClient]:
 
 @pytest.fixture(scope="session")
 @needs("postgres")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+def postgres() -> Iterator[Postgres]:
     """The PostgreSQL server of the run. Each test creates a database in it."""
-    running = Postgres(tmp_path_factory.mktemp("postgres"))
-    yield running
-    running.stop()
+    # Root starts PostgreSQL as another user. That user needs a folder outside of pytest's: each run of pytest makes the
+    # folders of all runs private, so that a second run would take this one's files away from PostgreSQL.
+    with TemporaryDirectory(prefix="postgres-of-tests-", ignore_cleanup_errors=True) as folder:
+        running = Postgres(Path(folder))
+        yield running
+        running.stop()
 
 
 @pytest.fixture
