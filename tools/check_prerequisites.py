@@ -1,6 +1,6 @@
-"""Says what to install when Python or Java is missing or of the wrong version (`make setup` runs it first).
+"""Say what to install if Python or Java is missing or has the wrong version. `make setup` runs this first.
 
-Runs on whatever `python3` there is (3.7 or newer), before anything is installed: standard library only.
+This program runs with any `python3` from 3.7 on, before anything is installed. It uses the standard library only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ JAVA_WANTED = (
 
 
 def java_problem() -> str | None:
-    """What is wrong with Java, or None."""
+    """Return what is wrong with Java, or None."""
     home = os.environ.get("JAVA_HOME")
     # javac compiles the catalog that Spark's JVM loads.
     for program in ("javac", "java"):
@@ -33,7 +33,7 @@ def java_problem() -> str | None:
 
 
 def version_problem(java: str) -> str | None:
-    """What is wrong with the version of this `java`, or None."""
+    """Return what is wrong with the version of this `java`, or None."""
     try:
         answer = subprocess.run(
             [java, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False
@@ -50,7 +50,7 @@ def version_problem(java: str) -> str | None:
 
 
 def python_problem() -> str | None:
-    """What is wrong with Python, or None."""
+    """Return what is wrong with Python, or None."""
     if sys.version_info[:2] in PYTHON_VERSIONS:
         return None
     return (
@@ -60,7 +60,7 @@ def python_problem() -> str | None:
 
 
 def main() -> None:
-    """Prints each problem and exits with 1 if there is one."""
+    """Print each problem, and exit with code 1 if there is one."""
     problems = [problem for problem in (python_problem(), java_problem()) if problem]
     for problem in problems:
         sys.stderr.write(f"error: {problem}\n")

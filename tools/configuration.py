@@ -1,4 +1,4 @@
-"""docs/reference/configuration.md, made from the code: settings of the server, of tables and of the application."""
+"""Generate docs/reference/configuration.md: the settings of the server, of tables and of the application."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ operator sets `--server`, the tables, and what belongs to the lease; the other a
 
 
 def page() -> str:
-    """The page's text."""
+    """Return the text of the page."""
     return "".join(
         (
             _INTRODUCTION,
@@ -70,7 +70,7 @@ def page() -> str:
 def _setting(item: tuple[str, FieldInfo]) -> tuple[str, str, str, str]:
     name, field = item
     if not field.description:
-        raise ValueError(f"setting {name} says nothing of what it means: expected a docstring below it")
+        raise ValueError(f"setting {name} has no description: expected a docstring below it")
     fluss = next((each.key for each in field.metadata if isinstance(each, FlussOption)), None)
     type_name, default = _type_and_default(field)
     meaning = inspect.cleandoc(field.description)
@@ -107,13 +107,13 @@ def _duration(milliseconds: int) -> str:
 
 
 def _arguments() -> list[argparse.Action]:
-    # argparse has no public list of them.
+    # argparse has no public list of the actions.
     return [action for action in argument_parser()._actions if action.dest != "help"]  # noqa: SLF001
 
 
 def _argument(action: argparse.Action) -> tuple[str, str, str]:
     if not action.help:
-        raise ValueError(f"argument {action.dest} of the application says nothing of what it means")
+        raise ValueError(f"argument {action.dest} of the application has no help text")
     name = action.option_strings[0] if action.option_strings else f"{action.metavar}…"
     needed = action.required or not action.option_strings
     default = "needed" if needed else "–" if action.default in (None, False) else f"`{action.default}`"

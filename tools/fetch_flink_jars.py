@@ -1,7 +1,8 @@
-"""Fetches Flink's jars and Fluss's for Flink into `.cache/flink`, once: for `make bench-flink` and the long tests.
+"""Fetch the jars of Flink, and those of Fluss for Flink, into `.cache/flink`, once.
 
-There is no distribution of Flink on Maven Central; its libraries run a mini cluster in the process of whoever calls
-them. Fluss's lake plugin and its Hadoop are those of the Fluss cluster (`fetch_fluss_jars`).
+`make bench-flink` and long tests use them. Maven Central has no distribution of Flink, but its libraries run a mini
+cluster in the calling process. The lake plugin of Fluss and its Hadoop come from the jars of the Fluss cluster
+(`fetch_fluss_jars`).
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ _COPY: Final = (
 
 
 def class_path() -> list[Path]:
-    """What a program with Flink, Fluss's connector and tiering service for it and the Iceberg lake runs with."""
+    """Return the class path of a program that uses Flink, Fluss's connector and tiering service, and Iceberg."""
     logging = sorted(fetch_fluss_jars.LIB.glob("log4j-*.jar"))
     plugin = sorted((fetch_fluss_jars.PLUGINS / "iceberg").glob("*.jar"))
     return [*sorted(JARS.glob("*.jar")), *plugin, *logging]
 
 
 def fetch() -> None:
-    """Lets Maven fetch the jars; their folder appears under its name only when it is whole."""
+    """Fetch the jars with Maven. Their folder gets its name only when it is complete."""
     fetch_fluss_jars.fetch()
     if JARS.exists():
         return

@@ -1,8 +1,8 @@
-"""Fetches the jars of a Fluss cluster into `.cache/fluss`, once: what the tests start it from, without Docker.
+"""Fetch the jars of a Fluss cluster into `.cache/fluss`, once. Tests start a cluster from them, without Docker.
 
-Resolving is left to Maven, so that a machine's Maven settings and mirrors hold here. Each jar is asked for by itself:
-fluss-lake-iceberg's parent POM was never published, so that its dependencies cannot be resolved, and later versions of
-Maven's plugin, which read the POM even so, cannot get its jar.
+Maven resolves the jars, so that the Maven settings and mirrors of the machine apply. Each jar is fetched by itself,
+because the parent POM of fluss-lake-iceberg was never published and its dependencies cannot be resolved. Later versions
+of Maven's plugin read that POM in any case and cannot fetch the jar.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOG4J: Final = "2.25.4"
 _HADOOP: Final = "3.3.6"
 ARTIFACTS: Final = {
     LIB: (
-        f"org.apache.fluss:fluss-server:{FLUSS_VERSION}",  # ZooKeeper and all else it needs is shaded in
+        f"org.apache.fluss:fluss-server:{FLUSS_VERSION}",  # this jar contains ZooKeeper and all other dependencies
         f"org.apache.logging.log4j:log4j-slf4j-impl:{_LOG4J}",
         f"org.apache.logging.log4j:log4j-api:{_LOG4J}",
         f"org.apache.logging.log4j:log4j-core:{_LOG4J}",
@@ -32,8 +32,8 @@ ARTIFACTS: Final = {
         f"org.apache.fluss:fluss-lake-iceberg:{FLUSS_VERSION}",
         f"org.apache.hadoop:hadoop-client-api:{_HADOOP}",
         f"org.apache.hadoop:hadoop-client-runtime:{_HADOOP}",
-        "commons-logging:commons-logging:1.2",  # without it the coordinator dies
-        "org.xerial:sqlite-jdbc:3.46.1.3",  # for a JDBC catalog; found in the plugin's own folder only
+        "commons-logging:commons-logging:1.2",  # the coordinator does not start without it
+        "org.xerial:sqlite-jdbc:3.46.1.3",  # for a JDBC catalog; Fluss looks for it only in the folder of the plugin
     ),
 }
 _ATTEMPTS: Final = 3
@@ -56,13 +56,13 @@ _EXECUTION: Final = (
 
 
 def file_name(artifact: str) -> str:
-    """The jar's name: `artifact-version.jar`."""
+    """Return the name of the jar: `artifact-version.jar`."""
     _, name, version = artifact.split(":")
     return f"{name}-{version}.jar"
 
 
 def fetch() -> None:
-    """Lets Maven copy the jars that are not there yet; each appears under its name only when it is whole."""
+    """Fetch the missing jars with Maven. Each jar gets its name only when it is complete."""
     missing = [
         (folder, artifact)
         for folder, artifacts in ARTIFACTS.items()
@@ -84,23 +84,29 @@ def fetch() -> None:
 
 
 def get_of(artifact: str) -> str:
-    """The execution of Maven's plugin that gets this jar alone (for `run_maven`)."""
+    """Return the execution of Maven's plugin that fetches only this jar, for `run_maven`."""
     return _EXECUTION.format(artifact=artifact)
 
 
 def fetched(repository: Path, artifact: str) -> Path:
-    """Where Maven put the jar."""
+    """Return the path at which Maven stored the jar."""
     group, name, version = artifact.split(":")
     return repository.joinpath(*group.split("."), name, version) / file_name(artifact)
 
 
 def run_maven(scratch: Path, executions: str, *, what: str, dependencies: str = "") -> Path:
-    """Runs executions of Maven's dependency plugin in a project of the scratch folder; the repository filled by it.
+    """Run executions of Maven's dependency plugin in a scratch project, and return the repository that they filled.
 
-    Tries again what a moment's trouble of the network ended; Maven keeps what it has.
+    A failed run is repeated, because the network may fail for a moment. Maven keeps what it has fetched.
+
+    Args:
+        scratch: The folder for the project and the repository.
+        executions: The executions in XML.
+        what: A description of the jars, for error messages.
+        dependencies: The dependencies of the project in XML.
 
     Raises:
-        SystemExit: there is no Maven, or it failed; saying `what` is missing now.
+        SystemExit: Maven is not installed, or it failed.
     """
     maven = shutil.which("mvn")
     if maven is None:
@@ -120,7 +126,7 @@ def run_maven(scratch: Path, executions: str, *, what: str, dependencies: str = 
         if ended.returncode == 0:
             return repository
         sys.stderr.write(f"Maven failed with exit code {ended.returncode}, attempt {attempt} of {_ATTEMPTS}\n")
-    sys.exit(f"error: Maven could not fetch {what}; see above")
+    sys.exit(f"error: Maven could not fetch {what}; its output above says why")
 
 
 if __name__ == "__main__":

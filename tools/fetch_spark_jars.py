@@ -1,7 +1,7 @@
-"""Fetches the jars that Spark needs into `.cache/jars`, once, and prints them as a comma-separated list.
+"""Fetch the jars that Spark needs into `.cache/jars`, once, and print them as a comma-separated list.
 
-The list is what `FLUSS_TIERING_SPARK_JARS` takes, so that each Spark start of a test or an example need not resolve
-them again. Resolving is left to Spark's own Ivy, so that a machine's Ivy and Maven settings hold here as in production.
+`FLUSS_TIERING_SPARK_JARS` takes this list, so that tests and examples need not resolve the jars at each start of Spark.
+Spark's own Ivy resolves the jars, so that the Ivy and Maven settings of the machine apply as in production.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ JARS = Path(__file__).resolve().parent.parent / ".cache" / "jars"
 
 
 def resolve(into: Path) -> None:
-    """Lets Spark's launcher resolve `PACKAGES` and copies each package's own jar."""
+    """Let Spark's launcher resolve `PACKAGES`, and move the jar of each package into a folder."""
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415  (slow, and not needed when the jars are there)
 
     into.mkdir(parents=True, exist_ok=True)
@@ -36,13 +36,13 @@ def resolve(into: Path) -> None:
 
 
 def file_name(package: str) -> str:
-    """The jar's name in the cache: `artifact-version.jar`."""
+    """Return the name of the jar in the cache: `artifact-version.jar`."""
     _, artifact, version = package.split(":")
     return f"{artifact}-{version}.jar"
 
 
 def jars() -> list[Path]:
-    """The jars, fetched if they are not all there."""
+    """Return the paths of the jars. Missing jars are fetched first."""
     paths = [JARS / file_name(package) for package in PACKAGES]
     if not all(path.exists() for path in paths):
         resolve(JARS)
@@ -50,7 +50,7 @@ def jars() -> list[Path]:
 
 
 def main() -> None:
-    """Prints the list."""
+    """Print the list."""
     sys.stdout.write(",".join(str(path) for path in jars()) + "\n")
 
 

@@ -1,8 +1,7 @@
-"""Fetches servers that tests of catalogs and S3 start, each into a folder of `.cache/servers` when it is asked for.
+"""Fetch the servers that tests of catalogs and of S3 start, each into a folder of `.cache/servers` at its first use.
 
-Both are programs of others, from Maven Central: Iceberg's own REST catalog, as its tests start it, and S3Proxy, which
-serves a folder over S3. With the latter goes Iceberg's bundle for S3, which a lake there needs. `make setup` fetches
-none of these.
+Both programs come from Maven Central: the REST catalog that Iceberg uses in its own tests, and S3Proxy, which serves a
+folder over S3. A lake on S3 also needs Iceberg's bundle for AWS. `make setup` fetches none of these.
 """
 
 from __future__ import annotations
@@ -29,10 +28,11 @@ class JavaServer:
     """A program and the jars that it needs.
 
     Attributes:
-        name: of its folder.
-        artifacts: `group:artifact:version` or `group:artifact:version:classifier`, with all that they need.
-        without: groups of what the tests' use of it does not need.
-        main_class: with its `main`.
+        name: The name of its folder.
+        artifacts: Artifacts as `group:artifact:version` or `group:artifact:version:classifier`. They are fetched with
+            their dependencies.
+        main_class: The class with the `main` method.
+        without: The groups of dependencies that the tests do not need.
     """
 
     name: str
@@ -42,7 +42,7 @@ class JavaServer:
 
     @property
     def class_path(self) -> str:
-        """For `java -cp`."""
+        """The class path for `java -cp`."""
         return str(SERVERS / self.name / "*")
 
 
@@ -65,14 +65,14 @@ S3PROXY: Final = JavaServer(
     "s3proxy-2.7.0",
     ("org.gaul:s3proxy:2.7.0",),
     "org.gaul.s3proxy.Main",
-    without=("com.azure", "com.amazonaws", "io.netty"),  # for storage elsewhere than in a folder
+    without=("com.azure", "com.amazonaws", "io.netty"),  # these are for storages other than a folder
 )
 AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
-"""Of the same version as Iceberg's Spark runtime (`fluss_tiering.spark.submit.PACKAGES`)."""
+"""Its version is that of Iceberg's Spark runtime in `fluss_tiering.spark.submit.PACKAGES`."""
 
 
 def fetch_jar(artifact: str) -> Path:
-    """Lets Maven fetch one jar, without what it depends on."""
+    """Fetch one jar with Maven, without its dependencies, and return its path."""
     jar = SERVERS / file_name(artifact)
     if not jar.exists():
         SERVERS.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def fetch_jar(artifact: str) -> Path:
 
 
 def fetch(server: JavaServer) -> None:
-    """Lets Maven fetch the server's jars; their folder appears under its name only when it is whole."""
+    """Fetch the jars of the server with Maven. Their folder gets its name only when it is complete."""
     target = SERVERS / server.name
     if target.exists():
         return

@@ -1,7 +1,8 @@
-"""Generates the Python stubs of `protos/` into `engine/fluss_tiering/api/` (`make protos`).
+"""Generate the Python stubs of `protos/` into `engine/fluss_tiering/api/` (`make protos`).
 
-protoc names modules after the files' proto paths (`fluss_tiering/v1/...`); the stubs live in `fluss_tiering.api.v1`, so
-the imports between them are rewritten. With `--check` nothing is written and a difference fails.
+protoc names modules after the paths of the proto files (`fluss_tiering/v1/...`), but the stubs are in
+`fluss_tiering.api.v1`. The imports between the stubs are therefore rewritten. With `--check` the program writes nothing
+and fails if the stubs differ.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ PROTOS = ROOT / "protos"
 API = ROOT / "engine" / "fluss_tiering" / "api"
 PACKAGES: Final = {
     "v1": '"""Generated gRPC stubs; see `protos/`."""\n',
-    # Messages only: Fluss frames them itself.
+    # These are messages without services, because Fluss has its own frames.
     "fluss/v1": '"""Generated messages of Fluss\'s own protocol; see `protos/`."""\n',
 }
 
 
 def generate(into: Path, package: str) -> dict[str, str]:
-    """Runs protoc for a package into a scratch folder and returns file name -> text with imports rewritten."""
+    """Run protoc for a package in a scratch folder, and return the text of each file with rewritten imports."""
     files = sorted(str(p.relative_to(PROTOS)) for p in PROTOS.glob(f"fluss_tiering/{package}/*.proto"))
     include = str(Path(protoc.__file__).parent / "_proto")
     arguments = ["protoc", f"-I{PROTOS}", f"-I{include}", f"--python_out={into}", f"--mypy_out=quiet:{into}"]
     if package == "v1":
         arguments += [f"--grpc_python_out={into}", f"--mypy_grpc_out=quiet:{into}"]
     if protoc.main([*arguments, *files]) != 0:
-        sys.exit("protoc failed; see above")
+        sys.exit("error: protoc failed; its output above says why")
     texts = {"__init__.py": PACKAGES[package]}
     name = package.replace("/", r"\.")
     for path in sorted((into / "fluss_tiering" / package).iterdir()):
@@ -44,7 +45,7 @@ def generate(into: Path, package: str) -> dict[str, str]:
 
 
 def write(target: Path, texts: Mapping[str, str]) -> None:
-    """Makes these files the only ones of a folder."""
+    """Write these files to a folder and remove all others from it."""
     target.mkdir(parents=True, exist_ok=True)
     for old in target.iterdir():
         if old.is_file():
@@ -54,12 +55,12 @@ def write(target: Path, texts: Mapping[str, str]) -> None:
 
 
 def is_stale(path: Path, text: str) -> bool:
-    """Whether the file is another, or missing."""
+    """Return whether the file is missing or has another text."""
     return not path.exists() or path.read_text() != text
 
 
 def main() -> None:
-    """Writes the stubs, or with --check compares them with what is there."""
+    """Write the stubs, or compare them with the present ones if --check is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail if the stubs differ from the protos")
     check = parser.parse_args().check
@@ -69,7 +70,7 @@ def main() -> None:
         if not check:
             write(API / package, texts)
         elif stale := [name for name, text in texts.items() if is_stale(API / package / name, text)]:
-            sys.exit(f"stale stubs: {', '.join(stale)}; run `make protos`")
+            sys.exit(f"error: these stubs are out of date: {', '.join(stale)}; run `make protos`")
 
 
 if __name__ == "__main__":
