@@ -14,6 +14,7 @@ from readme import Command, PythonFile, steps
 from examples.flights.airflow_processes import AirflowProcesses, free_ports
 from examples.flights.processes import Processes
 from needs import needs
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 DAG_FILE = "tier_orders.py"
@@ -22,24 +23,24 @@ DAG = "tier_orders"
 IN_THE_CHECKOUT = ("make ", "pip ")
 """Commands that the reader runs in the checkout; all others run in another folder."""
 
+ROWS = "1\tanna\t20.0\n2\tben\t35.5\n3\tchloe\t12.25\n"
 EXPECTED = {
     "make dist": "",
     "pip install": "",
     "fluss-tiering serve": "",
     "printf": "",
     "fluss-tiering tables create": "shop.orders is table 1.",
-    "fluss-tiering put": "Upserted 2 rows",
+    "fluss-tiering put": "Upserted 3 rows",
     "fluss-tiering status": "shop.orders",
     "airflow providers get": "airflow-provider-fluss",
     "airflow connections add fluss_default": "fluss_default",
     "airflow connections add spark_default": "spark_default",
     "airflow dags unpause": DAG,
-    "airflow dags trigger": DAG,
     "fluss-tiering tier shop.orders": "Tiered",
     "fluss-tiering tier --print-submit": "spark-submit --master",
     "fluss-tiering verify": "equal",
     "spark-sql $(fluss-tiering spark-conf) -e 'SELECT * FROM fluss_catalog.sys": "shop\torders\tScheduled",
-    "spark-sql $(fluss-tiering spark-conf) -e 'SELECT * FROM fluss_catalog.shop": "1\t9.5\n2\t12.0\n",
+    "spark-sql $(fluss-tiering spark-conf) -e 'SELECT * FROM fluss_catalog.shop": ROWS,
 }
 """The beginning of each command of the section, and what it prints."""
 
@@ -75,8 +76,8 @@ class Reader:
             "pip install": f"{self._uv} pip install --quiet --constraints constraints.txt",
             "/var/lib/fluss-tiering": str(work / "data"),
             "--conn-port 9133": f"--conn-port {self._port}",
-            # Only the run that is triggered, so that no other one has the table when the next command tiers it.
-            'schedule="*/10 * * * *"': "schedule=None",
+            # One run, as soon as the DAG is switched on. No later run has the table when the next command tiers it.
+            '"*/3 * * * *"': '"@once"',
         }
         self.environment = {
             **self._airflow.environment,
@@ -105,8 +106,8 @@ class Reader:
             self._airflow.api.wait_for_dag(DAG)
         answer = self._bash(typed, self._checkout if line.startswith(IN_THE_CHECKOUT) else self._work)
         assert answer.returncode == 0, f"{typed}\n{answer.stdout[-3000:]}\n{answer.stderr[-3000:]}"
-        if line.startswith("airflow dags trigger"):
-            (run,) = self._airflow.api.run_ids(DAG)
+        if line.startswith("airflow dags unpause"):
+            (run,) = wait_until(lambda: self._airflow.api.run_ids(DAG), 60)
             assert self._airflow.api.wait_for_run(DAG, run, 400) == "success"
         return answer.stdout
 
