@@ -30,6 +30,7 @@ endef
 
 # Without the engine's build hook, which would download pyspark a second time: the rule of $(CATALOG_JAR) compiles the jar.
 $(INSTALLED): pyproject.toml engine/pyproject.toml constraints.txt tools/check_prerequisites.py
+	@echo 'Installing (this takes some minutes) ...'
 	$(install_uv)
 	@HATCH_BUILD_NO_HOOKS=true $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraints constraints.txt --editable . --editable './engine[spark,server,postgres]' --group dev
 	@touch $@
@@ -73,7 +74,7 @@ test: setup $(FLUSS_JARS) lint types imports protos-check docs-site ## All check
 # Airflow alone takes seconds to import: its tests are not even collected.
 FAST_TESTS := not (spark or cluster or airflow or postgres or system or slow or long)
 
-test-fast: $(INSTALLED) $(CATALOG_JAR) ## The tests that need no JVM, Airflow, PostgreSQL or other programs: under a minute
+test-fast: $(INSTALLED) $(CATALOG_JAR) ## The tests that need no JVM, Airflow, PostgreSQL or other programs: about a minute
 	@$(BIN)/pytest -m "$(FAST_TESTS)" --ignore tests/provider --ignore tests/system --numprocesses 2 $(ARGS)
 
 test-long: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests that take minutes each

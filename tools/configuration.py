@@ -32,7 +32,7 @@ _TABLES = f"""
 
 Set these options with `fluss-tiering tables create --property KEY=VALUE` and `fluss-tiering tables alter`. Other
 `iceberg.…` options become properties of the lake table. `{ICEBERG_PREFIX}…` overrides a property of the lake catalog
-for one table. *Only* means that Fluss has the option, and that this is the only value that can be given.
+for one table. *only*: this is the one value that is allowed.
 """
 _APPLICATION = """
 ## Tiering application

@@ -25,6 +25,9 @@ _PACKAGES: Final = ("engine/fluss_tiering", "airflow_provider_fluss")
 _GENERATED: Final = "fluss_tiering.api"
 _EXEMPT: Final = frozenset({"fluss_tiering.cli"})
 """Packages with a file for each command; their number of files is not limited."""
+_LEGEND: Final = """\
+A room is a file or a sub-package. An arrow is an import between two rooms. A room is one floor above the highest room
+that it imports. A circle is rooms that import each other. Upward arrows are the imports to remove to end a circle."""
 
 Arrow = tuple[str, str]
 
@@ -115,7 +118,7 @@ def main() -> int:
     parser.add_argument("--plan", metavar="PACKAGE", action="append", default=[], help="show the floors of a package")
     arguments = parser.parse_args()
     packages = survey(arguments.root)
-    print(table(packages))
+    print(_LEGEND, table(packages), sep="\n\n")
     for package in packages:
         if package.name in arguments.plan:
             print("", plan(package), sep="\n")
