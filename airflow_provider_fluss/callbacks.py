@@ -117,7 +117,11 @@ def _xcoms_of_task(context: Context) -> Iterator[Any]:
             yield ti.xcom_pull(task_ids=task_id, map_indexes=None)
         else:
             # Other instances may still use their leases. The teardown or the callback of the DAG releases those.
-            logger.info("Task %s does not say which instance of %s it follows", ti.task_id, task_id)
+            logger.info(
+                "Task %s failed, but the leases of %s are not released here, because other instances may use them",
+                ti.task_id,
+                task_id,
+            )
 
 
 def _is_acquire(task: object) -> bool:

@@ -8,7 +8,7 @@ _INTEGRATION: Final = "Apache Fluss"
 
 
 def get_provider_info() -> dict[str, Any]:
-    """The provider's metadata, after Airflow's `provider_info.schema.json`."""
+    """Return the metadata of the provider in the format of Airflow's `provider_info.schema.json`."""
     return {
         "package-name": "airflow-provider-fluss",
         "name": "Apache Fluss",

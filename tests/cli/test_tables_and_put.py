@@ -53,7 +53,7 @@ def test_rows_are_put_and_deleted_by_key(command, client, table, orders):
     command("tables", "create", table, "--like", orders, "--primary-key", "id")
     assert "Upserted 3 rows" in command("put", table, orders).out
     assert log_end(client, table) == 3
-    assert "Deleted by key 3 rows" in command("put", table, orders, "--delete").out
+    assert "Deleted 3 rows" in command("put", table, orders, "--delete").out
     assert log_end(client, table) == 6
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def compact(
     tables: options.Tables,
     min_input_files: Annotated[
-        int, typer.Option(min=2, help="Small files of a bucket that are put together at the least.")
+        int, typer.Option(min=2, help="The smallest number of small files in a bucket that is worth rewriting.")
     ] = 5,
     delete_files: Annotated[
         int,

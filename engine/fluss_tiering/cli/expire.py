@@ -83,7 +83,7 @@ def _print(found: list[Expiry]) -> None:
     for each in found:
         if each.needed:
             output.console.print(
-                f"{each.path}: {each.needed:,} more are old enough, but Fluss's readers or recovery need them",
+                f"{each.path}: {each.needed:,} old snapshots are kept for Fluss's readers or for recovery",
                 highlight=False,
             )
     output.print_errors((str(each.path), each.error) for each in found if each.error)

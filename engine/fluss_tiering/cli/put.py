@@ -50,5 +50,10 @@ def put(
                 for acknowledged in client.write_rows(table, kind, file_batches(file, schema, null_values)):
                     written += acknowledged
                     progress.advance(task, acknowledged)
-    verb = {WriteKind.APPEND: "Appended", WriteKind.UPSERT: "Upserted", WriteKind.DELETE: "Deleted by key"}[kind]
-    output.console.print(f"{verb} {written:,} rows: {table}.", highlight=False)
+    rows = f"{written:,} {'row' if written == 1 else 'rows'}"
+    done = {
+        WriteKind.APPEND: f"Appended {rows} to {table}.",
+        WriteKind.UPSERT: f"Upserted {rows} into {table}.",
+        WriteKind.DELETE: f"Deleted {rows} from {table} by key.",
+    }
+    output.console.print(done[kind], highlight=False)

@@ -57,8 +57,8 @@ def serve(
     With --fluss the server tiers the tables of a Fluss cluster. Without it the server stores tables itself, in its
     embedded storage.
 
-    docs/reference/configuration.md lists every setting. Each setting can also be set by an environment variable. Its
-    name is FLUSS_TIERING_ followed by the key in capitals, with underscores for dots and hyphens.
+    The documentation lists every setting on its page Configuration. Each setting can also be set by an environment
+    variable. Its name is FLUSS_TIERING_ followed by the key in capitals, with underscores for dots and hyphens.
     """
     from fluss_tiering.server.app import run  # noqa: PLC0415 - the server's libraries, for this command only
     from fluss_tiering.server.settings import load_settings, settings_from_keys  # noqa: PLC0415

@@ -207,7 +207,7 @@ def _columns(like: Path | None, texts: list[str], key: tuple[str, ...], null_val
     if (like is None) == (not texts):
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            "no columns or two kinds of them: use either --like FILE or one --column 'NAME TYPE' for each column",
+            "give the columns once: either --like FILE, or one --column 'NAME TYPE' for each column",
         )
     if like is None:
         return tuple(_column(text, key) for text in texts)

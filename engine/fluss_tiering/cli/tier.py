@@ -100,7 +100,8 @@ def tier(
 def _chosen(tables: tuple[TablePath, ...], pending: bool, server: str) -> tuple[TablePath, ...]:
     if bool(tables) == pending:
         raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST, "name the tables to tier, or give --pending for all that are due"
+            ErrorCode.INVALID_REQUEST,
+            "name the tables to tier, or use --pending to tier all that are due, but not both",
         )
     if tables:
         return tables

@@ -136,7 +136,7 @@ class DataType:
 
     @property
     def nesting(self) -> int:
-        """How deep types are nested in each other; 0 for a type without fields."""
+        """The depth of nesting; 0 for a type without fields."""
         return 1 + max(field.data_type.nesting for field in self.fields) if self.fields else 0
 
     def __str__(self) -> str:

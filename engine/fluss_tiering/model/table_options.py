@@ -1,4 +1,4 @@
-"""The options of a table, under Fluss's keys (its `ConfigOptions`), as docs/reference/configuration.md lists them."""
+"""The options of a table, under Fluss's keys (its `ConfigOptions`), as the reference page Configuration lists them."""
 
 from __future__ import annotations
 

@@ -233,8 +233,8 @@ def settings_from_keys(pairs: Sequence[str]) -> dict[str, str]:
         if not equals or name not in names:
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
-                f"{key!r} is not a setting: expected KEY=VALUE with a key of docs/reference/configuration.md, "
-                "for example kv.snapshot.interval=5min",
+                f"{key!r} is not a setting: expected KEY=VALUE, for example kv.snapshot.interval=5min; "
+                "the documentation lists all keys on its page Configuration",
             )
         given[name] = value.strip()
     return given
@@ -254,7 +254,7 @@ def load_settings(**given: Any) -> ServerSettings:
     except ValidationError as error:
         wrong = "; ".join(
             (f"{_PREFIX}{'_'.join(str(part) for part in each['loc']).upper()}: " if each["loc"] else "")
-            + each["msg"]
+            + each["msg"].removeprefix("Value error, ")
             # The properties of a catalog may be secrets, all of them or some.
             + (f", not {each['input']!r}" if len(each["loc"]) == 1 and not isinstance(each["input"], dict) else "")
             for each in error.errors()

@@ -91,8 +91,8 @@ class TierOptions:
         default=None,
         metadata=_about(
             "--claim-timeout",
-            f"How long to wait for a table that another round holds: {DEFAULT_CLAIM_TIMEOUT_S:g} seconds unless it is "
-            "given; a drain does not wait.",
+            f"How long to wait for a table that another round holds. The default is {DEFAULT_CLAIM_TIMEOUT_S:g} "
+            "seconds, or 0 with --drain.",
             metavar="SECONDS",
             least=0,
         ),
@@ -100,16 +100,18 @@ class TierOptions:
     max_round_bytes: int | None = field(
         default=None,
         metadata=_about(
-            "--max-round-bytes", "How much of a table's log one round reads. The rest is due at once.", least=1
+            "--max-round-bytes",
+            "The largest number of log bytes that one round reads. The table is then Pending again at once.",
+            least=1,
         ),
     )
     max_round_duration: str | None = field(
         default=None,
         metadata=_about(
             "--max-round-duration",
-            "How long a round may read, for example 10min, or 'freshness' for the table's own freshness. The rest is "
-            "due at once. Without this option the table's table.datalake.max-round-duration is the limit; without that "
-            "there is none.",
+            "How long a round may read, for example 10min, or 'freshness' for the table's own freshness. The table is "
+            "then Pending again at once. The default is the table's option table.datalake.max-round-duration. Without "
+            "both, a round has no limit.",
             metavar="DURATION",
             check=_check_round_duration,
         ),

@@ -225,7 +225,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
             pass
     assert refused.value.code is ErrorCode.UNAVAILABLE
     assert f"127.0.0.1:{port}" in refused.value.message
-    assert "metrics.port" in refused.value.message
+    assert "metrics-port" in refused.value.message
     assert not (tmp_path / "data").exists(), "nothing was opened"
 
 

@@ -151,7 +151,7 @@ def test_properties_that_tiering_can_write_are_taken(tmp_path: Path, codec: str)
 def test_an_existing_table_is_not_made_again(tmp_path: Path) -> None:
     with opened(tmp_path) as storage:
         created = storage.create_table(PATH, log_table())
-        with refused(ErrorCode.TABLE_ALREADY_EXIST, "shop.orders", "drop the table first"):
+        with refused(ErrorCode.TABLE_ALREADY_EXIST, "shop.orders", "drop it first"):
             storage.create_table(PATH, kv_table())
         assert storage.tables() == [created]
 

@@ -137,8 +137,8 @@ class IcebergCatalogs:
         if opened_with != properties:
             raise FlussTieringError(
                 ErrorCode.STORAGE,
-                f"two lake catalogs with the name {name!r} but other properties: give the one that a table overrides "
-                "properties of a name of its own, or tier the tables in separate applications",
+                f"two lake catalogs have the name {name!r} but different properties: give another name to the catalog "
+                "of the table that overrides properties, or tier the tables in separate applications",
             )
         return catalog
 

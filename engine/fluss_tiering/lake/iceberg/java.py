@@ -67,8 +67,8 @@ def to_dict(jvm: JVMView, strings: JavaObject) -> dict[str, str]:
 def java_error_text(error: Py4JError | PySparkException) -> str:
     """Return the cause of a Java exception in one line.
 
-    A usual cause is said in words. Then follows the root cause as `SimpleClass: message`, and the caught exception if
-    it says something else.
+    A common cause is described in words. Then follows the root cause as `SimpleClass: message`, and the caught
+    exception if it says something else.
     """
     if isinstance(error, PySparkException):
         # pyspark converts some Java exceptions to its own, for example java.lang.IllegalArgumentException.

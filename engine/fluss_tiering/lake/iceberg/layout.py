@@ -121,7 +121,7 @@ def schema_json(descriptor: TableDescriptor) -> dict[str, Any]:
         if column.name in SYSTEM_COLUMNS:
             raise FlussTieringError(
                 ErrorCode.INVALID_TABLE,
-                f"column {column.name!r}: the lake table has a column of this name itself; rename it to tier the table",
+                f"column {column.name!r}: every lake table has a system column with this name; rename the column",
             )
         fields.append(_field(column, ids))
     fields += [{"name": name, "required": True, "type": _SYSTEM_TYPES[name]} for name in SYSTEM_COLUMNS]

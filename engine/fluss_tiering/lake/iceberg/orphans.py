@@ -59,8 +59,8 @@ def check_grace(grace: timedelta) -> None:
     if grace < MIN_GRACE:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"a grace period of {grace} is too short: expected a day or more, since the files of a commit "
-            "that is under way look like orphans",
+            f"an age of {grace} is too short: expected one day or more, because the files of a running "
+            "commit look like orphan files",
         )
 
 

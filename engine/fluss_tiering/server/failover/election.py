@@ -111,6 +111,6 @@ def enter(connection: sa.Connection) -> tuple[int | None, str]:
 
 
 def transaction_status(connection: sa.Connection, name: str) -> str | None:
-    """Return the outcome of a transaction: "committed", "aborted" or "in progress"; None for one of long ago."""
+    """Return the outcome of a transaction: "committed", "aborted", "in progress", or None if it is too old."""
     status: str | None = connection.scalar(sa.text(_STATUS), {"xact": name})
     return status

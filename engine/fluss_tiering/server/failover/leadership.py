@@ -103,7 +103,7 @@ class Leadership:
         raise FlussTieringError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             f"this server could not renew its leadership for {self._lease_s:g} s, so another server may have taken "
-            "over: try again, here or there",
+            "over: try again",
         )
 
 

@@ -46,8 +46,8 @@ class DamagedLeases:
         """Return the error that says what to do with a damaged lease."""
         return FlussTieringError(
             ErrorCode.CORRUPT_DATA,
-            f"lease {lease_id} cannot be loaded from the server's database ({self._damage[lease_id]}): what it pins "
-            "is not known, and no KV snapshot is collected meanwhile; drop it (fluss-tiering leases drop "
+            f"lease {lease_id} cannot be loaded from the server's database ({self._damage[lease_id]}): it is not "
+            "known which KV snapshots it pins, so none are deleted; drop it (fluss-tiering leases drop "
             f"{lease_id}) and acquire it again, or restore the database from a backup",
         )
 

@@ -57,7 +57,7 @@ class ServerMetrics:
             raise FlussTieringError(
                 ErrorCode.UNAVAILABLE,
                 f"cannot export metrics on {host}:{port}: {reason or error}; if another program has the port, choose "
-                "a free one with -D metrics.port=PORT, or export no metrics with -D metrics.enabled=false",
+                "a free one with -D metrics-port=PORT, or export no metrics with -D metrics-enabled=false",
             ) from error
         thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), name="metrics", daemon=True)
         thread.start()

@@ -26,7 +26,7 @@ _CHECKS_ITSELF: Final = frozenset({"/fluss_tiering.v1.KvScan/ScanKv"})
 logger = structlog.get_logger(__name__)
 
 if TYPE_CHECKING:
-    # These are generic in their type stubs alone.
+    # These classes are generic only in their type stubs, not at run time.
     Context = grpc.aio.ServicerContext[Any, Any]
     Handler = grpc.RpcMethodHandler[Any, Any]
     # The result depends on the kind of method: an awaitable or an async iterator.
@@ -187,7 +187,7 @@ def _checked(behaviour: Behaviour, check: Callable[[], None]) -> Behaviour:
 async def _abort(context: Context, method: str, error: Exception) -> NoReturn:
     if isinstance(error, FlussTieringError):
         code, message = error.code, error.message
-        # Clients ask for things to find out whether they exist.
+        # NOT_FOUND is a normal answer: clients ask for a thing to find out whether it exists.
         level = logging.DEBUG if status_of(code) is grpc.StatusCode.NOT_FOUND else logging.INFO
         logger.log(level, "call refused", method=method, code=code.value, error=message)
     else:

@@ -120,7 +120,8 @@ def _listen(server: grpc.aio.Server, host: str, port: int) -> int:
     if bound == 0:
         raise FlussTieringError(
             ErrorCode.UNAVAILABLE,
-            f"cannot listen on {address}: {reason}; another program may have the port, choose a free one with --port",
+            f"cannot listen on {address}: {reason}; check that the address belongs to this "
+            "machine, or choose a free port with --port if another program has this one",
         )
     return bound
 

@@ -11,7 +11,7 @@ import grpc.aio
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 if TYPE_CHECKING:
-    # These are generic in their type stubs alone.
+    # These classes are generic only in their type stubs, not at run time.
     Handler = grpc.RpcMethodHandler[Any, Any]
     Context = grpc.aio.ServicerContext[Any, Any]
 else:

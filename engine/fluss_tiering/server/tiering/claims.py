@@ -45,7 +45,7 @@ def _parked(status: TieringStatus) -> FlussTieringError:
     return FlussTieringError(
         ErrorCode.TABLE_PARKED,
         f"table {status.path} is parked after {status.consecutive_failures} failures in a row, the last one: "
-        f"{lines[0] if lines else 'no reason was given'}; mend the cause, then run "
+        f"{lines[0] if lines else 'no reason was given'}; remove the cause, then run "
         f"`fluss-tiering resume {status.path}`",
     )
 

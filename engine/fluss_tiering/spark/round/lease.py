@@ -65,7 +65,7 @@ def open_lease(
     except FlussTieringError as error:
         if error.code is not ErrorCode.UNSUPPORTED_VERSION or lease_id is None:
             raise
-        logger.warning("the server offers no KV snapshot leases, so tables are tiered without: %s", error)
+        logger.warning("the server has no KV snapshot leases, so tables are tiered without a lease: %s", error)
         return Lease(lease_id, attempt_token, duration_ms, served=False)
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark import SparkConf
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.catalog import preload
+from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, java_error_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.startup.local_workers import local_workers_conf
 from fluss_tiering.spark.submit import spark_conf
@@ -41,10 +41,12 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
     preload()
     try:
         spark = builder.getOrCreate()
-    except PySparkException as error:
+    except JAVA_ERRORS as error:
         raise FlussTieringError(
             ErrorCode.UNAVAILABLE,
-            f"Spark does not start: {error}; it needs Java 17 or later, see its own messages above",
+            f"Spark does not start with the master {master!r} ({java_error_text(error)}). "
+            "Its own messages above say more. Check that Java 17 or 21 is installed, and that the master is right and "
+            "can be reached",
         ) from None
     try:
         yield spark

@@ -108,7 +108,7 @@ class Catalog:
             if path in self._by_path:
                 raise FlussTieringError(
                     ErrorCode.TABLE_ALREADY_EXIST,
-                    f"table {path} exists: expected a path that is free; drop the table first or take another name",
+                    f"table {path} already exists: drop it first, or choose another name",
                 )
             info = TableInfo(self._data_dir.allocate_table_id(), path, _SCHEMA_ID, descriptor, created_time)
             folder = table_folder(self._data_dir.root, path, info.table_id)
@@ -186,5 +186,5 @@ def table_not_exist(which: str) -> FlussTieringError:
     """Return TABLE_NOT_EXIST, which names the table."""
     return FlussTieringError(
         ErrorCode.TABLE_NOT_EXIST,
-        f"table {which} does not exist: expected one that was created; list the tables to see which there are",
+        f"table {which} does not exist: `fluss-tiering tables list` shows all tables",
     )

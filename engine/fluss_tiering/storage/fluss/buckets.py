@@ -96,7 +96,8 @@ class ClusterBuckets:
             if bucket.partition_id == (None if partition is None else partition.partition_id):
                 return self.latest_kv_snapshots(table, partition).get(bucket)
         raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST, f"{bucket} does not exist, or exists no more: expected a bucket of {table.path}"
+            ErrorCode.INVALID_REQUEST,
+            f"{bucket} does not exist any more, or never did: expected a bucket of {table.path}",
         )
 
     def kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:

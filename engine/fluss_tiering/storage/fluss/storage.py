@@ -106,8 +106,7 @@ class FlussStorage:
         elif path in self._client.call(list_tables(path.database)):
             raise FlussTieringError(
                 ErrorCode.TABLE_ALREADY_EXIST,
-                f"table {path} exists in the Fluss cluster: expected a path that is free; drop the table first or take "
-                "another name",
+                f"table {path} already exists in the Fluss cluster: drop it first, or choose another name",
             )
         self._client.call(create_table(path, descriptor))
         self.listed.invalidate(path)
