@@ -110,7 +110,7 @@ def test_a_table_that_cannot_be_tiered_is_named_and_the_other_is_tiered_all_the_
     assert stack.client.list_leases(lease["lease_id"]) == []
     # The failed task's callback found the lease of its own map index, after its last try.
     last_log = stack.airflow.task_log("fluss_tiering", run, "tier.wait", 2, 0)
-    assert f"Lease {lease['lease_id']} pins nothing any more" in last_log
+    assert f"Lease {lease['lease_id']} does not exist any more" in last_log
 
 
 def test_an_application_that_outlives_its_killed_task_ends_its_round_and_leaves_no_lease(stack, new_table):
