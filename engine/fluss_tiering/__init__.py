@@ -1,4 +1,4 @@
-"""Tier Apache Fluss tables into a lakehouse with Spark: the client, its values and its errors.
+"""Tier Apache Fluss tables into a data lake with Spark: the client, its values and its errors.
 
 Everything that other programs may use is in `__all__` here; see `docs/reference/public-names.md`. The packages below
 this one hold the server, the Spark application, the storages and the command line. Their modules are private.

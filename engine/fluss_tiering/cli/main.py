@@ -61,7 +61,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="fluss-tiering",
     cls=_Commands,
-    help="Tier Apache Fluss tables into a lakehouse with Spark. This command runs the server and its tools.",
+    help="Tier Apache Fluss tables into a data lake with Spark. This command runs the server and its tools.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

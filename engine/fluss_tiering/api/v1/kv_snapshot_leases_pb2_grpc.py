@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class KvSnapshotLeasesStub:
-    """Leases keep KV snapshots from being collected while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    """Leases pin KV snapshots, so that they are not deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
     them.
     """
 
@@ -64,12 +64,12 @@ class KvSnapshotLeasesStub:
 
 
 class KvSnapshotLeasesServicer:
-    """Leases keep KV snapshots from being collected while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    """Leases pin KV snapshots, so that they are not deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
     them.
     """
 
     def AcquireKvSnapshotLease(self, request, context):
-        """Acquires or extends a lease: the snapshots are kept until they are released or the lease expires.
+        """Acquires or extends a lease. The snapshots are pinned until they are released or the lease expires.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,7 +140,7 @@ def add_KvSnapshotLeasesServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class KvSnapshotLeases:
-    """Leases keep KV snapshots from being collected while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    """Leases pin KV snapshots, so that they are not deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
     them.
     """
 

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class KvSnapshotLeasesStub:
-    """Leases keep KV snapshots from being collected while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    """Leases pin KV snapshots, so that they are not deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
     them.
     """
 
@@ -36,7 +36,7 @@ class KvSnapshotLeasesStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> KvSnapshotLeasesAsyncStub: ...
     AcquireKvSnapshotLease: _grpc.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseRequest, _kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseResponse]
-    """Acquires or extends a lease: the snapshots are kept until they are released or the lease expires."""
+    """Acquires or extends a lease. The snapshots are pinned until they are released or the lease expires."""
     RenewKvSnapshotLeases: _grpc.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.RenewKvSnapshotLeasesRequest, _kv_snapshot_leases_pb2.RenewKvSnapshotLeasesResponse]
     """Renews several leases. Each lease has an answer of its own."""
     ReleaseKvSnapshotLease: _grpc.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseRequest, _kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseResponse]
@@ -48,13 +48,13 @@ class KvSnapshotLeasesStub:
 
 @_typing.type_check_only
 class KvSnapshotLeasesAsyncStub(KvSnapshotLeasesStub):
-    """Leases keep KV snapshots from being collected while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    """Leases pin KV snapshots, so that they are not deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
     them.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     AcquireKvSnapshotLease: _aio.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseRequest, _kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseResponse]  # type: ignore[assignment]
-    """Acquires or extends a lease: the snapshots are kept until they are released or the lease expires."""
+    """Acquires or extends a lease. The snapshots are pinned until they are released or the lease expires."""
     RenewKvSnapshotLeases: _aio.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.RenewKvSnapshotLeasesRequest, _kv_snapshot_leases_pb2.RenewKvSnapshotLeasesResponse]  # type: ignore[assignment]
     """Renews several leases. Each lease has an answer of its own."""
     ReleaseKvSnapshotLease: _aio.UnaryUnaryMultiCallable[_kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseRequest, _kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseResponse]  # type: ignore[assignment]
@@ -65,7 +65,7 @@ class KvSnapshotLeasesAsyncStub(KvSnapshotLeasesStub):
     """Lists the leases with everything that they pin."""
 
 class KvSnapshotLeasesServicer(metaclass=_abc_1.ABCMeta):
-    """Leases keep KV snapshots from being collected while they are read. Fields 1 to 99 have the numbers that Fluss gives
+    """Leases pin KV snapshots, so that they are not deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
     them.
     """
 
@@ -75,7 +75,7 @@ class KvSnapshotLeasesServicer(metaclass=_abc_1.ABCMeta):
         request: _kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseResponse, _abc.Awaitable[_kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseResponse]]:
-        """Acquires or extends a lease: the snapshots are kept until they are released or the lease expires."""
+        """Acquires or extends a lease. The snapshots are pinned until they are released or the lease expires."""
 
     @_abc_1.abstractmethod
     def RenewKvSnapshotLeases(
