@@ -34,11 +34,12 @@ class JarError(Exception):
 
 
 def is_current() -> bool:
-    """Tell whether the jar is there and newer than its sources."""
-    if not JAR.exists():
+    """Tell whether the jar is there, whole, and newer than its sources and this file."""
+    if not JAR.exists() or not zipfile.is_zipfile(JAR):
         return False
     built = JAR.stat().st_mtime
-    return all(source.stat().st_mtime <= built for source in SOURCES.rglob("*") if source.is_file())
+    # A folder's time tells of files that were removed from it.
+    return all(source.stat().st_mtime <= built for source in (Path(__file__), SOURCES, *SOURCES.rglob("*")))
 
 
 def compiler() -> str:
@@ -85,6 +86,8 @@ def _compile(lint: list[str], classes: Path) -> None:
 
 def _spark_jars() -> Path:
     if given := os.environ.get(JARS_VARIABLE):
+        if not any(Path(given).glob("spark-sql_*.jar")):
+            raise JarError(f"{JARS_VARIABLE}={given} has no spark-sql jar: expected the folder `jars` of a Spark 4.1")
         return Path(given)
     found = find_spec("pyspark")
     jars = Path(found.origin).parent / "jars" if found and found.origin else None
@@ -95,13 +98,19 @@ def _spark_jars() -> Path:
 
 def _pack(classes: Path) -> None:
     """Write the jar: the same classes give the same bytes, whenever they are packed."""
-    JAR.parent.mkdir(exist_ok=True)
-    unfinished = JAR.with_suffix(".tmp")
-    with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(classes.rglob("*")):
-            if path.is_file():
-                archive.writestr(zipfile.ZipInfo(path.relative_to(classes).as_posix()), path.read_bytes())
-    unfinished.replace(JAR)
+    # Two builds of one tree may run at the same time, so each has a name of its own until its jar is whole.
+    unfinished = JAR.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        JAR.parent.mkdir(exist_ok=True)
+        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in sorted(classes.rglob("*")):
+                if path.is_file():
+                    archive.writestr(zipfile.ZipInfo(path.relative_to(classes).as_posix()), path.read_bytes())
+        unfinished.replace(JAR)
+    except OSError as error:
+        raise JarError(
+            f"cannot write the jar of the Spark catalog: {error}; build from a folder that is writable"
+        ) from error
 
 
 def main() -> None:

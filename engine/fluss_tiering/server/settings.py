@@ -29,8 +29,15 @@ from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
 _PREFIX: Final = "FLUSS_TIERING_"
 _MILLISECONDS: Final = "_ms"
-_OF_OTHERS: Final = frozenset({"FLUSS_TIERING_SERVER", "FLUSS_TIERING_SPARK_JARS", "FLUSS_TIERING_CLASS_ARCHIVE"})
-"""Environment variables that the command and the Spark application read."""
+_OF_OTHERS: Final = frozenset(
+    {
+        "FLUSS_TIERING_BUILD_SPARK_JARS",
+        "FLUSS_TIERING_CLASS_ARCHIVE",
+        "FLUSS_TIERING_SERVER",
+        "FLUSS_TIERING_SPARK_JARS",
+    }
+)
+"""Environment variables that the command, the Spark application and the build of the package read."""
 
 
 def _memory_size(value: object) -> object:

@@ -157,6 +157,10 @@ class TierOptions:
             value = getattr(self, option.name)
             if value is not None and option.about.check is not None:
                 option.about.check(value)
+            if value is not None and not option.allows(value):
+                raise FlussTieringError(
+                    ErrorCode.INVALID_REQUEST, f"{option.about.flag}: {value!r} is not {option.expected}"
+                )
         if not self.drain and (self.follow or self.time_budget is not None):
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST, "--follow and --time-budget are for --drain: give --drain too"
@@ -202,16 +206,24 @@ class Option:
         """
         if self.about.check is not None:
             self.about.check(text)
+        # `int` takes 1_000 and spaces, too.
+        is_number = text.isdecimal() or self.type is not int or self.about.least is None
         try:
             value = self.type(text)
         except ValueError:
-            raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{text!r} is not {self._expected}") from None
-        if self.about.least is not None and not value >= self.about.least:
-            raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{text!r} is not {self._expected}")
+            is_number, value = False, None
+        if not is_number or not self.allows(value):
+            raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{text!r} is not {self.expected}")
         return value
 
+    def allows(self, value: Any) -> bool:  # noqa: ANN401 - as the field's type says
+        """Return whether the value is at least the smallest one that is allowed."""
+        # NaN is not at least anything.
+        return self.about.least is None or value >= self.about.least
+
     @property
-    def _expected(self) -> str:
+    def expected(self) -> str:
+        """The numbers that are allowed, in words."""
         least = self.about.least
         if self.type is int:
             return "a whole number" if least is None else f"a whole number above {least - 1}"

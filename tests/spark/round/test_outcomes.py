@@ -153,6 +153,9 @@ def test_an_unknown_table_ends_the_application_with_a_message(tiering: Tiering, 
         (["--server", "h:1"], "DATABASE.TABLE"),
         (["--server", "h:1", "orders"], "'orders' is not a table path"),
         (["--server", "h:1", "--max-round-bytes", "0", "db.t"], "'0' is not a whole number above 0"),
+        (["--server", "h:1", "--max-round-bytes", "1_000", "db.t"], "'1_000' is not a whole number above 0"),
+        (["--server", "h:1", "--table-concurrency", " 5 ", "db.t"], "' 5 ' is not a whole number above 0"),
+        (["--server", "h:1", "--claim-timeout", "nan", "db.t"], "'nan' is not a number of at least 0"),
         (["--server", "h:1", "--max-round-duration", "long", "db.t"], "for example 3min, or freshness"),
     ],
 )
@@ -162,6 +165,13 @@ def test_wrong_arguments_end_with_status_2(arguments, said, capsys):
 
     assert exited.value.code == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [{"claim_timeout_s": -1}, {"max_round_bytes": 0}, {"table_concurrency": 0}])
+def test_options_made_in_code_have_the_same_bounds(wrong):
+    with pytest.raises(FlussTieringError, match="is not a") as refused:
+        TierOptions(server="h:1", tables=(TablePath("db", "a"),), **wrong)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_the_command_line_says_all_that_the_options_hold():

@@ -49,11 +49,6 @@ class TieredTables:
         """Yield the tables whose round runs."""
         return (self._tables[table_id] for table_id in list(self._running))
 
-    @property
-    def running_count(self) -> int:
-        """The number of rounds that run."""
-        return len(self._running)
-
     def statuses(self) -> list[TieringStatus]:
         """Return the statuses of all tables in the order of their paths."""
         if self._by_path is None:
