@@ -144,7 +144,7 @@ def test_a_pipe_gets_a_line_for_each_change_over_a_restart(tmp_path):
                 again.drop_table(other.path)
             until(rf"{other.path}  is not tiered any more$")
             process.send_signal(signal.SIGINT)
-            assert process.wait(10) == 130
+            assert process.wait(WAIT_S) == 130
     server.stop()
 
 
@@ -169,7 +169,7 @@ def test_a_terminal_shows_the_table_as_it_stands(server, client):
         fail(client, table.path, times=10)
         until("parked:")
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
+        assert process.wait(WAIT_S) == 130
 
 
 def test_an_outage_is_told_once(client, monkeypatch, capsys):

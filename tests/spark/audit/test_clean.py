@@ -183,7 +183,7 @@ def test_files_in_a_data_folder_of_several_tables_stay(tiering: Tiering, tmp_pat
 def test_a_grace_period_below_a_day_is_refused(tiering: Tiering):
     table = tiering.table()
 
-    with pytest.raises(FlussTieringError, match="expected a day or more") as refused:
+    with pytest.raises(FlussTieringError, match="expected one day or more") as refused:
         clean_table(tiering.spark, table, grace=timedelta(hours=23), delete=False)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 

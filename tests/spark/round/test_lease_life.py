@@ -311,7 +311,7 @@ def test_a_server_without_leases_is_warned_of_once_and_tiered_from(lake: Tiering
     assert {row["__offset"] for row in lake.lake(tables[0])} == {-1}
     warnings = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     assert len(warnings) == 1
-    assert warnings[0].startswith("the server offers no KV snapshot leases, so tables are tiered without")
+    assert warnings[0].startswith("the server has no KV snapshot leases, so tables are tiered without a lease")
     assert lake.client.list_leases() == []
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,8 +23,11 @@ from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.storage.fluss import writer
 from fluss_tiering.storage.fluss.cluster_link import ClusterLink
+from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
+from fluss_tiering.storage.fluss.rpc.call import Call
 from fluss_tiering.storage.fluss.rpc.calls.tables import drop_partition, list_partitions
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.errors import UnknownBucketError
 from fluss_tiering.storage.fluss.storage import FlussStorage
 
 LOOKUPS = Path(__file__).parents[1] / "support" / "pyfluss_lookups.py"
@@ -182,6 +186,24 @@ KEYS = {
     "TIMESTAMP(3)": [MOMENT.replace(microsecond=5_000), MOMENT.replace(year=1969)],
     "TIMESTAMP(6)": [MOMENT.replace(microsecond=5), MOMENT.replace(year=1969)],
 }
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_write_that_a_server_is_not_ready_for_is_repeated(
+    storage: FlussStorage, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    table = storage.create_table(new_path(), descriptor())
+    early = iter([UnknownBucketError("a partition that the server has not learned of")] * times)
+    send = FlussClient.call
+
+    def call(client: FlussClient, call: Call, *args: Any, **kwargs: Any) -> Any:
+        if call.api is ApiKey.PRODUCE_LOG and (error := next(early, None)) is not None:
+            raise error
+        return send(client, call, *args, **kwargs)
+
+    monkeypatch.setattr(FlussClient, "call", call)
+    assert sum(storage.write(table.path, WriteKind.APPEND, table_of(rows(0, 2))).values()) == 2
+    assert next(early, None) is None
 
 
 @pytest.mark.system

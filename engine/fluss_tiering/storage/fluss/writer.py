@@ -21,7 +21,7 @@ from fluss_tiering.storage.fluss.rpc.call import Call
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log, put_kv
 from fluss_tiering.storage.fluss.rpc.client import BACK_OFF, FlussClient
-from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
+from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError, UnknownBucketError
 from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.supported import ICEBERG, LAKE_FORMAT, check_stored
 from fluss_tiering.storage.log_compression import compression_of
@@ -31,7 +31,8 @@ from fluss_tiering.storage.row_validation import conform_write
 _BATCH_BYTES: Final = 2 << 20
 """The size of one batch in Arrow, which is that of Fluss's clients (`client.writer.batch-size`)."""
 _MAX_TABLES: Final = 10_000
-_SCHEMA_S: Final = 10.0
+_EARLY_S: Final = 10.0
+"""How long a write is repeated that may be too early for what its table has got."""
 
 
 class ClusterWriter:
@@ -134,16 +135,18 @@ class ClusterWriter:
     def _call(self, call: Call[Any, int]) -> int:
         """Send a write and return its result.
 
-        Tablet servers learn of a table's new columns only after a moment, so a write that is too early is repeated.
+        Servers learn of new columns and new partitions only after a moment, so a write that is too early is repeated.
         """
         tries = Retrying(
-            stop=stop_after_delay(_SCHEMA_S), wait=BACK_OFF, retry=retry_if_exception(_is_early), reraise=True
+            stop=stop_after_delay(_EARLY_S), wait=BACK_OFF, retry=retry_if_exception(_is_early), reraise=True
         )
         end: int = tries(self._client.call, call)
         return end
 
 
 def _is_early(error: BaseException) -> bool:
+    if isinstance(error, UnknownBucketError):
+        return True
     return isinstance(error, FlussServerError) and error.fluss_error is FlussError.SCHEMA_NOT_EXIST
 
 

@@ -202,6 +202,16 @@ class FlussServerError(FlussTieringError):
         return self.fluss_error in OUTCOME_UNKNOWN
 
 
+class UnknownBucketError(FlussTieringError):
+    """The error (INVALID_REQUEST) for a bucket that the asked server does not know, although it knows the table.
+
+    Servers learn of a new partition only after a moment.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_REQUEST, message)
+
+
 class FlussConnectionError(FlussTieringError):
     """The error (UNAVAILABLE) for a server that cannot be reached, hung up or fell silent.
 

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.call import BucketLeader, Call, ServerKind
@@ -20,6 +20,7 @@ from fluss_tiering.storage.fluss.rpc.errors import (
     FlussConnectionError,
     FlussError,
     FlussServerError,
+    UnknownBucketError,
 )
 
 ResultT = TypeVar("ResultT")
@@ -161,10 +162,7 @@ def _check_exists(wanted: BucketLeader, answer: ClusterMetadata) -> None:
         raise FlussServerError(
             FlussError.TABLE_NOT_EXIST, f"{wanted.path} is table {min(table_ids)} now", str(wanted.bucket)
         )
-    raise FlussTieringError(
-        ErrorCode.INVALID_REQUEST,
-        f"{wanted.path} has no {wanted.bucket}: expected one of its {len(answer.leaders)} buckets",
-    )
+    raise UnknownBucketError(f"{wanted.path} has no {wanted.bucket}: expected one of its {len(answer.leaders)} buckets")
 
 
 def _nobody(call: Call[Any, Any]) -> FlussServerError:
