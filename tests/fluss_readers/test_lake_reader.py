@@ -11,7 +11,7 @@ from written_rows import descriptor, printed, rows
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath, WriteKind
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.system, pytest.mark.timeout(900)]
 
 
 def log_goes_on_at(read) -> dict[tuple[int | None, int], int]:

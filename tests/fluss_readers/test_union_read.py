@@ -11,7 +11,7 @@ from written_rows import descriptor, printed, rows
 
 from fluss_tiering.model.table import TablePath, WriteKind
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.system, pytest.mark.timeout(900)]
 
 
 def test_union_read_of_a_log_table(client, tier, readers, fluss_cluster):

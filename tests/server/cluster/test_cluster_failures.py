@@ -18,7 +18,7 @@ from fluss_tiering.model.tiering import Claim, TieringState
 from needs import needs
 from waiting import wait_until
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.system, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
