@@ -13,7 +13,7 @@ from fluss_tiering.model.tiering import TieringStatus
 from fluss_tiering.server.backend import StorageIdentity
 from fluss_tiering.server.background import Job
 from fluss_tiering.server.embedded.catalog import default_catalog, make_lake_folders
-from fluss_tiering.server.embedded.jobs import open_tables, take_kv_snapshots
+from fluss_tiering.server.embedded.jobs import TableOpening, take_kv_snapshots
 from fluss_tiering.server.embedded.lake import OwnLakeSnapshots
 from fluss_tiering.server.embedded.leases import OwnLeases
 from fluss_tiering.server.lake.catalog import LakeCatalogProperties
@@ -88,7 +88,7 @@ class ActiveEmbeddedBackend:
         self.leases = OwnLeases(threads, managers)
         self.lake = OwnLakeSnapshots(threads, storage, managers)
         self.jobs = (
-            Job("open tables", kv_snapshot_interval_ms, lambda: open_tables(threads, storage)),
+            Job("open tables", kv_snapshot_interval_ms, TableOpening(threads, storage).run_once),
             Job(
                 "take KV snapshots",
                 kv_snapshot_interval_ms,

@@ -22,20 +22,30 @@ _OPENED_AT_ONCE: Final = 10
 logger = structlog.get_logger(__name__)
 
 
-async def open_tables(threads: ServerThreads, storage: TableStorage) -> None:
-    """Open all tables, so that damaged ones are found before a client needs them. Open tables stay open.
+class TableOpening:
+    """Opens all tables, so that damaged ones are found before a client needs them. Open tables stay open.
 
     Args:
         threads: The threads of the server.
         storage: The tables.
     """
-    tables = await threads.storage(storage.tables)
-    for first in range(0, len(tables), _OPENED_AT_ONCE):
-        started = time.perf_counter()
-        await threads.storage(_open, storage, tables[first : first + _OPENED_AT_ONCE])
-        gc_tuning.keep_all()
-        # Calls of clients come first: opening takes half of the time at most.
-        await asyncio.sleep(time.perf_counter() - started)
+
+    def __init__(self, threads: ServerThreads, storage: TableStorage) -> None:
+        self._threads = threads
+        self._storage = storage
+        self._loaded = False
+
+    async def run_once(self) -> None:
+        """Open the tables that are not open. The first run belongs to the loading of the server."""
+        tables = await self._threads.storage(self._storage.tables)
+        for first in range(0, len(tables), _OPENED_AT_ONCE):
+            started = time.perf_counter()
+            await self._threads.storage(_open, self._storage, tables[first : first + _OPENED_AT_ONCE])
+            if not self._loaded:
+                gc_tuning.keep_loaded()
+            # Calls of clients come first: opening takes half of the time at most.
+            await asyncio.sleep(time.perf_counter() - started)
+        self._loaded = True
 
 
 async def take_kv_snapshots(threads: ServerThreads, storage: TableStorage, managers: Managers) -> None:
