@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from urllib.parse import quote_from_bytes
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluss_tiering.model.error_text import clean_error, mask_secrets
+from fluss_tiering.model.error_text import MAX_HEADER_BYTES, clean_error, header_text, mask_secrets, sendable
 
 SECRET = "hunter2/+=abc"
 
@@ -62,6 +63,25 @@ def test_texts_are_cut_between_characters(text: str, limit: int) -> None:  # S11
     assert len(cut) <= limit
     masked = mask_secrets(text)
     assert cut == masked if len(masked) <= limit else cut[:-1] == masked[: limit - 1]
+
+
+@given(st.text(st.characters(), max_size=300), st.integers(1, 200))
+def test_any_text_of_python_can_be_sent(text: str, limit: int) -> None:  # D14
+    sent = sendable(text, limit)
+    sent.encode()
+    assert len(sent) <= limit
+
+
+@pytest.mark.parametrize("unit", ["a", "表", "é", "\N{GRINNING FACE}", "%", "\n", "\0", "\udc80", "a表"], ids=ascii)
+def test_a_text_fits_into_a_header_whatever_its_letters(unit: str) -> None:  # D14
+    text = unit * 3000
+    sent = header_text(text, 2048)
+    in_header = quote_from_bytes(sent.encode(), safe="".join(chr(each) for each in range(0x20, 0x7F) if each != 0x25))
+    assert len(in_header) <= MAX_HEADER_BYTES
+    # As much of it as fits: no more than one letter and the mark of the cut are missing.
+    assert len(sent) == 2048 or len(in_header) > MAX_HEADER_BYTES - 24
+    assert sent.endswith("…")
+    assert header_text("short " + unit, 2048) == sendable("short " + unit, 2048)
 
 
 def test_a_secret_is_masked_before_the_cut() -> None:  # S11

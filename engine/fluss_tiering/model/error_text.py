@@ -28,6 +28,11 @@ _AWS_KEY_ID: Final = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")
 
 _MAX_SCANNED_CHARS: Final = 1 << 16
 
+MAX_HEADER_BYTES: Final = 4096
+"""The size to which `header_text` cuts a text, as it travels in a header."""
+
+_PERCENT: Final = ord("%")
+
 
 def mask_secrets(text: str) -> str:
     """Mask the passwords, tokens and keys in `name=value` pairs, URLs, HTTP headers and PEM blocks of a text.
@@ -44,8 +49,38 @@ def mask_secrets(text: str) -> str:
 
 def clean_error(text: str, max_chars: int) -> str:
     """Mask the secrets of a text and cut it to `max_chars` characters. A text that was cut ends with "…"."""
-    masked = mask_secrets(text)
-    return masked if len(masked) <= max_chars else masked[: max_chars - 1] + "…"
+    return sendable(mask_secrets(text), max_chars)
+
+
+def sendable(text: str, max_chars: int) -> str:
+    """Cut a text to `max_chars` characters, and make it one that messages and databases take.
+
+    A lone surrogate, which Python makes of file names that cannot be decoded, becomes "?".
+    """
+    cut = text if len(text) <= max_chars else text[: max_chars - 1] + "…"
+    return cut if cut.isascii() else cut.encode(errors="replace").decode()
+
+
+def header_text(text: str, max_chars: int) -> str:
+    """Clean a text like `clean_error`, and cut it further until it fits into the header of an answer.
+
+    A gRPC status message travels in an HTTP/2 header, in which each byte outside of printable ASCII takes three bytes.
+    gRPC refuses headers of more than 8 KiB, and the caller then gets neither the text nor the error code. The limit of
+    `MAX_HEADER_BYTES` leaves room for the other headers.
+    """
+    cleaned = clean_error(text, max_chars)
+    if _header_bytes(cleaned) <= MAX_HEADER_BYTES:
+        return cleaned
+    room = MAX_HEADER_BYTES - _header_bytes("…")
+    for end, char in enumerate(cleaned):
+        room -= _header_bytes(char)
+        if room < 0:
+            return cleaned[:end] + "…"
+    return cleaned
+
+
+def _header_bytes(text: str) -> int:
+    return sum(1 if 0x20 <= byte <= 0x7E and byte != _PERCENT else 3 for byte in text.encode())
 
 
 def _mask_assignment(match: re.Match[str]) -> str:

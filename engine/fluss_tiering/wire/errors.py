@@ -13,7 +13,9 @@ from typing import Final
 import grpc
 
 from fluss_tiering.api.v1 import common_pb2
+from fluss_tiering.model.error_text import sendable
 from fluss_tiering.model.errors import GRPC_STATUS_NAMES, ErrorCode, FlussTieringError
+from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS
 
 ERROR_CODE_METADATA_KEY: Final = "fluss-error-code"
 
@@ -52,8 +54,8 @@ def code_from_status(status: grpc.StatusCode) -> ErrorCode:
 
 
 def error_to_pb(error: FlussTieringError) -> common_pb2.PbError:
-    """Return the message of an error."""
-    return common_pb2.PbError(code=error.code.value, message=error.message)
+    """Return the message of an error. An answer may carry thousands of them, so a long text is cut."""
+    return common_pb2.PbError(code=error.code.value, message=sendable(error.message, MAX_SENT_ERROR_CHARS))
 
 
 def error_from_pb(message: common_pb2.PbError) -> FlussTieringError:

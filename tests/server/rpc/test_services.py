@@ -400,3 +400,23 @@ def test_what_cannot_be_meant_is_an_invalid_argument(
     assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT, failed.value
     assert named in failed.value.details()
     assert "Traceback" not in failed.value.details()
+
+
+@pytest.mark.parametrize("unit", ["表", "é", "%", "\N{GRINNING FACE}", "\n"], ids=ascii)
+def test_an_error_in_any_script_arrives_with_its_code(client: TieringClient, unit: str) -> None:  # D14
+    table, lease_id = new_table(client), f"lease of {new_path()}"
+    token = client.acquire_lease(lease_id, HOUR, {}, allow_empty=True).attempt_token
+    client.cancel_tiering(lease_id, token, unit * 3000)
+    refused = refusal(lambda: client.claim_tables([table.path], lease_id, token, "driver-1"))
+    assert refused.code is ErrorCode.STALE_ATTEMPT
+    assert f"attempt {token} of lease {lease_id} was cancelled: {unit * 5}" in refused.message
+    # In a part of an answer the text needs no header, and is cut by characters alone.
+    other = new_table(client)
+    (claim,) = client.claim_tables([other.path], f"other {lease_id}", None, unit.strip() or "driver")
+    assert isinstance(claim, Claim)
+    failed = HeartbeatEntry(claim.table_id, claim.tiering_epoch, error_message=unit * 3000)
+    assert not client.heartbeat(failed=[failed]).failed_errors
+    answer = client.heartbeat(tiering=[HeartbeatEntry(claim.table_id, claim.tiering_epoch)])
+    assert answer.tiering_errors[claim.table_id].code is ErrorCode.INVALID_TIERING_STATE
+    assert unit * 500 in answer.tiering_errors[claim.table_id].message
+    assert len(answer.tiering_errors[claim.table_id].message) <= 2048

@@ -12,7 +12,7 @@ import grpc.aio
 import structlog
 from google.protobuf.message import DecodeError
 
-from fluss_tiering.model.error_text import clean_error
+from fluss_tiering.model.error_text import header_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS
 from fluss_tiering.wire.errors import status_of, trailing_metadata_of
@@ -193,4 +193,4 @@ async def _abort(context: Context, method: str, error: Exception) -> NoReturn:
     else:
         code, message = ErrorCode.UNKNOWN, f"the server failed in {method.rpartition('/')[2]}: see its log"
         logger.error("call failed", method=method, exc_info=error)
-    await context.abort(status_of(code), clean_error(message, MAX_SENT_ERROR_CHARS), trailing_metadata_of(code))
+    await context.abort(status_of(code), header_text(message, MAX_SENT_ERROR_CHARS), trailing_metadata_of(code))
