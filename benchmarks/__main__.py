@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster_reading, scaling, scan
+from benchmarks import cluster_reading, planning, scaling, scan
 from benchmarks.cluster import JARS
 from benchmarks.control import ControlBenchmark, ControlSizes, Figure
 from benchmarks.tiering import CORES, Measured, Sizes, TieringBenchmark
@@ -25,6 +25,7 @@ class Part(StrEnum):
     CONTROL = "control"
     CLUSTER_READING = "cluster-reading"
     SCALING = "scaling"
+    PLANNING = "planning"
 
 
 console = Console(width=None if sys.stdout.isatty() else 140)
@@ -47,6 +48,8 @@ def main(
     # Without Maven there are no jars of a Fluss cluster.
     if only is Part.CLUSTER_READING or (only is None and JARS.exists()):
         _print_figures("Reading a real Fluss cluster", cluster_reading.measure(scale))
+    if only in (None, Part.PLANNING):
+        _print_figures("Planning a round", planning.measure(scale))
     if only is Part.SCALING or (only is None and JARS.exists()):
         _print_scaling(scaling.measure(scale))
 

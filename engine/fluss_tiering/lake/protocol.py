@@ -6,7 +6,7 @@ writes files on executors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -130,6 +130,17 @@ class LakeTable(Protocol):
 
         Raises:
             FlussTieringError: LAKE_TABLE_MISMATCH if the histories of the lake and of the storage do not match.
+        """
+        ...
+
+    def partitions_with_rows(self, places: Mapping[tuple[str, ...], Collection[int]]) -> Collection[tuple[str, ...]]:
+        """Return the partitions that may have rows in one of the named buckets, as of the base.
+
+        Args:
+            places: The values of a partition -> the numbers of the buckets to look at.
+
+        Raises:
+            FlussTieringError: STORAGE if the lake cannot be read.
         """
         ...
 

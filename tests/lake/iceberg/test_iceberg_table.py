@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from urllib.parse import urlparse
@@ -400,6 +401,24 @@ def test_files_carry_the_bounds_that_readers_prune_by(spark, catalogs, keyed):
     assert (first.v.lower_bound, first.v.null_value_count) == ("b", 1)
     assert (deletes.content, deletes.record_count, deletes.equality_ids) == (2, 1, [1])
     assert (deletes.k.lower_bound, deletes.k.upper_bound) == (9, 9)
+
+
+# D51: Iceberg is asked once for a partition, not once for each of a hundred thousand buckets
+@pytest.mark.parametrize("object_storage", [False, True])
+def test_files_are_placed_where_iceberg_s_location_provider_says(spark, catalogs, lake_properties, object_storage):
+    descriptor = TableDescriptor((*COLUMNS, Column("day", DataType.parse("STRING NOT NULL"))), partition_keys=("day",))
+    table = TableInfo(1, PATH, 1, replace(descriptor, num_buckets=3), 0, lake_properties)
+    catalogs.open_table(table)
+    spark.sql(f"ALTER TABLE {name(table)} SET TBLPROPERTIES ('write.object-storage.enabled'='{object_storage}')")
+    lake = catalogs.open_table(table)
+
+    spec, provider = lake.java_table.spec(), lake.java_table.locationProvider()
+    data_files = spark._jvm.org.apache.iceberg.DataFiles
+    for day in ("2024-01-01", "a b+c"):
+        for bucket, file_name in ((0, "a"), (2, "b"), (1, "c")):
+            partition = data_files.data(spec, f"day={day}/__bucket={bucket}")
+            expected = provider.newDataLocation(spec, partition, file_name)
+            assert lake.piece_location(bucket, file_name, (day,)) == expected
 
 
 def test_a_file_at_its_target_size_is_followed_by_another(spark, catalogs, log):

@@ -131,11 +131,12 @@ def test_a_partition_that_was_dropped_in_mid_round_does_not_stop_it(managers: Ma
     kept, dropped = (TableBucket(1, 0, partition_id) for partition_id in (7, 8))
     present = [BucketInfo(kept, 0, 100, 800)]
     planned = {kept: 50, dropped: 20}
-    # The lake will hold its rows, and who tiers a later partition of its values has to know.
-    assert managers.lake.prepare(table, present, planned, ignore_previous=False) == planned
+    # D49: what is dropped is forgotten. Who tiers a later partition of its values asks the lake for its rows.
+    assert managers.lake.prepare(table, present, planned, ignore_previous=False) == {kept: 50}
     committed = CommitRegistration(table, 1, 1, planned, "commit", "/offsets")
     for _ in range(2):
         managers.lake.commit(committed, present)
+    assert managers.lake.newest(1) == LakeSnapshot(1, 1, {kept: 50})
     # A cluster has forgotten the partition; the commit is the same.
     require_same_offsets(committed, LakeSnapshot(1, 1, {kept: 50}))
     with pytest.raises(FlussTieringError, match="other offsets"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Collection
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket
 from fluss_tiering.spark.round.plan import LogPiece, PlanLimits, RoundPlan, SnapshotPiece, plan_round
-from fluss_tiering.spark.round.waves import tasks_of
+from fluss_tiering.spark.round.waves import after, tasks_of, waves
 
 MIB = 1 << 20
 
@@ -218,13 +221,19 @@ def in_partition(number: int, partition_id: int, value: str, end: int) -> Bucket
     return BucketInfo(TableBucket(1, number, partition_id), 0, end, 0, partition_values=(value,))
 
 
-def partitioned(buckets: list[BucketInfo], tiered: dict[TableBucket, int], *snapshots: KvSnapshot) -> RoundPlan:
+def partitioned(
+    buckets: list[BucketInfo],
+    tiered: dict[TableBucket, int],
+    *snapshots: KvSnapshot,
+    replaced: Collection[TableBucket] = (),
+) -> RoundPlan:
     return plan_round(
         has_primary_key=True,
         tiered=tiered,
         buckets=buckets,
         snapshots={each.bucket: each for each in snapshots},
         limits=PlanLimits(),
+        replaced=replaced,
     )
 
 
@@ -237,18 +246,45 @@ def test_pieces_name_the_partition_whose_rows_they_are():
     assert planned.partition_values == ("tue",)
 
 
-def test_offsets_of_a_dropped_partition_stay_and_move_nothing():
+# D49
+def test_offsets_of_a_dropped_partition_are_left_out_and_move_nothing():
     kept, gone = in_partition(0, 7, "mon", 5), TableBucket(1, 0, 6)
     planned = partitioned([kept], {kept.bucket: 5, gone: 9})
 
     assert not planned.advances
-    assert planned.log_end_offsets == {kept.bucket: 5, gone: 9}
+    assert planned.log_end_offsets == {kept.bucket: 5}
 
 
-def test_what_a_new_partition_has_replaces_rows_that_the_lake_keeps_of_a_dropped_one():
-    log, snapped = in_partition(0, 8, "mon", 5), in_partition(0, 9, "tue", 4)
+# D49
+def test_a_new_partition_replaces_only_rows_that_the_lake_holds_for_its_buckets():
+    log, snapped, new = in_partition(0, 8, "mon", 5), in_partition(0, 9, "tue", 4), in_partition(0, 10, "wed", 3)
     taken = KvSnapshot(snapped.bucket, 0, 4, 3, 100, "kv/0")
-    planned = partitioned([log, snapped], {TableBucket(1, 0, 7): 9}, taken)
+    dropped = {TableBucket(1, 0, 7): 9}
+    planned = partitioned([log, snapped, new], dropped, taken, replaced={log.bucket, snapped.bucket})
 
-    assert [piece.deletes for piece in planned.pieces] == [True, True]
-    assert not any(piece.deletes for piece in partitioned([log, snapped], {}, taken).pieces)
+    assert [piece.deletes for piece in planned.pieces] == [True, True, False]
+    assert not any(piece.deletes for piece in partitioned([log, snapped], dropped, taken).pieces)
+
+
+# D51
+@pytest.mark.parametrize("key", [True, False])
+def test_the_work_of_planning_grows_with_the_number_of_buckets(key):
+    def calls(count: int) -> int:
+        buckets = [info(number, 1000, size=MIB) for number in range(count)]
+        leased = [snapshot(number, 500) for number in range(0, count, 2)] if key else []
+        seen = 0
+
+        def count_call(frame: object, event: str, argument: object) -> None:
+            nonlocal seen
+            seen += event in {"call", "c_call"}
+
+        sys.setprofile(count_call)
+        try:
+            planned = plan(buckets, key=key, snapshots=leased, parallelism=8, round_bytes=count * MIB // 2)
+            list(waves(planned, PlanLimits(parallelism=8)))
+            after(planned, planned.pieces[: count // 2])
+        finally:
+            sys.setprofile(None)
+        return seen
+
+    assert calls(800) < 9 * calls(100)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -14,6 +14,8 @@ from fluss_tiering.formats.micros import lake_type
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_locations
 from fluss_tiering.lake.iceberg.field_ids import with_field_ids
 from fluss_tiering.lake.iceberg.java import iceberg_class, lake_errors, to_dict
+from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
+from fluss_tiering.lake.iceberg.metadata.lookup import has_rows
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.summary import from_summary
 from fluss_tiering.lake.names import round_file_name
@@ -27,6 +29,9 @@ _SYSTEM_TYPES: Final = {
     OFFSET_COLUMN: pa.int64(),
     TIMESTAMP_COLUMN: pa.timestamp("us", "UTC"),
 }
+
+_MAX_PARTITIONS_LOOKED_AT: Final = 64
+"""A look reads the list of manifests. If a round has more new partitions, all of them may have rows."""
 
 
 class IcebergTable:
@@ -99,6 +104,19 @@ class IcebergTable:
                     return CommittedSnapshot(snapshot_id, self._own(commit))
             return None
 
+    def partitions_with_rows(self, places: Mapping[tuple[str, ...], Collection[int]]) -> Collection[tuple[str, ...]]:
+        """Return the partitions that may have rows in one of the named buckets, as of the base.
+
+        Raises:
+            FlussTieringError: STORAGE if the lake cannot be read.
+        """
+        if self._base is None:
+            return ()
+        if len(places) > _MAX_PARTITIONS_LOOKED_AT:
+            return places.keys()
+        with lake_errors(f"look for rows of partitions in the lake table {self._table.path}"):
+            return [values for values, buckets in places.items() if has_rows(self._jvm, self._handle, values, buckets)]
+
     def location(self) -> str:
         """Return the table's own folder."""
         return str(self._handle.location()).rstrip("/")
@@ -145,17 +163,12 @@ class IcebergTable:
 
     def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
         """Return where Iceberg's location provider places a file with this name."""
-        values = (*partition_values, bucket)
-        path = "/".join(f"{field['name']}={value}" for field, value in zip(self._spec["fields"], values, strict=True))
         with lake_errors(f"locate files of the lake table {self._table.path}"):
-            spec, locations = self._layout
-            partition = iceberg_class(self._jvm, "DataFiles").data(spec, path)
-            return str(locations.newDataLocation(spec, partition, name))
+            return self._locations.location(bucket, name, tuple(partition_values))
 
     @cached_property
-    def _layout(self) -> tuple[JavaObject, JavaObject]:
-        """Iceberg's partition spec and location provider."""
-        return self._handle.spec(), self._handle.locationProvider()
+    def _locations(self) -> FileLocations:
+        return FileLocations(self._jvm, self._handle, [field["name"] for field in self._spec["fields"]])
 
     def commit(
         self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit, partition_values: tuple[str, ...] = ()

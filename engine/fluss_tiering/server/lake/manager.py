@@ -83,8 +83,7 @@ class LakeSnapshotManager:
         """Return the content of the next lake snapshot's offsets file: each bucket, -1 for one that is not tiered yet.
 
         Buckets that are not given keep the offset of the newest lake snapshot, as in Fluss. Buckets of partitions that
-        were dropped after the round was planned stay: their rows will be in the lake, and a later partition with the
-        same values replaces them only if the lake is known to hold them.
+        were dropped are left out: nothing of them is left to tier.
 
         Args:
             table: The table.
@@ -99,7 +98,7 @@ class LakeSnapshotManager:
         buckets = list(buckets)
         previous = {} if ignore_previous else self._offsets(table.table_id)
         merged = _merged(table, buckets, previous, log_end_offsets)
-        return {bucket: merged.get(bucket, -1) for bucket in {info.bucket for info in buckets} | log_end_offsets.keys()}
+        return {info.bucket: merged.get(info.bucket, -1) for info in buckets}
 
     def commit(self, commit: CommitRegistration, buckets: Iterable[BucketInfo]) -> None:
         """Make a lake snapshot the newest one. A snapshot that is known with the same offsets stays as it is.
@@ -175,7 +174,7 @@ def _merged(
     partitions = {bucket.partition_id for bucket in log_ends}
     for bucket, offset in log_end_offsets.items():
         if bucket.partition_id is not None and bucket.partition_id not in partitions:
-            continue  # The partition was dropped after the round was planned: nothing of it is left to tier.
+            continue  # The partition was dropped after the round was planned.
         if bucket not in log_ends:
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
@@ -193,4 +192,5 @@ def _merged(
                 f"table {table.path}, {bucket}: offset {offset} is before {previous[bucket]}, up to which it is tiered "
                 "already; read the newest lake snapshot and plan again",
             )
-    return {**previous, **log_end_offsets}
+    merged = {**previous, **log_end_offsets}
+    return {bucket: offset for bucket, offset in merged.items() if bucket.partition_id in partitions}

@@ -4,14 +4,16 @@ A piece is what one Spark task reads and writes. Each piece has an ordinal. The 
 row delta of the lake table, and the deletes of an ordinal apply to the rows of all smaller ordinals. In a bucket of a
 primary-key table the pieces follow each other in log order, each with its own ordinal. All pieces of a log table have
 ordinal 0.
+
+The time that planning takes grows with the number of buckets and pieces, not faster.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -153,27 +155,33 @@ def plan_round(
     buckets: Sequence[BucketInfo],
     snapshots: Mapping[TableBucket, KvSnapshot],
     limits: PlanLimits,
+    replaced: Collection[TableBucket] = (),
 ) -> RoundPlan:
     """Plan a round.
 
     Args:
         has_primary_key: Whether the table has a primary key.
         tiered: The log end offsets that are in the lake. A bucket with nothing in the lake is missing or negative. A
-            bucket that is not in `buckets` belonged to a partition that was dropped. The lake keeps its rows, and a new
-            partition may have the same values.
+            bucket that is not in `buckets` belonged to a partition that was dropped, and is left out from now on.
         buckets: Every bucket of the table, with the end of its log as it is now.
         snapshots: The leased snapshots by bucket. A snapshot is ignored if its bucket has been tiered since.
         limits: How large pieces and rounds may be.
+        replaced: The buckets that were never tiered although the lake holds rows for them, because an earlier partition
+            had the same values. Their rows replace those of the lake.
 
     Raises:
         FlussTieringError: LOG_OFFSET_OUT_OF_RANGE if the log no longer holds something that is not in the lake yet.
     """
     ranges = [_range(info, tiered.get(info.bucket, -1), snapshots.get(info.bucket)) for info in buckets]
     ranges, complete = _within(ranges, limits.round_bytes)
-    kept = {bucket: offset for bucket, offset in tiered.items() if offset >= 0}
-    replaces = not kept.keys() <= {info.bucket for info in buckets}
+    kept = {each.info.bucket: tiered[each.info.bucket] for each in ranges if each.tiered}
+    total = sum(each.snapshot_bytes + each.log_bytes for each in ranges)
+    even_share = max(MIN_PIECE_BYTES, math.ceil(total / limits.parallelism))
+    limits = replace(limits, append_piece_bytes=min(limits.append_piece_bytes, even_share))
     pieces = tuple(
-        piece for each in ranges for piece in _pieces(each, ranges, limits, has_primary_key, replaces=replaces)
+        piece
+        for each in ranges
+        for piece in _pieces(each, limits, has_primary_key, replaces=each.info.bucket in replaced)
     )
     starts = {each.info.bucket: each.start for each in ranges if each.tiered or each.start > 0}
     ends = {each.info.bucket: each.end for each in ranges if each.tiered or each.end > 0}
@@ -234,11 +242,8 @@ def _within(ranges: Sequence[_Range], round_bytes: int | None) -> tuple[list[_Ra
     ], False
 
 
-def _pieces(
-    each: _Range, ranges: Sequence[_Range], limits: PlanLimits, has_primary_key: bool, *, replaces: bool
-) -> Iterator[Piece]:
-    even_share = max(MIN_PIECE_BYTES, math.ceil(_total_bytes(ranges) / limits.parallelism))
-    append_bytes = min(limits.append_piece_bytes, even_share)
+def _pieces(each: _Range, limits: PlanLimits, has_primary_key: bool, *, replaces: bool) -> Iterator[Piece]:
+    append_bytes = limits.append_piece_bytes
     # A negative number means that the number of rows is not known.
     has_rows = each.snapshot is not None and each.snapshot.row_count != 0
     if each.snapshot is not None and has_rows:
@@ -264,10 +269,6 @@ def _pieces(
             size_bytes=(end - start) * each.bytes_per_offset,
             partition_values=each.info.partition_values,
         )
-
-
-def _total_bytes(ranges: Sequence[_Range]) -> float:
-    return sum(each.snapshot_bytes + each.log_bytes for each in ranges)
 
 
 def _snapshot_pieces(

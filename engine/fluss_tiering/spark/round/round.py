@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -12,8 +13,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.names import round_file_name
 from fluss_tiering.lake.protocol import LakeCatalog, LakeTable
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.lake import LakeSnapshot
-from fluss_tiering.model.table import KvSnapshot, StorageDescription, TableBucket, TableInfo
+from fluss_tiering.model.table import BucketInfo, KvSnapshot, StorageDescription, TableBucket, TableInfo
 from fluss_tiering.model.tiering import TieringStats
 from fluss_tiering.spark.round.commit import commit_round, recover
 from fluss_tiering.spark.round.keepalive import RoundGuard
@@ -76,7 +76,8 @@ def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guar
     # The lake table is opened first: whatever another driver commits after this makes our commit fail.
     lake = services.catalog.open_table(table)
     known = recover(services.client, lake, table, guard.claim)
-    plan = _plan(services, table, known, lease, guard)
+    tiered = {} if known is None else known.log_end_offsets
+    plan = _plan(services, table, tiered, lake, partial(lease.snapshots, guard.claim))
     planned = now()
     if not plan.advances:
         return RoundOutcome(TieringStats(), cost=RoundCost(plan=planned - began))
@@ -95,14 +96,17 @@ def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guar
 
 
 def _plan(
-    services: RoundServices, table: TableInfo, known: LakeSnapshot | None, lease: TableLease, guard: RoundGuard
+    services: RoundServices,
+    table: TableInfo,
+    tiered: Mapping[TableBucket, int],
+    lake: LakeTable,
+    lease_snapshots: Callable[[Sequence[BucketInfo]], Mapping[TableBucket, KvSnapshot]],
 ) -> RoundPlan:
-    tiered = {} if known is None else known.log_end_offsets
     buckets = services.client.list_buckets([table.path])[table.path]
     never_tiered = [info for info in buckets if tiered.get(info.bucket, -1) < 0]
     snapshots: Mapping[TableBucket, KvSnapshot] = {}
     if table.has_primary_key and never_tiered:
-        leased = lease.snapshots(guard.claim, never_tiered)
+        leased = lease_snapshots(never_tiered)
         snapshots = measured(lambda: open_split_reader(services.storage, services.target), table, leased)
         # The ends are read again: a snapshot that was leased just now may end behind the first end of the log.
         buckets = services.client.list_buckets([table.path])[table.path]
@@ -112,7 +116,23 @@ def _plan(
         buckets=buckets,
         snapshots=snapshots,
         limits=services.limits,
+        replaced=_replaced(table, lake, buckets, tiered),
     )
+
+
+def _replaced(
+    table: TableInfo, lake: LakeTable, buckets: Sequence[BucketInfo], tiered: Mapping[TableBucket, int]
+) -> set[TableBucket]:
+    """Return the buckets that were never tiered, but for which the lake holds rows of an earlier partition."""
+    if not (table.has_primary_key and table.descriptor.partition_keys):
+        return set()
+    new: dict[tuple[str, ...], list[TableBucket]] = {}
+    for info in buckets:
+        if info.log_end_offset > 0 and tiered.get(info.bucket, -1) < 0:
+            new.setdefault(info.partition_values, []).append(info.bucket)
+    places = {values: [bucket.bucket for bucket in of_partition] for values, of_partition in new.items()}
+    held = lake.partitions_with_rows(places) if places else ()
+    return {bucket for values in held for bucket in new[values]}
 
 
 def _read_and_write(

@@ -1,0 +1,57 @@
+"""Where the data files of an Iceberg table are placed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from py4j.java_gateway import JavaObject, JVMView
+
+from fluss_tiering.lake.iceberg.java import iceberg_class
+
+
+class FileLocations:
+    """Asks Iceberg's location provider for the locations of files.
+
+    Iceberg's default provider places a file in the folder of its partition. One call per partition is then enough,
+    while a round may have files in a hundred thousand buckets.
+
+    Args:
+        jvm: The JVM of the Spark session.
+        table: Iceberg's table object.
+        fields: The names of the partition fields. The last one is the bucket's.
+    """
+
+    def __init__(self, jvm: JVMView, table: JavaObject, fields: Sequence[str]) -> None:
+        self._jvm = jvm
+        self._spec = table.spec()
+        self._provider = table.locationProvider()
+        self._fields = fields
+        self._folders: dict[tuple[str, ...], str | None] = {}
+
+    def location(self, bucket: int, name: str, partition_values: tuple[str, ...]) -> str:
+        """Return the location of a file. Errors are those of the JVM."""
+        if partition_values not in self._folders:
+            self._folders[partition_values] = self._folder(partition_values)
+        folder = self._folders[partition_values]
+        return f"{folder}{bucket}/{name}" if folder else self._asked(bucket, name, partition_values)
+
+    def _folder(self, partition_values: tuple[str, ...]) -> str | None:
+        """Return what comes before the bucket's number in each location; None if the names of files decide more."""
+        places = {(bucket, name): self._asked(bucket, name, partition_values) for bucket, name in _PROBES}
+        suffix = f"{_PROBES[0][0]}/{_PROBES[0][1]}"
+        first = places[_PROBES[0]]
+        if not first.endswith(f"={suffix}"):
+            return None
+        folder = first.removesuffix(suffix)
+        return folder if all(place == f"{folder}{bucket}/{name}" for (bucket, name), place in places.items()) else None
+
+    def _asked(self, bucket: int, name: str, partition_values: tuple[str, ...]) -> str:
+        values = (*partition_values, bucket)
+        path = "/".join(f"{field}={value}" for field, value in zip(self._fields, values, strict=True))
+        partition = iceberg_class(self._jvm, "DataFiles").data(self._spec, path)
+        return str(self._provider.newDataLocation(self._spec, partition, name))
+
+
+_PROBES: Final = ((0, "a-name"), (1, "another-name"))
+"""The bucket and the name of files that are never written."""
