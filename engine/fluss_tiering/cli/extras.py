@@ -17,6 +17,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
     "server": ROWS
     | {
         "alembic",
+        "fastavro",
         "grpc_health",
         "grpc_reflection",
         "prometheus_client",
@@ -30,7 +31,13 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
 }
 """The modules that each extra brings, as far as this package imports them."""
 
-_EXTRA_OF_COMMAND: Final[Mapping[str, str]] = {"serve": "server", "put": "rows", "scan": "rows", "tables": "rows"}
+_EXTRA_OF_COMMAND: Final[Mapping[str, str]] = {
+    "adopt": "server",
+    "serve": "server",
+    "put": "rows",
+    "scan": "rows",
+    "tables": "rows",
+}
 _EXTRA_OF_OTHERS: Final = "spark"
 
 

@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 
 from fluss_tiering import __version__
 from fluss_tiering.cli import (
+    adopt,
     class_archive,
     clean,
     compact,
@@ -75,6 +76,7 @@ def _add(name: str, command: Callable[..., Any]) -> None:
 
 
 _add("serve", serve.serve)
+_add("adopt", adopt.adopt)
 app.add_typer(tables.app, name="tables")
 _add("put", put.put)
 _add("scan", scan.scan)

@@ -24,7 +24,8 @@ from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.server.tiering.states import FailureBackoff
 from fluss_tiering.storage.protocol import TableStorage
 
-_DATABASE_FILE: Final = "server.db"
+DATABASE_FILE: Final = "server.db"
+"""The SQLite file in the data folder that holds the state, unless the settings name a PostgreSQL database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ async def open_components(
 def store_location(settings: ServerSettings) -> Path | str:
     """Return where the store is: the path of a SQLite file, or the URL of a PostgreSQL database."""
     url = settings.store_url
-    return settings.data_dir / _DATABASE_FILE if url is None else url.get_secret_value()
+    return settings.data_dir / DATABASE_FILE if url is None else url.get_secret_value()
 
 
 def _tiering_policy(settings: ServerSettings, *, due_by_freshness: bool) -> TieringPolicy:

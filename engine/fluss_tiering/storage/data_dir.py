@@ -1,10 +1,11 @@
-"""The data folder as a whole: its id, the lock that lets only one server use it, and the ids of tables."""
+"""The data folder as a whole: its id, its place, the lock that lets only one server use it, and the ids of tables."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
+import shlex
 import threading
 import uuid
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ _FORMAT_VERSION: Final = 1
 _FIRST_ID: Final = 1
 _TABLE_IDS: Final = "next_table_id"
 _PARTITION_IDS: Final = "next_partition_id"
+_PATH: Final = "path"
 _OWN_ENTRIES: Final = frozenset({LOCK_FILE, IDENTITY_FILE + TEMPORARY_SUFFIX})
 _SERVER_PREFIXES: Final = ("server.", "lake")
 """The names of the files that a server keeps in its data folder, and may have made before the storage."""
@@ -47,17 +49,23 @@ class DataDir:
     def __init__(self, root: Path, lock: int, identity: dict[str, Any]) -> None:
         self.root = root
         self.id: str = identity["data_dir_id"]
+        self._path: str | None = identity.get(_PATH)
         self._lock = lock
         self._next_ids: dict[str, int] = {key: identity[key] for key in (_TABLE_IDS, _PARTITION_IDS)}
         self._ids_lock = threading.Lock()
 
     @classmethod
-    def open(cls, root: Path) -> DataDir:
+    def open(cls, root: Path, *, adopt: bool = False) -> DataDir:
         """Take hold of a data folder. A folder that is empty or does not exist becomes a new data folder.
 
+        Args:
+            root: The folder.
+            adopt: Whether the folder may be a copy of one that still exists, because it gets an id of its own.
+
         Raises:
-            FlussTieringError: DATA_DIR_IN_USE if another process holds it; CORRUPT_DATA if it holds foreign files, or
-                if its identity file is damaged; STORAGE if it cannot be used.
+            FlussTieringError: DATA_DIR_IN_USE if another process holds it; INVALID_REQUEST if it is a copy;
+                CORRUPT_DATA if it holds foreign files, or if its identity file is damaged; STORAGE if it cannot be
+                used.
         """
         root = root.absolute()
         with reporting_os_errors("use the data folder", root):
@@ -69,10 +77,34 @@ class DataDir:
                     _write_identity(root, str(uuid.uuid4()), {_TABLE_IDS: _FIRST_ID, _PARTITION_IDS: _FIRST_ID})
                 (root / TABLES_FOLDER).mkdir(exist_ok=True)
                 sync_directory(root)
-                return cls(root, lock, _read_identity(root))
+                folder = cls(root, lock, _read_identity(root))
+                original = None if adopt else folder.original()
+                if original is not None:
+                    raise not_adopted(root, f"is a copy of the data folder {original}", "the original")
             except BaseException:
                 os.close(lock)
                 raise
+        return folder
+
+    def original(self) -> Path | None:
+        """Return the folder that this one is a copy of, if it still exists on this machine."""
+        path = None if self._path is None else Path(self._path)
+        if path is None or path == self.root or read_data_dir_id(path) != self.id or path.samefile(self.root):
+            return None
+        return path
+
+    def settle(self, data_dir_id: str | None = None) -> None:
+        """Record that the folder belongs where it is now.
+
+        Args:
+            data_dir_id: The new id of the folder; None to keep the id.
+        """
+        with self._ids_lock:
+            if data_dir_id is None and self._path is not None and Path(self._path) == self.root:
+                return
+            self.id = data_dir_id or self.id
+            self._path = str(self.root)
+            self._write(self._next_ids)
 
     def allocate_table_id(self) -> int:
         """Return an id that no table has or had, also after a crash."""
@@ -86,9 +118,12 @@ class DataDir:
         with self._ids_lock:
             allocated = self._next_ids[kind]
             next_ids = {**self._next_ids, kind: allocated + 1}
-            _write_identity(self.root, self.id, next_ids)
+            self._write(next_ids)
             self._next_ids = next_ids
             return allocated
+
+    def _write(self, next_ids: Mapping[str, int]) -> None:
+        _write_identity(self.root, self.id, {**next_ids, **({} if self._path is None else {_PATH: self._path})})
 
     def close(self) -> None:
         """Release the folder."""
@@ -103,6 +138,21 @@ def read_data_dir_id(root: Path) -> str | None:
         return None
     data_dir_id = identity.get("data_dir_id") if isinstance(identity, dict) else None
     return data_dir_id if isinstance(data_dir_id, str) else None
+
+
+def not_adopted(root: Path, found: str, served: str) -> FlussTieringError:
+    """Return INVALID_REQUEST for a data folder that would tier into the lake of another place.
+
+    Args:
+        root: The folder.
+        found: What is wrong with the folder.
+        served: What can be served instead.
+    """
+    return FlussTieringError(
+        ErrorCode.INVALID_REQUEST,
+        f"{root} {found}: rounds would write into the lake of the other place. Serve {served}, or run "
+        f"`fluss-tiering adopt {shlex.quote(str(root))}` once, after which this folder stands on its own",
+    )
 
 
 def _refuse_foreign(root: Path) -> None:
@@ -136,10 +186,10 @@ def _acquire(root: Path) -> int:
     return lock
 
 
-def _write_identity(root: Path, data_dir_id: str, next_ids: Mapping[str, int]) -> None:
+def _write_identity(root: Path, data_dir_id: str, entries: Mapping[str, int | str]) -> None:
     path = root / IDENTITY_FILE
     with reporting_os_errors("write", path):
-        write_json(path, {"format_version": _FORMAT_VERSION, "data_dir_id": data_dir_id, **next_ids})
+        write_json(path, {"format_version": _FORMAT_VERSION, "data_dir_id": data_dir_id, **entries})
 
 
 def _read_identity(root: Path) -> dict[str, Any]:

@@ -48,6 +48,7 @@ async def open_fluss(settings: ServerSettings, threads: ServerThreads, stack: As
     """
     data_dir = await threads.storage(DataDir.open, settings.data_dir)
     stack.callback(data_dir.close)
+    await threads.storage(data_dir.settle)
     client = FlussClient(settings.fluss, credentials=settings.fluss_credentials)
     stack.callback(client.close)
     link = ClusterLink(settings.fluss, settings.fluss_credentials, client)

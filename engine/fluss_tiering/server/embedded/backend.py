@@ -12,7 +12,8 @@ from fluss_tiering.model.table import BucketInfo
 from fluss_tiering.model.tiering import TieringStatus
 from fluss_tiering.server.backend import StorageIdentity
 from fluss_tiering.server.background import Job
-from fluss_tiering.server.embedded.catalog import default_catalog, make_lake_folders
+from fluss_tiering.server.embedded.adoption import check_lake_is_own
+from fluss_tiering.server.embedded.catalog import LAKE_FOLDER, default_catalog, make_lake_folders
 from fluss_tiering.server.embedded.jobs import TableOpening, take_kv_snapshots
 from fluss_tiering.server.embedded.lake import OwnLakeSnapshots
 from fluss_tiering.server.embedded.leases import OwnLeases
@@ -36,7 +37,7 @@ class EmbeddedBackend:
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self._lake_dir = None if settings.lake_catalog else settings.data_dir / "lake"
+        self._lake_dir = None if settings.lake_catalog else settings.data_dir / LAKE_FOLDER
         properties = settings.lake_catalog if self._lake_dir is None else default_catalog(self._lake_dir)
         self.catalog = LakeCatalogProperties(properties, server_wins=False)
 
@@ -48,13 +49,21 @@ class EmbeddedBackend:
     async def open_storage(self, clock: Clock, threads: ServerThreads, stack: AsyncExitStack) -> EmbeddedStorage:
         """Open the data folder: see `Backend`."""
         del stack
-        return await threads.storage(
+        if self._lake_dir is not None:
+            await threads.storage(check_lake_is_own, self._lake_dir)
+        storage = await threads.storage(
             EmbeddedStorage.open,
             self._settings.data_dir,
             clock=clock,
             num_retained_snapshots=self._settings.kv_snapshot_num_retained,
             lazily=True,
         )
+        try:
+            await threads.storage(storage.settle)
+        except BaseException:
+            await threads.storage(storage.close)
+            raise
+        return storage
 
     async def open_active(
         self,

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
+from fluss_tiering.lake.relocation import CATALOG_FILE
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+LAKE_FOLDER: Final = "lake"
+"""The folder of the default catalog and its warehouse, in the data folder."""
 
 
 def default_catalog(lake_dir: Path) -> dict[str, str]:
@@ -17,7 +22,7 @@ def default_catalog(lake_dir: Path) -> dict[str, str]:
         "type": "jdbc",
         "name": "fluss_lake",
         # Several drivers share the file. Without the time-out the second writer fails at once.
-        "uri": f"jdbc:sqlite:{lake_dir}/catalog.db?busy_timeout=30000",
+        "uri": f"jdbc:sqlite:{lake_dir}/{CATALOG_FILE}?busy_timeout=30000",
         "jdbc.schema-version": "V1",
         "warehouse": f"file:{lake_dir}/warehouse",
     }

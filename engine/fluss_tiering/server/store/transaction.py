@@ -31,6 +31,13 @@ class SqlTransaction:
         """Record the storage that the database belongs to. This happens once."""
         self._connection.execute(sa.insert(schema.bound_storage), {"storage_id": storage_id, "location": location})
 
+    def rename_bound_storage(self, before: str, storage_id: str, location: str) -> None:
+        """Record the new id and location of the storage that the database belongs to; nothing if it has another id."""
+        bound = schema.bound_storage
+        self._connection.execute(
+            sa.update(bound).where(bound.c.storage_id == before).values(storage_id=storage_id, location=location)
+        )
+
     def put_lease(self, lease: KvSnapshotLease) -> None:
         """Insert or replace a lease with everything that it pins."""
         self._put(

@@ -87,6 +87,10 @@ class EmbeddedStorage:
             folder.close()
             raise
 
+    def settle(self) -> None:
+        """Record that the data folder belongs where it is now; see `DataDir.settle`."""
+        self._data_dir.settle()
+
     def describe(self) -> StorageDescription:
         """Return the kind of the storage and its data folder."""
         return StorageDescription(_KIND, str(self._data_dir.root), self._data_dir.id, version("fluss-tiering"))

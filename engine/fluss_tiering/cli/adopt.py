@@ -1,0 +1,38 @@
+"""`fluss-tiering adopt`: let a data folder that was moved or copied stand on its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from fluss_tiering.cli import output
+
+
+def adopt(
+    data_dir: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", file_okay=False, exists=True, help="The data folder, where it is now."),
+    ],
+) -> None:
+    """Let a data folder that was moved or copied stand on its own, before a server uses it.
+
+    The files of the default lake name each other by absolute paths. The command rewrites these paths, so that rounds
+    write into the lake of this folder. No server may use the folder meanwhile. A copy gets an id of its own.
+
+    Tables in a lake catalog of the settings are not copied with the folder. Only one of two copies may tier into such a
+    catalog.
+    """
+    from fluss_tiering.server.embedded.adoption import adopt_data_dir  # noqa: PLC0415 - the server's libraries
+
+    done = adopt_data_dir(data_dir)
+    tables = 0 if done.lake is None else done.lake.tables
+    from_where = "" if done.original is None else f", apart from {done.original}"
+    output.console.print(
+        f"{escape(str(done.root))} stands on its own now{escape(from_where)}. "
+        f"{tables:,} lake {'table was' if tables == 1 else 'tables were'} changed.",
+        highlight=False,
+        soft_wrap=True,
+    )

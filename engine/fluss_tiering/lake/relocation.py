@@ -1,0 +1,234 @@
+"""Moves a lake of files to another folder: Iceberg's metadata names every file by its absolute path.
+
+The metadata is rewritten in place, file by file, and each file in one step. What already names the new folder stays as
+it is, so a relocation that was interrupted is simply run again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import fastavro
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+CATALOG_FILE: Final = "catalog.db"
+_WAREHOUSE: Final = "warehouse"
+_SCHEME: Final = r"(?:file:(?://)?)?"
+_LOCATION: Final = re.compile(rf"{_SCHEME}(/.*)/{_WAREHOUSE}/.*")
+_LOCATION_COLUMNS: Final = ("metadata_location", "previous_metadata_location")
+_POSITION_DELETES: Final = 1
+_DELETED: Final = 2
+"""The status of an entry whose file is no longer part of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """What a relocation changed.
+
+    Attributes:
+        before: The lake's folder that the metadata named before.
+        tables: How many tables of the catalog were changed.
+        files: How many files of metadata were rewritten.
+    """
+
+    before: Path
+    tables: int
+    files: int
+
+
+def named_lake_folder(lake_dir: Path) -> Path | None:
+    """Return the folder that the lake's catalog names instead of its own; None if it names its own.
+
+    Args:
+        lake_dir: The folder with the catalog's SQLite file and the warehouse.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA if the catalog cannot be read.
+    """
+    for _, _, _, location, _ in _catalog_rows(lake_dir):
+        match = _LOCATION.fullmatch(location or "")
+        if match and Path(match[1]).name == lake_dir.name and not _same(Path(match[1]), lake_dir):
+            return Path(match[1])
+    return None
+
+
+def relocate_lake(lake_dir: Path) -> Relocation | None:
+    """Let the metadata of a lake name the folder that the lake is in; return None if it does so already.
+
+    Args:
+        lake_dir: The folder with the catalog's SQLite file and the warehouse. Nobody may use it meanwhile.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if a table has position deletes, whose files name data files too;
+            CORRUPT_DATA if the catalog or a file of metadata cannot be read. Nothing is changed then.
+    """
+    before = named_lake_folder(lake_dir)
+    if before is None:
+        return None
+    moved = _mover(before, lake_dir)
+    files = sorted((lake_dir / _WAREHOUSE).glob("**/metadata/*"))
+    manifests = [file for file in files if file.suffix == ".avro" and not file.name.startswith("snap-")]
+    for file in manifests:
+        _refuse_position_deletes(file)
+    changed = sum(_rewrite_avro(file, lambda record: _move_entry(record, moved)) for file in manifests)
+    # The lists come after the manifests, since they say how long these are.
+    for file in files:
+        if file.suffix == ".avro" and file.name.startswith("snap-"):
+            changed += _rewrite_avro(file, lambda record: _move_manifest(record, moved))
+    changed += sum(_rewrite_json(file, moved) for file in files if file.name.endswith(".metadata.json"))
+    return Relocation(before, _rewrite_catalog(lake_dir, moved), changed)
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Return whether both paths lead to one folder, for example by a symbolic link."""
+    return one == other or (one.exists() and other.exists() and one.samefile(other))
+
+
+def _catalog_rows(lake_dir: Path) -> list[tuple[str, str, str, str | None, str | None]]:
+    file = lake_dir / CATALOG_FILE
+    if not file.is_file():
+        return []
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=30)) as connection:
+            exists = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'").fetchone()
+            if exists is None:
+                return []
+            columns = f"catalog_name, table_namespace, table_name, {', '.join(_LOCATION_COLUMNS)}"
+            return connection.execute(f"SELECT {columns} FROM iceberg_tables").fetchall()  # noqa: S608 - constants
+    except sqlite3.Error as error:
+        raise FlussTieringError(
+            ErrorCode.CORRUPT_DATA,
+            f"the lake's catalog {file} cannot be read: {error}; restore it from a backup",
+        ) from error
+
+
+def _mover(before: Path, after: Path) -> Callable[[str], str]:
+    """Return a function that moves a location from one folder to the other, and returns any other text as it is."""
+    pattern = re.compile(rf"^({_SCHEME}){re.escape(str(before.parent))}(?=/|$)")
+    replacement = str(after.parent)
+    return lambda text: (
+        pattern.sub(lambda match: match[1] + replacement, text, count=1) if pattern.match(text) else text
+    )
+
+
+def _records(file: Path) -> tuple[Any, list[dict[str, Any]]]:
+    try:
+        with file.open("rb") as opened:
+            reader = fastavro.reader(opened)
+            return reader, [dict(record) for record in reader if isinstance(record, dict)]
+    except (ValueError, EOFError, KeyError) as error:
+        raise FlussTieringError(
+            ErrorCode.CORRUPT_DATA, f"{file} cannot be read as Avro: {error}; restore it from a backup"
+        ) from error
+
+
+def _refuse_position_deletes(file: Path) -> None:
+    _, records = _records(file)
+    for record in records:
+        entry = record.get("data_file", {})
+        if entry.get("content") == _POSITION_DELETES and record.get("status") != _DELETED:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"the lake table in {file.parent.parent} has position deletes ({entry['file_path']}), whose files name "
+                "data files by their paths: expected equality deletes only, which rounds write; compact the table "
+                "where the folder was before, then move the folder again",
+            )
+
+
+def _move_entry(record: dict[str, Any], moved: Callable[[str], str]) -> None:
+    entry = record["data_file"]
+    for key in ("file_path", "referenced_data_file"):
+        if isinstance(entry.get(key), str):
+            entry[key] = moved(entry[key])
+
+
+def _move_manifest(record: dict[str, Any], moved: Callable[[str], str]) -> None:
+    record["manifest_path"] = moved(record["manifest_path"])
+    manifest = Path(re.sub(rf"^{_SCHEME}(?=/)", "", record["manifest_path"]))
+    if manifest.is_file():
+        record["manifest_length"] = manifest.stat().st_size
+
+
+def _rewrite_avro(file: Path, change: Callable[[dict[str, Any]], None]) -> int:
+    reader, records = _records(file)
+    before = json.dumps(records, default=repr)
+    for record in records:
+        change(record)
+    if json.dumps(records, default=repr) == before:
+        return 0
+    metadata = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
+    content = io.BytesIO()
+    fastavro.writer(content, reader.writer_schema, records, codec=reader.codec, metadata=metadata)
+    _replace(file, content.getvalue())
+    return 1
+
+
+def _rewrite_json(file: Path, moved: Callable[[str], str]) -> int:
+    content = file.read_bytes()
+    packed = content.startswith(b"\x1f\x8b")
+    try:
+        before = json.loads(gzip.decompress(content) if packed else content)
+    except ValueError as error:
+        raise FlussTieringError(
+            ErrorCode.CORRUPT_DATA, f"{file} cannot be read as JSON: {error}; restore it from a backup"
+        ) from error
+    after = _moved_json(before, moved)
+    if after == before:
+        return 0
+    text = json.dumps(after, separators=(",", ":")).encode()
+    _replace(file, gzip.compress(text) if packed else text)
+    return 1
+
+
+def _moved_json(value: Any, moved: Callable[[str], str]) -> Any:  # noqa: ANN401 - any JSON value
+    if isinstance(value, str):
+        return moved(value)
+    if isinstance(value, list):
+        return [_moved_json(each, moved) for each in value]
+    if isinstance(value, dict):
+        return {key: _moved_json(each, moved) for key, each in value.items()}
+    return value
+
+
+def _rewrite_catalog(lake_dir: Path, moved: Callable[[str], str]) -> int:
+    changes = list(_changed_rows(lake_dir, moved))
+    with closing(sqlite3.connect(lake_dir / CATALOG_FILE, timeout=30)) as connection, connection:
+        connection.executemany(
+            "UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = ? "
+            "WHERE catalog_name = ? AND table_namespace = ? AND table_name = ?",
+            changes,
+        )
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_namespace_properties'").fetchone():
+            rows = connection.execute("SELECT rowid, property_value FROM iceberg_namespace_properties").fetchall()
+            connection.executemany(
+                "UPDATE iceberg_namespace_properties SET property_value = ? WHERE rowid = ?",
+                [(moved(value), rowid) for rowid, value in rows if isinstance(value, str) and moved(value) != value],
+            )
+    return len(changes)
+
+
+def _changed_rows(
+    lake_dir: Path, moved: Callable[[str], str]
+) -> Iterator[tuple[str | None, str | None, str, str, str]]:
+    for catalog, namespace, table, location, previous in _catalog_rows(lake_dir):
+        after = (location and moved(location), previous and moved(previous))
+        if after != (location, previous):
+            yield *after, catalog, namespace, table
+
+
+def _replace(file: Path, content: bytes) -> None:
+    temporary = file.with_name(f".{file.name}.tmp")
+    temporary.write_bytes(content)
+    temporary.replace(file)
+    # Hadoop's local file system keeps checksums beside its files, and refuses a file that does not fit.
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)

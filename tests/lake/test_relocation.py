@@ -1,0 +1,138 @@
+"""A lake of files that was moved or copied. pyiceberg, and below DuckDB, read it at its new place."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import fastavro
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from fluss_tiering.lake.relocation import named_lake_folder, relocate_lake
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+
+def lake(folder: Path, scheme: str = "file://") -> SqlCatalog:
+    folder.mkdir(parents=True, exist_ok=True)
+    return SqlCatalog("fluss_lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"{scheme}{folder}/warehouse")
+
+
+def rows(start: int, count: int) -> pa.Table:
+    return pa.table(
+        {"id": range(start, start + count), "name": [f"/old/{each}" for each in range(start, start + count)]}
+    )
+
+
+def make(folder: Path, scheme: str = "file://", **properties: str) -> None:
+    catalog = lake(folder, scheme)
+    catalog.create_namespace("db")
+    table = catalog.create_table("db.orders", rows(0, 1).schema, properties=properties)
+    table.append(rows(0, 10))
+    table.append(rows(10, 5))
+    catalog.engine.dispose()
+
+
+def count(folder: Path) -> int:
+    catalog = lake(folder)
+    found = catalog.load_table("db.orders").scan().to_arrow().num_rows
+    catalog.engine.dispose()
+    return found
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("scheme", ["file://", "file:", ""])
+@pytest.mark.parametrize("place", [shutil.copytree, shutil.move], ids=["copied", "moved"])
+def test_a_lake_is_whole_at_its_new_place_and_no_longer_names_the_old_one(
+    tmp_path: Path, place: Callable[[Path, Path], object], scheme: str
+) -> None:  # D23
+    old, new = tmp_path / "old folder" / "lake", tmp_path / "new+folder" / "lake"
+    make(old, scheme, **{"write.metadata.compression-codec": "gzip" if scheme else "none"})
+    assert named_lake_folder(old) is None
+    assert relocate_lake(old) is None
+    before = contents(old)
+    place(old, new)
+    assert named_lake_folder(new) == old
+    done = relocate_lake(new)
+    assert done is not None
+    assert (done.before, done.tables) == (old, 1)
+    if old.exists():
+        assert contents(old) == before
+        shutil.rmtree(old)
+    assert named_lake_folder(new) is None
+    assert count(new) == 15
+    catalog = lake(new)
+    catalog.load_table("db.orders").append(rows(15, 1))
+    catalog.engine.dispose()
+    assert count(new) == 16
+    assert not old.exists()
+    left = [name for name, content in contents(new).items() if str(old.parent).encode() in content]
+    assert [name for name in left if name.suffix in (".db", ".json", ".avro")] == []
+
+
+def test_an_interrupted_relocation_is_run_again(tmp_path: Path) -> None:  # D23
+    old, new = tmp_path / "old" / "lake", tmp_path / "new" / "lake"
+    make(old)
+    before = tmp_path / "before" / "lake"
+    shutil.copytree(old, new)
+    shutil.copytree(old, before)
+    relocate_lake(new)
+    # The catalog is changed last: everything else may be done already.
+    shutil.copy(before / "catalog.db", new / "catalog.db")
+    some = sorted(new.rglob("*.avro"))[0]
+    shutil.copy(before / some.relative_to(new), some)
+    shutil.rmtree(old)
+    assert relocate_lake(new) is not None
+    assert count(new) == 15
+
+
+def test_a_folder_under_two_names_is_one_folder(tmp_path: Path) -> None:  # D23
+    make(tmp_path / "data" / "lake")
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    assert named_lake_folder(tmp_path / "link" / "lake") is None
+
+
+def test_position_deletes_are_refused_before_anything_is_changed(tmp_path: Path) -> None:  # D23
+    old, new = tmp_path / "old" / "lake", tmp_path / "new" / "lake"
+    make(old)
+    manifest = next(file for file in sorted(old.rglob("*.avro")) if not file.name.startswith("snap-"))
+    with manifest.open("rb") as opened:
+        reader = fastavro.reader(opened)
+        entries = list(reader)
+    for entry in entries:
+        entry["data_file"]["content"] = 1
+    with manifest.open("wb") as opened:
+        fastavro.writer(opened, reader.writer_schema, entries, codec=reader.codec)
+    shutil.copytree(old, new)
+    before = contents(new)
+    with pytest.raises(FlussTieringError, match="position deletes") as refused:
+        relocate_lake(new)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert contents(new) == before
+
+
+@pytest.mark.parametrize("damage", ["catalog", "manifest", "metadata"])
+def test_damaged_files_are_reported(tmp_path: Path, damage: str) -> None:  # D23
+    old, new = tmp_path / "old" / "lake", tmp_path / "new" / "lake"
+    make(old)
+    shutil.copytree(old, new)
+    pattern = {"catalog": "catalog.db", "manifest": "*-m0.avro", "metadata": "*.metadata.json"}[damage]
+    file = next(new.rglob(pattern))
+    file.write_bytes(b"not what it was, and longer than any header of a file")
+    with pytest.raises(FlussTieringError, match="cannot be read") as refused:
+        relocate_lake(new)
+    assert refused.value.code is ErrorCode.CORRUPT_DATA
+
+
+def test_an_empty_or_missing_catalog_names_nothing(tmp_path: Path) -> None:
+    assert named_lake_folder(tmp_path) is None
+    with closing(sqlite3.connect(tmp_path / "catalog.db")) as connection:
+        connection.execute("CREATE TABLE other (a)")
+    assert named_lake_folder(tmp_path) is None
