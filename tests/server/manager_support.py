@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from engine_support import VirtualClock, table_info
 from fluss_tiering.model.lease import AcquiredLease
@@ -22,6 +24,7 @@ from fluss_tiering.model.tiering import (
 from fluss_tiering.server.lake.manager import LakeSnapshotManager
 from fluss_tiering.server.leases.attempts import LeaseAttempts
 from fluss_tiering.server.leases.manager import KvSnapshotLeaseManager
+from fluss_tiering.server.managers import Managers as ServerManagers
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.tiering.heartbeat import Heartbeat
 from fluss_tiering.server.tiering.manager import LakeTieringManager
@@ -38,6 +41,7 @@ class Managers:
     def __init__(self, database: Path | str, clock: VirtualClock) -> None:
         self.clock = clock
         self.tables: dict[int, TableInfo] = {}
+        self.unusable: set[TablePath] = set()
         self._database = database
         self._open()
 
@@ -48,7 +52,7 @@ class Managers:
         backoff = FailureBackoff(BACKOFF_BASE, BACKOFF_CAP, random.Random(7))
         policy = TieringPolicy(HEARTBEAT_TIMEOUT, backoff, kept_rounds=5)
         self.tiering = LakeTieringManager(self.clock, self.store, self.attempts, policy)
-        self.tiering.load(self.tables.values())
+        self.tiering.load(self.tables.values(), self.unusable)
         self.lake = LakeSnapshotManager(self.clock, self.store)
 
     def restart(self) -> None:
@@ -100,6 +104,25 @@ class Managers:
         self.tables[table.table_id] = altered
         self.tiering.alter(altered)
         return altered
+
+    def make_unusable(self, *table_ids: int) -> None:
+        """What a server finds when it starts while the tables exist but cannot be used."""
+        self.unusable |= {self.tables.pop(table_id).path for table_id in table_ids if table_id in self.tables}
+        self.restart()
+
+    def make_usable(self, table: TableInfo) -> None:
+        """Let the table be found as it is now."""
+        self.unusable.discard(table.path)
+        self.tables[table.table_id] = table
+        self.tiering.register(table)
+
+    def loaded_as_by_a_server(self) -> ServerManagers:
+        """The managers of a server that starts on this store with these tables."""
+        storage: Any = SimpleNamespace(
+            tables=lambda: list(self.tables.values()), unusable_tables=lambda: frozenset(self.unusable)
+        )
+        policy = TieringPolicy(HEARTBEAT_TIMEOUT, FailureBackoff(BACKOFF_BASE, BACKOFF_CAP, random.Random(7)), 5)
+        return ServerManagers(storage, self.store, self.clock, policy)
 
     def status(self, table: TableInfo) -> TieringStatus:
         (status,) = self.tiering.statuses(table.path)

@@ -171,7 +171,7 @@ class SimServer:
     def drop_table(self, path: TablePath) -> None:
         """Drop a table as the servicer does, but without asyncio's lock."""
         table = self._storage.drop_table(path)
-        self._control(lambda: self.managers.forget_table(table.table_id))
+        self._control(lambda: self.managers.forget_table(table.table_id, path))
 
     def resume_parked(self) -> None:
         """Resume parked tables, as an operator does once the cause of failures is gone (S19)."""

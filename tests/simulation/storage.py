@@ -81,6 +81,9 @@ class ModelStorage:
     def tables(self) -> Sequence[TableInfo]:
         return sorted(self._tables.values(), key=lambda info: (info.path.database, info.path.table))
 
+    def unusable_tables(self) -> Sequence[TablePath]:
+        return ()
+
     # Rows
 
     def append(self, bucket: TableBucket, changes: Sequence[Change]) -> None:

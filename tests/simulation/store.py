@@ -66,10 +66,18 @@ class MemoryStore:
     def rounds(self, *, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
         fitting: dict[int, list[TieringRound]] = {}
         for each in self._all_rounds():
-            if path in (None, each.path) and lease_id in (None, each.lease_id):
+            listed = each.lease_id == lease_id if lease_id is not None else each.table_id in self._statuses
+            if listed and path in (None, each.path):
                 fitting.setdefault(each.table_id, []).append(each)
         by_path = sorted(fitting.values(), key=lambda rounds: (str(rounds[0].path), rounds[0].table_id))
         return [each for rounds in by_path for each in sorted(rounds, key=lambda r: -r.tiering_epoch)[:limit]]
+
+    def dropped_tables(self) -> Mapping[int, int]:
+        return {
+            table_id: max(each.end_time or each.start_time for each in rounds.values())
+            for table_id, rounds in self._rounds.items()
+            if rounds and table_id not in self._statuses
+        }
 
     def lake_snapshots(self) -> Sequence[CommittedLakeSnapshot]:
         return [snapshots[-1] for snapshots in self._snapshots.values() if snapshots]
@@ -133,11 +141,13 @@ class MemoryTransaction:
         self.writes.append(lambda: self._store._snapshots.get(table_id, []).__delitem__(slice(0, -keep)))
 
     def delete_table(self, table_id: int) -> None:
-        for part in (self._store._statuses, self._store._rounds, self._store._snapshots):
+        for part in (self._store._statuses, self._store._snapshots):
             self.writes.append(lambda part=part: part.pop(table_id, None))
+        self.writes.append(lambda: self._keep_outcomes(table_id))
 
-    def delete_rounds_of_dropped_tables(self, before: int) -> None:
-        self.writes.append(lambda: self._delete_old_rounds(before))
+    def delete_rounds(self, table_ids: Collection[int]) -> None:
+        for table_id in table_ids:
+            self.writes.append(lambda table_id=table_id: self._store._rounds.pop(table_id, None))
 
     def _renew(self, lease_id: str, expiration_time: int) -> None:
         self._store._leases[lease_id] = replace(self._store._leases[lease_id], expiration_time=expiration_time)
@@ -147,11 +157,11 @@ class MemoryTransaction:
         for epoch in sorted(rounds)[:-keep]:
             del rounds[epoch]
 
-    def _delete_old_rounds(self, before: int) -> None:
-        for table_id in self._store._rounds.keys() - self._store._statuses.keys():
-            rounds = self._store._rounds[table_id]
-            for epoch in [epoch for epoch, each in rounds.items() if each.end_time and each.end_time < before]:
-                del rounds[epoch]
+    def _keep_outcomes(self, table_id: int) -> None:
+        rounds = self._store._rounds.get(table_id, {})
+        newest = {rounds[epoch].lease_id: epoch for epoch in sorted(rounds)}
+        for epoch in rounds.keys() - set(newest.values()):
+            del rounds[epoch]
 
 
 class FaultyStore:

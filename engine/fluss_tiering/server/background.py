@@ -17,6 +17,7 @@ from fluss_tiering.server.threads import ServerThreads
 
 _DUE_TABLES_INTERVAL_MS: Final = 200
 """The precision with which freshness is kept. Fluss's timer has the same interval."""
+_DROPPED_TABLES_INTERVAL_MS: Final = 60_000
 
 logger = structlog.get_logger(__name__)
 
@@ -61,6 +62,11 @@ def common_jobs(
             lambda: threads.control(managers.tiering.fail_silent_rounds),
         ),
         Job("move due tables", _DUE_TABLES_INTERVAL_MS, lambda: threads.control(managers.tiering.move_due_tables)),
+        Job(
+            "forget outcomes of dropped tables",
+            _DROPPED_TABLES_INTERVAL_MS,
+            lambda: threads.control(managers.tiering.prune_dropped),
+        ),
         Job(
             "close idle scanners",
             settings.kv_scanner_expiration_interval_ms,

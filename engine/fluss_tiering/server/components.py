@@ -12,6 +12,7 @@ from typing import Any, Final
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.server.backend import ActiveBackend, Backend
 from fluss_tiering.server.background import Job, common_jobs
+from fluss_tiering.server.definitions import SETTLE_INTERVAL_MS, TableDefinitions
 from fluss_tiering.server.lake.catalog import LakeCatalogProperties
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.scans.limits import ScannerLimits
@@ -40,6 +41,7 @@ class ServerComponents:
         scanners: The scanners of primary-key tables.
         check: Raises NOT_LEADER_OR_FOLLOWER unless this server certainly leads.
         backend: What depends on the kind of the storage.
+        definitions: Creates, alters and drops tables.
     """
 
     threads: ServerThreads
@@ -49,10 +51,15 @@ class ServerComponents:
     scanners: KvScannerManager
     check: Callable[[], None]
     backend: ActiveBackend
+    definitions: TableDefinitions
 
     def jobs(self, settings: ServerSettings) -> list[Job]:
         """Return the background jobs of the server."""
-        return [*common_jobs(self.threads, self.managers, self.scanners, settings), *self.backend.jobs]
+        return [
+            *common_jobs(self.threads, self.managers, self.scanners, settings),
+            Job("settle changes of tables", SETTLE_INTERVAL_MS, self.definitions.settle),
+            *self.backend.jobs,
+        ]
 
 
 async def open_components(
@@ -91,7 +98,8 @@ async def open_components(
     managers = await threads.control(Managers, storage, store, clock, policy)
     active = await backend.open_active(storage, managers, threads, check, stack)
     scanners = KvScannerManager(clock, ScannerLimits.of(settings))
-    return ServerComponents(threads, storage, managers, backend.catalog, scanners, check, active)
+    definitions = TableDefinitions(threads, storage, managers)
+    return ServerComponents(threads, storage, managers, backend.catalog, scanners, check, active, definitions)
 
 
 def store_location(settings: ServerSettings) -> Path | str:

@@ -10,7 +10,7 @@ import structlog
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import AcquiredLease
-from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo
+from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo, TablePath
 from fluss_tiering.server.lake.manager import CommitRegistration, LakeSnapshotManager
 from fluss_tiering.server.leases.attempts import LeaseAttempts
 from fluss_tiering.server.leases.manager import KvSnapshotLeaseManager
@@ -43,14 +43,19 @@ class Managers:
     def __init__(self, storage: TableStorage, store: TieringStore, clock: Clock, policy: TieringPolicy) -> None:
         attempts = LeaseAttempts(store)
         self._storage = storage
+        self._dropped: dict[int, TablePath] = {}
         self.leases = KvSnapshotLeaseManager(clock, store, attempts)
         self.tiering = LakeTieringManager(clock, store, attempts, policy)
+        # What cannot be used is looked for last: a table may become usable in between, but none may be missed.
         tables = storage.tables()
-        self.tiering.load(tables)
+        unusable = storage.unusable_tables()
+        self.tiering.load(tables, unusable)
         self.lake = LakeSnapshotManager(clock, store)
         present = {table.table_id for table in tables}
         leased = {bucket.table_id for bucket, _ in self.leases.protected()}
-        self.leases.release_tables(frozenset(leased - present))
+        if not unusable:
+            # The id of a table that cannot be used is not known, and its snapshots must stay pinned.
+            self.leases.release_tables(frozenset(leased - present))
 
     def acquire_lease(
         self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], *, allow_empty: bool
@@ -92,11 +97,35 @@ class Managers:
             logger.info("KV snapshots collected", snapshots=collected)
         return collected
 
-    def forget_table(self, table_id: int) -> None:
-        """Delete the state of a dropped table, and release its buckets."""
-        self.tiering.remove(table_id)
-        self.lake.forget(table_id)
-        self.leases.release_tables(frozenset({table_id}))
+    def forget_table(self, table_id: int, path: TablePath) -> None:
+        """Delete the state of a dropped table, and release its buckets.
+
+        If this cannot be recorded, the table is withheld: nobody sees it or is given it, and `forget_dropped` tries
+        again. After a restart the table is forgotten too, because the storage does not have it.
+        """
+        try:
+            self.tiering.remove(table_id)
+            self.lake.forget(table_id)
+            self.leases.release_tables(frozenset({table_id}))
+        except FlussTieringError:
+            self._dropped[table_id] = path
+            self.tiering.withhold(table_id)
+            raise
+        self._dropped.pop(table_id, None)
+
+    def forget_dropped(self, path: TablePath | None = None) -> bool:
+        """Try again to forget dropped tables whose end could not be recorded.
+
+        Args:
+            path: The path that the tables had; None for all of them.
+
+        Returns:
+            Whether there was such a table.
+        """
+        again = [(table_id, had) for table_id, had in self._dropped.items() if path in (None, had)]
+        for table_id, had in again:
+            self.forget_table(table_id, had)
+        return bool(again)
 
     def prepare_lake_snapshot(
         self,

@@ -6,7 +6,7 @@ acknowledged is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -126,6 +126,10 @@ class TableStorage(Protocol):
 
     def tables(self) -> Sequence[TableInfo]:
         """Return all tables, ordered by path."""
+        ...
+
+    def unusable_tables(self) -> Collection[TablePath]:
+        """Return the paths of tables that exist but cannot be used here, as of the last look at the tables."""
         ...
 
     def write(self, path: TablePath, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:

@@ -109,6 +109,7 @@ def test_rounds_are_the_newest_of_each_table_by_path(store: SqlTieringStore) -> 
     paths = [table_info(1, name=name).path for name in ("a", "B", "b_", "C")]
     with store.transaction() as transaction:
         for table_id, path in enumerate(paths):
+            transaction.put_statuses([replace(STATUS, table_id=table_id, path=path)])
             transaction.put_rounds([replace(ROUND, table_id=table_id, path=path, tiering_epoch=n) for n in range(1, 6)])
         transaction.prune_rounds({0, 1}, 3)
     newest = store.rounds(path=None, lease_id="X", limit=4)
@@ -117,6 +118,29 @@ def test_rounds_are_the_newest_of_each_table_by_path(store: SqlTieringStore) -> 
     ]
     assert [each.tiering_epoch for each in store.rounds(path=paths[0], lease_id=None, limit=9)] == [5, 4, 3]
     assert store.rounds(path=None, lease_id="Y", limit=9) == []
+
+
+def test_of_a_dropped_table_the_outcomes_of_leases_are_kept(store: SqlTieringStore) -> None:  # D13, D15, S25
+    with store.transaction() as transaction:
+        transaction.put_statuses([STATUS, replace(STATUS, table_id=2)])
+        for table_id in (1, 2):
+            for epoch in range(1, 7):
+                lease_id = "XY"[epoch % 2]
+                transaction.put_rounds(
+                    [replace(ROUND, table_id=table_id, lease_id=lease_id, tiering_epoch=epoch, end_time=epoch)]
+                )
+    assert store.dropped_tables() == {}
+    with store.transaction() as transaction:
+        transaction.delete_table(1)
+    assert store.dropped_tables() == {1: 6}
+    for lease_id, newest in (("X", 6), ("Y", 5)):
+        kept = store.rounds(path=None, lease_id=lease_id, limit=9)
+        assert [each.tiering_epoch for each in kept if each.table_id == 1] == [newest]
+    assert {each.table_id for each in store.rounds(path=None, lease_id=None, limit=9)} == {2}
+    with store.transaction() as transaction:
+        transaction.delete_rounds([1])
+    assert store.dropped_tables() == {}
+    assert len(store.rounds(path=None, lease_id=None, limit=9)) == 6
 
 
 def test_a_text_with_nul_is_stored(store: SqlTieringStore) -> None:  # S10

@@ -74,7 +74,7 @@ class TableDiscovery:
         # list has it.
         dropped = {table_id for table_id in absent if table_id in self._followed or table_id in self._absent}
         for table_id in dropped:
-            self._managers.forget_table(table_id)
+            self._managers.forget_table(table_id, known[table_id])
             self._followed.pop(table_id, None)
         self._absent = absent - dropped
 

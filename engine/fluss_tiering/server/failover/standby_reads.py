@@ -13,7 +13,7 @@ from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringServicer
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import LeaseOutcome, TieringRound, TieringStatus
+from fluss_tiering.model.tiering import LeaseOutcome, TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.leases.attempts import outcome_of
 from fluss_tiering.server.rpc.reads import LeaseReads, TieringReads
 from fluss_tiering.server.rpc.roles import Handler
@@ -85,7 +85,13 @@ class _StoredTiering:
         self._open_store = open_store
 
     def statuses(self, path: TablePath | None = None) -> Sequence[TieringStatus]:
-        statuses = [each for each in self._open_store().statuses() if path in (None, each.path)]
+        # The row of a table that was dropped and created anew may be there beside the newer one.
+        newest: dict[TablePath, TieringStatus] = {}
+        for status in sorted(self._open_store().statuses(), key=lambda status: status.table_id):
+            if path in (None, status.path):
+                newest[status.path] = status
+        # Initialized is left at once. Only a table whose tiering is switched off is stored so, to keep its epoch.
+        statuses = [status for status in newest.values() if status.state is not TieringState.INITIALIZED]
         if path is not None and not statuses:
             raise not_tiered(path)
         return sorted(statuses, key=lambda status: status.path)

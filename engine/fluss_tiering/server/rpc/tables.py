@@ -16,7 +16,7 @@ from fluss_tiering.api.v1 import tables_pb2 as pb
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesServicer as GeneratedTablesServicer
 from fluss_tiering.formats.ipc import rows_from_ipc
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import KvSnapshot, TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TablePath, WriteKind
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.tiering.options import LakeOptions
 from fluss_tiering.wire import tables as wire
@@ -35,11 +35,8 @@ class TablesServicer(GeneratedTablesServicer):
     def __init__(self, components: ServerComponents) -> None:
         self._threads = components.threads
         self._storage = components.storage
-        self._managers = components.managers
         self._catalog = components.catalog
-        # Creating and dropping change the storage first and then tiering. They run one at a time, because otherwise a
-        # dropped table could be registered last.
-        self._definitions = asyncio.Lock()
+        self._definitions = components.definitions
 
     async def DescribeStorage(self, request: pb.DescribeStorageRequest, context: object) -> pb.DescribeStorageResponse:
         """Return which storage the server has."""
@@ -50,20 +47,20 @@ class TablesServicer(GeneratedTablesServicer):
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
         descriptor = wire.descriptor_from_pb(required(request, "descriptor", request.descriptor))
         LakeOptions.of(descriptor.properties)
-        table = await _to_its_end(self._create(path, descriptor, ignore_if_exists=request.ignore_if_exists))
+        table = await _to_its_end(self._definitions.create(path, descriptor, ignore_if_exists=request.ignore_if_exists))
         return pb.CreateTableResponse(table=wire.table_to_pb(self._catalog.complete(table)))
 
     async def AlterTable(self, request: pb.AlterTableRequest, context: object) -> pb.AlterTableResponse:
         """Set and reset options of a table, and apply them to its tiering."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
         alteration = wire.alteration_from_pb(request)
-        table = await _to_its_end(self._alter(path, alteration))
+        table = await _to_its_end(self._definitions.alter(path, alteration.apply))
         return pb.AlterTableResponse(table=wire.table_to_pb(self._catalog.complete(table)))
 
     async def DropTable(self, request: pb.DropTableRequest, context: object) -> pb.DropTableResponse:
         """Drop a table, and then its leases and its tiering state."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
-        await _to_its_end(self._drop(path, ignore_if_not_exists=request.ignore_if_not_exists))
+        await _to_its_end(self._definitions.drop(path, ignore_if_not_exists=request.ignore_if_not_exists))
         return pb.DropTableResponse()
 
     async def DropPartition(self, request: pb.DropPartitionRequest, context: object) -> pb.DropPartitionResponse:
@@ -71,7 +68,7 @@ class TablesServicer(GeneratedTablesServicer):
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
         values = tuple(bounded(request, "partition_values", request.partition_values))
         try:
-            await _to_its_end(self._drop_partition(path, values))
+            await _to_its_end(self._definitions.drop_partition(path, values))
         except FlussTieringError as error:
             if error.code is not ErrorCode.PARTITION_NOT_EXIST or not request.ignore_if_not_exists:
                 raise
@@ -140,52 +137,6 @@ class TablesServicer(GeneratedTablesServicer):
         fetch = partial(self._storage.fetch_kv_snapshot, bucket, snapshot_id, from_key, to_key)
         async for entries in self._threads.iterate(fetch):
             yield pb.FetchKvSnapshotResponse(arrow_ipc=_to_ipc(entries))
-
-    async def _create(self, path: TablePath, descriptor: TableDescriptor, *, ignore_if_exists: bool) -> TableInfo:
-        async with self._definitions:
-            try:
-                table = await self._threads.storage(self._storage.create_table, path, descriptor)
-            except FlussTieringError as error:
-                if error.code is ErrorCode.TABLE_ALREADY_EXIST and ignore_if_exists:
-                    return await self._threads.storage(self._storage.table, path)
-                raise
-            try:
-                await self._threads.control(self._managers.tiering.register, table)
-            except FlussTieringError:
-                # A table that exists but is never tiered must not stay.
-                await self._threads.storage(self._storage.drop_table, path)
-                raise
-            return table
-
-    async def _alter(self, path: TablePath, alteration: wire.Alteration) -> TableInfo:
-        async with self._definitions:
-            before = await self._threads.storage(self._storage.table, path)
-            properties = alteration.apply(before.descriptor.properties)
-            LakeOptions.of(properties)
-            if properties == before.descriptor.properties:
-                return before
-            table = await self._threads.storage(self._storage.alter_table, path, properties)
-            try:
-                await self._threads.control(self._managers.tiering.alter, table)
-            except FlussTieringError:
-                # Options that tiering does not follow must not stay.
-                await self._threads.storage(self._storage.alter_table, path, before.descriptor.properties)
-                raise
-            return table
-
-    async def _drop(self, path: TablePath, *, ignore_if_not_exists: bool) -> None:
-        async with self._definitions:
-            try:
-                table = await self._threads.storage(self._storage.drop_table, path)
-            except FlussTieringError as error:
-                if error.code is ErrorCode.TABLE_NOT_EXIST and ignore_if_not_exists:
-                    return
-                raise
-            await self._threads.control(self._managers.forget_table, table.table_id)
-
-    async def _drop_partition(self, path: TablePath, values: tuple[str, ...]) -> None:
-        async with self._definitions:
-            await self._threads.storage(self._storage.drop_partition, path, values)
 
     def _write(self, path: TablePath, kind: WriteKind, arrow_ipc: bytes) -> tuple[int, Mapping[TableBucket, int]]:
         rows = rows_from_ipc(arrow_ipc)

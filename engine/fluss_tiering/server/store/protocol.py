@@ -60,11 +60,11 @@ class StoreTransaction(Protocol):
         ...
 
     def delete_table(self, table_id: int) -> None:
-        """Delete a table's status, rounds and lake snapshots."""
+        """Delete a table's status and lake snapshots, and its rounds except the newest one of each lease."""
         ...
 
-    def delete_rounds_of_dropped_tables(self, before: int) -> None:
-        """Delete the rounds of tables without a status that ended before this time in milliseconds since the epoch."""
+    def delete_rounds(self, table_ids: Collection[int]) -> None:
+        """Delete all rounds of these tables."""
         ...
 
 
@@ -110,7 +110,14 @@ class TieringStore(Protocol):
         ...
 
     def rounds(self, *, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
-        """Return the newest `limit` rounds of each table that matches, in the order of paths, the newest first."""
+        """Return the newest `limit` rounds of each table that matches, in the order of paths, the newest first.
+
+        Rounds of dropped tables are found by their lease only.
+        """
+        ...
+
+    def dropped_tables(self) -> Mapping[int, int]:
+        """Return the tables that have rounds but no status, each with the newest end of a round, in milliseconds."""
         ...
 
     def lake_snapshots(self) -> Sequence[CommittedLakeSnapshot]:

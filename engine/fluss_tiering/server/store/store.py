@@ -150,7 +150,10 @@ class SqlTieringStore:
         return next(iter(self._values(which, round_from_row)), None)
 
     def rounds(self, *, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
-        """Return the newest `limit` rounds of each table that matches, in the order of paths, the newest first."""
+        """Return the newest `limit` rounds of each table that matches, in the order of paths, the newest first.
+
+        Rounds of dropped tables are found by their lease only.
+        """
         rounds = schema.tiering_rounds
         newness = sa.func.row_number().over(partition_by=rounds.c.table_id, order_by=rounds.c.tiering_epoch.desc())
         matching = sa.select(rounds, newness.label("newness"))
@@ -158,10 +161,20 @@ class SqlTieringStore:
             matching = matching.where(rounds.c.database_name == path.database, rounds.c.table_name == path.table)
         if lease_id is not None:
             matching = matching.where(rounds.c.lease_id == lease_id)
+        else:
+            # Of a dropped table only the outcomes are kept, for those who wait for a lease.
+            matching = matching.where(rounds.c.table_id.in_(sa.select(schema.tiering_statuses.c.table_id)))
         numbered = matching.subquery()
         newest = sa.select(numbered).where(numbered.c.newness <= limit).order_by(numbered.c.newness)
         # Python sorts by path, because each database has its own order of letters.
         return sorted(self._values(newest, round_from_row), key=lambda each: each.path)
+
+    def dropped_tables(self) -> Mapping[int, int]:
+        """Return the tables that have rounds but no status, each with the newest end of a round, in milliseconds."""
+        rounds, statuses = schema.tiering_rounds, schema.tiering_statuses
+        ended = sa.func.max(sa.func.coalesce(rounds.c.end_time, rounds.c.start_time)).label("ended")
+        without = sa.select(rounds.c.table_id, ended).where(rounds.c.table_id.not_in(sa.select(statuses.c.table_id)))
+        return {row.table_id: int(row.ended) for row in self._read(without.group_by(rounds.c.table_id))}
 
     def lake_snapshots(self) -> Sequence[CommittedLakeSnapshot]:
         """Return the newest lake snapshot of each table."""

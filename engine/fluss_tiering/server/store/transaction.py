@@ -133,15 +133,18 @@ class SqlTransaction:
         self._connection.execute(_prune(schema.lake_snapshots.c.commit_order, keep), _by_table([table_id]))
 
     def delete_table(self, table_id: int) -> None:
-        """Delete a table's status, rounds and lake snapshots."""
-        for table in (schema.tiering_statuses, schema.tiering_rounds, schema.lake_snapshots):
+        """Delete a table's status and lake snapshots, and its rounds except the newest one of each lease."""
+        for table in (schema.tiering_statuses, schema.lake_snapshots):
             self._delete(table, table_id=table_id)
-
-    def delete_rounds_of_dropped_tables(self, before: int) -> None:
-        """Delete the rounds of tables without a status that ended before this time in milliseconds since the epoch."""
         rounds = schema.tiering_rounds
-        present = sa.select(schema.tiering_statuses.c.table_id)
-        self._connection.execute(sa.delete(rounds).where(rounds.c.table_id.not_in(present), rounds.c.end_time < before))
+        of_table = rounds.c.table_id == table_id
+        newest = sa.select(sa.func.max(rounds.c.tiering_epoch)).where(of_table).group_by(rounds.c.lease_id)
+        self._connection.execute(sa.delete(rounds).where(of_table, rounds.c.tiering_epoch.not_in(newest)))
+
+    def delete_rounds(self, table_ids: Collection[int]) -> None:
+        """Delete all rounds of these tables."""
+        for table_id in table_ids:
+            self._delete(schema.tiering_rounds, table_id=table_id)
 
     def _delete(self, table: sa.Table, **key: object) -> None:
         self._connection.execute(sa.delete(table).where(*(table.c[name] == value for name, value in key.items())))

@@ -11,6 +11,7 @@ import structlog
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.store.protocol import StoreTransaction, TieringStore
 from fluss_tiering.server.tiering.broadcaster import StatusBroadcaster
+from fluss_tiering.server.tiering.dropped import DroppedTables
 from fluss_tiering.server.tiering.states import TieredTable, withdrawn
 from fluss_tiering.server.tiering.tables import TieredTables
 from fluss_tiering.server.tiering.totals import RoundTotals
@@ -87,11 +88,14 @@ class TieringLedger:
         tables: The tables in their present states.
         broadcaster: The broadcaster that tells watchers of changed statuses.
         totals: The totals of the rounds that ended.
+        dropped: The tables that were dropped, whose outcomes are kept for a while.
     """
 
     def __init__(self, store: TieringStore, kept_rounds: int) -> None:
         self._store = store
         self._kept_rounds = kept_rounds
+        self._withheld: dict[int, tuple[TieringStatus, TieringRound | None]] = {}
+        self.dropped = DroppedTables(store)
         self.tables = TieredTables()
         self.broadcaster = StatusBroadcaster()
         self.totals = RoundTotals()
@@ -133,12 +137,37 @@ class TieringLedger:
         self._take_out(kept)
         self.tables.withdrawn[kept.table_id] = kept
 
-    def delete(self, status: TieringStatus, running: TieringRound | None, now: int) -> None:
-        """Delete a dropped table. Its running round ends as Failed and is kept for clients that wait for it."""
+    def delete(self, table_id: int, now: int) -> TieringStatus | None:
+        """Delete a dropped table, and return the status that it had; None if it is not known.
+
+        Its running round ends as Failed. The newest round of each lease is kept for clients that wait for the outcome.
+        """
+        withheld = self._withheld.get(table_id)
+        table = self.tables.get(table_id)
+        status = withheld[0] if withheld else table.status if table else self.tables.withdrawn.get(table_id)
+        if status is None:
+            return None
+        self._delete(status, withheld[1] if withheld else table.round if table else None, now)
+        return status
+
+    def delete_stored(self, status: TieringStatus, running: TieringRound | None, now: int) -> None:
+        """Delete a table that was dropped while no server ran: see `delete`."""
+        self._delete(status, running, now)
+
+    def withhold(self, table_id: int) -> None:
+        """Take a dropped table out of memory, although its end is not recorded. `delete` records it later."""
+        table = self.tables.get(table_id)
+        if table is not None:
+            self._withheld[table_id] = (table.status, table.round)
+            self._take_out(table.status)
+
+    def _delete(self, status: TieringStatus, running: TieringRound | None, now: int) -> None:
         with self._store.transaction() as transaction:
-            transaction.delete_table(status.table_id)
             if running is not None:
                 transaction.put_rounds([_ended(running, "the table was dropped", now)])
+            transaction.delete_table(status.table_id)
+        self._withheld.pop(status.table_id, None)
+        self.dropped.note(status.table_id, now)
         self._take_out(status)
 
     def _take_out(self, status: TieringStatus) -> None:
@@ -146,7 +175,8 @@ class TieringLedger:
         self.tables.remove(status.table_id)
         self.totals.forget(status.table_id)
         if watched:
-            self.broadcaster.publish([(status.path, None)])
+            newer = self.tables.get_by_path(status.path)
+            self.broadcaster.publish([(status.path, None if newer is None else newer.status)])
 
 
 def _ended(running: TieringRound, reason: str, now: int) -> TieringRound:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
 
 import structlog
 
@@ -35,8 +34,6 @@ from fluss_tiering.server.tiering.states import RoundOwner, fail, interrupt, pen
 from fluss_tiering.server.tiering.tables import TieredTables
 from fluss_tiering.server.tiering.totals import RoundTotals
 from fluss_tiering.server.times import iso_time
-
-_OUTCOME_OF_DROPPED_TABLE_KEPT_MS: Final = 7 * 24 * 60 * 60 * 1000
 
 logger = structlog.get_logger(__name__)
 
@@ -72,12 +69,9 @@ class LakeTieringManager:
 
     # Tables
 
-    def load(self, tables: Iterable[TableInfo]) -> None:
+    def load(self, tables: Iterable[TableInfo], unusable: Collection[TablePath] = ()) -> None:
         """Continue where the server stopped: see `TableRegistration.load`."""
-        now = self._clock.now_ms()
-        self._registration.load(tables, now)
-        with self._store.transaction() as transaction:
-            transaction.delete_rounds_of_dropped_tables(now - _OUTCOME_OF_DROPPED_TABLE_KEPT_MS)
+        self._registration.load(tables, unusable, self._clock.now_ms())
 
     def register(self, table: TableInfo) -> None:
         """Begin to tier a new table if its options ask for it. A repeated call changes nothing."""
@@ -90,6 +84,14 @@ class LakeTieringManager:
     def remove(self, table_id: int) -> None:
         """Delete a dropped table: see `TableRegistration.remove`."""
         self._registration.remove(table_id, self._clock.now_ms())
+
+    def withhold(self, table_id: int) -> None:
+        """Neither show nor hand out a dropped table whose end could not be recorded. `remove` records it later."""
+        self._ledger.withhold(table_id)
+
+    def prune_dropped(self) -> None:
+        """Delete the outcomes of tables that were dropped long ago: see `DroppedTables`."""
+        self._ledger.dropped.prune(self._clock.now_ms())
 
     def resume(self, paths: Iterable[TablePath]) -> list[TieringStatus | FlussTieringError]:
         """Make failed tables Pending at once, parked ones too.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import structlog
 
-from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.tiering.changes import TieringLedger
@@ -34,13 +34,22 @@ class TableRegistration:
         self._ledger = ledger
         self._store = store
         self._policy = policy
+        self._presumed: set[int] = set()
 
-    def load(self, tables: Iterable[TableInfo], now: int) -> None:
+    def load(self, tables: Iterable[TableInfo], unusable: Collection[TablePath], now: int) -> None:
         """Continue where the server stopped: load the statuses of the storage's tables, delete those of dropped tables.
 
         The server may have stopped right after a table was created, before it was registered: such a table becomes
         Initialized. It may also have stopped while a table's tiering was switched on or off: then the table's options
         decide.
+
+        A table that exists but cannot be used at present keeps its status, its running round and its epoch. Its options
+        are not known: it counts as tiered, with the default freshness, until `register` tells them.
+
+        Args:
+            tables: The tables of the storage.
+            unusable: The paths of tables that the storage has, but that cannot be used.
+            now: The present time, in milliseconds since the epoch.
         """
         infos = {info.table_id: (info, LakeOptions.of(info.descriptor.properties)) for info in tables}
         running = {each.table_id: each for each in self._store.running_rounds()}
@@ -63,10 +72,16 @@ class TableRegistration:
             for table in new:
                 changes.put(table)
         for table_id in statuses.keys() - infos.keys():
-            ledger.delete(statuses[table_id], running.get(table_id), now)
+            if statuses[table_id].path in unusable:
+                self._load_unusable(statuses[table_id], running.get(table_id), now)
+            else:
+                ledger.delete_stored(statuses[table_id], running.get(table_id), now)
 
     def register(self, table: TableInfo, now: int) -> None:
         """Begin to tier a new table if its options ask for it. A repeated call changes nothing."""
+        if table.table_id in self._presumed:
+            self.alter(table, now)
+            return
         options = LakeOptions.of(table.descriptor.properties)
         if options.enabled and self._ledger.tables.get(table.table_id) is None:
             self._register(table, options, TieringState.NEW, now)
@@ -79,6 +94,7 @@ class TableRegistration:
         """
         options = LakeOptions.of(table.descriptor.properties)
         tiered = self._ledger.tables.get(table.table_id)
+        self._presumed.discard(table.table_id)
         if tiered is None:
             if options.enabled:
                 self._register(table, options, TieringState.INITIALIZED, now)
@@ -87,7 +103,7 @@ class TableRegistration:
             self._ledger.withdraw(tiered.status, tiered.round, _SWITCHED_OFF, now)
             logger.info("table withdrawn from tiering", table=str(table.path), table_id=table.table_id)
             return
-        altered = replace(tiered, freshness_ms=options.freshness_ms)
+        altered = replace(tiered, freshness_ms=options.freshness_ms, created_time=table.created_time)
         if altered.status.parked:
             altered = resume(altered, now)
         elif altered.status.state is TieringState.SCHEDULED and is_due(altered, now):
@@ -100,13 +116,10 @@ class TableRegistration:
 
         The round is kept for clients that wait for its outcome.
         """
-        tables = self._ledger.tables
-        table = tables.get(table_id)
-        status = table.status if table is not None else tables.withdrawn.get(table_id)
-        if status is None:
-            return
-        self._ledger.delete(status, table.round if table is not None else None, now)
-        logger.info("table removed from tiering", table=str(status.path), table_id=table_id)
+        status = self._ledger.delete(table_id, now)
+        if status is not None:
+            self._presumed.discard(table_id)
+            logger.info("table removed from tiering", table=str(status.path), table_id=table_id)
 
     def _register(self, table: TableInfo, options: LakeOptions, state: TieringState, now: int) -> None:
         before = self._ledger.tables.withdrawn.get(table.table_id)
@@ -122,6 +135,24 @@ class TableRegistration:
     def _tiered(self, table: TableInfo, options: LakeOptions, status: TieringStatus) -> TieredTable:
         due_by_freshness = self._policy.due_by_freshness
         return TieredTable(status, options.freshness_ms, table.created_time, due_by_freshness=due_by_freshness)
+
+    def _load_unusable(self, status: TieringStatus, running: TieringRound | None, now: int) -> None:
+        self._presumed.add(status.table_id)
+        if status.state is TieringState.INITIALIZED:
+            self._ledger.tables.withdrawn[status.table_id] = status
+            return
+        created_time = status.last_tiered_time or status.state_since
+        self._ledger.tables.put(
+            TieredTable(
+                status,
+                LakeOptions.of({}).freshness_ms,
+                created_time,
+                round=running,
+                last_heartbeat=now if running else None,
+                due_by_freshness=self._policy.due_by_freshness,
+            )
+        )
+        logger.warning("table cannot be used and keeps its status", table=str(status.path), table_id=status.table_id)
 
     def _load_withdrawn(self, status: TieringStatus, running: TieringRound | None, now: int) -> None:
         if status.state is TieringState.INITIALIZED:

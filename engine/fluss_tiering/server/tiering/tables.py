@@ -82,7 +82,9 @@ class TieredTables:
         table = self._tables.pop(table_id, None)
         if table is None:
             return
-        del self._ids[table.status.path]
+        if self._ids.get(table.status.path) == table_id:
+            # Otherwise a newer table has the path already.
+            del self._ids[table.status.path]
         self._by_path = None
         self._running.pop(table_id, None)
         self.pending.put(table_id, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import resource
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -118,6 +118,10 @@ class EmbeddedStorage:
     def tables(self) -> Sequence[TableInfo]:
         """Return all tables, ordered by path."""
         return [table.info for table in self._catalog.all()]
+
+    def unusable_tables(self) -> Collection[TablePath]:
+        """Return nothing: a data folder with a table that cannot be loaded is not opened."""
+        return ()
 
     def write(self, path: TablePath, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:
         """Write rows durably; see `TableStorage`. A write that fails is taken back."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Final
@@ -170,6 +170,10 @@ class FlussStorage:
     def tables(self) -> Sequence[TableInfo]:
         """Return all tables that can be used, ordered by path, as they were at most a few seconds ago."""
         return self.listed.all()
+
+    def unusable_tables(self) -> Collection[TablePath]:
+        """Return the paths of tables that cannot be used here, as of the last look; see `TableStorage`."""
+        return self.listed.unusable().keys()
 
     def write(self, path: TablePath, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:
         """Write rows, and return the log end offset of each bucket that got some; see `ClusterWriter.write`."""

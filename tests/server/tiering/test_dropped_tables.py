@@ -1,0 +1,186 @@
+"""Tables that are dropped, created anew, or cannot be used for a while: seeds S3, S12, S20, S25."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from manager_support import Managers
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableBucket, TableInfo
+from fluss_tiering.model.tiering import Claim, TieringState, TieringStats, TieringStatus
+from fluss_tiering.server.tiering.broadcaster import StatusWatcher
+
+ENABLED = "table.datalake.enabled"
+STATS = TieringStats(rows=3, bytes=40, files=1, lake_snapshot_id=7)
+
+
+def finish(managers: Managers, claim: Claim) -> None:
+    managers.finish(claim, STATS)
+
+
+def fail(managers: Managers, claim: Claim) -> None:
+    managers.fail(claim, "disk full")
+
+
+def let_run(managers: Managers, claim: Claim) -> None:
+    del managers, claim
+
+
+@pytest.mark.parametrize(
+    ("end", "state"),
+    [(finish, TieringState.TIERED), (fail, TieringState.FAILED), (let_run, TieringState.FAILED)],
+    ids=["finished", "failed", "running"],
+)
+@pytest.mark.parametrize("restart", [False, True])
+def test_the_outcome_of_a_round_outlives_its_table(  # D13, S25
+    managers: Managers, end: Callable[[Managers, Claim], None], state: TieringState, restart: bool
+) -> None:
+    table = managers.add_table(1, freshness="0s")
+    # An older round under the same lease, and a newer one under another.
+    managers.fail(managers.claim(table, "X"))
+    end(managers, managers.claim(table, "X"))
+    if end is not let_run:
+        managers.finish(managers.claim(table, "Y"))
+    managers.drop_table(1)
+    if restart:
+        managers.restart()
+    (outcome,) = managers.tiering.lease_outcome("X", None).rounds
+    assert (outcome.state, outcome.tiering_epoch) == (state, 2)
+    assert managers.tiering.rounds(table.path, None, 10) == [], "the history of a table ends with it"
+    assert managers.tiering.rounds(None, None, 10) == []
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_path_belongs_to_the_newest_table(managers: Managers, restart: bool) -> None:  # D13
+    old = managers.add_table(1, name="t", freshness="0s")
+    managers.finish(managers.claim(old))
+    # Others dropped the table and made it anew: the newer one may be seen first.
+    new = managers.add_table(2, name="t", freshness="0s")
+    watcher = StatusWatcher([new.path], lambda: None)
+    managers.tiering.watch(watcher, [new.path])
+    watcher.take()
+    managers.drop_table(1)
+    if restart:
+        managers.restart()
+    else:
+        news = watcher.take()
+        assert news.removed == (), "the path still has a table"
+        assert [each.table_id for each in news.statuses] == [2]
+    assert [each.table_id for each in managers.tiering.statuses()] == [2]
+    assert managers.status(new).table_id == 2
+    assert managers.claim(new).table_id == 2
+    assert {each.table_id for each in managers.tiering.rounds(new.path, None, 10)} == {2}
+
+
+def watched(managers: Managers) -> tuple[TieringStatus, ...]:
+    watcher = StatusWatcher((), lambda: None)
+    managers.tiering.watch(watcher, ())
+    return watcher.take().statuses
+
+
+def test_a_dropped_table_whose_end_cannot_be_recorded_is_withheld(managers: Managers) -> None:  # D11
+    running = managers.add_table(1, freshness="0s")
+    managers.add_table(2, freshness="0s")
+    claim = managers.claim(running, "X")
+    for table_id in (1, 2):
+        with managers.failing_disk(), pytest.raises(FlussTieringError):
+            managers.tiering.remove(table_id)
+        managers.tiering.withhold(table_id)
+    assert managers.tiering.statuses() == []
+    assert watched(managers) == ()
+    assert managers.request() is None
+    assert managers.beat(claim).tiering_errors[1].code is ErrorCode.TABLE_NOT_EXIST
+    with pytest.raises(FlussTieringError):
+        managers.claim(running)
+    for table_id in (1, 2):
+        managers.tiering.remove(table_id)
+        managers.tiering.remove(table_id)
+    assert managers.store.statuses() == []
+    (outcome,) = managers.tiering.lease_outcome("X", None).rounds
+    assert outcome.error == "the table was dropped"
+
+
+# Tables that cannot be used
+
+
+def prepared(managers: Managers, table: TableInfo, state: str) -> Claim | None:
+    """The table in a state, with some history; the claim of its round if that runs."""
+    managers.finish(managers.claim(table), STATS)
+    if state == "switched off":
+        managers.alter_table(table, {ENABLED: "false"})
+    elif state == "parked":
+        for _ in range(10):
+            managers.fail(managers.claim(table), "cannot be read")
+    elif state == "failed":
+        managers.fail(managers.claim(table), "cannot be read")
+    elif state == "running":
+        return managers.claim(table, "X")
+    return None
+
+
+@pytest.mark.parametrize("state", ["scheduled", "running", "failed", "parked", "switched off"])
+def test_a_table_that_cannot_be_used_for_a_while_loses_nothing(managers: Managers, state: str) -> None:  # D2, S3
+    table = managers.add_table(1, freshness="1h")
+    other = managers.add_table(2)
+    claim = prepared(managers, table, state)
+    table = managers.tables[1]
+    stored = {each.table_id: each for each in managers.store.statuses()}
+    history = managers.tiering.rounds(table.path, None, 10)
+    for _ in range(2):
+        managers.make_unusable(1)
+        assert {each.table_id: each for each in managers.store.statuses()} == stored
+        assert managers.tiering.rounds(table.path, None, 10) == history
+        assert managers.status(other) == stored[2]
+        if state == "switched off":
+            assert [each.table_id for each in managers.tiering.statuses()] == [2]
+        else:
+            assert managers.status(table) == stored[1]
+    if claim is not None:
+        assert not managers.beat(claim).tiering_errors, "its round goes on"
+    managers.make_usable(table)
+    if state == "switched off":
+        managers.alter_table(table, {ENABLED: "true"})
+    assert managers.status(table).tiering_epoch >= stored[1].tiering_epoch
+    assert managers.tiering.tables.all()[-1].created_time == table.created_time
+    if claim is not None:
+        assert not managers.finish(claim).finished_errors
+    assert managers.claim(table, "Z").tiering_epoch > stored[1].tiering_epoch
+
+
+def test_a_table_that_is_repaired_has_its_options_again(managers: Managers) -> None:  # D2, S20
+    on, off = managers.add_table(1, freshness="1h"), managers.add_table(2, freshness="1h")
+    for table in (on, off):
+        managers.finish(managers.claim(table))
+    managers.make_unusable(1, 2)
+    properties = {**off.descriptor.properties, ENABLED: "false"}
+    managers.make_usable(replace(off, descriptor=replace(off.descriptor, properties=properties)))
+    managers.make_usable(on)
+    (tiered,) = managers.tiering.tables.all()
+    assert (tiered.status.table_id, tiered.freshness_ms) == (1, 3_600_000)
+
+
+def test_a_table_that_was_dropped_while_it_could_not_be_used_is_forgotten(managers: Managers) -> None:  # D2
+    table = managers.add_table(1)
+    managers.finish(managers.claim(table, "X"))
+    managers.make_unusable(1)
+    managers.unusable.clear()
+    managers.restart()
+    assert managers.tiering.statuses() == []
+    assert managers.store.statuses() == []
+    assert managers.tiering.lease_outcome("X", None).rounds
+
+
+@pytest.mark.parametrize("unusable", [True, False])
+def test_leases_of_a_table_that_cannot_be_used_stay(managers: Managers, unusable: bool) -> None:  # D2
+    managers.add_table(1)
+    managers.acquire("X", 3_600_000, {TableBucket(1, 0): 4})
+    if unusable:
+        managers.make_unusable(1)
+    else:
+        del managers.tables[1]
+        managers.restart()
+    loaded = managers.loaded_as_by_a_server()
+    assert [lease.lease_id for lease in loaded.leases.leases()] == (["X"] if unusable else [])
