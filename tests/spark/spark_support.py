@@ -92,7 +92,7 @@ class Tiering:
     def tier(self, table: TableInfo, **options: Any) -> TableResult:
         """Run a round that must not fail."""
         (result,) = self.tier_all(table, **options)
-        assert result.error is None
+        assert result.error is None, result.error
         return result
 
     def name(self, table: TableInfo) -> str:

@@ -31,6 +31,7 @@ _OPTIONS: Final = (
     "max_round_bytes",
     "max_round_duration",
     "claim_timeout_s",
+    "skip_missing_log",
 )
 """Fields of `TierOptions` that are options of the command, too, in the order of its help."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import AcquiredLease
-from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TablePath
 
 if TYPE_CHECKING:
     from fluss_tiering.client.client import TieringClient
@@ -40,7 +40,7 @@ def lease_latest_snapshots(
         FlussTieringError: TABLE_NOT_EXIST if one of the tables does not exist; KV_SNAPSHOT_NOT_EXIST if snapshots were
             removed again and again before they could be leased. Nothing is leased then.
     """
-    to_plan = _never_tiered(client, [table.path for table in client.get_tables(paths) if table.has_primary_key])
+    to_plan = _to_snapshot(client, [table.path for table in client.get_tables(paths) if table.has_primary_key])
     for _ in range(_MAX_PLANS):
         planned = _plan(client, to_plan)
         acquired = client.acquire_lease(lease_id, duration_ms, planned, allow_empty=True)
@@ -63,22 +63,29 @@ def lease_latest_snapshots(
     )
 
 
-def _never_tiered(client: TieringClient, paths: Sequence[TablePath]) -> dict[TablePath, set[TableBucket]]:
-    """Return the buckets of each table that have data but were never tiered."""
-    never_tiered = {}
+def _to_snapshot(client: TieringClient, paths: Sequence[TablePath]) -> dict[TablePath, set[TableBucket]]:
+    """Return the buckets of each table that have data that only a snapshot has.
+
+    They were never tiered, or their log was deleted before it was tiered.
+    """
+    wanted = {}
     for path, infos in client.list_buckets(paths).items() if paths else ():
         snapshot = client.lake_snapshot(path)
         tiered = {} if snapshot is None else snapshot.log_end_offsets
-        never_tiered[path] = {info.bucket for info in infos if info.log_end_offset > 0 and info.bucket not in tiered}
-    return {path: buckets for path, buckets in never_tiered.items() if buckets}
+        wanted[path] = {
+            info.bucket
+            for info in infos
+            if info.log_end_offset > 0 and (info.bucket not in tiered or tiered[info.bucket] < info.log_start_offset)
+        }
+    return {path: buckets for path, buckets in wanted.items() if buckets}
 
 
 def _plan(client: TieringClient, buckets: Mapping[TablePath, set[TableBucket]]) -> dict[TableBucket, int]:
-    """Return the id of each bucket's latest KV snapshot; take a snapshot now if a bucket has none."""
+    """Return the id of each bucket's latest KV snapshot; take a snapshot now if a bucket has none to go on from."""
     latest: dict[TableBucket, int] = {}
     to_take = []
     for path, infos in client.list_buckets(list(buckets)).items() if buckets else ():
-        snapshots = [info.latest_kv_snapshot for info in infos if info.bucket in buckets[path]]
+        snapshots = [_usable(info) for info in infos if info.bucket in buckets[path]]
         latest.update({each.bucket: each.snapshot_id for each in snapshots if each is not None})
         if None in snapshots:
             to_take.append(path)
@@ -87,6 +94,12 @@ def _plan(client: TieringClient, buckets: Mapping[TablePath, set[TableBucket]]) 
         for taken in client.take_kv_snapshots(to_take).values():
             latest.update({each.bucket: each.snapshot_id for each in taken if each.bucket in wanted})
     return latest
+
+
+def _usable(info: BucketInfo) -> KvSnapshot | None:
+    """Return the bucket's latest KV snapshot if the log still has what follows it."""
+    latest = info.latest_kv_snapshot
+    return None if latest is None or latest.log_offset < info.log_start_offset else latest
 
 
 def _missing(client: TieringClient, snapshots: Mapping[TableBucket, int]) -> dict[TableBucket, int]:

@@ -153,7 +153,11 @@ class LakeTable(Protocol):
         ...
 
     def commit(
-        self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit, partition_values: tuple[str, ...] = ()
+        self,
+        pieces: Sequence[Sequence[LakeFile]],
+        commit: LakeCommit,
+        partition_values: tuple[str, ...] = (),
+        removed: Sequence[tuple[int, tuple[str, ...]]] = (),
     ) -> int:
         """Make all files visible at once, and return the id of the lake snapshot.
 
@@ -161,6 +165,8 @@ class LakeTable(Protocol):
             pieces: The files in order: the deletes of one piece apply to the rows of the pieces before it.
             commit: The description of the commit.
             partition_values: The values of a partition whose offsets move, for a commit without files.
+            removed: Buckets, each with the values of its partition, of which everything that the base holds is
+                removed.
 
         Raises:
             FlussTieringError: LAKE_CONFLICT if somebody else has changed rows since the base, and the files are

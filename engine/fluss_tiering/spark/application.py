@@ -104,6 +104,7 @@ class _Application:
             limits=PlanLimits(parallelism=context.defaultParallelism, round_bytes=options.max_round_bytes),
             progress=stack.enter_context(progress),
             max_round_duration=options.max_round_duration,
+            skip_missing_log=options.skip_missing_log,
         )
         self._driver = f"{context.applicationId} on {socket.gethostname()}, process {os.getpid()}"
 

@@ -116,6 +116,14 @@ class TierOptions:
             check=_check_round_duration,
         ),
     )
+    skip_missing_log: bool = field(
+        default=False,
+        metadata=_about(
+            "--skip-missing-log",
+            "Go on if a part of a log was deleted before it was tiered. A log table goes on where its log begins now. "
+            "A primary-key table is read again from its KV snapshots.",
+        ),
+    )
     table_concurrency: int = field(
         default=DEFAULT_TABLE_CONCURRENCY,
         metadata=_about("--table-concurrency", "How many tables are tiered at the same time.", least=1),

@@ -31,13 +31,14 @@ def snapshot(
     return KvSnapshot(bucket(number), 3, log_offset, rows, size, "kv/3", keys)
 
 
-def plan(buckets, *, key=False, tiered=None, snapshots=(), **limits) -> RoundPlan:
+def plan(buckets, *, key=False, tiered=None, snapshots=(), skip_missing_log=False, **limits) -> RoundPlan:
     return plan_round(
         has_primary_key=key,
         tiered={bucket(n): offset for n, offset in (tiered or {}).items()},
         buckets=buckets,
         snapshots={each.bucket: each for each in snapshots},
         limits=PlanLimits(**limits),
+        skip_missing_log=skip_missing_log,
     )
 
 
@@ -178,12 +179,69 @@ def test_a_limit_below_one_record_still_gets_on():
 
 @pytest.mark.parametrize(
     ("tiered", "start", "end", "said"),
-    [({}, 5, 10, "begins at 5"), ({0: 3}, 5, 10, "from offset 3"), ({0: 30}, 0, 10, "it ends at 10")],
+    [({0: 3}, 5, 10, "offsets 3 to 4"), ({1: 3}, 5, 10, "offsets 0 to 4"), ({0: 30}, 0, 10, "it ends at 10")],
 )
 def test_a_log_that_does_not_go_with_the_lake_is_refused(tiered, start, end, said):
     with pytest.raises(FlussTieringError, match=said) as raised:
         plan([info(0, end, start=start)], tiered=tiered)
     assert raised.value.code is ErrorCode.LOG_OFFSET_OUT_OF_RANGE
+
+
+# D44
+@pytest.mark.parametrize("tiered", [{}, {0: -1}])
+@pytest.mark.parametrize("end", [5, 10])
+def test_a_log_table_of_which_nothing_was_tiered_begins_where_its_log_begins(tiered, end):
+    planned = plan([info(0, end, start=5), info(1, 3)], tiered=tiered)
+
+    assert planned.pieces[-1] == LogPiece(bucket(1), 0, 3)
+    assert planned.pieces[:-1] == ((LogPiece(bucket(0), 5, 10),) if end == 10 else ())
+    assert planned.log_end_offsets == {bucket(0): end, bucket(1): 3}
+    assert not planned.skipped
+
+
+# D44
+def test_what_is_missing_of_a_log_table_s_logs_is_named_and_can_be_skipped():
+    buckets = [info(0, 10, start=5), info(1, 9, start=9), info(2, 4, start=1), info(3, 4)]
+    tiered = {0: 3, 1: 0, 3: 2}
+    with pytest.raises(FlussTieringError) as raised:
+        plan(buckets, tiered=tiered)
+    assert raised.value.code is ErrorCode.LOG_OFFSET_OUT_OF_RANGE
+    for said in ("bucket 0 of table 7: offsets 3 to 4", "bucket 1 of table 7: offsets 0 to 8", "--skip-missing-log"):
+        assert said in raised.value.message
+
+    planned = plan(buckets, tiered=tiered, skip_missing_log=True)
+
+    assert planned.pieces == tuple(LogPiece(bucket(n), *ends) for n, ends in ((0, (5, 10)), (2, (1, 4)), (3, (2, 4))))
+    assert planned.log_end_offsets == {bucket(0): 10, bucket(1): 9, bucket(2): 4, bucket(3): 4}
+    assert [(each.info.bucket.bucket, each.start_offset) for each in planned.skipped] == [(0, 3), (1, 0), (2, 0)]
+    assert not planned.read_again
+
+
+# D44
+def test_a_primary_key_table_s_bucket_with_a_gap_is_read_again_from_its_snapshot():
+    buckets, leased = [info(0, 10, start=5), info(1, 4)], snapshot(0, 7)
+    with pytest.raises(FlussTieringError, match=r"offsets 3 to 4.*from their KV snapshots"):
+        plan(buckets, key=True, tiered={0: 3, 1: 2}, snapshots=[leased])
+    with pytest.raises(FlussTieringError, match="no KV snapshot"):
+        plan(buckets, key=True, tiered={0: 3, 1: 2}, skip_missing_log=True)
+
+    planned = plan(buckets, key=True, tiered={0: 3, 1: 2}, snapshots=[leased], skip_missing_log=True)
+
+    assert planned.pieces == (
+        SnapshotPiece(leased),
+        LogPiece(bucket(0), 7, 10, ordinal=1, deletes=True),
+        LogPiece(bucket(1), 2, 4, deletes=True),
+    )
+    assert planned.read_again == ((0, ()),)
+    assert planned.log_end_offsets == {bucket(0): 10, bucket(1): 4}
+
+
+# D44
+def test_a_primary_key_table_needs_a_snapshot_of_what_its_log_lacks():
+    for snapshots in ((), (snapshot(0, 4),)):
+        with pytest.raises(FlussTieringError, match="begins at offset 5, and no KV snapshot") as raised:
+            plan([info(0, 10, start=5)], key=True, snapshots=snapshots, skip_missing_log=True)
+        assert raised.value.code is ErrorCode.LOG_OFFSET_OUT_OF_RANGE
 
 
 @settings(deadline=None)

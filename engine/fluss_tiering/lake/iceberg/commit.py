@@ -49,12 +49,19 @@ class IcebergCommitter:
         self._base = base
         self._content = content
 
-    def commit(self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit) -> int:
+    def commit(
+        self,
+        pieces: Sequence[Sequence[LakeFile]],
+        commit: LakeCommit,
+        removed: Sequence[tuple[int, tuple[str, ...]]] = (),
+    ) -> int:
         """Commit the files of all pieces at once, and return the id of the snapshot that completes the commit.
 
         Args:
             pieces: The files of each piece in order, with at least one file.
             commit: The description of the commit.
+            removed: Buckets, each with the values of its partition, of which everything that the base holds is
+                removed.
 
         Raises:
             FlussTieringError: LAKE_CONFLICT if somebody else has added files since the base, and the files of this
@@ -63,7 +70,7 @@ class IcebergCommitter:
         """
         files = [file for piece in pieces for file in piece]
         try:
-            transaction = self._stage(pieces, commit)
+            transaction = self._stage(pieces, commit, removed)
         except Exception as error:
             delete_locations(self._table, (file.location for file in files))
             if not isinstance(error, JAVA_ERRORS):
@@ -85,7 +92,12 @@ class IcebergCommitter:
             )
         return landed
 
-    def _stage(self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit) -> JavaObject:
+    def _stage(
+        self,
+        pieces: Sequence[Sequence[LakeFile]],
+        commit: LakeCommit,
+        removed: Sequence[tuple[int, tuple[str, ...]]] = (),
+    ) -> JavaObject:
         """Return a transaction with a row delta for each piece that has files. The last one carries the summary."""
         specs = self._table.specs()
         mapper = iceberg_class(self._jvm, "util.JsonUtil").mapper()
@@ -93,6 +105,8 @@ class IcebergCommitter:
         from_json = iceberg_class(self._jvm, "ContentFileParser").fromJson
         transaction = self._table.newTransaction()
         base = self._base
+        if removed and base is not None:
+            self._remove(transaction, base, set(removed), commit)
         deltas = [piece for piece in pieces if piece]
         for number, piece in enumerate(deltas, start=1):
             delta = transaction.newRowDelta()
@@ -115,6 +129,27 @@ class IcebergCommitter:
             delta.commit()
             base = transaction.table().currentSnapshot().snapshotId()
         return transaction
+
+    def _remove(
+        self, transaction: JavaObject, base: int, removed: set[tuple[int, tuple[str, ...]]], commit: LakeCommit
+    ) -> None:
+        """Remove the data files that the base has of these buckets. Its delete files then apply to nothing."""
+        removal = transaction.newDelete()
+        string, integer = (self._jvm.java.lang.Class.forName(f"java.lang.{name}") for name in ("String", "Integer"))
+        tasks = self._table.newScan().useSnapshot(base).planFiles()
+        try:
+            found = tasks.iterator()
+            while found.hasNext():
+                file = found.next().file()
+                partition = file.partition()
+                last = partition.size() - 1
+                values = tuple(str(partition.get(number, string)) for number in range(last))
+                if (partition.get(last, integer), values) in removed:
+                    removal.deleteFile(file)
+        finally:
+            tasks.close()
+        removal.set(COMMIT_ID, commit.commit_id)
+        removal.commit()
 
     def _settle(self, files: Sequence[LakeFile], commit: LakeCommit, failure: str) -> int:
         """Return the snapshot's id if the commit happened; otherwise delete what may be deleted, and raise an error."""

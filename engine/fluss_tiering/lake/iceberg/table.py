@@ -171,7 +171,11 @@ class IcebergTable:
         return FileLocations(self._jvm, self._handle, [field["name"] for field in self._spec["fields"]])
 
     def commit(
-        self, pieces: Sequence[Sequence[LakeFile]], commit: LakeCommit, partition_values: tuple[str, ...] = ()
+        self,
+        pieces: Sequence[Sequence[LakeFile]],
+        commit: LakeCommit,
+        partition_values: tuple[str, ...] = (),
+        removed: Sequence[tuple[int, tuple[str, ...]]] = (),
     ) -> int:
         """Make all files visible at once, and return the id of the lake snapshot.
 
@@ -195,7 +199,7 @@ class IcebergTable:
             self._spec["spec-id"],
             [field["field-id"] for field in self._spec["fields"]],
         )
-        return IcebergCommitter(self._jvm, self._handle, self._base, content).commit(pieces, commit)
+        return IcebergCommitter(self._jvm, self._handle, self._base, content).commit(pieces, commit, removed)
 
     def size(self, snapshot_id: int) -> LakeTableSize:
         """Return the size of the table as of a snapshot, from the snapshot's summary."""

@@ -142,8 +142,10 @@ def _source_plan(
         snapshots = measured(lambda: open_split_reader(client.describe_storage(), target), table, snapshots)
         yield plan_round(
             has_primary_key=table.has_primary_key,
-            # A log table is compared from the present start of its log.
-            tiered={} if table.has_primary_key else {info.bucket: info.log_start_offset for info in held},
+            # A log table is compared from the present start of its log, if the lake has it up to there.
+            tiered={}
+            if table.has_primary_key
+            else {info.bucket: min(info.log_start_offset, offsets[info.bucket]) for info in held},
             buckets=[_up_to(info, offsets[info.bucket]) for info in held],
             snapshots=snapshots,
             limits=limits,
@@ -175,9 +177,14 @@ def _snapshots(infos: Sequence[BucketInfo], offsets: Mapping[TableBucket, int]) 
 
 
 def _up_to(info: BucketInfo, offset: int) -> BucketInfo:
-    share = (offset - info.log_start_offset) / max(1, info.log_end_offset - info.log_start_offset)
+    start = min(info.log_start_offset, offset)
+    share = (offset - start) / max(1, info.log_end_offset - info.log_start_offset)
     return replace(
-        info, log_end_offset=offset, log_size_bytes=int(info.log_size_bytes * share), latest_kv_snapshot=None
+        info,
+        log_start_offset=start,
+        log_end_offset=offset,
+        log_size_bytes=int(info.log_size_bytes * share),
+        latest_kv_snapshot=None,
     )
 
 

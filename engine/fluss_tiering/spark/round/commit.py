@@ -82,7 +82,7 @@ def commit_round(
         offsets_path=offsets_path,
         log_end_offsets=plan.log_end_offsets,
     )
-    snapshot_id = lake.commit(_by_ordinal(plan, pieces), commit, plan.partition_values)
+    snapshot_id = lake.commit(_by_ordinal(plan, pieces), commit, plan.partition_values, plan.read_again)
     client.commit_lake_snapshot(table, epoch, snapshot_id, plan.log_end_offsets, offsets_path, commit.commit_id)
     return snapshot_id
 

@@ -18,6 +18,13 @@ from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket
+from fluss_tiering.spark.round.lost_log import (
+    LostLog,
+    begins_at_log_start,
+    lost_error,
+    lost_logs,
+    no_snapshot_error,
+)
 
 MIN_PIECE_BYTES: Final = 16 << 20
 """A smaller piece or task costs more than its parallelism saves."""
@@ -114,6 +121,9 @@ class RoundPlan:
         advances: Whether any offset moves. A range without rows moves offsets, too.
         complete: False if something is left for the next round, which then is due at once.
         partition_values: The values of a partition whose offsets move.
+        skipped: The parts of logs that are gone, and that the round was told to skip.
+        read_again: The buckets that are read again from a KV snapshot, with the values of their partition. Whatever
+            the lake holds of them is removed in the same commit.
     """
 
     pieces: tuple[Piece, ...]
@@ -122,6 +132,8 @@ class RoundPlan:
     advances: bool
     complete: bool = True
     partition_values: tuple[str, ...] = ()
+    skipped: tuple[LostLog, ...] = ()
+    read_again: tuple[tuple[int, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +145,7 @@ class _Range:
     start: int
     end: int
     tiered: bool
+    read_again: bool = False
 
     @property
     def bytes_per_offset(self) -> float:
@@ -156,6 +169,7 @@ def plan_round(
     snapshots: Mapping[TableBucket, KvSnapshot],
     limits: PlanLimits,
     replaced: Collection[TableBucket] = (),
+    skip_missing_log: bool = False,
 ) -> RoundPlan:
     """Plan a round.
 
@@ -168,11 +182,23 @@ def plan_round(
         limits: How large pieces and rounds may be.
         replaced: The buckets that were never tiered although the lake holds rows for them, because an earlier partition
             had the same values. Their rows replace those of the lake.
+        skip_missing_log: Whether to go on if a part of a log was deleted before it was tiered. A log table goes on at
+            the start of its log. A bucket of a primary-key table is read again from its KV snapshot.
 
     Raises:
         FlussTieringError: LOG_OFFSET_OUT_OF_RANGE if the log no longer holds something that is not in the lake yet.
     """
-    ranges = [_range(info, tiered.get(info.bucket, -1), snapshots.get(info.bucket)) for info in buckets]
+    lost = lost_logs(buckets, tiered, has_primary_key=has_primary_key)
+    if lost and not skip_missing_log:
+        raise lost_error(lost, has_primary_key=has_primary_key)
+    begins = begins_at_log_start(tiered, has_primary_key=has_primary_key)
+    skipped = {each.info.bucket for each in lost}
+    ranges = [
+        _again(info, tiered.get(info.bucket, -1), snapshots.get(info.bucket), has_primary_key=has_primary_key)
+        if info.bucket in skipped
+        else _range(info, tiered.get(info.bucket, -1), snapshots.get(info.bucket), begins=begins)
+        for info in buckets
+    ]
     ranges, complete = _within(ranges, limits.round_bytes)
     kept = {each.info.bucket: tiered[each.info.bucket] for each in ranges if each.tiered}
     total = sum(each.snapshot_bytes + each.log_bytes for each in ranges)
@@ -194,22 +220,29 @@ def plan_round(
         advances=bool(moved),
         complete=complete,
         partition_values=moved[0].partition_values if moved else (),
+        skipped=tuple(lost),
+        read_again=tuple((each.info.bucket.bucket, each.info.partition_values) for each in ranges if each.read_again),
     )
 
 
-def _range(info: BucketInfo, tiered: int, leased: KvSnapshot | None) -> _Range:
+def _again(info: BucketInfo, tiered: int, leased: KvSnapshot | None, *, has_primary_key: bool) -> _Range:
+    """Return what is read of a bucket of whose log something is missing."""
+    if not has_primary_key:
+        return _Range(info, None, info.log_start_offset, info.log_end_offset, tiered >= 0)
+    if leased is None:
+        raise no_snapshot_error(info)
+    return replace(_range(info, -1, leased, begins=False), read_again=True)
+
+
+def _range(info: BucketInfo, tiered: int, leased: KvSnapshot | None, *, begins: bool) -> _Range:
     if tiered >= 0:
         start, snapshot = tiered, None
     elif leased is not None:
         start, snapshot = leased.log_offset, leased
     else:
-        start, snapshot = 0, None
-    if start < info.log_start_offset and start < info.log_end_offset:
-        raise FlussTieringError(
-            ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
-            f"{info.bucket}: the log from offset {start} on is not in the lake yet, but the log begins at "
-            f"{info.log_start_offset}; expected it to be kept until it is tiered: re-create the table to tier it again",
-        )
+        start, snapshot = info.log_start_offset if begins else 0, None
+    if start < info.log_start_offset:
+        raise no_snapshot_error(info)
     if start > info.log_end_offset:
         raise FlussTieringError(
             ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
@@ -231,13 +264,7 @@ def _within(ranges: Sequence[_Range], round_bytes: int | None) -> tuple[list[_Ra
     # Without a snapshot to read, a round must make progress, however small its limit is.
     least = 0 if snapshot_bytes else 1
     return [
-        _Range(
-            each.info,
-            each.snapshot,
-            each.start,
-            min(each.end, each.start + max(least, int((each.end - each.start) * share))),
-            each.tiered,
-        )
+        replace(each, end=min(each.end, each.start + max(least, int((each.end - each.start) * share))))
         for each in ranges
     ], False
 

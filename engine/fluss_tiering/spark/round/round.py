@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from fluss_tiering.model.tiering import TieringStats
 from fluss_tiering.spark.round.commit import commit_round, recover
 from fluss_tiering.spark.round.keepalive import RoundGuard
 from fluss_tiering.spark.round.lease import TableLease
+from fluss_tiering.spark.round.lost_log import lost_logs
 from fluss_tiering.spark.round.measure import measured
 from fluss_tiering.spark.round.pieces import PieceWork, StageJob
 from fluss_tiering.spark.round.plan import Piece, PlanLimits, RoundPlan, plan_round
@@ -27,6 +29,8 @@ from fluss_tiering.spark.round.stage import run_stage
 from fluss_tiering.spark.round.waves import after, tasks_of, time_limit_s, waves
 from fluss_tiering.spark.runtime import SYSTEM, Runtime
 from fluss_tiering.storage.open import cluster_access, open_split_reader
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class RoundServices:
         limits: How large pieces and rounds may be.
         progress: Hears of each step of a round.
         max_round_duration: The limit that the application was given (see `waves.time_limit_s`).
+        skip_missing_log: Whether rounds go on if a log was deleted before it was tiered (see `plan_round`).
         runtime: The clock and the threads of the rounds.
         run_stage: Runs the Spark stage of a round.
     """
@@ -54,6 +59,7 @@ class RoundServices:
     limits: PlanLimits
     progress: Progress
     max_round_duration: str | None = None
+    skip_missing_log: bool = False
     runtime: Runtime = SYSTEM
     run_stage: Callable[[SparkSession, StageJob, str, RoundGuard], list[PieceResult]] = run_stage
 
@@ -103,21 +109,28 @@ def _plan(
     lease_snapshots: Callable[[Sequence[BucketInfo]], Mapping[TableBucket, KvSnapshot]],
 ) -> RoundPlan:
     buckets = services.client.list_buckets([table.path])[table.path]
-    never_tiered = [info for info in buckets if tiered.get(info.bucket, -1) < 0]
+    from_snapshot = [info for info in buckets if tiered.get(info.bucket, -1) < 0]
+    if services.skip_missing_log:
+        lost = lost_logs(buckets, tiered, has_primary_key=table.has_primary_key)
+        from_snapshot += [each.info for each in lost]
     snapshots: Mapping[TableBucket, KvSnapshot] = {}
-    if table.has_primary_key and never_tiered:
-        leased = lease_snapshots(never_tiered)
+    if table.has_primary_key and from_snapshot:
+        leased = lease_snapshots(from_snapshot)
         snapshots = measured(lambda: open_split_reader(services.storage, services.target), table, leased)
         # The ends are read again: a snapshot that was leased just now may end behind the first end of the log.
         buckets = services.client.list_buckets([table.path])[table.path]
-    return plan_round(
+    plan = plan_round(
         has_primary_key=table.has_primary_key,
         tiered=tiered,
         buckets=buckets,
         snapshots=snapshots,
         limits=services.limits,
         replaced=_replaced(table, lake, buckets, tiered),
+        skip_missing_log=services.skip_missing_log,
     )
+    for each in plan.skipped:
+        logger.warning("%s goes on without a part of its log, as it was told to: %s", table.path, each)
+    return plan
 
 
 def _replaced(

@@ -1,0 +1,218 @@
+"""Rounds of tables whose logs no longer begin at offset 0, on the embedded storage and on a Fluss cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from source_support import columns
+from spark_support import Tiering, lake_server, named, served
+
+from engine_support import new_path
+from fluss_support import FlussCluster
+from fluss_tiering.client import TieringClient
+from fluss_tiering.formats.log.batch import read_header
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.table import TableBucket, TableDescriptor, TableInfo, WriteKind
+from fluss_tiering.spark.audit.verify import verify_table
+from fluss_tiering.storage.embedded.layout import segment_file
+from fluss_tiering.storage.fluss.rpc.calls.lake import commit_lake_snapshot, prepare_lake_snapshot
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from needs import needs
+from waiting import wait_until
+
+pytestmark = pytest.mark.system
+
+DAYS = columns(id="BIGINT NOT NULL", day="STRING NOT NULL")
+
+
+class Embedded:
+    """A server with an embedded storage whose logs can be cut at their starts, as a retention would cut them."""
+
+    def __init__(self, folder: Path, spark) -> None:
+        self._server = lake_server(folder)
+        self._spark = spark
+
+    def start(self) -> Tiering:
+        self._server.start()
+        self._client = TieringClient(self._server.target)
+        return Tiering(self._client, self._spark, self._server.target)
+
+    def cut(self, table: TableInfo, keep: int = 1) -> None:
+        """Leave the last batches of each log of a table, while the server is away."""
+        self.stop()
+        (folder,) = self._server.data_dir.glob(f"tables/{table.path.database}/{table.path.table}-*")
+        for log in folder.rglob("log-[0-9]*"):
+            (segment,) = log.glob("*.log")
+            content = memoryview(segment.read_bytes())
+            starts, position = [], 0
+            while (header := read_header(content, position)) is not None:
+                starts.append((position, header.base_offset))
+                position += header.size
+            position, base_offset = starts[-keep]
+            segment.unlink()
+            segment_file(log, base_offset).write_bytes(content[position:])
+
+    def stop(self) -> None:
+        self._client.close()
+        assert self._server.stop() == 0
+
+
+@pytest.fixture
+@needs("server")
+def embedded(tmp_path: Path, spark) -> Iterator[Embedded]:
+    running = Embedded(tmp_path, spark)
+    yield running
+    running.stop()
+
+
+def write_days(tiering: Tiering, table: TableInfo, ids: range) -> None:
+    for day in ("monday", "tuesday"):
+        rows = pa.table({"id": list(ids), "day": [day] * len(ids)}, schema=arrow_schema(DAYS))
+        assert sum(tiering.client.write_rows(table.path, WriteKind.APPEND, [rows])) == len(ids)
+
+
+def lake_ids(tiering: Tiering, table: TableInfo) -> list[int]:
+    return sorted(row.id for row in tiering.lake(table))
+
+
+def refused(tiering: Tiering, table: TableInfo) -> str:
+    (result,) = tiering.tier_all(table, claim_timeout_s=60)
+    assert result.error is not None
+    assert "--skip-missing-log" in result.error
+    tiering.client.resume_tables([table.path])
+    return result.error
+
+
+def equal(tiering: Tiering, table: TableInfo) -> bool:
+    return verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
+
+
+# D44
+def test_a_log_table_begins_at_its_log_s_start_and_skips_a_later_gap_only_when_told(embedded: Embedded):
+    tiering = embedded.start()
+    table = tiering.table(primary_key=False, tiered=False)
+    for batch in range(3):
+        tiering.write(table, named([batch], "row"))
+    embedded.cut(table, keep=2)
+    tiering = embedded.start()
+    tiering.client.alter_table(table.path, {"table.datalake.enabled": "true"})
+
+    tiering.tier(table)
+    assert lake_ids(tiering, table) == [1, 2]
+    assert equal(tiering, table)
+
+    for batch in range(3, 6):
+        tiering.write(table, named([batch], "row"))
+    embedded.cut(table, keep=1)
+    tiering = embedded.start()
+    assert "offsets 3 to 4" in refused(tiering, table)
+    assert lake_ids(tiering, table) == [1, 2]
+    assert equal(tiering, table), "nothing of it can be compared"
+
+    tiering.tier(table, skip_missing_log=True)
+    assert lake_ids(tiering, table) == [1, 2, 5]
+    assert equal(tiering, table)
+    tiering.write(table, named([6], "row"))
+    tiering.tier(table)
+    assert lake_ids(tiering, table) == [1, 2, 5, 6]
+
+
+# D44
+def test_each_bucket_of_each_partition_has_a_gap_of_its_own(embedded: Embedded):
+    tiering = embedded.start()
+    options = {"table.datalake.enabled": "true"}
+    table = tiering.client.create_table(
+        new_path(), TableDescriptor(DAYS, num_buckets=1, partition_keys=("day",), properties=options)
+    )
+    write_days(tiering, table, range(4))
+    tiering.tier(table)
+    tiered = {row.id for row in tiering.lake(table)}
+    for first in (4, 8):
+        write_days(tiering, table, range(first, first + 4))
+    embedded.cut(table, keep=1)
+    tiering = embedded.start()
+
+    error = refused(tiering, table)
+    assert "(monday): offsets 4 to 7" in error
+    assert "(tuesday): offsets 4 to 7" in error
+    tiering.tier(table, skip_missing_log=True)
+
+    assert tiered == set(range(4))
+    assert lake_ids(tiering, table) == sorted([*range(4), *range(8, 12)] * 2)
+
+
+# D44
+def test_a_primary_key_table_is_read_again_from_its_snapshot(embedded: Embedded):
+    tiering = embedded.start()
+    table = tiering.table()
+    tiering.write(table, named(range(10), "first"))
+    tiering.tier(table)
+    tiering.delete(table, [0, 1])
+    tiering.write(table, named([2, 20], "second"))
+    tiering.client.take_kv_snapshots([table.path])
+    tiering.write(table, named([3], "third"))
+    embedded.cut(table, keep=1)
+    tiering = embedded.start()
+
+    refused(tiering, table)
+    tiering.tier(table, skip_missing_log=True)
+
+    expected = {**named(range(3, 10), "first"), **named([2, 20], "second"), **named([3], "third")}
+    assert tiering.lake_rows(table) == sorted(expected.items())
+    assert equal(tiering, table)
+    tiering.delete(table, [20])
+    tiering.tier(table)
+    assert tiering.lake_rows(table) == sorted((expected.items()) - {(20, "second 20")})
+
+
+@pytest.fixture(scope="module")
+@needs("server")
+def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
+    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("lost-log"), spark) as tiering:
+        yield tiering
+
+
+# D44
+def test_a_log_whose_retention_has_passed_on_a_cluster(cluster: Tiering, fluss: FlussClient):
+    table = cluster.table(primary_key=False, tiered=False, freshness="1s", properties={"table.log.ttl": "1s"})
+
+    def write_until_cut(first: int) -> tuple[int, int]:
+        """Write rows of 1 kB until retention has deleted some of them; return the log's range."""
+        ends = [first]
+
+        def is_cut() -> tuple[int, int] | None:
+            ids = range(ends[-1], ends[-1] + 100)
+            cluster.write(table, {each: f"{each:_<1000}" for each in ids})
+            ends.append(ids.stop)
+            (info,) = cluster.client.list_buckets([table.path])[table.path]
+            return (info.log_start_offset, info.log_end_offset) if info.log_start_offset > first else None
+
+        return wait_until(is_cut)
+
+    def say_tiered_up_to(offset: int) -> None:
+        """Tell the cluster that the lake has the log up to an offset, since its retention waits for that."""
+        known = cluster.client.lake_snapshot(table.path)
+        offsets = {TableBucket(table.table_id, 0): offset}
+        path = fluss.call(prepare_lake_snapshot(table.path, table.table_id, offsets, ignore_previous_offsets=True))
+        fluss.call(commit_lake_snapshot(table.table_id, known.snapshot_id, path, offsets))
+
+    start, end = write_until_cut(0)
+    table = cluster.client.alter_table(table.path, {"table.datalake.enabled": "true"})
+    cluster.tier(table, claim_timeout_s=60)
+    seen = lake_ids(cluster, table)
+    assert seen == list(range(seen[0], end))
+    assert seen[0] >= start
+
+    tiered = end
+    say_tiered_up_to(2**40)
+    _, end = write_until_cut(end)
+    say_tiered_up_to(tiered)
+    assert f"offsets {tiered} to " in refused(cluster, table)
+    assert lake_ids(cluster, table) == seen
+    cluster.tier(table, skip_missing_log=True, claim_timeout_s=60)
+    rest = [each for each in lake_ids(cluster, table) if each > seen[-1]]
+    assert rest == list(range(rest[0], end))
+    assert rest[0] > seen[-1] + 1
