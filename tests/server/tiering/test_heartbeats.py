@@ -256,6 +256,37 @@ def test_waiters_on_a_dropped_table_see_its_round_fail(managers: Managers) -> No
     assert (outcome.state, outcome.error) == (TieringState.FAILED, "the table was dropped")
 
 
+@pytest.mark.parametrize("state", [TieringState.TIERED, TieringState.FAILED])
+def test_waiters_on_a_table_that_is_dropped_after_its_round_see_the_outcome(
+    managers: Managers, state: TieringState
+) -> None:  # S25, D17
+    table = managers.add_table(1, freshness="0s")
+    for lease_id in ("older", "X"):
+        claim = managers.claim(table, lease_id)
+        if state is TieringState.TIERED:
+            managers.finish(claim, STATS)
+        else:
+            managers.fail(claim, "disk full")
+    managers.claim(table, "runs")
+    managers.drop_table(1)
+    for _ in range(2):
+        for lease_id in ("older", "X"):
+            (outcome,) = managers.tiering.lease_outcome(lease_id, None).rounds
+            expected = (STATS, None) if state is TieringState.TIERED else (None, "disk full")
+            assert (outcome.state, outcome.stats, outcome.error) == (state, *expected)
+        (running,) = managers.tiering.lease_outcome("runs", None).rounds
+        assert (running.state, running.error) == (TieringState.FAILED, "the table was dropped")
+        managers.restart()
+
+
+def test_a_dropped_table_keeps_one_round_for_each_lease_that_may_be_waited_on(managers: Managers) -> None:  # S20, D17
+    table = managers.add_table(1, freshness="0s")
+    for _ in range(2):
+        managers.finish(managers.claim(table, "X"))
+    managers.drop_table(1)
+    assert [(each.lease_id, each.tiering_epoch) for each in managers.tiering.rounds(None, None, 10)] == [("X", 2)]
+
+
 def test_a_dropped_tables_outcome_is_forgotten_after_a_week(managers: Managers, clock: VirtualClock) -> None:  # S23
     managers.claim(managers.add_table(1), "X")
     managers.drop_table(1)
