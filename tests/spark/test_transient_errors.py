@@ -1,0 +1,90 @@
+"""A round's calls to a server that fails for a moment, in each way in which a server, a proxy or a network can fail."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from fluss_tiering.api.v1 import tables_pb2
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.spark.retrying_client import RetryingClient
+from fluss_tiering.wire.errors import status_of, trailing_metadata_of
+
+DESCRIBE = "/fluss_tiering.v1.Tables/DescribeStorage"
+NO_RETRY = ("grpc-retry-pushback-ms", "-1")
+"""Tells gRPC not to repeat the call by itself, which it would do for a few seconds."""
+Failure = tuple[grpc.StatusCode, str, ErrorCode | None]
+
+TRANSIENT: Sequence[Failure] = [
+    # Ours: the server starts, stops, waits for its database, or was replaced by another one.
+    (grpc.StatusCode.UNAVAILABLE, "the server is starting", ErrorCode.UNAVAILABLE),
+    (grpc.StatusCode.UNAVAILABLE, "another server took over", ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    # gRPC's own, and those of proxies in between: nothing listens, no answer came in time, too many calls at once.
+    (grpc.StatusCode.UNAVAILABLE, "connection refused", None),
+    (grpc.StatusCode.DEADLINE_EXCEEDED, "deadline exceeded", None),
+    (grpc.StatusCode.CANCELLED, "the proxy went away", None),
+    (grpc.StatusCode.RESOURCE_EXHAUSTED, "too many concurrent calls", None),
+]
+LASTING: Sequence[Failure] = [
+    (status_of(code), "no", code)
+    for code in (ErrorCode.FENCED_TIERING_EPOCH, ErrorCode.STALE_ATTEMPT, ErrorCode.CORRUPT_DATA, ErrorCode.STORAGE)
+] + [
+    (grpc.StatusCode.UNIMPLEMENTED, "no such method", None),
+    (grpc.StatusCode.RESOURCE_EXHAUSTED, "message larger than max", None),
+]
+
+
+class FailingServer(grpc.GenericRpcHandler):
+    """Answers the first calls with a failure, and all later ones as a tiering server does."""
+
+    def __init__(self) -> None:
+        self.failures: list[Failure] = []
+        self.calls = 0
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        if handler_call_details.method != DESCRIBE:
+            return None
+        return grpc.unary_unary_rpc_method_handler(self._describe)
+
+    def _describe(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        self.calls += 1
+        if self.failures:
+            status, text, code = self.failures.pop()
+            context.set_trailing_metadata((*(trailing_metadata_of(code) if code else ()), NO_RETRY))
+            context.abort(status, text)
+        return tables_pb2.DescribeStorageResponse(kind="embedded", data_dir_id="it").SerializeToString()
+
+
+@pytest.fixture
+def failing() -> Iterator[tuple[FailingServer, str]]:
+    handler = FailingServer()
+    server = grpc.server(ThreadPoolExecutor(2), handlers=[handler])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield handler, f"127.0.0.1:{port}"
+    server.stop(None)
+
+
+@pytest.mark.parametrize("failure", TRANSIENT, ids=lambda each: f"{each[0].name}-{each[2]}")
+def test_a_transient_error_costs_a_retry(failing: tuple[FailingServer, str], failure: Failure) -> None:
+    # Fluss #3681, D17
+    handler, target = failing
+    handler.failures = [failure] * 2
+    with RetryingClient(target, stopped=threading.Event()) as client:
+        assert client.describe_storage().data_dir_id == "it"
+    assert handler.calls == 3
+
+
+@pytest.mark.parametrize("failure", LASTING, ids=lambda each: f"{each[0].name}-{each[2]}")
+def test_an_error_that_will_not_pass_is_told_at_once(failing: tuple[FailingServer, str], failure: Failure) -> None:
+    # Fluss #3681, D17
+    handler, target = failing
+    handler.failures = [failure]
+    with RetryingClient(target, stopped=threading.Event()) as client, pytest.raises(FlussTieringError) as refused:
+        client.describe_storage()
+    assert handler.calls == 1
+    assert refused.value.code is not ErrorCode.UNAVAILABLE
