@@ -25,6 +25,7 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
+_ENDED_UNREAD: Final = "Internal error from Core"
 # Metadata of a connection, which each of the two connections has itself.
 _OWN_METADATA: Final = ("grpc-", "user-agent", "content-type", "te", ":")
 
@@ -83,7 +84,7 @@ class ActiveServer:
     async def fail(self, error: grpc.aio.AioRpcError, context: Context) -> NoReturn:
         """Abort the client's call with the active server's error, or raise that this server cannot be reached."""
         trailing = _passed_on(error.trailing_metadata())
-        if error.code() is grpc.StatusCode.UNAVAILABLE and ERROR_CODE_METADATA_KEY not in dict(trailing):
+        if gave_no_answer(error):
             raise self.unreachable(error.details() or "no answer") from error
         await context.abort(error.code(), error.details() or "", trailing)
 
@@ -99,6 +100,15 @@ class ActiveServer:
         """Close the connection, which ends the running calls."""
         self._closed = True
         await self._channel.close()
+
+
+def gave_no_answer(error: grpc.aio.AioRpcError) -> bool:
+    """Return whether the error is one of the connection, and not an answer of the active server."""
+    if ERROR_CODE_METADATA_KEY in dict(_passed_on(error.trailing_metadata())):
+        return False
+    # gRPC puts an error of its own in place of the status if the server ends a call before it has read the request.
+    ended_unread = error.code() is grpc.StatusCode.INTERNAL and error.details() == _ENDED_UNREAD
+    return ended_unread or error.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def _passed_on(metadata: Any) -> tuple[tuple[str, str | bytes], ...]:  # noqa: ANN401 - several kinds of pairs

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.failover.forwarding import FORWARDED_KEY, ActiveServer
+from fluss_tiering.server.failover.forwarding import FORWARDED_KEY, ActiveServer, gave_no_answer
 from fluss_tiering.server.rpc.roles import Context, Handler, bytes_handler
 
 _READ_TIMEOUT_S: Final = 3.0
@@ -61,6 +61,8 @@ class StandbyRole:
     async def _forward(self, method: str, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
         active = self._active
         if active is None or _was_forwarded(context):
+            # Another standby server would not hear of a refusal before it has sent the request.
+            await anext(requests, None)
             raise FlussTieringError(
                 ErrorCode.UNAVAILABLE, f"no server is active: {self._reason}; try again in a moment"
             )
@@ -88,7 +90,7 @@ class StandbyRole:
         try:
             responses = [response async for response in call]
         except grpc.aio.AioRpcError as error:
-            if error.code() in _NO_ANSWER:
+            if error.code() in _NO_ANSWER or gave_no_answer(error):
                 raise _NoAnswerError from error
             await active.fail(error, context)
         except asyncio.CancelledError:

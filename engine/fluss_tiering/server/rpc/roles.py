@@ -75,7 +75,9 @@ class StartingRole:
 
 
 async def _refuse(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
-    del requests, context
+    del context
+    # A standby server that forwards the call would not hear of the refusal before it has sent the request.
+    await anext(requests, None)
     raise FlussTieringError(ErrorCode.UNAVAILABLE, "the server is starting: try again in a moment")
     yield b""  # makes the function a generator
 

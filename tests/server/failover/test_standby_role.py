@@ -1,0 +1,226 @@
+"""What a standby server does with a call: it asks the active server, and reads the database only without one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.failover.forwarding import FORWARDED_KEY
+from fluss_tiering.server.failover.standby import StandbyRole
+from fluss_tiering.server.rpc.listener import RpcListener
+from fluss_tiering.server.rpc.roles import Role, bytes_handler
+from fluss_tiering.server.settings import ServerSettings
+from fluss_tiering.wire.errors import code_from_metadata
+
+READ = "/fluss_tiering.v1.LakeTiering/ListTieringRounds"
+OTHER = "/fluss_tiering.v1.Tables/ListTables"
+
+
+async def listen(folder: Path, role: Role) -> tuple[RpcListener, str]:
+    """Start a server whose calls go to this role, and return its address."""
+    listener = RpcListener(ServerSettings(data_dir=folder, port=0))
+    listener.serve(role)
+    await listener.start()
+    return listener, f"127.0.0.1:{listener.port}"
+
+
+class Active:
+    """A server that answers each call with its own name and the call's message, and notes what came."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, str | bytes]] = []
+        self.refusal: tuple[grpc.StatusCode, str, str | None] | None = None
+        self.reads_before_it_refuses = True
+
+    def handler(self, method: str) -> Any:
+        del method
+        return bytes_handler(self._answer)
+
+    def check(self) -> None:
+        """Refuse nothing."""
+
+    def end_streams(self) -> None:
+        """Leave the streams to the tests."""
+
+    async def _answer(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        self.heard.append(dict(context.invocation_metadata()))
+        if self.refusal is not None:
+            status, text, code = self.refusal
+            if self.reads_before_it_refuses:
+                await anext(requests)
+            await context.abort(status, text, () if code is None else (("fluss-error-code", code),))
+        await context.send_initial_metadata((("first", "1"),))
+        async for request in requests:
+            yield b"active: " + request
+        context.set_trailing_metadata((("last", "2"),))
+
+
+def handler_of(read: Any) -> Any:
+    return grpc.unary_unary_rpc_method_handler(read, lambda request: request, lambda response: response)
+
+
+class Standby:
+    """A standby server between a client and an active server, all real but for what they answer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.active = Active()
+        self.role = StandbyRole({READ: handler_of(self._read)})
+        self.reads = 0
+
+    async def _read(self, request: bytes, context: Any) -> bytes:
+        del context
+        self.reads += 1
+        return b"database: " + request
+
+    async def __aenter__(self) -> Standby:
+        self._active_server, self.active_target = await listen(self.folder, self.active)
+        self._listener, target = await listen(self.folder, self.role)
+        self._channel = grpc.aio.insecure_channel(target, [("grpc.enable_retries", 0)])
+        self.role.follow(self.active_target, "")
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.role.end_streams()
+        await self._channel.close()
+        await self.end_active()
+        await self._listener.stop(0)
+
+    async def end_active(self) -> None:
+        await self._active_server.stop(0)
+
+    def call(self, method: str, request: bytes = b"?", *metadata: tuple[str, str]) -> Any:
+        return self._channel.unary_unary(method)(request, timeout=20, metadata=metadata)
+
+    async def refused(self, method: str, *metadata: tuple[str, str]) -> grpc.aio.AioRpcError:
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await self.call(method, b"?", *metadata)
+        return failed.value
+
+
+@pytest.mark.parametrize("method", [READ, OTHER])
+async def test_the_active_server_is_asked_for_reads_too(tmp_path: Path, method: str) -> None:  # S28, D17
+    async with Standby(tmp_path) as standby:
+        call = standby.call(method, b"who?", ("user", "me"))
+        assert await call == b"active: who?"
+        assert standby.reads == 0
+        (heard,) = standby.active.heard
+        assert heard["user"] == "me"
+        assert FORWARDED_KEY in heard
+        if method == OTHER:
+            assert dict(await call.initial_metadata())["first"] == "1"
+            assert dict(await call.trailing_metadata())["last"] == "2"
+
+
+async def test_without_an_active_server_the_database_answers_reads_and_all_else_is_refused(
+    tmp_path: Path,
+) -> None:  # S28, D17
+    async with Standby(tmp_path) as standby:
+        standby.role.follow(None, "the database holds no leader")
+        assert await standby.call(READ, b"who?") == b"database: who?"
+        refused = await standby.refused(OTHER)
+        assert refused.code() is grpc.StatusCode.UNAVAILABLE
+        assert refused.details() == "no server is active: the database holds no leader; try again in a moment"
+        assert standby.active.heard == []
+        standby.role.follow(standby.active_target, "")
+        assert await standby.call(READ, b"who?") == b"active: who?"
+
+
+async def test_an_active_server_that_is_gone_costs_a_read_nothing_and_is_named_to_others(
+    tmp_path: Path,
+) -> None:  # S28, D17
+    async with Standby(tmp_path) as standby:
+        assert await standby.call(OTHER) == b"active: ?"
+        await standby.end_active()
+        assert await standby.call(READ, b"who?") == b"database: who?"
+        refused = await standby.refused(OTHER)
+        assert code_from_metadata(refused.trailing_metadata()) is ErrorCode.UNAVAILABLE
+        assert f"the active server at {standby.active_target} cannot be reached" in str(refused.details())
+
+
+@pytest.mark.parametrize("method", [READ, OTHER])
+async def test_what_the_active_server_refuses_is_refused_in_its_words(tmp_path: Path, method: str) -> None:  # S28, D17
+    async with Standby(tmp_path) as standby:
+        standby.active.refusal = (grpc.StatusCode.NOT_FOUND, "table db.t does not exist", "TABLE_NOT_EXIST")
+        refused = await standby.refused(method)
+        assert (refused.code(), refused.details()) == (grpc.StatusCode.NOT_FOUND, "table db.t does not exist")
+        assert code_from_metadata(refused.trailing_metadata()) is ErrorCode.TABLE_NOT_EXIST
+        assert standby.reads == 0
+
+
+async def test_a_refusal_that_comes_before_the_request_was_read_is_no_defect_of_the_server(tmp_path: Path) -> None:
+    # S28: gRPC then says INTERNAL, for which no driver tries again, in place of the refusal in one of ten calls
+    async with Standby(tmp_path) as standby:
+        standby.active.refusal = (grpc.StatusCode.UNAVAILABLE, "the server is starting", "UNAVAILABLE")
+        standby.active.reads_before_it_refuses = False
+        for _ in range(100):
+            assert await standby.call(READ, b"who?") == b"database: who?"
+            assert (await standby.refused(OTHER)).code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_an_active_server_that_is_starting_or_stopping_leaves_a_read_to_the_database(
+    tmp_path: Path,
+) -> None:  # S28, D17
+    async with Standby(tmp_path) as standby:
+        standby.active.refusal = (grpc.StatusCode.UNAVAILABLE, "the server is starting", "UNAVAILABLE")
+        assert await standby.call(READ, b"who?") == b"database: who?"
+        refused = await standby.refused(OTHER)
+        assert refused.details() == "the server is starting", "its own words, not that it cannot be reached"
+
+
+@pytest.mark.parametrize("method", [READ, OTHER])
+async def test_a_call_that_was_forwarded_once_is_not_forwarded_again(tmp_path: Path, method: str) -> None:  # S28, D17
+    async with Standby(tmp_path) as standby:
+        forwarded = (FORWARDED_KEY, "1")
+        if method == READ:
+            assert await standby.call(method, b"who?", forwarded) == b"database: who?"
+        else:
+            assert (await standby.refused(method, forwarded)).code() is grpc.StatusCode.UNAVAILABLE
+        assert standby.active.heard == []
+
+
+async def test_calls_in_flight_end_when_another_server_becomes_the_active_one(tmp_path: Path) -> None:  # S28, D17
+    async with Standby(tmp_path) as standby:
+        stream = standby._channel.stream_stream(OTHER)(timeout=20)
+        await stream.write(b"one")
+        assert await stream.read() == b"active: one"
+        other_server, other_target = await listen(standby.folder, standby.active)
+        standby.role.follow(other_target, "")
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await stream.read()
+        assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert "no longer the active server" in str(ended.value.details())
+        assert await standby.call(OTHER) == b"active: ?"
+        await other_server.stop(0)
+
+
+async def test_the_same_active_server_keeps_its_connection_and_its_streams(tmp_path: Path) -> None:  # S28
+    async with Standby(tmp_path) as standby:
+        stream = standby._channel.stream_stream(OTHER)(timeout=20)
+        await stream.write(b"one")
+        assert await stream.read() == b"active: one"
+        standby.role.follow(standby.active_target, "")
+        await stream.write(b"two")
+        assert await stream.read() == b"active: two"
+        await stream.done_writing()
+
+
+def test_a_standby_server_refuses_no_message_by_itself() -> None:
+    StandbyRole({}).check()
+
+
+async def test_the_errors_of_a_read_are_those_of_the_database(tmp_path: Path) -> None:  # S28
+    async def refuse(request: bytes, context: Any) -> bytes:
+        del request, context
+        raise FlussTieringError(ErrorCode.TABLE_NOT_EXIST, "table db.t is not known to the server's database")
+
+    async with Standby(tmp_path) as standby:
+        standby.role.follow(None, "none")
+        standby.role._reads = {READ: handler_of(refuse)}
+        assert code_from_metadata((await standby.refused(READ)).trailing_metadata()) is ErrorCode.TABLE_NOT_EXIST
