@@ -240,6 +240,16 @@ def test_answers_that_stay_lost_end_the_scan_with_the_reason(client: TieringClie
     assert len([each for each in stub.asked if each.call_seq_id == 1]) == 4
 
 
+def test_a_client_asks_for_4_mib_unless_it_is_told_otherwise(client: TieringClient) -> None:  # K1, D17
+    table = new_table(client, range(10))
+    stub = losing(client, lambda _: False)
+    assert ids(client.scan(table)) == ids(client.scan(table, batch_size_bytes=64)) == list(range(10))
+    sizes = [each.batch_size_bytes for each in stub.asked]
+    assert sizes[0] == 4 << 20
+    assert set(sizes[1:]) == {64}
+    assert len(sizes) > 2
+
+
 def test_opening_waits_for_a_free_slot(server: ServerProcess, client: TieringClient) -> None:  # K2
     table = new_table(client, range(100))
     held = [client.scan(table, batch_size_bytes=10) for _ in range(8)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import grpc
 import grpc.aio
@@ -79,7 +79,7 @@ class Standby:
         self.reads += 1
         return b"database: " + request
 
-    async def __aenter__(self) -> Standby:
+    async def __aenter__(self) -> Self:
         self._active_server, self.active_target = await listen(self.folder, self.active)
         self._listener, target = await listen(self.folder, self.role)
         self._channel = grpc.aio.insecure_channel(target, [("grpc.enable_retries", 0)])

@@ -305,6 +305,10 @@ def test_who_leads_no_longer_closes_scanners_but_serves_none(  # K3, K12, K13
         call = pb.ScanKvRequest(scanner_id=answer.scanner_id, call_seq_id=1, batch_size_bytes=1)
         assert refusal(lambda: stub.ScanKv(call, timeout=20)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert refusal(lambda: stub.ScanKv(request(table), timeout=20)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        # Whoever has the scan's iterator hears which table it was, and to try again.
+        with pytest.raises(FlussTieringError, match=f"{table.path} .*another server took over") as ended:
+            list(client.scan(table))
+        assert ended.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         close(stub, b"nobody")
         assert views() == 1
         close(stub, answer.scanner_id)

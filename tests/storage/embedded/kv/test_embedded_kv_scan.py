@@ -150,6 +150,29 @@ def test_who_is_not_admitted_opens_nothing(storage: EmbeddedStorage) -> None:  #
     assert open_scans(storage) == 0
 
 
+def test_a_scan_opens_under_the_lock_of_its_bucket(storage: EmbeddedStorage) -> None:  # K3, K5, D17
+    upsert(storage, range(10))
+    written = threading.Event()
+
+    def write() -> None:
+        upsert(storage, range(10, 20))
+        written.set()
+
+    writer = threading.Thread(target=write)
+
+    def admit() -> None:
+        # A write that came in between here would be in the rows, and once more in the log behind the offset.
+        writer.start()
+        written.wait(0.3)
+
+    log_offset, scan = storage.open_kv_scan(bucket_of(storage), admit=admit, on_lost=nothing)
+    writer.join(30)
+    assert written.is_set()
+    assert scan is not None
+    assert log_offset == 10
+    assert {number for number, _ in rows(scan)} == set(range(10))
+
+
 def test_what_has_no_rows_by_key_is_refused(storage: EmbeddedStorage, tmp_path: Path) -> None:  # K3
     def code(bucket: TableBucket) -> ErrorCode:
         with pytest.raises(FlussTieringError) as refused:
