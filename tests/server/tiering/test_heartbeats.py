@@ -284,7 +284,7 @@ def test_a_dropped_table_keeps_one_round_for_each_lease_that_may_be_waited_on(ma
     for _ in range(2):
         managers.finish(managers.claim(table, "X"))
     managers.drop_table(1)
-    kept = managers.store.rounds(path=None, lease_id=None, limit=10)
+    kept = managers.tiering.rounds(None, "X", 10)
     assert [(each.lease_id, each.tiering_epoch) for each in kept] == [("X", 2)]
     assert managers.tiering.rounds(None, None, 10) == [], "it is no history of a table that exists"
 
