@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-fluss up up-fluss down test test-fast test-long simulate bench bench-flink lint format types imports house protos protos-check protos-baseline docs docs-site constraints dist clean
+.PHONY: help setup run run-fluss up up-fluss down test test-fast test-long simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs docs-site constraints dist clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -82,6 +82,9 @@ test-long: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests that take minutes each
 
 simulate: setup ## Tiering with crashes, lost and late messages on a virtual clock (ARGS="--rounds 10000 --seed 1")
 	@PYTHONPATH=tests $(BIN)/python -m simulation $(ARGS)
+
+torture: setup ## Tables, histories and faults from seeds, judged by other readers (ARGS="--minutes 60 --seed 1")
+	@PYTHONPATH=tests:tools $(BIN)/python -m torture $(ARGS)
 
 bench: setup ## Speed and memory, as ratios measured in one run
 	@$(BIN)/python -m benchmarks $(ARGS)

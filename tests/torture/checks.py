@@ -1,0 +1,176 @@
+"""Comparisons of the lake with the model, by every judge: all rows, and the answers to many questions."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import judges
+from fluss_tiering.model.table import Column
+from torture.arrow_values import comparable, rows_of
+from torture.limits import column_limit, question_limit, table_limit
+from torture.makers.predicates import Question, questions
+from torture.model import TableModel
+from torture.values import Value
+
+_SHOWN: Final = 3
+_ASKED_OF_SPARK: Final = 24
+
+
+class WrongError(Exception):
+    """A judge or a promise says that something is wrong.
+
+    Attributes:
+        kind: What is wrong, in a few words that are the same for the same defect.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind = kind
+
+
+@dataclass
+class Tally:
+    """What was compared and left out so far."""
+
+    comparisons: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Readable:
+    """A lake table, as the judges reach it.
+
+    Attributes:
+        columns: The columns.
+        metadata: The path of the newest metadata file.
+        has_deletes: Whether it has equality deletes.
+        spark_read: Reads columns by Spark into an Arrow table.
+        spark_count: Counts the rows of each predicate by Spark.
+    """
+
+    columns: Sequence[Column]
+    metadata: str
+    has_deletes: bool
+    spark_read: Callable[[Sequence[str]], Any]
+    spark_count: Callable[[Sequence[str]], list[int]]
+
+
+def check_lake(
+    lake: Readable, model: TableModel, tally: Tally, seed: int, *, spark: bool, most: int, thorough: bool
+) -> None:
+    """Compare a lake table with the model.
+
+    Args:
+        lake: The lake table.
+        model: What it must hold.
+        tally: Where comparisons are counted.
+        seed: What the questions come from.
+        spark: Whether Spark reads, too, which takes longer.
+        most: How many questions are asked.
+        thorough: Whether questions are also asked without push-down.
+
+    Raises:
+        WrongError: a judge sees something else.
+    """
+    rows = model.lake_rows()
+    chosen = [judges.DUCKDB, judges.CLICKHOUSE, judges.PYICEBERG, *([judges.SPARK] if spark else [])]
+    asked = questions(lake.columns, rows, random.Random(f"questions/{seed}"), most)
+    expected = [sum(map(question.holds, rows)) for question in asked]
+    extra = [tuple(row) for row in model.doubtful_rows()]
+    for judge in chosen:
+        limit = table_limit(judge, lake.columns, has_deletes=lake.has_deletes)
+        if limit is not None:
+            tally.left_out[limit] += 1
+            continue
+        _compare_rows(judge, lake, model, rows, tally)
+        if not extra:
+            _compare_answers(judge, lake, rows, asked, expected, tally, thorough=thorough)
+
+
+def _compare_rows(judge: str, lake: Readable, model: TableModel, rows: Sequence[Sequence[Value]], tally: Tally) -> None:
+    compared = []
+    for place, column in enumerate(lake.columns):
+        limit = column_limit(judge, column, [row[place] for row in rows])
+        if limit is None:
+            compared.append(place)
+        else:
+            tally.left_out[f"column: {limit}"] += 1
+    columns = [lake.columns[place] for place in compared]
+    names = [column.name for column in columns] or ["__offset"]
+    table = lake.spark_read(names) if judge == judges.SPARK else _read(judge, lake, columns=names)
+    tally.comparisons[f"{judge} rows"] += table.num_rows
+    if not columns:
+        found = Counter({(): table.num_rows})
+    else:
+        found = Counter(comparable(row) for row in rows_of(columns, table))
+    expected = Counter(comparable(tuple(row[place] for place in compared)) for row in rows)
+    missing, surplus = expected - found, found - expected
+    doubtful: Counter[Hashable] = Counter()
+    for row, count in model.doubtful_rows().items():
+        doubtful[tuple(row[place] for place in compared)] += count  # type: ignore[index]
+    surplus -= doubtful
+    if missing or surplus:
+        raise WrongError(
+            f"{judge} reads other rows",
+            f"{sum(missing.values())} are missing, {sum(surplus.values())} are too many; columns {names[:8]}; missing "
+            f"{_shown(missing)}; too many {_shown(surplus)}",
+        )
+
+
+def _compare_answers(
+    judge: str,
+    lake: Readable,
+    rows: Sequence[Sequence[Value]],
+    asked: Sequence[Question],
+    expected: Sequence[int],
+    tally: Tally,
+    *,
+    thorough: bool,
+) -> None:
+    fitting: list[tuple[Question, int]] = []
+    for question, count in zip(asked, expected, strict=True):
+        limit = question_limit(judge, question, lake.columns, [row[question.places[0]] for row in rows])
+        if limit is None:
+            fitting.append((question, count))
+        else:
+            tally.left_out[f"question: {limit}"] += 1
+    if judge == judges.SPARK:
+        fitting = fitting[:_ASKED_OF_SPARK]
+        texts = [
+            judges._where([question.predicate()], judges._spark_term, judges._spark_literal).removeprefix(" WHERE ")
+            for question, _ in fitting
+        ]
+        for (question, count), answer in zip(fitting, lake.spark_count(texts), strict=True):
+            _judge(judge, question, count, answer, tally)
+        return
+    for number, (question, count) in enumerate(fitting):
+        for push_down in (True, False) if thorough and number % 8 == 0 and judge != judges.PYICEBERG else (True,):
+            table = _read(judge, lake, where=question.predicate(), columns=["__offset"], push_down=push_down)
+            _judge(judge, question, count, table.num_rows, tally, push_down=push_down)
+
+
+def _read(judge: str, lake: Readable, **how: Any) -> Any:
+    try:
+        return judges.read(judge, lake.metadata, **how)
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise WrongError(f"{judge} refuses: {text[:60]}", f"{text[:600]} ({how})") from error
+
+
+def _judge(judge: str, question: Question, expected: int, answer: int, tally: Tally, *, push_down: bool = True) -> None:
+    tally.comparisons[f"{judge} questions" + ("" if push_down else " without push-down")] += 1
+    if answer != expected:
+        raise WrongError(
+            f"{judge} finds other rows by {question.data_type.root} {question.operator}",
+            f"{question} of type {question.data_type} has {answer} rows, expected {expected}",
+        )
+
+
+def _shown(rows: Counter[Hashable]) -> str:
+    return "; ".join(f"{count} x {str(row)[:300]}" for row, count in list(rows.items())[:_SHOWN]) or "none"

@@ -1,0 +1,60 @@
+"""Small row groups in the files of a table that asks for them, as a large table has them in its large files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from fluss_tiering.lake.iceberg import parquet
+from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
+
+ROW_GROUP_ROWS: Final = "torture.row-group-rows"
+"""The option of a table, its own, that says how many rows a row group has."""
+
+
+@dataclass(frozen=True)
+class _SmallGroups:
+    """Makes a worker write small row groups."""
+
+    writer: LakeFileWriter
+    rows: int
+
+    def open_piece(self, *arguments: Any, **others: Any) -> PieceWriter:
+        parquet._MAX_BUFFERED_ROWS = self.rows
+        return _Slicing(self.writer.open_piece(*arguments, **others), self.rows)
+
+
+class _Slicing:
+    """Hands rows on a few at a time."""
+
+    def __init__(self, writer: PieceWriter, rows: int) -> None:
+        self._writer = writer
+        self._rows = rows
+
+    def write(self, rows: pa.RecordBatch, offsets: Any, timestamps_ms: Any) -> None:
+        for start in range(0, rows.num_rows, self._rows):
+            part = slice(start, start + self._rows)
+            self._writer.write(rows.slice(start, self._rows), offsets[part], timestamps_ms[part])
+
+    def delete(self, keys: pa.RecordBatch) -> None:
+        for start in range(0, keys.num_rows, self._rows):
+            self._writer.delete(keys.slice(start, self._rows))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)
+
+
+def switch_on() -> None:
+    """Let rounds of this driver write small row groups where a table asks for them."""
+    default = parquet._MAX_BUFFERED_ROWS
+    original = IcebergTable.file_writer
+
+    def file_writer(table: IcebergTable) -> Any:
+        rows = table._table.descriptor.properties.get(ROW_GROUP_ROWS)
+        # The number stays in a worker, which the next table's pieces use as well.
+        return _SmallGroups(original(table), int(rows) if rows else default)
+
+    IcebergTable.file_writer = file_writer  # type: ignore[method-assign,assignment]

@@ -1,0 +1,99 @@
+"""What judges cannot read or mean otherwise, each with its name. Nothing is left out of a comparison without one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import judges
+from fluss_tiering.model.data_type import DataType, DataTypeRoot
+from fluss_tiering.model.table import Column
+from torture.makers.predicates import Question
+from torture.values import Value
+
+_TIMESTAMPS: Final = {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}
+_FLOATS: Final = {DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
+_DAYS_OF_CLICKHOUSE: Final = (-25_567, 120_529)
+"""1900-01-01 and 2299-12-31."""
+_MICROS_OF_A_DAY: Final = 86_400 * 10**6
+
+
+def roots_of(data_type: DataType) -> Iterable[DataTypeRoot]:
+    """Yield the root of a type and those of its parts."""
+    yield data_type.root
+    for field in data_type.fields:
+        yield from roots_of(field.data_type)
+
+
+def table_limit(judge: str, columns: Sequence[Column], *, has_deletes: bool) -> str | None:
+    """Return why a judge cannot read a table at all; None if it can."""
+    roots = {root for column in columns for root in roots_of(column.data_type)}
+    if judge == judges.SPARK and DataTypeRoot.TIME in roots:
+        return "Spark reads no TIME from Iceberg"
+    if judge == judges.PYICEBERG and has_deletes:
+        return "pyiceberg reads no equality deletes"
+    return None
+
+
+def column_limit(judge: str, column: Column, values: Sequence[Value]) -> str | None:
+    """Return why a judge's values of a column cannot be compared; None if they can."""
+    if judge == judges.CLICKHOUSE:
+        if any(_any_part(column.data_type, value, _out_of_clickhouse) for value in values):
+            return "ClickHouse has dates and timestamps of the years 1900 to 2299 only"
+        if any(_any_part(column.data_type, value, _null_nested) for value in values):
+            return "ClickHouse has no null ARRAY, MAP or ROW"
+        if DataTypeRoot.TIME in roots_of(column.data_type):
+            return "ClickHouse has no TIME"
+    if judge == judges.PYICEBERG and any(_any_part(column.data_type, value, _null_list) for value in values):
+        return "pyiceberg reads a null ARRAY or MAP as an empty one"
+    return None
+
+
+def question_limit(judge: str, question: Question, columns: Sequence[Column], values: Sequence[Value]) -> str | None:
+    """Return why a judge's answer to a question cannot be compared; None if it can."""
+    column = columns[question.places[0]]
+    if judge == judges.CLICKHOUSE:
+        if question.data_type.root in _FLOATS:
+            return "ClickHouse compares NaN as IEEE 754 does"
+        if question.value is not None and _out_of_clickhouse(question.data_type, question.value):
+            return "ClickHouse has dates and timestamps of the years 1900 to 2299 only"
+        return column_limit(judge, column, values)
+    if judge == judges.PYICEBERG:
+        if question.value is not None and question.data_type.root in {*_TIMESTAMPS, DataTypeRoot.DATE}:
+            return "pyiceberg is asked for no timestamps and dates, which need not fit Python's"
+        if question.data_type.root in _FLOATS:
+            return "pyiceberg compares NaN as IEEE 754 does"
+        return column_limit(judge, column, values)
+    return None
+
+
+def _any_part(data_type: DataType, value: Value, found: Callable[[DataType, Value], bool]) -> bool:
+    if found(data_type, value):
+        return True
+    if value is None:
+        return False
+    types = [field.data_type for field in data_type.fields]
+    parts: list[tuple[DataType, Any]] = []
+    if data_type.root is DataTypeRoot.ARRAY:
+        parts = [(types[0], each) for each in value]
+    elif data_type.root is DataTypeRoot.MAP:
+        parts = [(kind, each) for pair in value for kind, each in zip(types, pair, strict=True)]
+    elif data_type.root is DataTypeRoot.ROW:
+        parts = list(zip(types, value, strict=True))
+    return any(_any_part(kind, each, found) for kind, each in parts)
+
+
+def _out_of_clickhouse(data_type: DataType, value: Value) -> bool:
+    if value is None or data_type.root not in {*_TIMESTAMPS, DataTypeRoot.DATE}:
+        return False
+    days = value if data_type.root is DataTypeRoot.DATE else math.floor(value / _MICROS_OF_A_DAY)
+    return not _DAYS_OF_CLICKHOUSE[0] <= days < _DAYS_OF_CLICKHOUSE[1]
+
+
+def _null_nested(data_type: DataType, value: Value) -> bool:
+    return value is None and data_type.root in {DataTypeRoot.ARRAY, DataTypeRoot.MAP, DataTypeRoot.ROW}
+
+
+def _null_list(data_type: DataType, value: Value) -> bool:
+    return value is None and data_type.root in {DataTypeRoot.ARRAY, DataTypeRoot.MAP}

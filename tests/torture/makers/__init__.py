@@ -1,0 +1,1 @@
+"""Makers of tables, histories and predicates: the same for the same seed."""
