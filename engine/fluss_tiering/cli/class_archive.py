@@ -26,6 +26,7 @@ def class_archive(
     from fluss_tiering.spark.startup.class_archive import make_class_archive  # noqa: PLC0415 - Spark, for this command only
     from fluss_tiering.spark.startup.driver_jvm import ARCHIVE_VARIABLE  # noqa: PLC0415
 
+    output.print_progress("Starting Spark and loading its classes …")
     size = make_class_archive(file)
     output.console.print(
         f"{escape(str(file))} has been written ({size / 1e6:,.0f} MB). "

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from fluss_tiering.cli import options, output
+from fluss_tiering.cli.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.table import TableInfo, TablePath
@@ -39,12 +40,13 @@ def clean(
     grace = timedelta(milliseconds=parse_duration_ms(older_than))
     from fluss_tiering.lake.iceberg.orphans import check_grace  # noqa: PLC0415 - Spark, for this command only
     from fluss_tiering.spark.audit.clean import clean_table  # noqa: PLC0415
-    from fluss_tiering.spark.startup.session import own_session  # noqa: PLC0415
 
     check_grace(grace)
     tables = _chosen(server, table)
-    with own_session(master) as spark:
-        found = [clean_table(spark, each, grace=grace, delete=delete) for each in tables]
+    with spark_session(master) as spark:
+        found = each_table(
+            "looking for orphan files", tables, lambda each: clean_table(spark, each, grace=grace, delete=delete)
+        )
     if json:
         output.print_json(_as_json(each) for each in found)
     else:

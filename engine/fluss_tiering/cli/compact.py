@@ -8,6 +8,7 @@ import typer
 
 from fluss_tiering.cli import options, output
 from fluss_tiering.cli.output import Heading
+from fluss_tiering.cli.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 
 if TYPE_CHECKING:
@@ -36,13 +37,12 @@ def compact(
         CompactionOptions,
         compact_table,
     )
-    from fluss_tiering.spark.startup.session import own_session  # noqa: PLC0415
 
     with TieringClient(server) as client:
         infos = client.get_tables(list(dict.fromkeys(tables)))
     wanted = CompactionOptions(min_input_files=min_input_files, delete_files=delete_files)
-    with own_session(master) as spark:
-        found = [compact_table(spark, each, wanted) for each in infos]
+    with spark_session(master) as spark:
+        found = each_table("compacting", infos, lambda each: compact_table(spark, each, wanted))
     if json:
         output.print_json(_as_json(each) for each in found)
     else:

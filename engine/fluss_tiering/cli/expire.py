@@ -9,6 +9,7 @@ import typer
 
 from fluss_tiering.cli import options, output
 from fluss_tiering.cli.output import Heading
+from fluss_tiering.cli.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.duration import parse_duration_ms
 
@@ -44,12 +45,15 @@ def expire(
     """
     age = None if older_than is None else timedelta(milliseconds=parse_duration_ms(older_than))
     from fluss_tiering.spark.maintenance.expire import expire_snapshots  # noqa: PLC0415 - Spark, for this command only
-    from fluss_tiering.spark.startup.session import own_session  # noqa: PLC0415
 
     with TieringClient(server) as client:
         infos = client.get_tables(list(dict.fromkeys(tables)))
-        with own_session(master) as spark:
-            found = [expire_snapshots(client, spark, each, older_than=age, retain_last=retain_last) for each in infos]
+        with spark_session(master) as spark:
+            found = each_table(
+                "expiring snapshots",
+                infos,
+                lambda each: expire_snapshots(client, spark, each, older_than=age, retain_last=retain_last),
+            )
     if json:
         output.print_json(_as_json(each) for each in found)
     else:

@@ -55,6 +55,11 @@ def print_error(message: str) -> None:
     error_console.print(f"[bold red]error:[/] {escape(harmless(message))}", highlight=False, soft_wrap=True)
 
 
+def print_progress(message: str) -> None:
+    """Print what a command does now to standard error, so that its result stays alone on standard output."""
+    error_console.print(f"[dim]{escape(harmless(message))}[/]", highlight=False, soft_wrap=True)
+
+
 def print_table(title: str | None, headings: Sequence[Heading], rows: Iterable[Sequence[str]], empty: str) -> None:
     """Print a table of cells with rich markup, or the sentence `empty` if there are no rows."""
     table = make_table(title, headings, rows)

@@ -12,6 +12,7 @@ import typer
 
 from fluss_tiering.cli import options, output
 from fluss_tiering.cli.output import Heading
+from fluss_tiering.cli.spark_session import print_start
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -89,8 +90,11 @@ def tier(
         output.console.print(_submit_command(what), soft_wrap=True)
         return
     from fluss_tiering.spark import application  # noqa: PLC0415 - Spark and pyarrow, for this command only
+    from fluss_tiering.spark.round.progress import LogProgress  # noqa: PLC0415
 
-    results = application.run(what)
+    # Bars are for terminals only.
+    progress = None if output.error_console.is_terminal else LogProgress(output.print_progress)
+    results = application.run(what, progress=progress, starting=lambda: print_start(what.master))
     if json:
         output.print_json(_as_json(each) for each in results)
     else:

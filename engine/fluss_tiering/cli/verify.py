@@ -8,6 +8,7 @@ import typer
 
 from fluss_tiering.cli import options, output
 from fluss_tiering.cli.output import Heading
+from fluss_tiering.cli.spark_session import spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ def verify(
     writes may go on.
     """
     from fluss_tiering.spark.audit.verify import verify_table  # noqa: PLC0415 - Spark and pyarrow, for this command only
-    from fluss_tiering.spark.startup.session import own_session  # noqa: PLC0415
 
     with TieringClient(server) as client:
         (info,) = client.get_tables([table])
-        with own_session(master) as spark:
+        with spark_session(master) as spark:
+            output.print_progress(f"{table}: comparing …")
             audit = verify_table(client, spark, info, target=server, max_differences=limit)
     if json:
         output.print_json([_as_json(audit)])

@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from types import FrameType
@@ -44,7 +44,12 @@ EXIT_CANNOT_START: Final = 2
 logger = logging.getLogger("fluss_tiering")
 
 
-def run(options: TierOptions, spark: SparkSession | None = None, progress: Progress | None = None) -> list[TableResult]:
+def run(
+    options: TierOptions,
+    spark: SparkSession | None = None,
+    progress: Progress | None = None,
+    starting: Callable[[], None] | None = None,
+) -> list[TableResult]:
     """Tier the tables and return their outcomes, in the order given. A drain returns those of the tables it tiered.
 
     A failure of one table is part of its outcome. An error is raised only if no table can be tiered.
@@ -53,6 +58,7 @@ def run(options: TierOptions, spark: SparkSession | None = None, progress: Progr
         options: Which tables to tier, and how.
         spark: The Spark session to use; None to start one, which is stopped again.
         progress: Hears of each step of each table; None for bars in a terminal, or else for plain log lines.
+        starting: Is called before Spark is started, once it is known that there is something to do.
 
     Raises:
         FlussTieringError: UNAVAILABLE if the server cannot be reached or Spark does not start; TABLE_NOT_EXIST if the
@@ -63,9 +69,9 @@ def run(options: TierOptions, spark: SparkSession | None = None, progress: Progr
         if options.drain:
             # A table that does not exist is reported before Spark starts.
             client.get_tables(options.tables)
-            return _Application(options, client, stack, spark, progress).drain()
+            return _Application(options, client, stack, spark, progress, starting=starting).drain()
         tables, missing = _tables(client, options.tables)
-        tiered = _Application(options, client, stack, spark, progress).tier(tables)
+        tiered = _Application(options, client, stack, spark, progress, starting=starting).tier(tables)
         return [{**missing, **tiered}[path] for path in options.tables]
 
 
@@ -79,9 +85,13 @@ class _Application:
         stack: ExitStack,
         spark: SparkSession | None,
         progress: Progress | None,
+        *,
+        starting: Callable[[], None] | None,
     ) -> None:
         storage = client.describe_storage()
         if spark is None:
+            if starting is not None:
+                starting()
             spark = stack.enter_context(own_session(options.master, driver_jvm_conf()))
             warm_up(spark)
         context = spark.sparkContext

@@ -28,9 +28,14 @@ _POSTGRESQL_TIME_LIMITS: Final = {"jdbc.connectTimeout": "10", "jdbc.socketTimeo
 _SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 
 
-def preload() -> None:
-    """Load what the first commit needs, in a thread of its own."""
-    threading.Thread(target=importlib.import_module, args=("fluss_tiering.lake.iceberg.content_file",)).start()
+def preload() -> threading.Thread:
+    """Load what the first commit needs, in a thread of its own, and return the thread.
+
+    The thread must end before Python does: a library that is loaded registers what Python calls at its end.
+    """
+    thread = threading.Thread(target=importlib.import_module, args=("fluss_tiering.lake.iceberg.content_file",))
+    thread.start()
+    return thread
 
 
 class IcebergCatalogs:

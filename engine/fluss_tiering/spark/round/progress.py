@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -45,25 +45,30 @@ class Progress(Protocol):
 
 
 class LogProgress(Closing):
-    """Logs one line for each step."""
+    """Writes one line for each step.
+
+    Args:
+        write: Writes a line; None to log it.
+    """
+
+    def __init__(self, write: Callable[[str], None] | None = None) -> None:
+        self._write = write or logger.info
+        self._write_error = write or logger.error
 
     def close(self) -> None:
         """Do nothing, since each line is written at once."""
 
     def step(self, path: TablePath, what: str) -> None:
-        """Log the step."""
-        logger.info("%s: %s", path, what)
+        """Write the step."""
+        self._write(f"{path}: {what}")
 
     def stage(self, path: TablePath, group: str, tasks: int) -> None:
-        """Log the stage."""
-        logger.info("%s: reading and writing in %d tasks (Spark job group %s)", path, tasks, group)
+        """Write the stage."""
+        self._write(f"{path}: reading and writing in {tasks} tasks (Spark job group {group})")
 
     def done(self, result: TableResult) -> None:
-        """Log the outcome."""
-        if result.failed:
-            logger.error("%s: %s", result.path, outcome_text(result))
-        else:
-            logger.info("%s: %s", result.path, outcome_text(result))
+        """Write the outcome."""
+        (self._write_error if result.failed else self._write)(f"{result.path}: {outcome_text(result)}")
 
 
 class TerminalProgress(Closing):

@@ -59,7 +59,8 @@ def make_class_archive(file: Path) -> int:
         _end_jvm()
         if not made.is_file():
             raise FlussTieringError(
-                ErrorCode.UNKNOWN, "Java ended without an archive: its own messages above may say why; expected Java 17"
+                ErrorCode.UNKNOWN,
+                "Java ended without an archive: expected Java 17; with --verbose Java's own messages are shown",
             )
         made.replace(file)
     return file.stat().st_size

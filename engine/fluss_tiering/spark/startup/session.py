@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.catalog import preload
 from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, java_error_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.spark.startup.jvm_process import own_jvm
 from fluss_tiering.spark.startup.local_workers import local_workers_conf
+from fluss_tiering.spark.startup.master import check_master
 from fluss_tiering.spark.submit import spark_conf
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -26,10 +33,11 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
         jvm: Settings of the session's JVM, if this process starts it.
 
     Raises:
-        FlussTieringError: UNAVAILABLE if Spark does not start.
+        FlussTieringError: UNAVAILABLE if Spark does not start; INVALID_REQUEST if the master is no address.
     """
     builder = SparkSession.builder.appName("fluss-tiering")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        check_master(master)
         # This is not spark-submit, so this process starts the session's JVM. Spark then takes the workers' Python from
         # the environment only.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -38,17 +46,26 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
         master = SparkConf().get("spark.master") or master
     python = os.environ.get("PYSPARK_PYTHON", "python3")
     builder = builder.config(map=local_workers_conf(master, python))
-    preload()
-    try:
-        spark = builder.getOrCreate()
-    except JAVA_ERRORS as error:
-        raise FlussTieringError(
-            ErrorCode.UNAVAILABLE,
-            f"Spark does not start with the master {master!r} ({java_error_text(error)}). "
-            "Its own messages above say more. Check that Java 17 or 21 is installed, and that the master is right and "
-            "can be reached",
-        ) from None
+    loading = preload()
+    with own_jvm() as process:
+        try:
+            spark = builder.getOrCreate()
+        except JAVA_ERRORS as error:
+            raise _not_started(master, error, process.last_words()) from None
+        finally:
+            loading.join()
     try:
         yield spark
     finally:
+        if process.died():
+            logger.error("Spark's JVM has ended: %s", process.last_words() or "it left no message")
         spark.stop()
+
+
+def _not_started(master: str, error: Py4JError | PySparkException, words: str) -> FlussTieringError:
+    return FlussTieringError(
+        ErrorCode.UNAVAILABLE,
+        f"Spark does not start with the master {master!r} ({java_error_text(error)}){f': {words}' if words else ''}. "
+        "Check that Java 17 or 21 is installed, and that the master is right and can be reached; with --verbose "
+        "Spark's own messages are shown",
+    )

@@ -1,0 +1,41 @@
+"""The Spark session of a command, and the lines that say what the command does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from fluss_tiering.cli import output
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.spark import submit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ResultT = TypeVar("ResultT")
+
+
+@contextmanager
+def spark_session(master: str) -> Iterator[SparkSession]:
+    """Start a Spark session for the block, and say so. Raises the errors of `own_session`."""
+    from fluss_tiering.spark.startup import session  # noqa: PLC0415 - Spark, for some commands only
+
+    print_start(master)
+    with session.own_session(master) as spark:
+        yield spark
+
+
+def print_start(master: str) -> None:
+    """Say that Spark starts, which takes some seconds, and minutes if it has to download its packages."""
+    download = "" if "spark.jars" in submit.spark_conf() else ". The first start downloads its packages"
+    output.print_progress(f"Starting Spark with the master {master}{download} …")
+
+
+def each_table(what: str, tables: Iterable[TableInfo], do: Callable[[TableInfo], ResultT]) -> list[ResultT]:
+    """Do something with each table, and say so before each."""
+    results = []
+    for table in tables:
+        output.print_progress(f"{table.path}: {what} …")
+        results.append(do(table))
+    return results

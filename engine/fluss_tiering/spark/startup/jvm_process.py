@@ -1,0 +1,125 @@
+"""The process of the JVM that a command starts: it never outlives the command, and its messages are kept aside.
+
+pyspark starts the JVM with a pipe to its standard input, at whose end the JVM ends. The JVM looks at this pipe only
+once its gateway runs. Before that it may download packages for minutes, whatever has become of the command. So the
+kernel is asked to end the JVM with its parent, however that ends.
+
+Spark writes hundreds of lines to standard error when nothing is wrong. A command shows lines of its own instead, and
+those of Spark with `--verbose`, or the last ones if Spark fails.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pyspark import SparkContext, java_gateway
+
+_PR_SET_PDEATHSIG: Final = 1
+_KEPT_LINES: Final = 200
+_TOLD_LINES: Final = 3
+_END_SECONDS: Final = 10.0
+_NO_CAUSE: Final = re.compile(
+    r"^\s|^\s*$|^Caused by|^\.\.\.|\b(?:INFO|WARN|WARNING)\b|^(?:Using|Setting|To adjust) |^::"
+)
+"""Lines that say nothing of why Spark failed: frames of a stack, and what Spark and Ivy write at every start."""
+
+logger = logging.getLogger(__name__)
+
+
+class JvmProcess:
+    """The JVM that pyspark starts in the block of `own_jvm`; none if this process has one already."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ends_with_us = _end_with_parent()
+
+    def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start the JVM as pyspark asks for it, and read its messages."""
+        before = options.pop("preexec_fn", None)
+
+        def prepare() -> None:
+            if before is not None:
+                before()
+            self._ends_with_us()
+
+        # pyspark prepares its process in the same way.
+        self._process = subprocess.Popen(command, **options, stderr=subprocess.PIPE, preexec_fn=prepare)  # noqa: PLW1509
+        threading.Thread(target=self._read, name="fluss-tiering-jvm-messages", daemon=True).start()
+        return self._process
+
+    def last_words(self) -> str:
+        """Return the last messages of the JVM that may say why it failed, in one line; empty if there are none."""
+        told = [line.strip() for line in list(self._lines) if not _NO_CAUSE.search(line)]
+        return "; ".join(dict.fromkeys(told[-_TOLD_LINES:]))
+
+    def died(self) -> bool:
+        """Return whether the JVM was started here and has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
+    def end(self) -> None:
+        """End a JVM whose start was interrupted, and wait for its end."""
+        if self._process is None:
+            return
+        gateway = SparkContext._gateway  # noqa: SLF001
+        if gateway is not None and gateway.proc is self._process:
+            # A later session of this process would otherwise use the JVM that has ended.
+            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+        self._process.terminate()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _read(self) -> None:
+        process = self._process
+        if process is None or process.stderr is None:
+            return
+        for line in process.stderr:
+            text = line.decode(errors="replace").rstrip()
+            self._lines.append(text)
+            logger.info("%s", text)
+
+
+@contextmanager
+def own_jvm() -> Iterator[JvmProcess]:
+    """Let a JVM that pyspark starts in the block end with this process. A JVM whose start fails is ended."""
+    jvm = JvmProcess()
+    before = java_gateway.Popen
+    java_gateway.Popen = jvm.start
+    try:
+        yield jvm
+    except BaseException:
+        jvm.end()
+        raise
+    finally:
+        java_gateway.Popen = before
+
+
+def _end_with_parent() -> Callable[[], None]:
+    """Return a function with which a new process asks the kernel for SIGTERM at its parent's end.
+
+    To the kernel the parent is the thread that starts the process, so only the main thread's processes can ask for it.
+    """
+    if not sys.platform.startswith("linux") or threading.current_thread() is not threading.main_thread():
+        return lambda: None
+    libc, parent = ctypes.CDLL(None), os.getpid()
+
+    def ask() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return ask
