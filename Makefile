@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-fluss up up-fluss down test test-fast test-long simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs docs-site constraints dist clean
+.PHONY: help setup run run-fluss up up-fluss down test test-fast test-long mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs docs-site constraints dist clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -79,6 +79,9 @@ test-fast: $(INSTALLED) $(CATALOG_JAR) ## The tests that need no JVM, Airflow, P
 
 test-long: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests that take minutes each
 	@$(BIN)/pytest -m long $(ARGS)
+
+mutate: setup ## Break a package in small ways and say which breaks no test notices (PACKAGE=server/leases)
+	@$(BIN)/python tools/mutate.py $(PACKAGE) $(ARGS)
 
 simulate: setup ## Tiering with crashes, lost and late messages on a virtual clock (ARGS="--rounds 10000 --seed 1")
 	@PYTHONPATH=tests $(BIN)/python -m simulation $(ARGS)

@@ -1,0 +1,133 @@
+"""What `make mutate` makes of mutmut's results: which mutants count as killed, and which survivors are known."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import mutate
+from mutate import Mutant
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "fluss_tiering.server.leases.manager.xǁLeasesǁdrop__mutmut_3"
+
+
+def mutant(status: str, removed: str = "a < b", added: str = "a <= b") -> Mutant:
+    return Mutant(NAME, mutate.function_name(NAME), removed, added, status)
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        (NAME, "fluss_tiering.server.leases.manager.Leases.drop"),
+        ("fluss_tiering.lake.x__parse__mutmut_12", "fluss_tiering.lake._parse"),
+        ("fluss_tiering.lake.x_xml__mutmut_1", "fluss_tiering.lake.xml"),
+        ("fluss_tiering.lake.xǁPlanǁ__init____mutmut_1", "fluss_tiering.lake.Plan.__init__"),
+    ],
+)
+def test_a_mutant_tells_its_function(name, function):
+    assert mutate.function_name(name) == function
+
+
+def test_the_changed_lines_of_a_diff():
+    diff = "--- a.py\n+++ a.py\n@@ -1,3 +1,3 @@\n def f():\n-    return [\n-        -1]\n+    return None\n"
+    assert mutate.changed_lines(diff) == ("return [\n-1]", "return None")
+
+
+@pytest.mark.parametrize(
+    ("alive", "reasons", "code", "said"),
+    [
+        (0, {}, 0, "100.0 % of 20 mutants were killed"),
+        (1, {mutant("").key: "why"}, 0, "95.0 % of 20 mutants were killed"),
+        (1, {}, 1, "survived: " + NAME),
+        (0, {mutant("").key: "why"}, 1, "no longer survives"),
+        (3, {mutant("").key: "why"}, 1, "85.0 %"),
+    ],
+)
+def test_a_report_is_good_if_enough_die_and_all_survivors_are_known(alive, reasons, code, said, capsys):
+    mutants = [mutant("survived")] * alive + [mutant("killed")] * (18 - alive) + [mutant("timeout"), mutant("crashed")]
+    assert mutate.report("server/leases", mutants, reasons) == code
+    assert said in capsys.readouterr().out
+
+
+def test_every_entry_of_the_list_has_a_reason_and_a_function_of_a_package_that_is_tried():
+    entries = tomllib.loads(mutate.ACCEPTED.read_text()).get("survivor", [])
+    found = [mutate.accepted(mutate.ACCEPTED.read_text(), package) for package in mutate.TESTS]
+    assert sum(map(len, found)) == len(entries), "two entries are equal, or one is of another package"
+    assert all(len(reason.split()) > 3 for reasons in found for reason in reasons.values())
+
+
+@pytest.mark.parametrize("package", mutate.TESTS)
+def test_packages_and_their_tests_exist(package):
+    assert (ROOT / "engine" / "fluss_tiering" / package).is_dir()
+    assert all((ROOT / path).exists() for path in mutate.TESTS[package])
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A small repository with a package, a test and settings, and the copy of it."""
+    root, copy = tmp_path / "root", tmp_path / "copy"
+    for path, text in {
+        "engine/fluss_tiering/server/leases/manager.py": "x = 1\n",
+        "engine/fluss_tiering/other.py": "y = 1\n",
+        "tests/test_it.py": "def test_it(): ...\n",
+        "tools/tool.py": "",
+        "pyproject.toml": "[tool.pytest.ini_options]\n",
+    }.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    copy.mkdir()
+    mutate.prepare(root, copy, "server/leases")
+    meta = copy / "mutants" / "fluss_tiering" / "server" / "leases" / "manager.py.meta"
+    meta.parent.mkdir(parents=True)
+    meta.write_text(json.dumps({"exit_code_by_key": {"killed": 1, "slow": 36, "alive": 0, "untested": 33}}))
+    return root, copy, meta
+
+
+def verdicts(meta: Path) -> dict[str, int | None]:
+    return json.loads(meta.read_text())["exit_code_by_key"]
+
+
+def test_the_repository_itself_is_not_touched(project):
+    root, copy, _ = project
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    (copy / "fluss_tiering" / "other.py").write_text("broken")
+    mutate.prepare(root, copy, "server/leases")
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+    assert (copy / "fluss_tiering" / "other.py").read_text() == "y = 1\n"
+
+
+def test_without_a_change_all_verdicts_stand(project):
+    root, copy, meta = project
+    mutate.prepare(root, copy, "server/leases")
+    assert verdicts(meta) == {"killed": 1, "slow": 36, "alive": 0, "untested": 33}
+
+
+@pytest.mark.parametrize("changed", ["tests/test_it.py", "tests/test_new.py", "engine/fluss_tiering/other.py"])
+def test_after_a_change_survivors_are_tried_again(project, changed):
+    root, copy, meta = project
+    (root / changed).write_text("z = 1\n")
+    mutate.prepare(root, copy, "server/leases")
+    assert verdicts(meta) == {"killed": 1, "slow": 36, "alive": None, "untested": None}
+
+
+def test_what_was_deleted_is_gone_in_the_copy(project):
+    root, copy, _ = project
+    mirrored = copy / "mutants" / "tests" / "test_it.py"
+    mirrored.parent.mkdir(parents=True)
+    mirrored.write_text("")
+    (root / "tests" / "test_it.py").unlink()
+    mutate.prepare(root, copy, "server/leases")
+    assert not (copy / "tests" / "test_it.py").exists()
+    assert not mirrored.exists()
+
+
+def test_another_choice_of_mutants_or_tests_begins_anew(project, monkeypatch):
+    root, copy, meta = project
+    monkeypatch.setitem(mutate.TESTS, "server/leases", ["tests/other"])
+    mutate.prepare(root, copy, "server/leases")
+    assert not meta.exists()
+    assert "tests/other" in (copy / "pyproject.toml").read_text()

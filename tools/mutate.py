@@ -1,0 +1,292 @@
+"""Break one package of the engine in every way that mutmut knows, and say which breaks its tests do not notice.
+
+    python tools/mutate.py server/leases
+
+A *mutant* is the package with one small break, such as `<=` for `<`. It is killed if one of the tests that run the
+broken function fails, and it survives otherwise. Everything happens in a copy of the repository under
+`.cache/mutation`. A second run goes on where the first one ended: mutants of functions that changed are tried again,
+and so are survivors once anything else changed. "Mutants" in CONTRIBUTING.md says what to do with survivors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import chdir
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+ACCEPTED: Final = ROOT / "tests" / "mutation" / "accepted.toml"
+GOAL: Final = 90
+"""The part of the mutants that has to be killed, in percent."""
+
+TESTS: Final[Mapping[str, Sequence[str]]] = {
+    "server/tiering": ["tests/server/tiering"],
+    "server/leases": ["tests/server/leases"],
+    "server/scans": ["tests/server/scans"],
+    "server/failover": ["tests/server/failover"],
+    "lake/iceberg": ["tests/lake/iceberg"],
+    "spark/round": ["tests/spark/round/test_plan.py", "tests/spark/round/test_waves.py"],
+}
+"""The tests that judge each package: those that need no other process, so that a mutant takes about a second."""
+
+_MARKERS: Final = "not (spark or cluster or airflow or postgres or system or slow or long)"
+_TEXTS: Final = [r"\b_?logger\.", r'^\s*"[^"]* [^"]*"[,)]?$']
+"""Lines with texts for people: calls of the logger, and sentences of errors. No test should pin their words.
+
+No mutants are made of them. mutmut makes none of docstrings and f-strings by itself.
+"""
+
+_STATUSES: Final[Mapping[int | None, str]] = {
+    None: "untried",
+    0: "survived",
+    1: "killed",
+    3: "killed",
+    5: "untested",
+} | {
+    33: "untested",
+    36: "timeout",
+    24: "timeout",
+    -24: "timeout",
+    152: "timeout",
+    255: "timeout",
+}
+"""What mutmut's codes mean. Any other code is that of a test process that died."""
+_DEAD: Final = {"killed", "timeout", "crashed"}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One break of a function.
+
+    Attributes:
+        name: mutmut's name of it.
+        function: The module, class and function that it breaks.
+        removed: The lines that it changes, without their indentation.
+        added: What is in their place.
+        status: What came of it.
+    """
+
+    name: str
+    function: str
+    removed: str
+    added: str
+    status: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What it is known by in the list of accepted survivors: no number that moves when code is added."""
+        return self.function, self.removed, self.added
+
+
+def main() -> int:
+    """Run mutmut on a package and print the score and the survivors."""
+    arguments = _parser().parse_args()
+    package: str = arguments.package
+    copy = ROOT / ".cache" / "mutation" / package.replace("/", "-")
+    if arguments.fresh:
+        shutil.rmtree(copy, ignore_errors=True)
+    copy.mkdir(parents=True, exist_ok=True)
+    prepare(ROOT, copy, package)
+    if not arguments.report:
+        ran = _run_mutmut(copy, arguments.children, arguments.only)
+        if ran:
+            return ran
+    mutants = list(results(copy, package))
+    return report(package, mutants, accepted(ACCEPTED.read_text(), package))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("package", choices=sorted(TESTS))
+    parser.add_argument("--fresh", action="store_true", help="forget what earlier runs found")
+    parser.add_argument("--report", action="store_true", help="only print what earlier runs found")
+    parser.add_argument("--children", type=int, default=os.cpu_count(), help="how many mutants are tried at once")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="names of mutants to try again, with * for any characters"
+    )
+    return parser
+
+
+def prepare(root: Path, copy: Path, package: str) -> None:
+    """Bring the copy up to date, and forget results that a change made worthless."""
+    changed = _mirror(root / "engine" / "fluss_tiering", copy / "fluss_tiering")
+    changed |= _mirror(root / "tests", copy / "tests")
+    changed |= _mirror(root / "tools", copy / "tools")
+    settings = (root / "pyproject.toml").read_text() + _mutmut_settings(package)
+    made_with = hashlib.sha256(_mutmut_settings(package).encode()).hexdigest()
+    seal = copy / "mutants" / "made-with"
+    if not seal.exists() or seal.read_text() != made_with:
+        shutil.rmtree(copy / "mutants", ignore_errors=True)
+        seal.parent.mkdir()
+        seal.write_text(made_with)
+    (copy / "pyproject.toml").write_text(settings)
+    if changed:
+        (copy / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
+        _try_again(copy)
+
+
+def _mutmut_settings(package: str) -> str:
+    """What mutmut is told. JSON's strings and lists are TOML's as well."""
+    settings = {
+        "source_paths": ["fluss_tiering"],
+        "only_mutate": [f"fluss_tiering/{package}/*"],
+        "also_copy": ["tools"],
+        "do_not_mutate_patterns": _TEXTS,
+        "pytest_add_cli_args": ["-m", _MARKERS, "-p", "no:cacheprovider", "-p", "no:xdist"],
+        "pytest_add_cli_args_test_selection": list(TESTS[package]),
+        "process_isolation": "forkserver",
+        "timeout_constant": 2.0,
+        "track_dependencies": False,
+        "use_git_change_detection": False,
+        "on_dependency_change": "ignore",
+    }
+    return "\n[tool.mutmut]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+
+
+def _mirror(source: Path, target: Path) -> bool:
+    """Make the target hold what the source holds, and return whether anything was different.
+
+    Files that are equal keep their times, because mutmut makes the mutants of a file anew if it is newer than they are.
+    """
+    wanted = {
+        path.relative_to(source) for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    }
+    present = {
+        path.relative_to(target) for path in target.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    }
+    changed = False
+    for path in present - wanted:
+        (target / path).unlink()
+        (target.parent / "mutants" / target.name / path).unlink(missing_ok=True)
+        changed = True
+    for path in wanted:
+        content = (source / path).read_bytes()
+        if path not in present or (target / path).read_bytes() != content:
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
+            (target / path).write_bytes(content)
+            (target.parent / "mutants" / target.name / path).unlink(missing_ok=True)
+            changed = True
+    return changed
+
+
+def _try_again(copy: Path) -> None:
+    """Forget the verdict on every mutant that is alive. Those that were killed stay killed."""
+    for path in (copy / "mutants").rglob("*.meta"):
+        meta = json.loads(path.read_text())
+        codes = meta["exit_code_by_key"]
+        meta["exit_code_by_key"] = {name: code if _status(code) in _DEAD else None for name, code in codes.items()}
+        path.write_text(json.dumps(meta))
+
+
+def _run_mutmut(copy: Path, children: int, only: Sequence[str]) -> int:
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(children), *only]
+    if sys.stdout.isatty():
+        return subprocess.run(command, cwd=copy, env=environment, check=False).returncode
+    log = copy / "mutmut.log"
+    with log.open("w") as output:
+        ran = subprocess.run(command, cwd=copy, env=environment, stdout=output, stderr=subprocess.STDOUT, check=False)
+    if ran.returncode:
+        print(log.read_text()[-4000:])
+    return ran.returncode
+
+
+def _status(code: int | None) -> str:
+    return _STATUSES.get(code, "crashed")
+
+
+def results(copy: Path, package: str) -> Iterator[Mutant]:
+    """Return all mutants of the package with what came of each."""
+    with chdir(copy):
+        from mutmut.mutation.diff_apply import get_diff_for_mutant  # noqa: PLC0415 - it reads its settings here
+
+        for meta in sorted(Path("mutants", "fluss_tiering", package).rglob("*.meta")):
+            source = meta.relative_to("mutants").with_suffix("")
+            for name, code in json.loads(meta.read_text())["exit_code_by_key"].items():
+                status = _status(code)
+                removed, added = "", ""
+                if status not in _DEAD:
+                    removed, added = changed_lines(get_diff_for_mutant(name, path=source))
+                yield Mutant(name, function_name(name), removed, added, status)
+
+
+def function_name(mutant: str) -> str:
+    """Return the function that a mutant breaks.
+
+    >>> function_name("fluss_tiering.server.leases.manager.xǁLeasesǁdrop__mutmut_3")
+    'fluss_tiering.server.leases.manager.Leases.drop'
+    """
+    module, _, mangled = mutant.partition("__mutmut_")[0].rpartition(".")
+    return f"{module}.{re.sub('^x_', '', mangled).removeprefix('xǁ').replace('ǁ', '.')}"
+
+
+def changed_lines(diff: str) -> tuple[str, str]:
+    """Return what a diff removes and adds, without indentation."""
+
+    def lines(sign: str) -> str:
+        kept = (
+            line[1:].strip() for line in diff.splitlines() if line.startswith(sign) and not line.startswith(sign * 3)
+        )
+        return "\n".join(kept)
+
+    return lines("-"), lines("+")
+
+
+def accepted(text: str, package: str) -> dict[tuple[str, str, str], str]:
+    """Return the accepted survivors of the package, each with its reason."""
+    module = f"fluss_tiering.{package.replace('/', '.')}."
+    entries = tomllib.loads(text).get("survivor", [])
+    return {
+        (f"fluss_tiering.{each['function']}", each["removed"].strip(), each["added"].strip()): each["reason"]
+        for each in entries
+        if f"fluss_tiering.{each['function']}".startswith(module)
+    }
+
+
+def report(package: str, mutants: Sequence[Mutant], reasons: Mapping[tuple[str, str, str], str]) -> int:
+    """Print the score and the survivors, and return the exit code: 0 if the goal is met and all survivors are known."""
+    counts = Counter(mutant.status for mutant in mutants)
+    dead = sum(counts[status] for status in _DEAD)
+    alive = [mutant for mutant in mutants if mutant.status not in _DEAD]
+    unknown = [mutant for mutant in alive if mutant.key not in reasons]
+    for mutant in unknown:
+        _show(mutant)
+    gone = set(reasons) - {mutant.key for mutant in alive}
+    for function, removed, added in sorted(gone):
+        print(f"no longer survives, remove it from {ACCEPTED.name}: {function}: {removed} -> {added}")
+    score = 100 * dead / len(mutants) if mutants else 0.0
+    print(
+        f"{package}: {score:.1f} % of {len(mutants)} mutants were killed, {counts['timeout']} of them by the time "
+        f"limit; {len(alive) - len(unknown)} survivors are accepted, {len(unknown)} are not"
+    )
+    return 0 if score >= GOAL and not unknown and not gone else 1
+
+
+def _show(mutant: Mutant) -> None:
+    print(f"{mutant.status}: {mutant.name}")
+    print(_indented("-", mutant.removed))
+    print(_indented("+", mutant.added))
+
+
+def _indented(sign: str, text: str) -> str:
+    return "\n".join(f"    {sign} {line}" for line in _lines(text))
+
+
+def _lines(text: str) -> Iterable[str]:
+    return text.splitlines() or [""]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
