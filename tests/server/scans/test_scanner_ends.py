@@ -1,0 +1,289 @@
+"""How scanners are refused, fail, end and expire: what callers are told, and that nothing stays open or is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from engine_support import VirtualClock
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableBucket
+from fluss_tiering.server.scans.limits import ScannerLimits
+from fluss_tiering.server.scans.manager import KvScannerManager
+from fluss_tiering.server.scans.reading import open_scanner, read_rows
+from fluss_tiering.server.scans.scanner import ScanStep
+from fluss_tiering.storage.protocol import KvScanBatch
+
+TTL = 600_000
+KEPT = 60_000
+B0, B1 = TableBucket(1, 0), TableBucket(1, 1)
+
+
+class Scan:
+    """Rows 0 to 9, four in a batch at most. A position is the number of the row that comes next."""
+
+    log_offset = 77
+
+    def __init__(self) -> None:
+        self.closed = 0
+        self.broken = False
+        self.sizes: list[int | None] = []
+
+    def read(self, position: bytes | None, max_bytes: int | None, max_rows: int | None) -> KvScanBatch:
+        if self.broken:
+            raise FlussTieringError(ErrorCode.CORRUPT_DATA, "a block is torn")
+        self.sizes.append(max_bytes)
+        start = int(position or b"0")
+        stop = min(10, start + min(4, max_rows or 4))
+        return KvScanBatch(pa.array([b"%d" % row for row in range(start, stop)]), None if stop == 10 else b"%d" % stop)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Storage:
+    """A storage that opens the given scan, and keeps what it was called with."""
+
+    def __init__(self, scan: Scan | None, *, admits: bool = True) -> None:
+        self.scan = scan
+        self.admits = admits
+        self.buckets: list[TableBucket] = []
+        self.on_lost: Callable[[], None] = lambda: None
+        self.while_opening: Callable[[], None] = lambda: None
+
+    def open_kv_scan(
+        self, bucket: TableBucket, *, admit: Callable[[], None], on_lost: Callable[[], None]
+    ) -> tuple[int, Scan | None]:
+        self.buckets.append(bucket)
+        self.on_lost = on_lost
+        if self.admits:
+            admit()
+        self.while_opening()
+        return 77, self.scan
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def scanners(clock: VirtualClock) -> KvScannerManager:
+    return KvScannerManager(clock, ScannerLimits(TTL, max_per_bucket=2, max_per_server=3, max_batch_size=1 << 20))
+
+
+def opened(scanners: KvScannerManager, storage: Any, limit: int | None = None) -> ScanStep:
+    _, step = open_scanner(scanners, storage, B0, limit)
+    assert step is not None
+    return step
+
+
+def scanning(scanners: KvScannerManager, scan: Scan, bucket: TableBucket = B0) -> bytes:
+    """A scanner that has given its first four rows; its id."""
+    scanner_id = scanners.reserve(bucket)
+    read_rows(scanners, scanners.opened(scanner_id, scan, None), 1000)  # type: ignore[arg-type]
+    return scanner_id
+
+
+def go_on(scanners: KvScannerManager, scanner_id: bytes, *call_seq_ids: int) -> None:
+    for call_seq_id in call_seq_ids:
+        read_rows(scanners, scanners.begin(scanner_id, call_seq_id), 1000)
+
+
+def refusal(call: Callable[[], object]) -> FlussTieringError:
+    with pytest.raises(FlussTieringError) as refused:
+        call()
+    return refused.value
+
+
+# What callers are told
+
+
+def test_who_finds_no_free_slot_hears_which_limit_it_is(scanners: KvScannerManager) -> None:  # K2
+    scanners.reserve(B0)
+    scanners.reserve(B0)
+    bucket = refusal(lambda: scanners.reserve(B0))
+    scanners.reserve(B1)
+    server = refusal(lambda: scanners.reserve(B1))
+    assert bucket.code is server.code is ErrorCode.TOO_MANY_SCANNERS
+    assert bucket.message.startswith(f"{B0} has 2 open scanners, and kv.scanner.max-per-bucket allows no more")
+    assert server.message.startswith("the server has 3 open scanners, and kv.scanner.max-per-server allows no more")
+
+
+def test_a_number_out_of_turn_is_answered_with_the_numbers_that_are_expected(scanners: KvScannerManager) -> None:  # K6
+    scanner_id = scanning(scanners, Scan())
+    go_on(scanners, scanner_id, 1)
+    refused = refusal(lambda: scanners.begin(scanner_id, 5))
+    assert "call_seq_id is 5: expected 2, or 1 for the last batch again" in refused.message
+
+
+def test_a_scanner_is_named_in_errors_as_far_as_that_is_of_use(scanners: KvScannerManager) -> None:  # K10
+    named = refusal(lambda: scanners.begin(b"\x0a\xff", 1)).message
+    nameless = refusal(lambda: scanners.begin(b"", 1)).message
+    long = refusal(lambda: scanners.begin(b"\xab" * 1000, 1)).message
+    assert named.startswith("scanner 0aff is unknown: ")
+    assert nameless.startswith("scanner without an id is unknown: ")
+    assert long.startswith(f"scanner {'ab' * 32} is unknown: ")
+
+
+def test_every_answer_names_its_scanner(scanners: KvScannerManager) -> None:  # K15
+    scanner_id = scanners.reserve(B0)
+    first = read_rows(scanners, scanners.opened(scanner_id, Scan(), None), 1000)  # type: ignore[arg-type]
+    again = read_rows(scanners, scanners.begin(scanner_id, 0), 1)
+    assert first.scanner_id == again.scanner_id == scanner_id
+
+
+def test_a_batch_that_is_given_again_has_the_same_rows_whatever_size_is_asked_for(  # K15
+    scanners: KvScannerManager,
+) -> None:
+    scan = Scan()
+    scanner_id = scanning(scanners, scan)
+    again = read_rows(scanners, scanners.begin(scanner_id, 0), 1)
+    assert scan.sizes == [1000, None], "four rows again, not as many as fit"
+    assert pa.ipc.open_stream(again.arrow_ipc).read_all().num_rows == 4
+
+
+# Slots
+
+
+def test_a_bucket_with_other_scanners_has_one_free_slot_when_one_ends(scanners: KvScannerManager) -> None:  # K2
+    first, _ = (scanning(scanners, Scan()) for _ in range(2))
+    scanners.close(first)
+    assert scanners.open_count == 1
+    scanners.reserve(B0)
+    assert refusal(lambda: scanners.reserve(B0)).code is ErrorCode.TOO_MANY_SCANNERS
+    scanners.reserve(B1)
+
+
+def test_closing_an_idle_scanner_frees_its_slot_and_the_scan_at_once(scanners: KvScannerManager) -> None:  # K13, K17
+    scan = Scan()
+    scanners.close(scanning(scanners, scan))
+    assert (scan.closed, scanners.open_count) == (1, 0)
+
+
+def test_closing_a_finished_scanner_ends_what_was_kept_for_a_lost_answer(scanners: KvScannerManager) -> None:  # K13
+    scan = Scan()
+    scanner_id = scanning(scanners, scan)
+    go_on(scanners, scanner_id, 1, 2)
+    assert (scan.closed, scanners.open_count) == (0, 0)
+    scanners.close(scanner_id)
+    assert scan.closed == 1
+    assert refusal(lambda: scanners.begin(scanner_id, 2)).code is ErrorCode.UNKNOWN_SCANNER_ID
+
+
+def test_a_scanner_that_was_closed_while_its_read_fails_has_ended(scanners: KvScannerManager) -> None:  # K13, K16
+    scan = Scan()
+    scanner_id = scanning(scanners, scan)
+    step = scanners.begin(scanner_id, 1)
+    scanners.close(scanner_id)
+    scan.broken = True
+    assert refusal(lambda: read_rows(scanners, step, 1000)).code is ErrorCode.CORRUPT_DATA
+    assert (scan.closed, scanners.open_count) == (1, 0)
+
+
+def test_a_finished_scanner_of_a_lost_bucket_answers_that_it_expired(scanners: KvScannerManager) -> None:  # K12
+    scanner_id = scanning(scanners, Scan())
+    go_on(scanners, scanner_id, 1, 2)
+    scanners.lost(scanner_id)
+    assert refusal(lambda: scanners.begin(scanner_id, 2)).code is ErrorCode.SCANNER_EXPIRED
+    scanners.lost(b"never heard of")
+    scanners.abandon(b"never heard of")
+
+
+# Time
+
+
+def test_a_scanner_that_is_being_opened_does_not_expire(scanners: KvScannerManager, clock: VirtualClock) -> None:  # K10
+    scanner_id = scanners.reserve(B0)
+    clock.advance(2 * TTL)
+    assert scanners.drop_expired() == 0
+    scan = Scan()
+    step = scanners.opened(scanner_id, scan, None)  # type: ignore[arg-type]
+    scanners.close(scanner_id)
+    assert scan.closed == 0, "its first read is under way"
+    read_rows(scanners, step, 1000)
+    assert (scan.closed, scanners.open_count) == (1, 0)
+
+
+@pytest.mark.parametrize("call_seq_id", [0, 1])
+def test_a_failed_call_keeps_a_scanner_alive_from_its_beginning_on(  # K10, K16
+    scanners: KvScannerManager, clock: VirtualClock, call_seq_id: int
+) -> None:
+    scan = Scan()
+    if call_seq_id == 0:
+        step = scanners.opened(scanners.reserve(B0), scan, None)  # type: ignore[arg-type]
+    else:
+        scanner_id = scanning(scanners, scan)
+        clock.advance(TTL)
+        step = scanners.begin(scanner_id, 1)
+    scan.broken = True
+    refusal(lambda: read_rows(scanners, step, 1000))
+    clock.advance(TTL)
+    assert scanners.drop_expired() == 0
+    clock.advance(1)
+    assert scanners.drop_expired() == 1
+    assert scan.closed == 1
+
+
+def test_one_check_ends_all_whose_time_is_over(scanners: KvScannerManager, clock: VirtualClock) -> None:  # K10, K17
+    idle, finished = [Scan(), Scan()], [Scan(), Scan()]
+    for scan in finished:
+        go_on(scanners, scanning(scanners, scan), 1, 2)
+    for scan, bucket in zip(idle, (B0, B1), strict=True):
+        scanning(scanners, scan, bucket)
+    clock.advance(max(TTL, KEPT) + 1)
+    assert scanners.drop_expired() == 2
+    assert [scan.closed for scan in idle + finished] == [1, 1, 1, 1]
+    assert scanners.open_count == 0
+
+
+# Opening
+
+
+def test_opening_asks_the_storage_and_reads_the_first_rows(scanners: KvScannerManager) -> None:  # K5, K9
+    storage = Storage(Scan())
+    step = opened(scanners, storage, 3)
+    assert storage.buckets == [B0]
+    answer = read_rows(scanners, step, 1000)
+    assert (answer.log_offset, answer.has_more) == (77, False)
+    assert pa.ipc.open_stream(answer.arrow_ipc).read_all().num_rows == 3
+
+
+@pytest.mark.parametrize("admits", [False, True])
+def test_a_bucket_without_rows_takes_no_slot_also_if_the_storage_notices_late(  # K4
+    scanners: KvScannerManager, admits: bool
+) -> None:
+    assert open_scanner(scanners, Storage(None, admits=admits), B0, None) == (77, None)  # type: ignore[arg-type]
+    assert scanners.open_count == 0
+
+
+def test_an_error_while_opening_leaves_no_slot_taken(scanners: KvScannerManager) -> None:  # K2, K17
+    storage = Storage(Scan())
+
+    def fail() -> None:
+        assert scanners.open_count == 1
+        raise FlussTieringError(ErrorCode.STORAGE, "no space left")
+
+    storage.while_opening = fail
+    assert refusal(lambda: opened(scanners, storage)).code is ErrorCode.STORAGE
+    assert scanners.open_count == 0
+
+
+def test_a_bucket_that_is_lost_while_it_is_opened_leaves_no_scan(scanners: KvScannerManager) -> None:  # K12, K17
+    scan = Scan()
+    storage = Storage(scan)
+    storage.while_opening = lambda: storage.on_lost()  # noqa: PLW0108 - it is set when the scan is opened
+    assert refusal(lambda: opened(scanners, storage)).code is ErrorCode.SCANNER_EXPIRED
+    assert (scan.closed, scanners.open_count) == (1, 0)
+
+
+def test_a_bucket_that_is_lost_later_ends_its_scanner_and_no_other(scanners: KvScannerManager) -> None:  # K12
+    storage, other = Storage(Scan()), Storage(Scan())
+    lost, kept = (opened(scanners, each).scanner.scanner_id for each in (storage, other))
+    storage.on_lost()
+    assert scanners.open_count == 1
+    assert refusal(lambda: scanners.begin(lost, 0)).code is ErrorCode.SCANNER_EXPIRED
+    assert refusal(lambda: scanners.begin(kept, 0)).code is ErrorCode.INVALID_SCAN_REQUEST, "its first read runs"
