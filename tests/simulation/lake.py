@@ -336,7 +336,7 @@ class SimCatalog:
     def __init__(self, lake: ModelLake) -> None:
         self._lake = lake
 
-    def open_table(self, table: TableInfo) -> SimIcebergTable:
+    def find_table(self, table: TableInfo) -> SimIcebergTable:
         self._lake.scheduler.sleep(self._lake.chance.randrange(1, 50))
         handle = Handle(self._lake, self._lake.content(str(table.path)))
         spec = {"spec-id": 0, "fields": [{"field-id": 1000, "name": "bucket"}]}

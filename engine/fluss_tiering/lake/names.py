@@ -1,11 +1,16 @@
-"""The names of the files that a round writes. They name the round, so that orphans can be assigned to it."""
+"""Names in the lake: of its catalog, and of the files that a round writes, which name the round.
+
+By the round in its name, an orphan file can be assigned to it.
+"""
 
 from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
 from typing import Final
 
+DEFAULT_CATALOG_NAME: Final = "fluss_catalog"
 _ROUND_FILE: Final = re.compile(r"(?:^|/)\d{5,}-e(\d+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[^/]*$")
 
 
@@ -26,3 +31,13 @@ def epoch_of_file(location: str) -> int | None:
     """Return the tiering epoch of the round that wrote a file; None for a file of somebody else."""
     match = _ROUND_FILE.search(location)
     return None if match is None else int(match.group(1))
+
+
+def catalog_name(properties: Mapping[str, str]) -> str:
+    """Return the name that a lake catalog with these properties has in Spark."""
+    return properties.get("name", DEFAULT_CATALOG_NAME)
+
+
+def quoted(name: str) -> str:
+    """Return a name as it is written in Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"

@@ -187,6 +187,15 @@ class LakeTable(Protocol):
 class LakeCatalog(Protocol):
     """Opens lake tables."""
 
+    def find_table(self, table: TableInfo) -> LakeTable | None:
+        """Return the lake table of a table; None if there is none.
+
+        Raises:
+            FlussTieringError: LAKE_TABLE_MISMATCH if a lake table with another layout exists; STORAGE if the lake
+                cannot be reached.
+        """
+        ...
+
     def open_table(self, table: TableInfo) -> LakeTable:
         """Return the lake table of a table. If there is none, it is created with Fluss's layout.
 

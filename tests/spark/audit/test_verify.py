@@ -258,7 +258,7 @@ def test_an_audit_makes_no_lake_table_and_misses_one_that_was_dropped(tiering: T
     tiering.spark.sql(f"DROP TABLE {tiering.name(dropped)}")
 
     assert verify(tiering, never) == TableAudit(never.path, None)
-    with pytest.raises(FlussTieringError, match="it was dropped or renamed") as missed:
+    with pytest.raises(FlussTieringError, match="it was renamed or dropped") as missed:
         verify(tiering, dropped)
     assert missed.value.code is ErrorCode.LAKE_TABLE_MISMATCH
     for table in (never, dropped):

@@ -16,10 +16,10 @@ from fluss_tiering.lake.iceberg.java import iceberg_class, is_iceberg, java_sess
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, partition_fields, schema_json, table_properties
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import check_layout
+from fluss_tiering.lake.names import catalog_name
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 
-DEFAULT_CATALOG_NAME: Final = "fluss_catalog"
 _IDENTITY: Final = frozenset({"type", "catalog-impl", "uri", "warehouse"})
 """The properties that decide which tables a catalog holds."""
 _REST_TIME_LIMITS: Final = {"rest.client.connection-timeout-ms": "10000", "rest.client.socket-timeout-ms": "60000"}
@@ -134,7 +134,7 @@ class IcebergCatalogs:
             return catalog.loadTable(identifier)
 
     def _catalog(self, properties: Mapping[str, str]) -> JavaObject:
-        name = properties.get("name", DEFAULT_CATALOG_NAME)
+        name = catalog_name(properties)
         with self._lock:
             if name not in self._catalogs:
                 self._catalogs[name] = (properties, self._open_catalog(name, properties))

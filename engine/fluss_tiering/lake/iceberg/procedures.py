@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from pyspark.sql import Row, SparkSession
 
-from fluss_tiering.lake.iceberg.catalog import DEFAULT_CATALOG_NAME
+from fluss_tiering.lake.names import catalog_name, quoted
 from fluss_tiering.model.table import TableInfo
 
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
@@ -20,10 +20,10 @@ Argument: TypeAlias = str | bool | int | datetime | list[int] | Mapping[str, str
 
 def call_procedure(spark: SparkSession, table: TableInfo, procedure: str, **arguments: Argument) -> list[Row]:
     """Call a procedure of the table's catalog and return its rows. The caller handles exceptions with `lake_errors`."""
-    catalog = table.lake_catalog_properties.get("name", DEFAULT_CATALOG_NAME)
+    catalog = quoted(catalog_name(table.lake_catalog_properties))
     named = "".join(f", {name} => {_literal(name, value)}" for name, value in arguments.items())
     given = {name: value for name, value in arguments.items() if _is_parameter(value)}
-    statement = f"CALL {_quoted(catalog)}.system.{procedure}(table => :table{named})"
+    statement = f"CALL {catalog}.system.{procedure}(table => :table{named})"
     with _shuffles_of_its_size(spark):
         return list(spark.sql(statement, args={"table": str(table.path), **given}).collect())
 
@@ -58,7 +58,3 @@ def _literal(name: str, value: Argument) -> str:
         texts = [f"'{text}'" for item in value.items() for text in item]
         return f"MAP({', '.join(texts)})"
     return f":{name}"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -14,11 +14,12 @@ from fluss_tiering.formats.micros import lake_type
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_locations
 from fluss_tiering.lake.iceberg.field_ids import with_field_ids
 from fluss_tiering.lake.iceberg.java import iceberg_class, lake_errors, to_dict
+from fluss_tiering.lake.iceberg.metadata.history import ancestors, ancestors_with_expired
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.lake.iceberg.metadata.lookup import has_rows
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.summary import from_summary
-from fluss_tiering.lake.names import round_file_name
+from fluss_tiering.lake.names import catalog_name, quoted, round_file_name
 from fluss_tiering.lake.protocol import CommittedSnapshot, LakeCommit, LakeFile, LakeTableSize
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
@@ -72,18 +73,16 @@ class IcebergTable:
         """
         with lake_errors(f"read the history of the lake table {self._table.path}"):
             newest = None
-            for snapshot_id, summary in self._ancestors():
+            history = ancestors(self._handle) if known is None else ancestors_with_expired(self._jvm, self._handle)
+            for snapshot in history:
+                snapshot_id = snapshot.snapshotId()
                 if snapshot_id == known:
                     return newest
-                commit = from_summary(summary)
+                commit = from_summary(snapshot.summary())
                 if commit is not None and newest is None:
                     newest = CommittedSnapshot(snapshot_id, self._own(commit))
             if known is not None:
-                raise self._mismatch(
-                    f"its history does not hold the snapshot {known} that the last round committed: "
-                    "it was rolled back, replaced, or that snapshot was expired",
-                    "bring that snapshot back, or drop both tables and re-create them",
-                )
+                raise self._without(known)
             if newest is None and self._has_rows():
                 raise self._mismatch(
                     "it holds rows that tiering did not write, while nothing of the table was tiered yet",
@@ -98,10 +97,10 @@ class IcebergTable:
             FlussTieringError: LAKE_TABLE_MISMATCH if the commit is of another table; STORAGE if it cannot be read.
         """
         with lake_errors(f"read the history of the lake table {self._table.path}"):
-            for snapshot_id, summary in self._ancestors():
-                commit = from_summary(summary)
+            for snapshot in ancestors(self._handle):
+                commit = from_summary(snapshot.summary())
                 if commit is not None:
-                    return CommittedSnapshot(snapshot_id, self._own(commit))
+                    return CommittedSnapshot(snapshot.snapshotId(), self._own(commit))
             return None
 
     def partitions_with_rows(self, places: Mapping[tuple[str, ...], Collection[int]]) -> Collection[tuple[str, ...]]:
@@ -212,13 +211,6 @@ class IcebergTable:
         """Delete files that no commit was tried with."""
         delete_locations(self._handle, (file.location for file in files))
 
-    def _ancestors(self) -> Iterator[tuple[int, Mapping[str, str]]]:
-        snapshot = self._handle.currentSnapshot()
-        while snapshot is not None:
-            yield snapshot.snapshotId(), snapshot.summary()
-            parent = snapshot.parentId()
-            snapshot = None if parent is None else self._handle.snapshot(parent)
-
     def _has_rows(self) -> bool:
         current = self._handle.currentSnapshot()
         return current is not None and current.summary().get("total-data-files") != "0"
@@ -231,6 +223,24 @@ class IcebergTable:
                 "drop or rename the lake table",
             )
         return commit
+
+    def _without(self, known: int) -> FlussTieringError:
+        """Return the error of a lake table whose history lacks the snapshot that the storage knows."""
+        said = f"its history does not hold the snapshot {known} that the last round committed"
+        if self._handle.snapshot(known) is None:
+            return self._mismatch(
+                f"{said}: another lake table has this name now, or the table was rolled back and that snapshot expired",
+                "rename this one away and give the right one its name back",
+            )
+        return self._mismatch(
+            f"{said}: it was rolled back or replaced",
+            f"make that snapshot the current one again: CALL {self._catalog}.system.set_current_snapshot("
+            f"table => '{self._table.path}', snapshot_id => {known})",
+        )
+
+    @property
+    def _catalog(self) -> str:
+        return quoted(catalog_name(self._table.lake_catalog_properties))
 
     def _mismatch(self, difference: str, remedy: str) -> FlussTieringError:
         return FlussTieringError(

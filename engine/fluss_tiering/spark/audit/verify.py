@@ -23,7 +23,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from fluss_tiering.client import TieringClient
-from fluss_tiering.lake.iceberg.catalog import DEFAULT_CATALOG_NAME, IcebergCatalogs
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.names import catalog_name, quoted
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.model.table import (
@@ -39,6 +40,7 @@ from fluss_tiering.model.table import (
 from fluss_tiering.model.table import Column as TableColumn
 from fluss_tiering.spark.audit.report import BucketAudit, Content, Difference, KeyDifference, TableAudit
 from fluss_tiering.spark.audit.source_rows import DELETED_COLUMN, SourceRows, schema_of
+from fluss_tiering.spark.round.commit import missing_lake_table
 from fluss_tiering.spark.round.measure import measured
 from fluss_tiering.spark.round.plan import PlanLimits, RoundPlan, plan_round
 from fluss_tiering.spark.round.stage import failure_of
@@ -81,11 +83,7 @@ def verify_table(
     if lake_table is None:
         if known is None:
             return TableAudit(table.path, None)
-        raise FlussTieringError(
-            ErrorCode.LAKE_TABLE_MISMATCH,
-            f"the lake table {table.path} is not there, while the last round committed its snapshot "
-            f"{known.snapshot_id}: it was dropped or renamed; bring it back, or drop the table and re-create it",
-        )
+        raise missing_lake_table(table, known)
     # This also fails if the lake's history does not belong to the table.
     unregistered = lake_table.unregistered_commit(None if known is None else known.snapshot_id)
     snapshot_id = lake_table.base()
@@ -204,8 +202,8 @@ def _lake(
     spark: SparkSession, table: TableInfo, snapshot_id: int, held: Sequence[BucketInfo], plan: RoundPlan
 ) -> DataFrame:
     """Return the lake's rows of the buckets that the source still has, from the start of its logs on."""
-    catalog = table.lake_catalog_properties.get("name", DEFAULT_CATALOG_NAME)
-    name = ".".join(_quoted(part) for part in (catalog, table.path.database, table.path.table))
+    catalog = catalog_name(table.lake_catalog_properties)
+    name = ".".join(quoted(part) for part in (catalog, table.path.database, table.path.table))
     rows = spark.read.option("versionAsOf", snapshot_id).table(name)
     if table.descriptor.partition_keys:
         present = sorted({info.partition_values for info in held})
@@ -222,7 +220,7 @@ def _lake(
 
 def _in_partition(table: TableInfo, values: Sequence[str]) -> Column:
     keys = zip(table.descriptor.partition_keys, values, strict=True)
-    return reduce(and_, (sf.col(_quoted(key)) == sf.lit(value) for key, value in keys), sf.lit(True))
+    return reduce(and_, (sf.col(quoted(key)) == sf.lit(value) for key, value in keys), sf.lit(True))
 
 
 def _in_bucket(info: BucketInfo) -> Column:
@@ -250,7 +248,7 @@ def _hashed(table: TableInfo, rows: DataFrame) -> DataFrame:
 
 def _hashable(column: TableColumn) -> Column:
     """Return the column, as text if its type has a MAP, which Spark cannot hash."""
-    value = sf.col(_quoted(column.name))
+    value = sf.col(quoted(column.name))
     return sf.to_json(sf.struct(value)) if "MAP<" in str(column.data_type) else value
 
 
@@ -264,7 +262,7 @@ def _key_names(table: TableInfo) -> Sequence[str]:
 
 
 def _keys(table: TableInfo) -> list[str]:
-    return [_quoted(name) for name in _key_names(table)]
+    return [quoted(name) for name in _key_names(table)]
 
 
 def _content(rows: DataFrame) -> dict[int, Content]:
@@ -325,7 +323,3 @@ def _kind(in_source: int, in_lake: int) -> Difference:
     if in_source == 0:
         return Difference.EXTRA
     return Difference.REPEATED if in_lake > in_source else Difference.CHANGED
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

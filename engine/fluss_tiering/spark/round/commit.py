@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Sequence
 
 from fluss_tiering.client import TieringClient
-from fluss_tiering.lake.protocol import LakeCommit, LakeFile, LakeTable
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.lake.protocol import LakeCatalog, LakeCommit, LakeFile, LakeTable
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import Claim
@@ -23,6 +23,32 @@ from fluss_tiering.spark.round.plan import RoundPlan
 from fluss_tiering.spark.round.result import PieceResult
 
 logger = logging.getLogger(__name__)
+
+
+def open_lake_table(client: TieringClient, catalog: LakeCatalog, table: TableInfo) -> LakeTable:
+    """Open the lake table of a table. It is created only if nothing of the table was ever registered.
+
+    Raises:
+        FlussTieringError: LAKE_TABLE_MISMATCH if the lake table was renamed or dropped, or has another layout; STORAGE
+            if the lake cannot be reached.
+    """
+    found = catalog.find_table(table)
+    if found is not None:
+        return found
+    known = client.lake_snapshot(table.path)
+    if known is not None:
+        raise missing_lake_table(table, known)
+    return catalog.open_table(table)
+
+
+def missing_lake_table(table: TableInfo, known: LakeSnapshot) -> FlussTieringError:
+    """Return the error of a table whose lake table is gone, although a round has committed to it."""
+    return FlussTieringError(
+        ErrorCode.LAKE_TABLE_MISMATCH,
+        f"the lake table {table.path} is not there, while the last round committed its snapshot {known.snapshot_id}: "
+        "it was renamed or dropped. Give it its name back (ALTER TABLE ... RENAME TO), or register its newest metadata "
+        "file again (CALL ... system.register_table). No other one is made in its place",
+    )
 
 
 def recover(client: TieringClient, lake: LakeTable, table: TableInfo, claim: Claim) -> LakeSnapshot | None:

@@ -16,7 +16,7 @@ from fluss_tiering.lake.protocol import LakeCatalog, LakeTable
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, StorageDescription, TableBucket, TableInfo
 from fluss_tiering.model.tiering import TieringStats
-from fluss_tiering.spark.round.commit import commit_round, recover
+from fluss_tiering.spark.round.commit import commit_round, open_lake_table, recover
 from fluss_tiering.spark.round.keepalive import RoundGuard
 from fluss_tiering.spark.round.lease import TableLease
 from fluss_tiering.spark.round.lost_log import lost_logs
@@ -80,7 +80,7 @@ def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guar
     began = now()
     services.progress.step(table.path, "planning")
     # The lake table is opened first: whatever another driver commits after this makes our commit fail.
-    lake = services.catalog.open_table(table)
+    lake = open_lake_table(services.client, services.catalog, table)
     known = recover(services.client, lake, table, guard.claim)
     tiered = {} if known is None else known.log_end_offsets
     plan = _plan(services, table, tiered, lake, partial(lease.snapshots, guard.claim))

@@ -1,0 +1,201 @@
+"""Users touch lake tables: they rename, drop, replace, roll back and expire them, and make branches and tags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from py4j.java_gateway import JavaObject
+from spark_support import Tiering, named, served
+
+from fluss_support import FlussCluster
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.spark.audit.verify import verify_table
+from needs import needs
+
+
+def tiered(tiering: Tiering, *, primary_key: bool = True, rounds: int = 2) -> TableInfo:
+    """Return a table with some rounds of rows."""
+    table = tiering.table(primary_key=primary_key)
+    for number in range(rounds):
+        tiering.write(table, named(range(number, number + 5), f"round {number}"))
+        tiering.tier(table)
+    return table
+
+
+def refused(tiering: Tiering, table: TableInfo) -> str:
+    tiering.write(table, named([100], "later"))
+    (result,) = tiering.tier_all(table)
+    assert result.error is not None
+    tiering.client.resume_tables([table.path])
+    return result.error
+
+
+def goes_on(tiering: Tiering, table: TableInfo) -> None:
+    tiering.write(table, named([101], "last"))
+    tiering.tier(table)
+    assert verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
+
+
+def refs_of(tiering: Tiering, table: TableInfo) -> JavaObject:
+    """Return what changes branches and tags. The session has no SQL for it."""
+    return IcebergCatalogs(tiering.spark).find_table(table).java_table.manageSnapshots()
+
+
+def is_there(tiering: Tiering, name: str) -> bool:
+    return bool(tiering.spark.catalog.tableExists(name))
+
+
+# D45
+def test_a_renamed_lake_table_is_not_replaced_and_can_be_renamed_back(tiering: Tiering):
+    table = tiered(tiering)
+    name = tiering.name(table)
+    tiering.spark.sql(f"ALTER TABLE {name} RENAME TO {table.path}_aside")
+
+    error = refused(tiering, table)
+
+    assert "was renamed or dropped" in error
+    assert "RENAME TO" in error
+    assert not is_there(tiering, name)
+    tiering.spark.sql(f"ALTER TABLE {name}_aside RENAME TO {table.path}")
+    goes_on(tiering, table)
+
+
+# D45
+def test_a_dropped_lake_table_is_not_replaced_and_can_be_registered_again(tiering: Tiering):
+    table = tiered(tiering)
+    name = tiering.name(table)
+    lake = IcebergCatalogs(tiering.spark).find_table(table)
+    newest = lake.java_table.operations().current().metadataFileLocation()
+    tiering.spark.sql(f"DROP TABLE {name}")
+
+    assert "register_table" in refused(tiering, table)
+
+    assert not is_there(tiering, name)
+    catalog = table.lake_catalog_properties["name"]
+    tiering.spark.sql(f"CALL {catalog}.system.register_table(table => '{table.path}', metadata_file => '{newest}')")
+    goes_on(tiering, table)
+
+
+# D45
+def test_a_lake_table_of_which_nothing_was_registered_is_made_again(tiering: Tiering):
+    table = tiering.table()
+    tiering.tier(table)
+    assert is_there(tiering, tiering.name(table))
+    tiering.spark.sql(f"DROP TABLE {tiering.name(table)}")
+
+    goes_on(tiering, table)
+
+
+def drop_and_make(tiering: Tiering, table: TableInfo) -> None:
+    tiering.spark.sql(f"DROP TABLE {tiering.name(table)}")
+    IcebergCatalogs(tiering.spark).open_table(table)
+
+
+def replace_with_another(tiering: Tiering, table: TableInfo) -> None:
+    """Give the name of a lake table to the lake table of another Fluss table."""
+    other = tiered(tiering, rounds=1)
+    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} RENAME TO {table.path}_aside")
+    tiering.spark.sql(f"ALTER TABLE {tiering.name(other)} RENAME TO {table.path}")
+
+
+# D45
+@pytest.mark.parametrize(
+    ("replace", "said"),
+    [
+        (drop_and_make, "another lake table has this name now"),
+        (replace_with_another, "it holds the rows of the table with the id"),
+    ],
+)
+def test_another_lake_table_of_the_same_name_is_left_alone(
+    tiering: Tiering, replace: Callable[[Tiering, TableInfo], None], said: str
+):
+    table = tiered(tiering)
+    replace(tiering, table)
+    before = tiering.snapshots(table)
+
+    assert said in refused(tiering, table)
+    assert tiering.snapshots(table) == before
+
+
+# D45
+def test_a_rollback_is_refused_with_the_statement_that_undoes_it(tiering: Tiering):
+    table = tiered(tiering, rounds=3)
+    first = tiering.snapshots(table)[0].snapshot_id
+    catalog = table.lake_catalog_properties["name"]
+    tiering.spark.sql(f"CALL {catalog}.system.rollback_to_snapshot('{table.path}', {first})")
+
+    error = refused(tiering, table)
+
+    (statement,) = re.findall(r"CALL .*\)", error)
+    tiering.spark.sql(statement)
+    goes_on(tiering, table)
+
+
+# D45
+@pytest.mark.parametrize("primary_key", [True, False])
+def test_a_round_goes_on_after_a_compaction_and_an_expiry_of_the_user(tiering: Tiering, primary_key):
+    table = tiered(tiering, primary_key=primary_key, rounds=3)
+    catalog = table.lake_catalog_properties["name"]
+    known = tiering.client.lake_snapshot(table.path).snapshot_id
+    for _ in range(2):
+        tiering.spark.sql(
+            f"CALL {catalog}.system.rewrite_data_files(table => '{table.path}', options => map('rewrite-all', 'true'))"
+        )
+    tiering.spark.sql(
+        f"CALL {catalog}.system.expire_snapshots(table => '{table.path}', "
+        "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
+    )
+    assert [row.snapshot_id for row in tiering.snapshots(table)] != [known]
+    assert len(tiering.snapshots(table)) == 1
+
+    goes_on(tiering, table)
+
+
+# D45
+def test_branches_and_tags_are_left_alone(tiering: Tiering):
+    table = tiered(tiering)
+    name = tiering.name(table)
+    refs_of(tiering, table).createBranch("audit").createTag(
+        "month_end", tiering.snapshots(table)[-1].snapshot_id
+    ).commit()
+    tiering.spark.sql(f"DELETE FROM {name}.branch_audit WHERE id = 0")
+    refs = f"SELECT name, snapshot_id FROM {name}.refs WHERE name <> 'main' ORDER BY name"
+    before, tagged = tiering.spark.sql(refs).collect(), tiering.lake_rows(table)
+
+    goes_on(tiering, table)
+
+    assert tiering.spark.sql(refs).collect() == before
+    at_tag = tiering.spark.sql(f"SELECT id, name FROM {name} VERSION AS OF 'month_end'").collect()
+    assert sorted((row.id, row.name) for row in at_tag) == tagged
+    # A branch that came from main may become main: our snapshot is then among its ancestors.
+    refs_of(tiering, table).createBranch("later").commit()
+    tiering.spark.sql(f"DELETE FROM {name}.branch_later WHERE id = 1")
+    catalog = table.lake_catalog_properties["name"]
+    tiering.spark.sql(f"CALL {catalog}.system.fast_forward('{table.path}', 'main', 'later')")
+    tiering.write(table, named([102], "last"))
+    tiering.tier(table)
+    assert {row.id for row in tiering.lake(table)} == {0, 2, 3, 4, 5, 101, 102}
+
+
+@pytest.fixture(scope="module")
+@needs("server")
+def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
+    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("touched"), spark) as tiering:
+        yield tiering
+
+
+# D45
+def test_a_dropped_lake_table_of_a_cluster_is_not_replaced(cluster: Tiering):
+    table = cluster.table(freshness="1s")
+    cluster.write(table, named(range(5), "row"))
+    cluster.tier(table, claim_timeout_s=60)
+    cluster.spark.sql(f"DROP TABLE {cluster.name(table)}")
+    cluster.write(table, named([5], "row"))
+
+    (result,) = cluster.tier_all(table, claim_timeout_s=60)
+
+    assert "was renamed or dropped" in result.error
+    assert not is_there(cluster, cluster.name(table))
