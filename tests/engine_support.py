@@ -91,6 +91,7 @@ class ServerProcess:
         self.data_dir = data_dir or folder / "data"
         self.log_file = folder / "server.log"
         self.port = 0
+        self.metrics_port = 0
         self._environment = {
             **os.environ,
             "FLUSS_TIERING_SHUTDOWN_GRACE": "2s",
@@ -116,12 +117,12 @@ class ServerProcess:
                 env=self._environment,
             )
         deadline = time.monotonic() + WAIT_S
-        begun = r'"tiering server (?:ready|waiting)".* port=(\d+)'
+        begun = r'"tiering server (?:ready|waiting)".* port=(\d+) metrics_port=(\d*)'
         while not (ready := re.search(begun, self.log_file.read_text()[seen:])):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(self.log_file.read_text()[seen:])
             time.sleep(0.05)
-        self.port = int(ready[1])
+        self.port, self.metrics_port = int(ready[1]), int(ready[2] or 0)
         return self
 
     def kill(self) -> None:

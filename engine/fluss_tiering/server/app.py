@@ -30,6 +30,9 @@ from fluss_tiering.server.settings import SAFE_HEARTBEAT_TIMEOUT_MS, ServerSetti
 from fluss_tiering.server.store.fence import Fence
 
 _STOPPING: Final = FlussTieringError(ErrorCode.UNAVAILABLE, "the server is stopping: watch again when it is back")
+_NOT_ACTIVE: Final = FlussTieringError(
+    ErrorCode.UNAVAILABLE, "this server is no longer the active one: watch again, and the active server answers"
+)
 
 logger = structlog.get_logger(__name__)
 
@@ -46,6 +49,7 @@ class TieringServer:
         settings: The settings.
         clock: The clock of the managers and of the storage.
         monotonic: A clock in seconds that never goes back, for the leadership.
+        end_process: Ends the process at once, if this server lost the leadership and cannot close; None to wait.
 
     Attributes:
         port: The port that the server listens on, once it is started.
@@ -58,11 +62,13 @@ class TieringServer:
         *,
         clock: Clock | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        end_process: Callable[[], None] | None = None,
     ) -> None:
         self._settings = settings
         self._backend = choose_backend(settings)
         self._clock = clock or SystemClock()
         self._monotonic = monotonic
+        self._end_process = end_process
         self._metrics = ServerMetrics(self._clock)
         self._listener: RpcListener | None = None
         self._replica: FailoverReplica | None = None
@@ -107,8 +113,11 @@ class TieringServer:
             )
 
     async def stop(self) -> None:
-        """Accept no more calls, let running calls end within the grace period, and close everything."""
-        await self._close(self._settings.shutdown_grace_ms / 1000)
+        """Accept no more calls, let running calls end within the grace period, and close everything.
+
+        A server that no longer leads closes at once: its calls cannot succeed, and another server waits for its data.
+        """
+        await self._close(self._settings.shutdown_grace_ms / 1000 if self.is_active else 0)
 
     async def run_until(self, stopped: asyncio.Event) -> None:
         """Return when `stopped` is set.
@@ -148,8 +157,10 @@ class TieringServer:
                 listener=self._listener,
                 open_active=self._open_active,
                 monotonic=self._monotonic,
+                end_process=self._end_process,
             )
-            await self._replica.start(self._active)
+            self._metrics.collector.replica = self._replica
+            await self._replica.start()
 
     async def _open_active(self, stack: AsyncExitStack, fence: Fence | None, check: Callable[[], None]) -> Role:
         """Open the components of the active server, and return the role that serves with them.
@@ -170,9 +181,11 @@ class TieringServer:
         jobs = BackgroundJobs(components.jobs(self._settings), check)
         jobs.start()
         stack.push_async_callback(jobs.stop)
-        return ActiveRole(
-            active_handlers(components), check, lambda: components.managers.tiering.broadcaster.end(_STOPPING)
-        )
+
+        def end_streams() -> None:
+            components.managers.tiering.broadcaster.end(_STOPPING if _passes(check) else _NOT_ACTIVE)
+
+        return ActiveRole(active_handlers(components), check, end_streams)
 
     async def _close(self, grace_s: float) -> None:
         if self._listener is not None:
@@ -197,7 +210,7 @@ async def _run(settings: ServerSettings) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    server = TieringServer(settings)
+    server = TieringServer(settings, end_process=_end_process)
     await server.start()
     try:
         await server.run_until(stopped)
@@ -208,6 +221,19 @@ async def _run(settings: ServerSettings) -> None:
     finally:
         await server.stop()
     logger.info("tiering server stopped")
+
+
+def _passes(check: Callable[[], None]) -> bool:
+    try:
+        check()
+    except FlussTieringError:
+        return False
+    return True
+
+
+def _end_process() -> None:
+    logger.critical("tiering server ends at once: it lost the leadership, and something that it waits for hangs")
+    os._exit(1)
 
 
 def _metrics_port(settings: ServerSettings) -> int:

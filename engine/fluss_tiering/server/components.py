@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fluss_tiering.model.clock import Clock
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.server.backend import ActiveBackend, Backend
 from fluss_tiering.server.background import Job, common_jobs
 from fluss_tiering.server.definitions import SETTLE_INTERVAL_MS, TableDefinitions
@@ -92,6 +93,7 @@ async def open_components(
     stack.push_async_callback(threads.storage, storage.close)
     store = await threads.control(SqlTieringStore.open, store_location(settings), fence)
     stack.push_async_callback(threads.control, store.close)
+    stack.callback(_break_off_unless_leading, store, check)
     description = storage.describe()
     await threads.control(store.bind, description.data_dir_id, description.data_dir or description.bootstrap_servers)
     policy = _tiering_policy(settings, due_by_freshness=backend.due_by_freshness)
@@ -100,6 +102,14 @@ async def open_components(
     scanners = KvScannerManager(clock, ScannerLimits.of(settings))
     definitions = TableDefinitions(threads, storage, managers)
     return ServerComponents(threads, storage, managers, backend.catalog, scanners, check, active, definitions)
+
+
+def _break_off_unless_leading(store: SqlTieringStore, check: Callable[[], None]) -> None:
+    """End what the control thread waits for, if the database may be the reason why this server no longer leads."""
+    try:
+        check()
+    except FlussTieringError:
+        store.break_off()
 
 
 def store_location(settings: ServerSettings) -> Path | str:

@@ -157,7 +157,7 @@ class ServerSettings(BaseSettings):
     """HOST:PORT at which other servers on the same database reach this server; by default where it listens."""
     leader_lease_ms: Annotated[DurationMs, Field(ge=1000)] = 8_000
     """How long the active server may be silent before another server takes over. The active server renews its
-    leadership four times in this time."""
+    leadership four times in this time. If it cannot, it stops leading after this time."""
     kv_snapshot_lease_expiration_check_interval_ms: Annotated[
         DurationMs, FlussOption("kv.snapshot.lease.expiration-check-interval")
     ] = 10 * 60_000

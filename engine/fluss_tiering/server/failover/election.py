@@ -20,6 +20,7 @@ CREATE TABLE IF NOT EXISTS server_leader (
     valid_until TIMESTAMPTZ NOT NULL
 )"""
 _CREATE_LOCK: Final = 0x666C_7573_736C_6561
+_PREPARE_LIMIT_S: Final = 30.0
 
 _UNTIL: Final = "clock_timestamp() + make_interval(secs => :lease_s)"
 _ACQUIRE: Final = f"""
@@ -56,6 +57,8 @@ class Leader:
 class Election:
     """One server's access to the leader's row. Every method waits for the database, and raises STORAGE or UNAVAILABLE.
 
+    A database that answers nothing is UNAVAILABLE after half of the lease.
+
     Args:
         database: The database.
         holder_id: The id of this server.
@@ -65,11 +68,16 @@ class Election:
 
     def __init__(self, database: Database, holder_id: str, address: str, lease_s: float) -> None:
         self._database = database
+        self._limit_s = lease_s / 2
         self._candidate = {"holder_id": holder_id, "address": address, "lease_s": lease_s}
 
     def prepare(self) -> None:
         """Make the table if it does not exist yet."""
-        with self._database.errors("the server did not start"), self._database.engine.begin() as connection:
+        with (
+            self._database.errors("the server did not start"),
+            self._database.time_limit(_PREPARE_LIMIT_S),
+            self._database.engine.begin() as connection,
+        ):
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATE_LOCK)))
             connection.exec_driver_sql(_CREATE)
 
@@ -96,7 +104,11 @@ class Election:
         self._database.engine.dispose()
 
     def _run(self, statement: str, parameters: Mapping[str, Any]) -> sa.Row[Any] | None:
-        with self._database.errors("who leads is not known"), self._database.engine.begin() as connection:
+        with (
+            self._database.errors("who leads is not known"),
+            self._database.time_limit(self._limit_s),
+            self._database.engine.begin() as connection,
+        ):
             result = connection.execute(sa.text(statement), parameters)
             return result.first() if result.returns_rows else None
 

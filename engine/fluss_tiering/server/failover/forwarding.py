@@ -84,6 +84,9 @@ class ActiveServer:
     async def fail(self, error: grpc.aio.AioRpcError, context: Context) -> NoReturn:
         """Abort the client's call with the active server's error, or raise that this server cannot be reached."""
         trailing = _passed_on(error.trailing_metadata())
+        if self._closed:
+            # gRPC answers such a call with one of several statuses.
+            raise self.unreachable("it is no longer the active server") from error
         if gave_no_answer(error):
             raise self.unreachable(error.details() or "no answer") from error
         await context.abort(error.code(), error.details() or "", trailing)

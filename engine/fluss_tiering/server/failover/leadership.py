@@ -15,6 +15,7 @@ from fluss_tiering.server.store.database import Database
 
 _SETTLE_ATTEMPTS: Final = 10
 _SETTLE_PAUSE_S: Final = 0.5
+_SETTLE_LIMIT_S: Final = 4.0
 
 logger = structlog.get_logger(__name__)
 
@@ -56,12 +57,24 @@ class Leadership:
         self._lease_s = lease_s
         self._monotonic = monotonic
         self._deadline = float("-inf")
+        self._given_up: str | None = None
+        self._in_row: int | None = None
         self.generation: int | None = None
 
     @property
     def is_valid(self) -> bool:
         """Whether this server certainly leads."""
-        return self.generation is not None and self._monotonic() < self._deadline
+        return self.generation is not None and self.remaining_s > 0
+
+    @property
+    def remaining_s(self) -> float:
+        """The time until the leadership lapses if it is not renewed, in seconds; 0 if it has lapsed."""
+        return max(0.0, self._deadline - self._monotonic())
+
+    @property
+    def was_given_up(self) -> bool:
+        """Whether this server gave up the leadership, which it may take again."""
+        return self._given_up is not None
 
     def acquire(self) -> bool:
         """Take over if nobody leads, and return whether this server leads. Raises STORAGE or UNAVAILABLE."""
@@ -69,6 +82,8 @@ class Leadership:
         self.generation = self._row.acquire()
         if self.generation is None:
             return False
+        self._given_up = None
+        self._in_row = self.generation
         self._deadline = asked + self._lease_s
         return True
 
@@ -76,35 +91,59 @@ class Leadership:
         """Stay the leader for one more lease.
 
         Raises:
-            FlussTieringError: NOT_LEADER_OR_FOLLOWER if another server took over; STORAGE or UNAVAILABLE if the
+            FlussTieringError: NOT_LEADER_OR_FOLLOWER if this server does not lead; STORAGE or UNAVAILABLE if the
                 database cannot be used.
         """
-        if self.generation is None:
-            raise _superseded()
+        generation = self.generation
+        if generation is None:
+            raise self._not_leading()
         # Counted from before the call, because the time of the row is counted from after it began.
         asked = self._monotonic()
-        if not self._row.renew(self.generation):
+        if not self._row.renew(generation):
             self.generation = None
-            raise _superseded()
+            raise self._not_leading()
         self._deadline = asked + self._lease_s
 
     def resign(self) -> None:
-        """Give up the leadership, so that another server may take over at once. Raises STORAGE or UNAVAILABLE."""
-        generation, self.generation = self.generation, None
+        """End the leadership in the row, so that a server may take over at once. Raises STORAGE or UNAVAILABLE."""
+        self.generation = None
+        generation, self._in_row = self._in_row, None
         if generation is not None:
             self._row.resign(generation)
 
-    def require(self) -> None:
-        """Raise NOT_LEADER_OR_FOLLOWER unless this server certainly leads."""
-        if self.is_valid:
+    def give_up(self, reason: str) -> None:
+        """Stop leading at once, without a call to the database. The row stays as it is until its time is over.
+
+        Args:
+            reason: What clients are told.
+        """
+        self.generation = None
+        self._given_up = reason
+
+    def require(self, generation: int | None = None) -> None:
+        """Raise NOT_LEADER_OR_FOLLOWER unless this server certainly leads.
+
+        Args:
+            generation: The generation in which it must lead; None for any.
+        """
+        if self.is_valid and generation in (None, self.generation):
             return
-        if self.generation is None:
-            raise _superseded()
-        raise FlussTieringError(
+        if self.generation is None or generation not in (None, self.generation):
+            raise self._not_leading()
+        raise self.lapsed()
+
+    def lapsed(self) -> FlussTieringError:
+        """Return the error that the leadership was not renewed in time."""
+        return FlussTieringError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             f"this server could not renew its leadership for {self._lease_s:g} s, so another server may have taken "
             "over: try again",
         )
+
+    def _not_leading(self) -> FlussTieringError:
+        if self._given_up is None:
+            return _superseded()
+        return FlussTieringError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self._given_up}: try again")
 
 
 class LeadershipFence:
@@ -151,8 +190,11 @@ class LeadershipFence:
         for attempt in range(_SETTLE_ATTEMPTS):
             if attempt:
                 time.sleep(_SETTLE_PAUSE_S)
+            if not self._leadership.is_valid:
+                # The next active server reads what is in the database, so that the outcome no longer matters here.
+                break
             try:
-                with self._database.engine.connect() as connection:
+                with self._database.time_limit(_SETTLE_LIMIT_S), self._database.engine.connect() as connection:
                     return self._settle(connection, name)
             except (sa.exc.DBAPIError, FlussTieringError) as error:
                 logger.warning("the outcome of a transaction is not known yet", error=str(error))

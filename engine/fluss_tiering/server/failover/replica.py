@@ -1,12 +1,13 @@
-"""One of several servers on one PostgreSQL: it waits, takes over, leads, and ends when another server takes over."""
+"""One of several servers on one PostgreSQL: it waits, takes over, leads, and stops leading when it must."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import uuid
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Final
 
 import structlog
@@ -27,6 +28,13 @@ from fluss_tiering.server.threads import ServerThreads
 
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - these are replaced, not bound
 
+_CLOSING_S: Final = 5.0
+"""How long a server that lost the leadership may take to close, before its process ends with all that it holds.
+
+The server that takes over waits for the data folder meanwhile. What is cut off by the end of the process is recovered
+as after a kill.
+"""
+
 OpenActive = Callable[[AsyncExitStack, LeadershipFence, Callable[[], None]], Awaitable[Role]]
 """Opens the components of the active server behind a fence and a check. The stack closes them."""
 
@@ -43,6 +51,12 @@ class FailoverReplica:
         listener: The gRPC server.
         open_active: Opens the components of the active server.
         monotonic: A clock in seconds that never goes back, for the leadership.
+        end_process: Ends the process at once. It is called if this server lost the leadership and cannot close; None
+            to wait without end.
+
+    Attributes:
+        database_reachable: Whether the last look at the database, or the last renewal, was answered.
+        waits_for_data_folder: Whether this server leads but cannot open the data folder, which another server holds.
     """
 
     def __init__(
@@ -54,17 +68,21 @@ class FailoverReplica:
         listener: RpcListener,
         open_active: OpenActive,
         monotonic: Callable[[], float],
+        end_process: Callable[[], None] | None,
     ) -> None:
-        database = Database.postgresql(url)
         lease_s = settings.leader_lease_ms / 1000
+        self._database = Database.postgresql(url, connect_timeout_s=lease_s / 4)
         self._url = url
         self._backend = backend
         self._listener = listener
         self._open_active = open_active
+        self._end_process = end_process
+        self._active = AsyncExitStack()
+        self.database_reachable = True
+        self.waits_for_data_folder = False
         self._address = settings.advertised_address or _address(settings.host, listener.port)
-        election = Election(database, str(uuid.uuid4()), self._address, lease_s)
+        election = Election(self._database, str(uuid.uuid4()), self._address, lease_s)
         self._leadership = Leadership(election, lease_s, monotonic)
-        self._fence = LeadershipFence(self._leadership, database)
         self._succession = Succession(election, self._leadership, lease_s)
         self._threads = ServerThreads()
         self._store: SqlTieringStore | None = None
@@ -77,18 +95,15 @@ class FailoverReplica:
         """Whether this server is the active one."""
         return self._leadership.is_valid
 
-    async def start(self, active: AsyncExitStack) -> None:
+    async def start(self) -> None:
         """Begin to wait for the leadership. Return once this server is active, or once it is sure that it must wait.
-
-        Args:
-            active: Closes what the active server opens.
 
         Raises:
             FlussTieringError: UNAVAILABLE or STORAGE if the database cannot be used; INVALID_REQUEST if the database
                 belongs to another storage, for which this server would wait in vain; the errors of `open_active`.
         """
         await self._succession.prepare()
-        self._course = asyncio.create_task(self._run(active), name="succession")
+        self._course = asyncio.create_task(self._run(), name="succession")
         settled = asyncio.ensure_future(self._settled.wait())
         await asyncio.wait([settled, self._course], return_when=asyncio.FIRST_COMPLETED)
         settled.cancel()
@@ -106,54 +121,107 @@ class FailoverReplica:
             await self._course
 
     async def stop(self) -> None:
-        """Stop waiting for the leadership, or renewing it."""
+        """Stop waiting for the leadership, or renewing it, and close the active server's components."""
         if self._course is not None:
             self._course.cancel()
             await asyncio.wait([self._course])
+        await self._close_active()
 
     async def close(self) -> None:
-        """Let the next server take over. Call it after `stop`, once the active server's components are closed."""
+        """Let the next server take over. Call it after `stop`."""
         self._standby.follow(None, "this server is stopping")
         await self._succession.close()
         if self._store is not None:
             await self._threads.control(self._store.close)
         self._threads.close()
 
-    async def _run(self, active: AsyncExitStack) -> None:
-        self._listener.serve(self._standby)
-        await self._succession.wait_for_leadership(self._follow)
-        self._standby.follow(None, "this server is taking over")
-        leading = asyncio.create_task(self._succession.keep_leadership(self._renewed), name="leadership")
-        opening = asyncio.create_task(self._take_over(active), name="take-over")
+    async def _run(self) -> None:
+        while True:
+            self._listener.serve(self._standby)
+            await self._succession.wait_for_leadership(self._follow)
+            self._standby.follow(None, "this server is taking over")
+            await self._lead()
+
+    async def _lead(self) -> None:
+        """Take over and lead. Return with all closed once the leadership lapsed; raise if another server took over."""
+        keeping = self._succession.keep_leadership(self._tried_to_renew)
+        leading = asyncio.create_task(keeping, name="leadership")
+        opening = asyncio.create_task(self._take_over(), name="take-over")
         try:
             await asyncio.wait([leading, opening], return_when=asyncio.FIRST_COMPLETED)
             if opening.done():
-                self._listener.serve(await opening)
+                role = await opening
+                self.waits_for_data_folder = False
+                self._listener.serve(role)
                 await self._renewed(self._leadership.is_valid)
                 logger.info("this server is the active one", generation=self._leadership.generation)
                 self._settled.set()
+                try:
+                    await leading
+                finally:
+                    # Calls that come from now on wait for the next active server, and so do those that still run.
+                    self._listener.serve(self._standby)
+                    role.end_streams()
+                    await self._renewed(False)
             await leading
         finally:
+            self.waits_for_data_folder = False
             for task in (leading, opening):
                 task.cancel()
             await asyncio.wait([leading, opening])
+        self._standby.follow(None, "this server lost its database and no longer leads")
+        await self._close_active()
+        await self._succession.resign()
 
-    async def _take_over(self, active: AsyncExitStack) -> Role:
+    async def _take_over(self) -> Role:
+        fence = LeadershipFence(self._leadership, self._database)
+        generation = self._leadership.generation
+
+        def check() -> None:
+            self._leadership.require(generation)
+
         async def open_active() -> Role:
             async with AsyncExitStack() as opening:
-                role = await self._open_active(opening, self._fence, self._leadership.require)
-                active.push_async_exit(opening.pop_all())
+                role = await self._open_active(opening, fence, check)
+                self._active.push_async_exit(opening.pop_all())
             return role
 
         return await self._succession.take_over(open_active, self._waits_for_data_folder)
 
+    async def _close_active(self) -> None:
+        with self._bounded():
+            if not self._leadership.is_valid:
+                # A thread may wait for an answer about a transaction, which no longer matters.
+                self._database.sockets.break_all()
+            await self._active.aclose()
+
+    @contextmanager
+    def _bounded(self) -> Iterator[None]:
+        """Bound the time in which a server closes that no longer leads."""
+        if self._leadership.is_valid or self._end_process is None:
+            yield
+            return
+        timer = threading.Timer(_CLOSING_S, self._end_process)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
     def _waits_for_data_folder(self, reason: str) -> None:
         self._standby.follow(None, f"this server is taking over, but {reason}")
+        self.waits_for_data_folder = True
         self._settled.set()
 
     async def _follow(self, leader: Leader | None, problem: FlussTieringError | None) -> None:
+        self._note_database(problem)
+        if problem is not None:
+            # The active server may still serve, although this server cannot see the database.
+            self._standby.doubt(problem.message)
+            return
         if leader is None:
-            self._standby.follow(None, problem.message if problem else "this server is about to take over")
+            self._standby.follow(None, "this server is about to take over")
             return
         self._standby.follow(leader.address, "")
         if not self._settled.is_set():
@@ -161,6 +229,15 @@ class FailoverReplica:
             logger.info("waiting for the active server to end", active=leader.address, generation=leader.generation)
             await self._listener.set_serving(False)
             self._settled.set()
+
+    def _note_database(self, problem: FlussTieringError | None) -> None:
+        if problem is not None and self.database_reachable:
+            logger.warning("the database cannot be used", error=problem.message)
+        self.database_reachable = problem is None
+
+    async def _tried_to_renew(self, problem: FlussTieringError | None) -> None:
+        self._note_database(problem)
+        await self._renewed(self._leadership.is_valid)
 
     async def _renewed(self, leads: bool) -> None:
         await self._listener.set_serving(leads)

@@ -47,6 +47,14 @@ class StandbyRole:
         if address is not None and self._active is None:
             self._active = ActiveServer(address)
 
+    def doubt(self, reason: str) -> None:
+        """Go on as before, because it is not known whether another server is active.
+
+        Args:
+            reason: The reason why it is not known, for the clients of a server that does not know of any.
+        """
+        self._reason = reason
+
     def handler(self, method: str) -> Handler:
         """Return a handler that forwards, reads or refuses."""
         return bytes_handler(partial(self._read if method in self._reads else self._forward, method))
@@ -90,7 +98,7 @@ class StandbyRole:
         try:
             responses = [response async for response in call]
         except grpc.aio.AioRpcError as error:
-            if error.code() in _NO_ANSWER or gave_no_answer(error):
+            if error.code() in _NO_ANSWER or gave_no_answer(error) or self._active is not active:
                 raise _NoAnswerError from error
             await active.fail(error, context)
         except asyncio.CancelledError:

@@ -17,6 +17,8 @@ from fluss_tiering.server.failover.leadership import Leadership
 _RENEWALS_A_LEASE: Final = 4
 _LOOKS_A_LEASE: Final = 8
 _DATA_DIR_PAUSE_S: Final = 0.5
+_RESIGN_S: Final = 1.0
+"""A database that does not answer lets the leadership lapse instead."""
 
 T = TypeVar("T")
 
@@ -63,24 +65,44 @@ class Succession:
             await seen(leader, problem)
             await asyncio.sleep(self._lease_s / _LOOKS_A_LEASE)
 
-    async def keep_leadership(self, renewed: Callable[[bool], Awaitable[None]]) -> None:
-        """Renew the leadership until it is lost.
+    async def keep_leadership(self, tried: Callable[[FlussTieringError | None], Awaitable[None]]) -> None:
+        """Renew the leadership. Return once it lapsed or was given up, so that this server must stop leading.
+
+        It has lapsed if a renewal failed and the time of the last one is over. A server that was suspended tries to
+        renew it first, because perhaps no other server waits.
 
         Args:
-            renewed: Called after each try with whether this server certainly leads.
+            tried: Called after each try to renew it, with the error if the try failed.
 
         Raises:
-            FlussTieringError: NOT_LEADER_OR_FOLLOWER once the leadership is lost.
+            FlussTieringError: NOT_LEADER_OR_FOLLOWER if another server took over.
         """
-        while True:
-            await asyncio.sleep(self._lease_s / _RENEWALS_A_LEASE)
-            try:
+        problem: FlussTieringError | None = None
+        while problem is None or self._leadership.is_valid:
+            # The pause ends when the leadership lapses.
+            await asyncio.sleep(min(self._lease_s / _RENEWALS_A_LEASE, self._leadership.remaining_s))
+            if problem is not None and not self._leadership.is_valid:
+                break
+            problem = await self._renew()
+            if self._leadership.was_given_up:
+                return
+            await tried(problem)
+        logger.error("leadership lapsed: this server stops leading", generation=self._leadership.generation)
+        self._leadership.give_up(self._leadership.lapsed().message.removesuffix(": try again"))
+
+    async def _renew(self) -> FlussTieringError | None:
+        """Try to renew the leadership. Return the error of a try that failed; raise if another server took over."""
+        try:
+            # A try ends when the leadership lapses. Only the first one after that has a time of its own.
+            async with asyncio.timeout(self._leadership.remaining_s or self._lease_s / _RENEWALS_A_LEASE):
                 await self._blocking(self._leadership.renew)
-            except FlussTieringError as error:
-                if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    raise
-                logger.warning("leadership not renewed", error=error.message)
-            await renewed(self._leadership.is_valid)
+        except TimeoutError:
+            return FlussTieringError(ErrorCode.UNAVAILABLE, "the server's database gave no answer in time")
+        except FlussTieringError as error:
+            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and not self._leadership.was_given_up:
+                raise
+            return error
+        return None
 
     async def take_over(self, open_components: Callable[[], Awaitable[T]], waiting: Callable[[str], None]) -> T:
         """Open the components of the active server. Wait while the server before still holds the data folder.
@@ -104,10 +126,15 @@ class Succession:
                     waiting(held)
             await asyncio.sleep(_DATA_DIR_PAUSE_S)
 
+    async def resign(self) -> None:
+        """Let a server take over at once, this one too. The database may be away."""
+        with suppress(FlussTieringError, TimeoutError):
+            async with asyncio.timeout(_RESIGN_S):
+                await self._blocking(self._leadership.resign)
+
     async def close(self) -> None:
         """Give up the leadership if this server leads, and close the connections to the database."""
-        with suppress(FlussTieringError):
-            await self._blocking(self._leadership.resign)
+        await self.resign()
         await self._blocking(self._election.close)
         self._thread.shutdown(wait=False)
 

@@ -4,25 +4,43 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Protocol
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fluss_tiering.model.clock import Clock
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.metrics.tables import TableMetrics, tables_text
+
+
+class Replica(Protocol):
+    """One of several servers, as far as metrics show it.
+
+    Attributes:
+        database_reachable: Whether the database answered last time.
+        waits_for_data_folder: Whether the server leads but cannot open the data folder.
+    """
+
+    database_reachable: bool
+    waits_for_data_folder: bool
 
 
 class ServerCollector(Collector):
     """Collects the metrics of a server at each scrape.
 
     It runs in the thread of the scrape and reads copies, so that the control thread is not disturbed. A standby server
-    has no components and exports only that it is not the active one.
+    has no components and exports only what it needs to take over.
+
+    Attributes:
+        replica: The server as one of several; None for a single server.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.replica: Replica | None = None
         self._active: tuple[ServerComponents, TableMetrics] | None = None
 
     def start(self, components: ServerComponents) -> None:
@@ -42,7 +60,17 @@ class ServerCollector(Collector):
         yield _gauge(
             "fluss_coordinator_activeCoordinatorCount",
             "1 while this server is the active one, 0 while it waits to be.",
-            int(active is not None),
+            int(active is not None and _leads(active[0])),
+        )
+        yield _gauge(
+            "fluss_tiering_database_reachable",
+            "1 while this server reaches the database that it shares with others, else 0; 1 for a single server.",
+            int(self.replica is None or self.replica.database_reachable),
+        )
+        yield _gauge(
+            "fluss_tiering_take_over_waits",
+            "1 while this server should be the active one but another server holds the data folder, else 0.",
+            int(self.replica is not None and self.replica.waits_for_data_folder),
         )
         if active is not None:
             yield from _component_metrics(active[0])
@@ -58,6 +86,15 @@ class ServerCollector(Collector):
     def describe(self) -> Iterator[Metric]:
         """Return nothing. Without this method a registry would collect once to learn the names."""
         return iter(())
+
+
+def _leads(components: ServerComponents) -> bool:
+    """Return whether a server with these components certainly leads. It keeps them for a moment after that."""
+    try:
+        components.check()
+    except FlussTieringError:
+        return False
+    return True
 
 
 def _component_metrics(components: ServerComponents) -> Iterator[Metric]:

@@ -55,16 +55,19 @@ class ErrorInterceptor(OwnServicesInterceptor):
     """Turns errors into statuses.
 
     Args:
-        check: Raises the error that a call is refused with. It is called before each call and each message of a stream.
+        present_check: Returns the check of the role that the server has. A check raises the error that a call is
+            refused with. It is called before the call and for each message of a stream, in both directions. It is also
+            called when a call fails: the failures of a server that no longer leads come from that.
     """
 
-    def __init__(self, check: Callable[[], None]) -> None:
-        self._check = check
+    def __init__(self, present_check: Callable[[], Callable[[], None]]) -> None:
+        self._present_check = present_check
 
     def wrap(self, handler: Handler, method: str) -> Handler:
         """Return a handler that decodes requests and turns errors into statuses."""
         handler = _decoding(handler, method)
-        check = _unchecked if method in _CHECKS_ITSELF else self._check
+        # The check belongs to the call, which goes on with the role that it began with.
+        check = _unchecked if method in _CHECKS_ITSELF else self._present_check()
         if handler.request_streaming:
             handler = wrapped(handler, lambda unary: unary, lambda stream: _checked(stream, check))
         return wrapped(
@@ -156,9 +159,20 @@ def _unary(behaviour: Behaviour, method: str, check: Callable[[], None]) -> Beha
         except grpc.aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - the answer must not show an unexpected error
-            await _abort(context, method, error)
+            await _abort(context, method, _cause(error, check))
 
     return handle
+
+
+def _cause(error: Exception, check: Callable[[], None]) -> Exception:
+    """Return why a call failed: it is the role of the server, if the check fails too."""
+    if isinstance(error, FlussTieringError) and error.code is ErrorCode.UNAVAILABLE:
+        return error
+    try:
+        check()
+    except FlussTieringError as refusal:
+        return refusal
+    return error
 
 
 def _streaming(behaviour: Behaviour, method: str, check: Callable[[], None]) -> Behaviour:
@@ -166,11 +180,12 @@ def _streaming(behaviour: Behaviour, method: str, check: Callable[[], None]) -> 
         try:
             check()
             async for response in behaviour(request, context):
+                check()
                 yield response
         except grpc.aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - the answer must not show an unexpected error
-            await _abort(context, method, error)
+            await _abort(context, method, _cause(error, check))
 
     return handle
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import grpc
@@ -48,7 +48,7 @@ class RpcListener:
         """
         self._switch = _Switch()
         self._server = grpc.aio.server(
-            interceptors=[*interceptors, ErrorInterceptor(self._switch.check)],
+            interceptors=[*interceptors, ErrorInterceptor(self._switch.present_check)],
             options=(
                 # Without this a second server could share the port and get half of the calls.
                 ("grpc.so_reuseport", 0),
@@ -101,8 +101,8 @@ class _Switch(grpc.GenericRpcHandler):
         method = str(handler_call_details.method)
         return self.role.handler(method) if method in METHODS else None
 
-    def check(self) -> None:
-        self.role.check()
+    def present_check(self) -> Callable[[], None]:
+        return self.role.check
 
 
 def _status(serves: bool) -> health_pb2.HealthCheckResponse.ServingStatus.ValueType:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -14,10 +15,13 @@ from sqlalchemy.pool import StaticPool
 
 from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.store.sockets import Sockets
 
 _POSTGRESQL: Final = "postgresql"
 _POSTGRESQL_SCHEMES: Final = frozenset({"postgresql", "postgres", "postgresql+psycopg"})
-_CONNECT_TIMEOUT_S: Final = 5
+_CONNECT_TIMEOUT_S: Final = 3
+_SHORTEST_CONNECT_TIMEOUT_S: Final = 2
+"""PostgreSQL's drivers take no shorter one."""
 _SQLITE_LOCK_TIMEOUT_S: Final = 5
 
 # A commit is acknowledged once it is on the disk, whatever the database's own default is. A server that hangs in the
@@ -39,10 +43,12 @@ class Database:
     Attributes:
         engine: SQLAlchemy's engine, which opens the connections.
         name: The file or URL for messages, without the password.
+        sockets: The open connections to PostgreSQL.
     """
 
     engine: sa.Engine
     name: str
+    sockets: Sockets = field(default_factory=Sockets)
 
     @classmethod
     def sqlite(cls, file: Path) -> Self:
@@ -60,8 +66,12 @@ class Database:
         return cls(engine, str(file))
 
     @classmethod
-    def postgresql(cls, url: str) -> Self:
+    def postgresql(cls, url: str, *, connect_timeout_s: float = _CONNECT_TIMEOUT_S) -> Self:
         """Return a PostgreSQL database. Connections that were lost are opened again.
+
+        Args:
+            url: The URL of the database.
+            connect_timeout_s: How long an attempt to connect may take, in seconds; 2 at least.
 
         Raises:
             FlussTieringError: INVALID_REQUEST if the URL is not one of PostgreSQL, or if the driver is not installed.
@@ -74,7 +84,7 @@ class Database:
                 pool_size=1,
                 max_overflow=1,
                 connect_args={
-                    "connect_timeout": _CONNECT_TIMEOUT_S,
+                    "connect_timeout": max(int(connect_timeout_s), _SHORTEST_CONNECT_TIMEOUT_S),
                     "keepalives_idle": 5,
                     "keepalives_interval": 2,
                     "keepalives_count": 2,
@@ -88,13 +98,42 @@ class Database:
                 f"PostgreSQL needs the driver psycopg, which is not installed ({error}): "
                 "install fluss-tiering[server,postgres]",
             ) from error
+        name = mask_secrets(parsed.set(drivername=_POSTGRESQL).render_as_string(hide_password=True))
+        database = cls(engine, name)
+        sa.event.listen(engine, "do_connect", database._refuse_after_the_end)
+        sa.event.listen(engine, "connect", lambda connection, _: database.sockets.add(connection))
         sa.event.listen(engine, "connect", _run_each([f"SET {each}" for each in _POSTGRESQL_SETTINGS]))
-        return cls(engine, mask_secrets(parsed.set(drivername=_POSTGRESQL).render_as_string(hide_password=True)))
+        return database
 
     @property
     def is_postgresql(self) -> bool:
         """Whether the database is PostgreSQL."""
         return self.engine.dialect.name == _POSTGRESQL
+
+    def break_off(self) -> None:
+        """Break the connections to PostgreSQL and open no new ones, so that what waits fails.
+
+        Any thread may call this.
+        """
+        self.sockets.end()
+
+    @contextmanager
+    def time_limit(self, seconds: float) -> Iterator[None]:
+        """Break the connections to PostgreSQL if the block takes longer, so that what waits in it fails.
+
+        PostgreSQL's own limits do not help against a server or a network that answers nothing at all. An attempt to
+        connect has its own limit.
+
+        Args:
+            seconds: The time limit in seconds.
+        """
+        timer = threading.Timer(seconds, self.sockets.break_all)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     @contextmanager
     def errors(self, effect: str) -> Iterator[None]:
@@ -112,6 +151,10 @@ class Database:
         except sa.exc.DBAPIError as error:
             text = mask_secrets(" ".join(str(error.orig).split()))
             raise FlussTieringError(*self._meaning(error, text, effect)) from error
+
+    def _refuse_after_the_end(self, dialect: Any, *_: object) -> None:  # noqa: ANN401 - SQLAlchemy types listeners so
+        if self.sockets.ended:
+            raise dialect.loaded_dbapi.OperationalError("this server no longer uses the database")
 
     def _meaning(self, error: sa.exc.DBAPIError, text: str, effect: str) -> tuple[ErrorCode, str]:
         failed = f"the server's database {self.name} failed: {text}; {effect}"

@@ -188,6 +188,10 @@ class SqlTieringStore:
         which = sa.and_(snapshots.c.table_id == table_id, snapshots.c.snapshot_id == snapshot_id)
         return next(iter(self._committed(which)), None)
 
+    def break_off(self) -> None:
+        """Break the connections, so that a call which waits for PostgreSQL fails. Any thread may call this."""
+        self._database.break_off()
+
     def close(self) -> None:
         """Close the database."""
         self._database.engine.dispose()
