@@ -194,7 +194,7 @@ def _spark_rows(
     wanted = [_back_quoted(name) for name in columns or rows.columns]
     if not push_down:
         # Spark pushes no filter below an expression that is not deterministic.
-        rows = rows.select("*", sf.monotonically_increasing_id().alias("__row"))
+        rows = rows.select("*", sf.monotonically_increasing_id().alias("__row")).where("__row >= 0")
     for each in where:
         rows = rows.where(_where([each], _spark_term, _spark_literal).removeprefix(" WHERE "))
     return rows.select(*wanted).toArrow()
@@ -269,7 +269,10 @@ def _duckdb_literal(value: Any) -> str:
         case Decimal():
             return f"{value:f}"
         case str():
-            return _sql_text(value)
+            # DuckDB's SQL ends with a NUL.
+            stand_in = next(mark for mark in map(chr, range(0xE100, 0xF000)) if mark not in value)
+            text = _sql_text(value.replace("\0", stand_in))
+            return text if "\0" not in value else f"replace({text}, '{stand_in}', chr(0))"
         case bytes():
             return "unhex('" + value.hex() + "')"
         case dt.datetime():

@@ -7,7 +7,7 @@ writes files on executors.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -28,6 +28,33 @@ class FileContent(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class FileMetrics:
+    """What readers know of a file without opening it, in Iceberg's terms (`data_file` of the table spec).
+
+    The maps are keyed by field id. A column without an entry is not known.
+
+    Attributes:
+        record_count: The number of rows.
+        split_offsets: The positions of the row groups in the file, in bytes.
+        column_sizes: The size of a column in the file, in bytes.
+        value_counts: The number of values, with nulls and NaNs.
+        null_value_counts: The number of nulls.
+        nan_value_counts: The number of NaNs.
+        lower_bounds: A value in Iceberg's binary form. All values but nulls and NaNs are equal to it or above.
+        upper_bounds: A value in Iceberg's binary form. All values but nulls and NaNs are equal to it or below.
+    """
+
+    record_count: int
+    split_offsets: tuple[int, ...] = ()
+    column_sizes: dict[int, int] = field(default_factory=dict)
+    value_counts: dict[int, int] = field(default_factory=dict)
+    null_value_counts: dict[int, int] = field(default_factory=dict)
+    nan_value_counts: dict[int, int] = field(default_factory=dict)
+    lower_bounds: dict[int, bytes] = field(default_factory=dict)
+    upper_bounds: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class LakeFile:
     """A file that an executor has written, and that no lake snapshot refers to yet.
 
@@ -36,7 +63,7 @@ class LakeFile:
         bucket: The bucket of the rows. Together with the partition values it is the lake's partition.
         location: The location of the file.
         size_bytes: The size of the file.
-        footer: The Parquet footer, from which the driver reads counts and bounds.
+        metrics: Counts, sizes and bounds, by which readers skip the file.
         partition_values: The value of each partition key of the table.
     """
 
@@ -44,7 +71,7 @@ class LakeFile:
     bucket: int
     location: str
     size_bytes: int
-    footer: bytes
+    metrics: FileMetrics
     partition_values: tuple[str, ...] = ()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import threading
 from collections.abc import Mapping
@@ -26,16 +25,6 @@ _REST_TIME_LIMITS: Final = {"rest.client.connection-timeout-ms": "10000", "rest.
 _POSTGRESQL_TIME_LIMITS: Final = {"jdbc.connectTimeout": "10", "jdbc.socketTimeout": "60"}
 """Without these limits both clients, and the rounds that use them, wait for minutes or for ever for a catalog."""
 _SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
-
-
-def preload() -> threading.Thread:
-    """Load what the first commit needs, in a thread of its own, and return the thread.
-
-    The thread must end before Python does: a library that is loaded registers what Python calls at its end.
-    """
-    thread = threading.Thread(target=importlib.import_module, args=("fluss_tiering.lake.iceberg.content_file",))
-    thread.start()
-    return thread
 
 
 class IcebergCatalogs:

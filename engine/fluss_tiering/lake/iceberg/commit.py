@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError
 
+from fluss_tiering.lake.iceberg.content_file import ContentFiles
 from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, iceberg_class, is_iceberg, java_error_text, lake_errors
 from fluss_tiering.lake.iceberg.summary import COMMIT_ID, to_summary
 from fluss_tiering.lake.protocol import FileContent, LakeCommit, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-
-if TYPE_CHECKING:
-    # It takes a second to load. The first commit does not wait for it: see `catalog.preload`.
-    from fluss_tiering.lake.iceberg.content_file import ContentFiles
 
 _REPLACE: Final = "replace"
 """Iceberg's operation of a snapshot that changes files but no rows (`DataOperations.REPLACE`)."""

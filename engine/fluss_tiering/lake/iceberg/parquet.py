@@ -1,12 +1,12 @@
 """The executor's side: it writes Arrow batches into Parquet files with Iceberg's field ids.
 
 For local files it loads neither pyiceberg nor pandas. A Python worker that starts for a small round would spend more
-time on importing them than on writing. The driver therefore reads counts and bounds from the footers.
+time on importing them than on writing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,7 +19,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from fluss_tiering.formats.micros import as_type, column_of
-from fluss_tiering.lake.protocol import FileContent, Int64s, LakeFile, PieceWriter
+from fluss_tiering.lake.iceberg.metrics.collector import FileMetricsCollector, columns_with_nan, statistics_without
+from fluss_tiering.lake.iceberg.metrics.modes import MetricsMode
+from fluss_tiering.lake.protocol import FileContent, FileMetrics, Int64s, LakeFile, PieceWriter
 from fluss_tiering.model.table import OFFSET_COLUMN
 
 _MICROS_PER_MILLI: Final = 1000
@@ -41,6 +43,7 @@ class ParquetFileWriter:
         compression: The codec, and the level or None.
         target_file_bytes: The size at which a file is finished and the next one begins.
         io_properties: The lake catalog's properties, for object stores.
+        metrics_modes: Which metrics are wanted of each field, by its id.
     """
 
     schema: pa.Schema
@@ -48,6 +51,7 @@ class ParquetFileWriter:
     compression: tuple[str, int | None]
     target_file_bytes: int
     io_properties: Mapping[str, str] = field(repr=False)
+    metrics_modes: Mapping[int, MetricsMode] = field(default_factory=dict)
 
     def open_piece(
         self, bucket: int, location: str, attempt: int, partition_values: tuple[str, ...] = ()
@@ -147,6 +151,8 @@ class _RollingFiles:
         self._buffered_bytes = 0
         self._open: _OpenFile | None = None
         self._files: list[LakeFile] = []
+        self._without_bounds: set[str] = set()
+        """The Parquet columns with a NaN so far. The row groups of later files have no bounds of them."""
 
     def write(self, columns: Sequence[pa.Array]) -> None:
         if not len(columns[0]):
@@ -163,10 +169,20 @@ class _RollingFiles:
         if not self._buffer:
             return
         rows = pa.Table.from_batches(self._buffer)
+        with_nan = columns_with_nan(rows)
+        if not with_nan <= self._without_bounds:
+            self._without_bounds |= with_nan
+            self._finish()
         if self._open is None:
             location = f"{self._prefix}-{len(self._files):05d}.parquet"
-            codec, names = self._settings.compression, repeating_columns(rows)
-            self._open = _OpenFile(location, self._schema, codec, names, self._filesystem)
+            self._open = _OpenFile(
+                location,
+                self._schema,
+                self._settings,
+                self._filesystem,
+                dictionaries=repeating_columns(rows),
+                without_bounds=self._without_bounds,
+            )
         self._open.write(rows)
         self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
         if self._open.size >= self._settings.target_file_bytes:
@@ -174,10 +190,10 @@ class _RollingFiles:
 
     def _finish(self) -> None:
         if self._open is not None:
-            size, footer = self._open.close()
+            size, metrics = self._open.close()
             place = self._place
             self._files.append(
-                LakeFile(self._content, place.bucket, self._open.location, size, footer, place.partition_values)
+                LakeFile(self._content, place.bucket, self._open.location, size, metrics, place.partition_values)
             )
             self._open = None
 
@@ -190,10 +206,10 @@ class _RollingFiles:
         locations = [file.location for file in self._files]
         if self._open is not None:
             locations.append(self._open.location)
-            with suppress(OSError, pa.ArrowException):
-                self._open.close()
+            self._open.abandon()
         for location in locations:
-            with suppress(OSError):
+            # Whatever fails here, the failure that led here is the one to report.
+            with suppress(Exception):
                 self._filesystem.delete_file(_path(location))
 
 
@@ -204,24 +220,30 @@ class _OpenFile:
         self,
         location: str,
         schema: pa.Schema,
-        compression: tuple[str, int | None],
-        dictionaries: list[str],
+        settings: ParquetFileWriter,
         filesystem: fs.FileSystem,
+        *,
+        dictionaries: Sequence[str] = (),
+        without_bounds: Collection[str] = (),
     ) -> None:
         self.location = location
         path = _path(location)
         if isinstance(filesystem, fs.LocalFileSystem):
             filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-        self._sink = filesystem.open_output_stream(path)
+        self._metrics = FileMetricsCollector(schema, settings.metrics_modes)
         self._footers: list[pq.FileMetaData] = []
-        codec, level = compression
+        self._sink = filesystem.open_output_stream(path)
+        codec, level = settings.compression
         self._writer = pq.ParquetWriter(
             self._sink,
             schema,
             compression=codec,
             compression_level=level,
-            use_dictionary=dictionaries,
+            use_dictionary=list(dictionaries),
+            write_statistics=statistics_without(schema, without_bounds),
             store_schema=False,
+            # Iceberg's spec wants the physical types int32 and int64 for decimals of up to 9 and 18 digits.
+            store_decimal_as_integer=True,
             metadata_collector=self._footers,
         )
 
@@ -232,16 +254,21 @@ class _OpenFile:
 
     def write(self, rows: pa.Table) -> None:
         """Add one row group."""
+        self._metrics.add_row_group(rows)
         self._writer.write_table(rows, row_group_size=rows.num_rows)
 
-    def close(self) -> tuple[int, bytes]:
-        """Finish the file and return its size and its footer."""
+    def close(self) -> tuple[int, FileMetrics]:
+        """Finish the file and return its size and its metrics."""
         self._writer.close()
         size = self.size
         self._sink.close()
-        footer = pa.BufferOutputStream()
-        self._footers[0].write_metadata_file(footer)
-        return size, footer.getvalue().to_pybytes()
+        return size, self._metrics.metrics(self._footers[0])
+
+    def abandon(self) -> None:
+        """Let go of the file, which may be in any state. Nothing is raised."""
+        for each in (self._writer, self._sink):
+            with suppress(Exception):
+                each.close()
 
 
 def write_file_without_rows(
@@ -249,8 +276,8 @@ def write_file_without_rows(
 ) -> LakeFile:
     """Write a data file without rows, for a commit that has no other file: see `IcebergTable.commit`."""
     filesystem = _filesystem(location, settings.io_properties)
-    size, footer = _OpenFile(location, settings.schema, settings.compression, [], filesystem).close()
-    return LakeFile(FileContent.DATA, bucket, location, size, footer, partition_values)
+    size, metrics = _OpenFile(location, settings.schema, settings, filesystem).close()
+    return LakeFile(FileContent.DATA, bucket, location, size, metrics, partition_values)
 
 
 def _path(location: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
@@ -12,11 +11,14 @@ from py4j.java_gateway import JavaObject, JVMView
 
 from fluss_tiering.formats.micros import lake_type
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_locations
+from fluss_tiering.lake.iceberg.content_file import ContentFiles
 from fluss_tiering.lake.iceberg.field_ids import with_field_ids
 from fluss_tiering.lake.iceberg.java import iceberg_class, lake_errors, to_dict
+from fluss_tiering.lake.iceberg.layout import SORT_COLUMN
 from fluss_tiering.lake.iceberg.metadata.history import ancestors, ancestors_with_expired
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.lake.iceberg.metadata.lookup import has_rows
+from fluss_tiering.lake.iceberg.metrics.modes import metrics_modes
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.summary import from_summary
 from fluss_tiering.lake.names import catalog_name, quoted, round_file_name
@@ -158,7 +160,13 @@ class IcebergTable:
                 self._properties.get("write.target-file-size-bytes", ICEBERG_TARGET_FILE_SIZE.default)
             ),
             io_properties=dict(self._table.lake_catalog_properties),
+            metrics_modes=metrics_modes(self._schema["fields"], self._properties, self._bounded_fields()),
         )
+
+    def _bounded_fields(self) -> set[int]:
+        """Return the ids of the fields of the key and of the sort order."""
+        sorted_by = {field["id"] for field in self._schema["fields"] if field["name"] == SORT_COLUMN}
+        return {*self._schema.get("identifier-field-ids", ()), *sorted_by}
 
     def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
         """Return where Iceberg's location provider places a file with this name."""
@@ -189,12 +197,8 @@ class IcebergTable:
             name = round_file_name(0, commit.tiering_epoch, commit.commit_id)
             location = f"{self.piece_location(0, name, partition_values)}-no-rows.parquet"
             pieces = [[write_file_without_rows(self.file_writer(), 0, location, partition_values)]]
-        # It takes seconds to load. An empty round does not need it, and `preload` loads it while Spark starts.
-        from fluss_tiering.lake.iceberg.content_file import ContentFiles  # noqa: PLC0415
-
         content = ContentFiles(
-            json.dumps(self._schema),
-            self._properties,
+            self._schema.get("identifier-field-ids", ()),
             self._spec["spec-id"],
             [field["field-id"] for field in self._spec["fields"]],
         )

@@ -13,7 +13,6 @@ from pyspark import SparkConf
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from fluss_tiering.lake.iceberg.catalog import preload
 from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, java_error_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.startup.jvm_process import own_jvm
@@ -46,14 +45,11 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
         master = SparkConf().get("spark.master") or master
     python = os.environ.get("PYSPARK_PYTHON", "python3")
     builder = builder.config(map=local_workers_conf(master, python))
-    loading = preload()
     with own_jvm() as process:
         try:
             spark = builder.getOrCreate()
         except JAVA_ERRORS as error:
             raise _not_started(master, error, process.last_words()) from None
-        finally:
-            loading.join()
     try:
         yield spark
     finally:

@@ -1,0 +1,248 @@
+"""The metrics of the files that executors write. These tests need no JVM."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import fluss_tiering.lake.iceberg.parquet as writing
+from fluss_tiering.lake.iceberg.metrics.bounds import encoded
+from fluss_tiering.lake.iceberg.metrics.modes import COUNTS, FULL, NONE, TRUNCATED, MetricsMode, metrics_modes
+from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
+from fluss_tiering.lake.protocol import FileMetrics
+from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
+
+SYSTEM = (
+    pa.field(BUCKET_COLUMN, pa.int32()),
+    pa.field(OFFSET_COLUMN, pa.int64()),
+    pa.field(TIMESTAMP_COLUMN, pa.timestamp("us", "UTC")),
+)
+FULL_RANGE = {
+    pa.bool_(): st.booleans(),
+    pa.int32(): st.integers(-(2**31), 2**31 - 1),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.date32(): st.integers(-(2**31), 2**31 - 1),
+    pa.time64("us"): st.integers(0, 86_399_999_999),
+    pa.timestamp("us"): st.integers(-(2**63), 2**63 - 1),
+    pa.timestamp("us", "UTC"): st.integers(-(2**63), 2**63 - 1),
+    pa.float32(): st.floats(width=32),
+    pa.float64(): st.floats(),
+    pa.decimal128(9, 2): st.integers(-(10**9) + 1, 10**9 - 1),
+    pa.decimal128(18, 0): st.integers(-(10**18) + 1, 10**18 - 1),
+    pa.decimal128(38, 10): st.integers(-(10**38) + 1, 10**38 - 1),
+}
+EDGES = st.sampled_from(["\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff", "\x00", "a", "ä"])
+TEXT = st.one_of(st.text(EDGES, max_size=20), st.builds(lambda text, n: text * n, EDGES, st.integers(1000, 5000)))
+BINARY = st.one_of(st.binary(max_size=20), st.binary(min_size=1, max_size=1).map(lambda byte: byte * 4100))
+
+
+def files_of(folder: Path, kind: pa.DataType, groups: Sequence[pa.Array], mode: MetricsMode) -> list[FileMetrics]:
+    """Write a column with the id 1 in row groups, and return the metrics of the files: one, unless there are NaNs."""
+    schema = pa.schema([pa.field("c", kind, metadata={"PARQUET:field_id": "1"}), *SYSTEM])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(writing, "_MAX_BUFFERED_ROWS", 1)
+        settings = ParquetFileWriter(schema, None, ("none", None), 1 << 40, {}, {1: mode})
+        piece = settings.open_piece(0, str(folder / "piece"), 0)
+        for group in groups:
+            stamps = np.zeros(len(group), np.int64)
+            piece.write(pa.record_batch([group], names=["c"]), stamps, stamps)
+        return [file.metrics for file in piece.close()]
+
+
+def metrics_of(folder: Path, kind: pa.DataType, groups: Sequence[pa.Array], mode: MetricsMode) -> FileMetrics:
+    (metrics,) = files_of(folder, kind, groups, mode)
+    return metrics
+
+
+def array_of(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
+    """Return raw values, for example microseconds or unscaled numbers, as an array."""
+    if pa.types.is_decimal(kind):
+        sizes = [None if value is None else value.to_bytes(16, "little", signed=True) for value in values]
+        data = b"".join(size or bytes(16) for size in sizes)
+        valid = np.packbits([value is not None for value in values], bitorder="little").tobytes()
+        return pa.Array.from_buffers(kind, len(values), [pa.py_buffer(valid), pa.py_buffer(data)])
+    plain = {32: pa.int32(), 64: pa.int64()}
+    if pa.types.is_temporal(kind):
+        return pa.array(values, plain[kind.bit_width]).view(kind)
+    return pa.array(values, kind)
+
+
+def number_in(kind: pa.DataType, bound: bytes) -> Any:
+    """Return the raw value that a bound is, as appendix D of Iceberg's table spec says it."""
+    if pa.types.is_decimal(kind):
+        assert len(bound) == 1 or bound[:1] not in (b"\x00", b"\xff") or (bound[0] ^ bound[1]) & 0x80
+        return int.from_bytes(bound, "big", signed=True)
+    form = {pa.bool_(): "<?", pa.float32(): "<f", pa.float64(): "<d", pa.int32(): "<i", pa.date32(): "<i"}.get(
+        kind, "<q"
+    )
+    assert len(bound) == struct.calcsize(form)
+    return struct.unpack(form, bound)[0]
+
+
+def groups_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[list[Any]]]:
+    return st.lists(st.lists(st.one_of(st.none(), values), min_size=1, max_size=5), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("kind", FULL_RANGE, ids=str)
+def test_bounds_of_numbers_are_the_extreme_values(tmp_path: Path, kind: pa.DataType) -> None:  # D40, D41
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(groups_of(FULL_RANGE[kind]))
+    @example([[None], [None, None]])
+    def check(groups: list[list[Any]]) -> None:
+        written = 0
+        for metrics in files_of(tmp_path, kind, [array_of(kind, group) for group in groups], TRUNCATED):
+            count = len(metrics.split_offsets)
+            check_file(metrics, kind, [value for group in groups[written : written + count] for value in group])
+            written += count
+        assert written == len(groups)
+
+    check()
+
+
+def check_file(metrics: FileMetrics, kind: pa.DataType, values: list[Any]) -> None:
+    nans = sum(value is not None and value != value for value in values)
+    numbers = [value for value in values if value is not None and value == value]
+    assert metrics.record_count == metrics.value_counts[1] == len(values)
+    assert metrics.null_value_counts[1] == values.count(None)
+    assert sorted(set(metrics.split_offsets)) == list(metrics.split_offsets)
+    assert metrics.nan_value_counts.get(1) == (nans if pa.types.is_floating(kind) else None)
+    if not numbers or nans:
+        assert metrics.lower_bounds.keys() == metrics.upper_bounds.keys() == set()
+        return
+    lower, upper = (number_in(kind, bounds[1]) for bounds in (metrics.lower_bounds, metrics.upper_bounds))
+    assert (lower, upper) == (min(numbers), max(numbers))
+    if pa.types.is_floating(kind):
+        # The total order of IEEE 754 has -0.0 below 0.0.
+        assert lower or np.signbit(lower)
+        assert upper or not np.signbit(upper)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_column_with_nan_has_no_bounds_anywhere(tmp_path: Path, nested: bool) -> None:  # D40
+    kind = pa.struct([pa.field("x", pa.float64(), metadata={"PARQUET:field_id": "1"})]) if nested else pa.float64()
+    groups = [[1.0, 2.0], [3.0], [float("nan"), 4.0], [5.0], [None]]
+    arrays = [pa.array([{"x": value} for value in group] if nested else group, kind) for group in groups]
+    before, after = files_of(tmp_path, kind, arrays, TRUNCATED)
+
+    # With the first NaN another file begins, since Parquet's writer is told for a whole file what has bounds.
+    assert (before.record_count, after.record_count) == (3, 4)
+    assert (before.nan_value_counts[1], after.nan_value_counts[1]) == (0, 1)
+    assert (before.null_value_counts[1], after.null_value_counts[1]) == (0, 1)
+    assert (before.lower_bounds[1], before.upper_bounds[1]) == (struct.pack("<d", 1), struct.pack("<d", 3))
+    assert 1 not in after.lower_bounds
+    assert 1 not in after.upper_bounds
+    _, second = sorted(tmp_path.glob("*.parquet"))
+    footer = pq.read_metadata(second)
+    assert [footer.row_group(group).column(0).statistics for group in range(3)] == [None, None, None]
+    assert footer.row_group(0).column(1).statistics.has_min_max
+
+
+@pytest.mark.parametrize("mode", [TRUNCATED, MetricsMode(length=1), MetricsMode(length=5000), FULL], ids=str)
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()], ids=str)
+def test_no_text_lies_beyond_the_bounds(tmp_path: Path, kind: pa.DataType, mode: MetricsMode) -> None:  # D40, D41
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(groups_of(TEXT if kind == pa.string() else BINARY))
+    @example([["m", "n"], ["a", "y" * 5000]])
+    @example([["a" * 16 + "b", "\ud7ff" * 17]])
+    @example([["\ud7ff" * 4097], [None]])
+    def check(groups: list[list[Any]]) -> None:
+        if kind == pa.binary():
+            groups = [[each.encode() if isinstance(each, str) else each for each in group] for group in groups]
+        metrics = metrics_of(tmp_path, kind, [pa.array(group, kind) for group in groups], mode)
+        values = [
+            each.encode() if isinstance(each, str) else each for group in groups for each in group if each is not None
+        ]
+        lower, upper = metrics.lower_bounds.get(1), metrics.upper_bounds.get(1)
+        if not values:
+            assert lower is upper is None
+            return
+        assert lower is not None
+        assert lower <= min(values)
+        length = mode.length or 4096
+        if kind == pa.string():
+            lengths = [len(bound.decode()) for bound in (lower, upper) if bound is not None]
+            last = "\U0010ffff" * min(length, 1024)
+        else:
+            lengths = [len(bound) for bound in (lower, upper) if bound is not None]
+            last = b"\xff" * min(length, 1024)
+        assert max(lengths) <= length
+        if upper is None:
+            assert max(values).startswith(last.encode() if isinstance(last, str) else last)
+        else:
+            assert upper >= max(values)
+
+    check()
+
+
+@pytest.mark.parametrize("invalid", [b"\xff\xfe", b"a" * 15 + b"\xed\xa0\x80", b"\xc3" + b"a" * 5000])
+def test_text_that_is_not_utf_8_has_no_bound(tmp_path: Path, invalid: bytes) -> None:  # D41
+    offsets = np.array([0, len(invalid)], np.int32)
+    text = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(invalid)])
+    metrics = metrics_of(tmp_path, pa.string(), [text], TRUNCATED)
+
+    assert metrics.lower_bounds == metrics.upper_bounds == {}
+    assert metrics.value_counts == {1: 1}
+
+
+def test_the_mode_says_what_is_written(tmp_path: Path) -> None:
+    text = pa.array(["abc", None])
+
+    nothing = metrics_of(tmp_path, pa.string(), [text], NONE)
+    assert nothing.column_sizes == nothing.value_counts == nothing.null_value_counts == nothing.lower_bounds == {}
+    counts = metrics_of(tmp_path, pa.string(), [text], COUNTS)
+    assert counts.value_counts == {1: 2}
+    assert counts.null_value_counts == {1: 1}
+    assert counts.lower_bounds == {}
+    cut = metrics_of(tmp_path, pa.string(), [text], MetricsMode(length=2))
+    assert (cut.lower_bounds, cut.upper_bounds) == ({1: b"ab"}, {1: b"ac"})
+    full = metrics_of(tmp_path, pa.string(), [text], FULL)
+    assert (full.lower_bounds, full.upper_bounds) == ({1: b"abc"}, {1: b"abc"})
+
+
+def test_parts_of_rows_have_bounds_and_parts_of_lists_and_maps_have_sizes(tmp_path: Path) -> None:  # D40
+    def named(name: str, kind: pa.DataType, number: int, *, nullable: bool = True) -> pa.Field:
+        return pa.field(name, kind, nullable, {"PARQUET:field_id": str(number)})
+
+    entries = named("key", pa.string(), 8, nullable=False), named("value", pa.float32(), 9)
+    kind = pa.struct(
+        [
+            named("x", pa.float64(), 2),
+            named("deep", pa.struct([named("s", pa.string(), 4)]), 3),
+            named("list", pa.list_(named("element", pa.int32(), 6)), 5),
+            named("map", pa.map_(*entries), 7),
+        ]
+    )
+    rows = [
+        {"x": 1.0, "deep": {"s": "m"}, "list": [1, None, 3], "map": [("k", 1.0)]},
+        {"x": 2.0, "deep": {"s": "y" * 5000}, "list": [], "map": []},
+        None,
+    ]
+    metrics = metrics_of(tmp_path, kind, [pa.array(rows[:1], kind), pa.array(rows[1:], kind)], TRUNCATED)
+
+    assert set(metrics.column_sizes) == {2, 4, 6, 8, 9}
+    assert metrics.value_counts == {2: 3, 4: 3}
+    assert metrics.null_value_counts == {2: 1, 4: 1}
+    assert metrics.nan_value_counts == {2: 0}
+    assert metrics.lower_bounds == {2: struct.pack("<d", 1), 4: b"m"}
+    assert metrics.upper_bounds == {2: struct.pack("<d", 2), 4: b"y" * 15 + b"z"}
+
+
+def test_a_limit_that_is_no_number_counts_as_not_set() -> None:  # D41
+    field = {"id": 1, "name": "c", "type": "int"}
+    assert metrics_modes([field], {"write.metadata.metrics.max-inferred-column-defaults": "many"}) == {1: TRUNCATED}
+
+
+def test_a_bound_that_cannot_be_made_is_left_out() -> None:  # D41
+    assert encoded(pa.string(), "\U0010ffff".encode() * 17, upper=True, length=16) is None
+    assert encoded(pa.string(), "\U0010ffff".encode() * 17, upper=False, length=16) == "\U0010ffff".encode() * 16
+    assert encoded(pa.binary(), b"\xff" * 17, upper=True, length=16) is None
+    assert encoded(pa.duration("s"), 1, upper=True, length=16) is None
