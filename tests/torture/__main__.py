@@ -10,13 +10,19 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
+from typing import Final
 
 from torture.checks import WrongError
-from torture.makers.histories import make_plan
+from torture.defects import DEFECTS
+from torture.makers.cases import CASES
+from torture.makers.histories import make_case, make_plan
 from torture.plan import Plan
 from torture.report import Report, say
-from torture.run import PlanRun
+from torture.run import TOO_MUCH_MEMORY, PlanRun
+from torture.shrink import shrink
 from torture.world import World
+
+_SHOWN: Final = 1500
 
 
 def main() -> int:
@@ -25,8 +31,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the seed of the first plan (default: 1)")
     parser.add_argument("--minutes", type=float, default=5, help="how long plans are begun (default: 5)")
     parser.add_argument("--plans", type=int, help="how many plans to run, instead of a time")
-    parser.add_argument("--storage", choices=("embedded",), default="embedded", help="where the tables are")
+    parser.add_argument("--storage", choices=("embedded", "cluster"), default="embedded", help="where the tables are")
     parser.add_argument("--plan", type=Path, help="run the plan of this file, once")
+    parser.add_argument("--case", choices=sorted(CASES), help="make plans of this kind only")
+    parser.add_argument("--defect", choices=sorted(DEFECTS), help="put a defect back that was mended")
+    parser.add_argument("--shrink-minutes", type=float, default=5, help="how long a plan is made smaller (default: 5)")
     parser.add_argument("--keep-going", action="store_true", help="go on after something was found")
     options = parser.parse_args()
     faulthandler.register(signal.SIGUSR1)
@@ -35,33 +44,59 @@ def main() -> int:
     seed = options.seed
     with (
         tempfile.TemporaryDirectory(prefix="torture-", ignore_cleanup_errors=True) as folder,
-        World(Path(folder)) as world,
+        World(Path(folder), options.storage, options.defect) as world,
     ):
         while True:
-            _run(world, Plan.load(options.plan) if options.plan else make_plan(seed, options.storage), report)
+            plan = _plan(options, seed)
+            kind = _run(world, plan, report)
             seed += 1
-            if options.plan or (report.found and not options.keep_going):
+            if kind is not None and not options.keep_going:
+                _shrink(world, plan, kind, options.shrink_minutes)
                 break
-            if seed - options.seed == options.plans or (not options.plans and report.minutes > options.minutes):
+            over = report.minutes > options.minutes if options.plans is None else seed - options.seed == options.plans
+            if over or options.plan:
                 break
     report.show(range(options.seed, seed))
     return 1 if report.found else 0
 
 
-def _run(world: World, plan: Plan, report: Report) -> None:
+def _plan(options: argparse.Namespace, seed: int) -> Plan:
+    if options.plan:
+        return Plan.load(options.plan)
+    if options.case:
+        return make_case(options.case, seed, options.storage)
+    return make_plan(seed, options.storage)
+
+
+def _run(world: World, plan: Plan, report: Report) -> str | None:
+    """Run a plan, and return the kind of what it found, if it found something."""
     began = time.monotonic()
+    kind, outcome = None, "ok"
     try:
         PlanRun(world, plan, report.tally).run()
-        outcome = "ok"
     except WrongError as error:
-        report.add(error.kind, plan.seed, str(error))
-        outcome = f"WRONG: {error}"
+        kind, outcome = error.kind, f"WRONG: {error}"
     except Exception as error:  # noqa: BLE001 - one plan that cannot be run must not hide what the others find
         traceback.print_exc()
-        report.add(f"the torture itself fails: {error!r:.80}", plan.seed, repr(error))
-        outcome = f"BROKEN: {error!r}"
+        kind, outcome = f"the torture itself fails: {error!r:.80}", f"BROKEN: {error!r}"
+    if kind is not None:
+        report.add(kind, plan.seed, outcome)
+        if outcome.startswith("BROKEN") or kind == TOO_MUCH_MEMORY:
+            # What the plan left in the driver, which remembers its workers' peaks, must not meet the next plan.
+            world.start_again()
     seconds = time.monotonic() - began
-    say(f"seed {plan.seed}: {len(plan.tables)} tables, {len(plan.steps)} steps, {seconds:.1f} s, {outcome}")
+    say(f"seed {plan.seed}: {len(plan.tables)} tables, {len(plan.steps)} steps, {seconds:.1f} s, {outcome[:_SHOWN]}")
+    return kind
+
+
+def _shrink(world: World, plan: Plan, kind: str, minutes: float) -> None:
+    """Make the plan smaller, and print what is left as a file for `--plan`."""
+    tries = Report()
+    shrunk = shrink(plan, lambda tried: _run(world, tried, tries) == kind, minutes * 60)
+    file = Path(tempfile.gettempdir()) / f"torture-{plan.seed}.json"
+    shrunk.save(file)
+    say(f"a small plan that finds the same, {file}:")
+    say(shrunk.to_json())
 
 
 if __name__ == "__main__":

@@ -51,6 +51,10 @@ class TableModel:
         """Note appended rows that were not acknowledged: the lake may have them once more than it must."""
         self._doubtful += [self._of_lake(row) for row in rows]
 
+    def lost(self, count: int) -> None:
+        """Note that the oldest rows of a log table were deleted before they were tiered."""
+        del self._pending[:count]
+
     def dropped(self, partition: Sequence[str]) -> None:
         """Note that a partition was dropped, with what was not tiered of it."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from torture.checks import Tally
 
-_SHOWN_CHARACTERS = 1500
-
 
 @dataclass
 class Found:
@@ -67,5 +65,5 @@ class Report:
 
 def say(text: str) -> None:
     """Print a line at once."""
-    sys.stdout.write(text[:_SHOWN_CHARACTERS] + "\n")
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()

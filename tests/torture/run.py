@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlparse
 
 import pyarrow as pa
 
@@ -15,16 +18,22 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, WriteKind
 from torture.arrow_values import table_of
 from torture.checks import Readable, Tally, WrongError, check_lake
+from torture.logs import cut_first_batch
 from torture.makers.rows import columns_of, partition_values, rows_of_step
 from torture.model import TableModel
 from torture.plan import Plan, PlannedTable, Step
 from torture.processes import CommandFailedError, DriverDiedError
+from torture.round_faults import calls_met, meet, wait
 from torture.world import World
 
 _NUMBERS = itertools.count(1)
+TOO_MUCH_MEMORY: Final = "a worker uses too much memory"
 _RETRIES: Final = 40
 _PAUSE_S: Final = 0.5
 _REPEATS: Final = 4
+_SUMMARY_BYTES: Final = 8 << 10
+_SUMMARY_BYTES_A_BUCKET: Final = 4
+"""So that 16,384 buckets have a summary below 72 kB."""
 _LEASE_MS: Final = 600_000
 
 
@@ -96,6 +105,37 @@ class PlanRun:
     def _snapshot(self, step: Step) -> None:
         self._world.client.take_kv_snapshots([self._infos[step["table"]].path])
 
+    def _cut_log(self, step: Step) -> None:
+        """Cut the beginning off the log of a table that has one bucket and was never tiered."""
+        name = step["table"]
+        self._world.server.stop()
+        rows = cut_first_batch(self._world.server.data_dir, self._infos[name])
+        self._world.start_server()
+        if rows and not self._planned[name].primary_key:
+            self._models[name].lost(rows)
+            self._tally.counts["logs that begin later"] += 1
+
+    def _acquired_again(self, step: Step) -> None:
+        """Begin another attempt of a lease, and cancel it, while a round of the attempt before goes on."""
+        name, driver = step["table"], self._world.driver
+        marker = self._world.folder / f"marker-{next(_NUMBERS)}"
+        fault = {"what": "stop", "when": "before", "step": "prepare", "marker": str(marker)}
+        wanted = self._wanted([name])
+        driver.begin("tier", server=self._world.server.target, fault=fault, **wanted)
+        wait(lambda: marker.exists() or driver.has_answered())
+        try:
+            lease_id = wanted["options"]["lease_id"]
+            again = self._world.client.acquire_lease(lease_id, _LEASE_MS, {}, allow_empty=True)
+            if step.get("cancel"):
+                self._world.client.cancel_tiering(lease_id, again.attempt_token, "another attempt was cleared")
+        finally:
+            driver.signal(signal.SIGCONT)
+        (result,) = driver.end()
+        if result["error"]:
+            raise WrongError("a healthy round is cancelled by another attempt", result["error"])
+        self._models[name].tiered()
+        self._check(name, seed=0)
+
     def _drop_partition(self, step: Step) -> None:
         name = step["table"]
         table, model = self._planned[name], self._models[name]
@@ -138,6 +178,21 @@ class PlanRun:
         if names:
             self._round(names, step, step.get("fault"))
 
+    def _check_summary(self, name: str, metadata: str) -> None:
+        """Check the size of what the newest snapshot says of itself: it is kept as long as the snapshot."""
+        table = json.loads(Path(urlparse(metadata).path).read_text())
+        newest = next(
+            (each for each in table["snapshots"] if each["snapshot-id"] == table["current-snapshot-id"]), None
+        )
+        size = 0 if newest is None else sum(len(key) + len(value) for key, value in newest["summary"].items())
+        self._tally.counts["largest summary in bytes"] = max(size, self._tally.counts["largest summary in bytes"])
+        buckets = len(self._world.client.list_buckets([self._infos[name].path])[self._infos[name].path])
+        bound = _SUMMARY_BYTES + _SUMMARY_BYTES_A_BUCKET * buckets
+        if size > bound:
+            raise WrongError(
+                "a snapshot's summary is large", f"{size:,} bytes with {buckets} buckets, at most {bound:,}"
+            )
+
     def _round(self, names: list[str], step: Step, fault: dict[str, str] | None) -> None:
         if fault is not None:
             self._faulty_round(names, fault)
@@ -149,9 +204,9 @@ class PlanRun:
             model = self._models[name]
             model.tiered()
             if result["peak_bytes"] > self._world.most_worker_bytes:
-                raise WrongError("a worker uses too much memory", f"{result['peak_bytes']:,} bytes")
+                raise WrongError(TOO_MUCH_MEMORY, f"{result['peak_bytes']:,} bytes")
         for name in names:
-            self._check(name, seed=step.get("seed", 0))
+            self._check(name, seed=step.get("seed", 0), light=bool(step.get("light")))
 
     def _tier_again(self, names: list[str], *, faulty: bool) -> list[dict[str, Any]]:
         """Tier until no table fails. Only after a fault a table may fail a few times."""
@@ -181,34 +236,20 @@ class PlanRun:
         }
 
     def _faulty_round(self, names: list[str], fault: dict[str, str]) -> None:
-        what = fault["what"]
-        self._tally.counts[f"faults: {what} {fault.get('when', '')} {fault.get('step', '')}".strip()] += 1
+        named = " ".join(str(fault[key]) for key in ("what", "when", "step", "method") if key in fault)
+        self._tally.counts[f"faults: {named}"] += 1
         marker = self._world.folder / f"marker-{next(_NUMBERS)}"
         driver = self._world.driver
         planned = {**fault, "marker": str(marker)} if "step" in fault else None
-        driver.begin(
-            "tier",
-            server=self._world.server.target,
-            fault=planned,
-            **self._wanted(names),
-        )
         try:
-            if what == "stop":
-                _wait(lambda: marker.exists() or not driver.running or driver.has_answered())
-                time.sleep(_PAUSE_S)
-                driver.signal(signal.SIGCONT)
-            elif what == "kill worker":
-                _wait(lambda: driver.workers() or driver.has_answered())
-                for worker in driver.workers():
-                    worker.kill()
-            elif what == "kill server":
-                self._world.kill_server()
-                self._world.start_server()
-            driver.end()
+            with calls_met(self._world, fault) as target:
+                driver.begin("tier", server=target, fault=planned, **self._wanted(names))
+                meet(self._world, fault, marker)
+                driver.end()
         except (DriverDiedError, CommandFailedError):
             driver.kill()
 
-    def _check(self, name: str, *, seed: int) -> None:
+    def _check(self, name: str, *, seed: int, light: bool = False) -> None:
         info, planned, model = self._infos[name], self._planned[name], self._models[name]
         path = str(info.path)
         try:
@@ -218,6 +259,7 @@ class PlanRun:
                 raise WrongError("there is no lake table", path) from None
             return
         self._lake_exists.add(name)
+        self._check_summary(name, metadata)
         out = self._world.folder / "read.arrow"
 
         def spark_read(columns: Any) -> pa.Table:
@@ -228,14 +270,9 @@ class PlanRun:
         def spark_count(predicates: Any) -> list[int]:
             return list(self._world.call("count", table=path, predicates=list(predicates)))
 
-        lake = Readable(
-            planned.typed,
-            metadata,
-            has_deletes=bool(planned.primary_key),
-            spark_read=spark_read,
-            spark_count=spark_count,
-        )
-        check_lake(lake, model, self._tally, seed, spark=seed % 3 == 0, most=self._most, thorough=True)
+        lake = Readable(planned.typed, metadata, bool(planned.primary_key), spark_read, spark_count)
+        most = 0 if light else self._most
+        check_lake(lake, model, self._tally, seed, spark=not light and seed % 3 == 0, most=most)
         self._tally.counts["checks"] += 1
 
 
@@ -245,9 +282,3 @@ def _class_of(error: str) -> str:
         word for word in error.split() if not any(character.isdigit() or character in "'\"`/" for character in word)
     ]
     return " ".join(words[:12])
-
-
-def _wait(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)

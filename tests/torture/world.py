@@ -8,42 +8,61 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
+import fetch_fluss_jars
 from engine_support import ServerProcess
-from fluss_support import Watchdog
+from fault_proxy import FaultProxy
+from fluss_support import FlussCluster, Watchdog
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TableInfo
 from torture.processes import DriverProcess
 
 
 class World:
-    """The processes behind a run, as a context manager."""
+    """The processes behind a run, as a context manager.
 
-    def __init__(self, folder: Path, defect: str | None = None) -> None:
+    Args:
+        folder: The folder for all files.
+        storage: "embedded", or "cluster" for a Fluss cluster.
+        defect: The name of a planted defect; None for none.
+    """
+
+    def __init__(self, folder: Path, storage: str = "embedded", defect: str | None = None) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "lake").mkdir(exist_ok=True)
-        self._catalog = folder / "lake" / "catalog.db"
-        catalog = {
-            "type": "jdbc",
-            "name": "torture",
-            "uri": f"jdbc:sqlite:{self._catalog}?busy_timeout=30000",
-            "jdbc.schema-version": "V1",
-            "warehouse": f"file:{folder}/lake/warehouse",
-        }
+        self._watchdog = Watchdog()
+        self.most_worker_bytes = 1 << 30
+        self.cluster = FlussCluster(folder / "fluss") if storage == "cluster" else None
+        if self.cluster is None:
+            self._catalog = folder / "lake" / "catalog.db"
+            catalog = {
+                "type": "jdbc",
+                "name": "torture",
+                "uri": f"jdbc:sqlite:{self._catalog}?busy_timeout=30000",
+                "jdbc.schema-version": "V1",
+                "warehouse": f"file:{folder}/lake/warehouse",
+            }
+            storage_settings = {"FLUSS_TIERING_LAKE_CATALOG": json.dumps(catalog)}
+        else:
+            self._catalog = folder / "fluss" / "lake.db"
+            storage_settings = {"FLUSS_TIERING_FLUSS": self.cluster.bootstrap}
         self.server = ServerProcess(
             folder / "server",
-            FLUSS_TIERING_LAKE_CATALOG=json.dumps(catalog),
             FLUSS_TIERING_FAILURE_BACKOFF_BASE="1s",
             FLUSS_TIERING_FAILURE_BACKOFF_CAP="1s",
             FLUSS_TIERING_MAX_CONSECUTIVE_FAILURES="1000000",
+            **storage_settings,
         )
-        self._watchdog = Watchdog()
-        self.most_worker_bytes = 1 << 30
         self.driver = DriverProcess(folder, self._watchdog, defect)
         self._client: TieringClient | None = None
+        self._proxy: FaultProxy | None = None
 
     def __enter__(self) -> Self:
+        if self.cluster is not None:
+            fetch_fluss_jars.fetch()
+            self.cluster.start()
         self._start_server()
+        self._proxy = FaultProxy(self.server.target).__enter__()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -52,7 +71,17 @@ class World:
             self._client.close()
         if self.server.process is not None and self.server.process.poll() is None:
             self.server.kill()
+        if self._proxy is not None:
+            self._proxy.__exit__()
+        if self.cluster is not None:
+            self.cluster.stop()
         self._watchdog.end()
+
+    @property
+    def proxy(self) -> FaultProxy:
+        """A proxy in front of the server, for faults of calls."""
+        assert self._proxy is not None
+        return self._proxy
 
     @property
     def client(self) -> TieringClient:
@@ -72,6 +101,12 @@ class World:
     def start_server(self) -> None:
         """Start the server again, at the same address."""
         self._start_server()
+
+    def start_again(self) -> None:
+        """Begin anew after a plan was broken off: what it left in the driver and in the server must not go on."""
+        self.driver.kill()
+        self.kill_server()
+        self.start_server()
 
     def metadata(self, table: TableInfo) -> str:
         """Return the location of the lake table's newest metadata file."""

@@ -5,9 +5,15 @@ from __future__ import annotations
 import random
 from typing import Final
 
+from torture.makers.cases import CASES, OPEN, WEIGHTS
 from torture.makers.tables import make_table
 from torture.plan import Plan, PlannedTable, Step
+from torture.round_faults import METHODS
 
+_OF_PROCESSES: Final = ("kill worker", "stop worker", "kill server", "stop server")
+_OF_CLUSTERS: Final = ("kill coordinator", "kill tablet server", "stop tablet server")
+_OF_CALLS: Final = ("lost request", "lost answer", "late answer")
+_CASE_SHARE: Final = 0.3
 _FAULTS: Final = [
     {"what": what, "when": when, "step": step}
     for what in ("kill", "stop")
@@ -17,17 +23,21 @@ _FAULTS: Final = [
 
 
 def make_plan(seed: int, storage: str) -> Plan:
-    """Return the plan of a seed."""
+    """Return the plan of a seed: a case of its own kind, or ordinary tables."""
     chance = random.Random(f"plan/{seed}")
+    if chance.random() < _CASE_SHARE:
+        names = [name for name in WEIGHTS if name not in OPEN]
+        (name,) = chance.choices(names, [WEIGHTS[name] for name in names])
+        return make_case(name, seed, storage)
     tables = [make_table(chance, f"t{number}") for number in range(chance.choice((2, 3, 4)))]
     # A fault costs a start of Spark: not every plan has one.
-    faulty = chance.random() < 0.25
+    faulty = chance.random() < 0.35
     steps: list[Step] = []
     rounds = chance.choice((1, 2, 3))
     for number in range(rounds):
         for table in tables:
             steps += _changes(chance, table, number)
-        steps.append(_round(chance, tables, fault=faulty and chance.random() < 0.5))
+        steps.append(_round(chance, tables, storage, fault=faulty and chance.random() < 0.5))
         if chance.random() < 0.15:
             steps.append({"do": "server", "what": chance.choice(("kill", "restart"))})
         if chance.random() < 0.2:
@@ -37,11 +47,29 @@ def make_plan(seed: int, storage: str) -> Plan:
     return Plan(seed, storage, tables, steps)
 
 
-def _round(chance: random.Random, tables: list[PlannedTable], *, fault: bool) -> Step:
+def make_case(name: str, seed: int, storage: str) -> Plan:
+    """Return the plan of a seed for a case of this kind."""
+    return CASES[name](random.Random(f"case/{seed}"), seed, storage)
+
+
+def _round(chance: random.Random, tables: list[PlannedTable], storage: str, *, fault: bool) -> Step:
     step: Step = {"do": "tier", "tables": [table.name for table in tables], "seed": chance.randrange(1 << 30)}
     if fault:
-        step["fault"] = chance.choice([*_FAULTS, {"what": "kill worker"}, {"what": "kill server"}])
+        step["fault"] = _fault(chance, storage)
     return step
+
+
+def _fault(chance: random.Random, storage: str) -> Step:
+    of_processes: list[Step] = [*_FAULTS, *({"what": what} for what in _OF_PROCESSES)]
+    if storage == "cluster":
+        of_processes += [{"what": what} for what in _OF_CLUSTERS] * 3
+    of_calls: Step = {
+        "what": chance.choice(_OF_CALLS),
+        "method": chance.choice(METHODS),
+        "times": chance.choice((1, 1, 2, 4)),
+    }
+    # A fault of calls costs no new start of Spark.
+    return of_calls if chance.random() < 0.6 else chance.choice(of_processes)
 
 
 def _changes(chance: random.Random, table: PlannedTable, number: int) -> list[Step]:

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final
 
 import judges
@@ -23,6 +23,7 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": lambda value, other: value >= other,
 }
 _TIMESTAMPS: Final = {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}
+_EXACT: Final = Context(prec=80)
 _LONGEST: Final = 20_000
 _FLOATS: Final = {DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
 _MICROS_BOUND: Final = 2**63 - 1
@@ -127,7 +128,8 @@ def _neighbours(data_type: DataType, value: Value) -> list[Value]:
         case DataTypeRoot.FLOAT | DataTypeRoot.DOUBLE:
             return [] if not math.isfinite(value) else [math.nextafter(value, math.inf), -value]
         case DataTypeRoot.DECIMAL:
-            return [value + Decimal(1).scaleb(-data_type.scale)] if abs(value.adjusted()) < 20 else []
+            next_one = _EXACT.add(value, Decimal(1).scaleb(-data_type.scale))
+            return [next_one] if abs(next_one.scaleb(data_type.scale, _EXACT)) < 10**data_type.precision else []
         case root if root in _TIMESTAMPS:
             return [value + 1, value - 1] if abs(value) < _MICROS_BOUND // 2 else []
         case DataTypeRoot.DATE:

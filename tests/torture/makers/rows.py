@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from fluss_tiering.model.data_type import DataType, DataTypeRoot
 from torture.plan import PlannedTable, Step
-from torture.values import HUGE_CHARACTERS, Value, value_of
+from torture.values import HUGE_CHARACTERS, LONG_BYTES, Value, value_of
 
 _PARTITIONS: Final = 4
 
@@ -71,13 +72,14 @@ def _key_value(data_type: DataType, number: int, name: str, *, long: bool) -> An
     chance = random.Random(f"key/{number}/{name}")
     root = data_type.root
     if number % 3 == 0 or root not in {DataTypeRoot.INT, DataTypeRoot.BIGINT, DataTypeRoot.STRING}:
-        return value_of(_required(data_type), chance, long=long and number % 5 == 0)
+        if long and number % 5 == 0 and root in {DataTypeRoot.STRING, DataTypeRoot.BYTES}:
+            text = f"{chance.choice(('', 'm', 'zz'))}{'x' * (LONG_BYTES + chance.choice((-8, 0, 900)))}{number}"
+            return text if root is DataTypeRoot.STRING else text.encode()
+        return value_of(_required(data_type), chance)
     return number if root is not DataTypeRoot.STRING else f"k{number:08d}"
 
 
 def _required(data_type: DataType) -> DataType:
-    from dataclasses import replace  # noqa: PLC0415 - short
-
     return replace(data_type, nullable=False)
 
 

@@ -21,11 +21,13 @@ class FaultProxy(grpc.GenericRpcHandler):
 
     Attributes:
         faults: The faults, by the name of the method or of its service (`KvSnapshotLeases`).
+        answer_faults: The faults that meet the answer of a call, which the server has done, by the same names.
         calls: How often each method was called.
     """
 
     def __init__(self, target: str) -> None:
         self.faults: dict[str, Fault] = {}
+        self.answer_faults: dict[str, Fault] = {}
         self.calls: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._channel = grpc.insecure_channel(target, _OPTIONS)
@@ -53,12 +55,17 @@ class FaultProxy(grpc.GenericRpcHandler):
         with self._lock:
             self.calls[name] += 1
             number = self.calls[name]
-        for key in (name, package.rpartition(".")[2]):
+        keys = (name, package.rpartition(".")[2])
+        for key in keys:
             if fault := self.faults.get(key):
                 fault(context, number)
         call = self._channel.stream_stream(method)(requests)
         try:
-            yield from call
+            for answer in call:
+                for key in keys:
+                    if fault := self.answer_faults.get(key):
+                        fault(context, number)
+                yield answer
         except grpc.RpcError:
             context.set_trailing_metadata(call.trailing_metadata() or ())
             context.abort(call.code(), call.details() or "")

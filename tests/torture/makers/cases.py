@@ -1,0 +1,152 @@
+"""Plans of one kind each, for what ordinary tables do not come to: large values, many buckets, late tiering."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from torture.driver.row_groups import ROW_GROUP_ROWS
+from torture.plan import Plan, PlannedTable, Step
+
+_ENABLED: Final = "table.datalake.enabled"
+_OPTIONS: Final = {_ENABLED: "true", "table.datalake.freshness": "1s"}
+_KEY: Final = ["id", "BIGINT NOT NULL"]
+
+
+def _large_values(chance: random.Random, seed: int, storage: str) -> Plan:
+    """A worker's memory has a bound, however large the values are and however well they compress."""
+    keyed = chance.random() < 0.7
+    table = PlannedTable(
+        "large", [_KEY, ["text", "STRING"]], ["id"] if keyed else [], "id" if keyed else None, properties=_OPTIONS
+    )
+    small, large = (
+        _write(table, chance, rows, keys=(first, rows), distinct=True, **others)
+        for first, rows, others in ((0, 2000, {}), (2000, chance.choice((250, 300)), {"text_bytes": 1 << 20}))
+    )
+    steps = [small, large]
+    if keyed and chance.random() < 0.5:
+        steps.append({"do": "snapshot", "table": table.name})
+    return Plan(seed, storage, [table], [*steps, _tier(chance, table, light=True)])
+
+
+def _many_buckets(chance: random.Random, seed: int, storage: str) -> Plan:
+    """What a snapshot says about offsets stays small with many buckets, and with partitions that come and go."""
+    table = PlannedTable(
+        "buckets", [_KEY, ["p", "STRING NOT NULL"]], ["id", "p"], "id", ["p"], num_buckets=1024, properties=_OPTIONS
+    )
+    steps: list[Step] = []
+    for partition in range(2):
+        write = _write(table, chance, 3000, keys=(0, 3000), distinct=True, partition=partition)
+        steps += [write, _tier(chance, table, light=True), {"do": "drop_partition", "table": "buckets", "partition": 0}]
+    return Plan(seed, storage, [table], steps)
+
+
+def _late(chance: random.Random, seed: int, storage: str) -> Plan:
+    """Tiering is switched on when the log no longer begins at 0."""
+    keyed = chance.random() < 0.3
+    table = PlannedTable(
+        "late",
+        [_KEY, ["text", "STRING"]],
+        ["id"] if keyed else [],
+        "id" if keyed or chance.random() < 0.5 else None,
+        properties={**_OPTIONS, _ENABLED: "false"},
+    )
+    steps = [_write(table, chance, chance.choice((1, 5, 20))) for _ in range(3)]
+    if keyed:
+        steps.insert(2, {"do": "snapshot", "table": table.name})
+    if chance.random() < 0.8:
+        steps.append({"do": "cut_log", "table": table.name})
+    steps.append({"do": "alter", "table": table.name, "set": {_ENABLED: "true"}})
+    more = [_tier(chance, table), _write(table, chance, 3), _tier(chance, table)]
+    return Plan(seed, storage, [table], [*steps, *more])
+
+
+def _hot_key(chance: random.Random, seed: int, storage: str) -> Plan:
+    """One key is changed again and again."""
+    table = PlannedTable("hot", [_KEY, ["n", "INT"]], ["id"], "id", num_buckets=2, properties=_OPTIONS)
+    changes = _write(table, chance, chance.choice((5_000, 20_000, 100_000)), hot=True)
+    steps = [_write(table, chance, 50), _tier(chance, table), changes, _tier(chance, table)]
+    if chance.random() < 0.5:
+        steps += [_write(table, chance, 1, kind="delete", hot=True), _tier(chance, table)]
+    return Plan(seed, storage, [table], steps)
+
+
+def _huge_texts(chance: random.Random, seed: int, storage: str) -> Plan:
+    """Texts of 8 MB between ordinary ones, which make row groups of their own."""
+    keyed = chance.random() < 0.5
+    table = PlannedTable(
+        "huge",
+        [_KEY, ["text", "STRING"], ["n", "INT"]],
+        ["id"] if keyed else [],
+        "id" if keyed else None,
+        properties=_OPTIONS,
+    )
+    steps = [_write(table, chance, 60, huge=True, keys=(0, 60), distinct=True), _tier(chance, table)]
+    return Plan(seed, storage, [table], [*steps, _write(table, chance, 10, keys=(0, 60)), _tier(chance, table)])
+
+
+def _long_texts(chance: random.Random, seed: int, storage: str) -> Plan:
+    """Texts and bytes beyond what Parquet keeps bounds of, in keys and others, in files of several row groups."""
+    kind = chance.choice(("STRING", "STRING", "BYTES"))
+    keyed = chance.random() < 0.6
+    table = PlannedTable(
+        "long",
+        [["k", f"{kind} NOT NULL"], ["a", "STRING"], ["b", "BYTES"]],
+        ["k"] if keyed else [],
+        "k" if keyed else None,
+        properties={**_OPTIONS, ROW_GROUP_ROWS: str(chance.choice((1, 2, 5, 20)))},
+        long=True,
+    )
+    rows = chance.choice((5, 20, 60))
+    steps = [_write(table, chance, rows, keys=(0, rows), distinct=True)]
+    if keyed and chance.random() < 0.5:
+        steps.append({"do": "snapshot", "table": table.name})
+    steps.append(_tier(chance, table))
+    for _ in range(2):
+        changes = _write(table, chance, rows // 2 + 1, keys=(0, rows), kind=chance.choice(("upsert", "delete")))
+        steps += [changes, _tier(chance, table)]
+    return Plan(seed, storage, [table], steps)
+
+
+def _siblings(chance: random.Random, seed: int, storage: str) -> Plan:
+    """Another attempt of a lease begins, and is cancelled, while a round of an older one goes on."""
+    table = PlannedTable("sibling", [_KEY, ["n", "INT"]], properties=_OPTIONS)
+    steps: list[Step] = [_write(table, chance, 5), {"do": "acquired_again", "table": table.name, "cancel": True}]
+    return Plan(seed, storage, [table], [*steps, _tier(chance, table)])
+
+
+def _write(table: PlannedTable, chance: random.Random, rows: int, **others: object) -> Step:
+    keyed = bool(table.primary_key)
+    step: Step = {"do": "write", "table": table.name, "rows": rows, "seed": chance.randrange(1 << 30), **others}
+    kind = step.get("kind", "upsert") if keyed else "append"
+    return {**step, "kind": kind}
+
+
+def _tier(chance: random.Random, table: PlannedTable, **others: object) -> Step:
+    return {"do": "tier", "tables": [table.name], "seed": chance.randrange(1 << 30), **others}
+
+
+CASES: Final[Mapping[str, Callable[[random.Random, int, str], Plan]]] = {
+    "hot key": _hot_key,
+    "huge texts": _huge_texts,
+    "large values": _large_values,
+    "late": _late,
+    "long texts": _long_texts,
+    "many buckets": _many_buckets,
+    "siblings": _siblings,
+}
+"""The kinds, by their names."""
+
+WEIGHTS: Final[Mapping[str, int]] = {
+    "hot key": 2,
+    "huge texts": 1,
+    "large values": 1,
+    "late": 4,
+    "long texts": 6,
+    "many buckets": 1,
+    "siblings": 3,
+}
+
+OPEN: Final = frozenset({"siblings"})
+"""Kinds that show a defect which is known and not mended yet. They run only if they are asked for."""
