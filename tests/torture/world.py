@@ -93,7 +93,7 @@ class World:
         assert self.server.process is not None
         self._watchdog.watch(self.server.process.pid)
         if self._client is None:
-            self._client = TieringClient(self.server.target)
+            self._client = TieringClient(self.server.target, timeout=180)
 
     def kill_server(self) -> None:
         self.server.kill()
