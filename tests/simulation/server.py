@@ -13,7 +13,9 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.embedded.backend import ActiveEmbeddedBackend
+from fluss_tiering.server.embedded.jobs import collect_kv_snapshots
 from fluss_tiering.server.lake.catalog import LakeCatalogProperties
+from fluss_tiering.server.leases import turns
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.rpc.kv_snapshot_leases import LeasesServicer
 from fluss_tiering.server.rpc.lake_tiering import LakeTieringServicer
@@ -88,6 +90,7 @@ class SimServer:
         self._store = store
         self._chance = chance
         self._servicers: list[Any] = []
+        self._threads: Any = SimThreads(self)
         self._unanswered: dict[object, Callable[[], None]] = {}
         self.observer = observer
         self.managers: Managers
@@ -107,7 +110,7 @@ class SimServer:
             self._scheduler.after(1000, self.start)
             return
         self.managers = managers
-        threads: Any = SimThreads(self)
+        threads = self._threads
         present = {
             "threads": threads,
             "storage": self._storage,
@@ -121,7 +124,7 @@ class SimServer:
         self.process = process
         self.observer.started(managers)
         leases, tiering = managers.leases, managers.tiering
-        self._repeat("drop expired leases", LEASE_CHECK_MS, leases.drop_expired)
+        self._repeat("drop expired leases", LEASE_CHECK_MS, lambda: _run(turns.drop_expired(threads.control, leases)))
         self._repeat("fail silent rounds", HEARTBEAT_CHECK_MS, tiering.fail_silent_rounds)
         self._repeat("move due tables", 5_000, tiering.move_due_tables)
         self._repeat("take KV snapshots", 20_000, self._take_kv_snapshots)
@@ -216,7 +219,7 @@ class SimServer:
         for table in self._storage.tables():
             if table.has_primary_key:
                 self._storage.take_kv_snapshots(table.path)
-        self.managers.collect_kv_snapshots()
+        _run(collect_kv_snapshots(self._threads, self._storage, self.managers))  # type: ignore[arg-type]
 
 
 def _run(steps: Any) -> Any:

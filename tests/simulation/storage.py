@@ -7,7 +7,7 @@ later reader sees that it is gone.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -124,15 +124,20 @@ class ModelStorage:
             return None
         return content.snapshots[snapshot_id][0]
 
-    def collect_kv_snapshots(self, protected: frozenset[tuple[TableBucket, int]]) -> int:
-        collected = 0
-        for bucket, content in self._buckets.items():
-            for snapshot_id in sorted(content.snapshots)[: -self._retained]:
-                if (bucket, snapshot_id) not in protected:
-                    self.on_collect(bucket, snapshot_id)
-                    del content.snapshots[snapshot_id]
-                    collected += 1
-        return collected
+    def collectable_kv_snapshots(self, path: TablePath) -> Sequence[tuple[TableBucket, int]]:
+        info = self.table(path)
+        buckets = [TableBucket(info.table_id, number) for number in range(info.descriptor.num_buckets)]
+        return [(each, id_) for each in buckets for id_ in sorted(self._buckets[each].snapshots)[: -self._retained]]
+
+    def delete_kv_snapshots(self, snapshots: Collection[tuple[TableBucket, int]]) -> int:
+        deleted = 0
+        for bucket, snapshot_id in snapshots:
+            content = self._buckets.get(bucket)
+            if content is not None and snapshot_id in content.snapshots:
+                self.on_collect(bucket, snapshot_id)
+                del content.snapshots[snapshot_id]
+                deleted += 1
+        return deleted
 
     # Lake offsets
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import KvSnapshotLease
-from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.store.protocol import StoreTransaction, TieringStore
 from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt
@@ -102,7 +102,11 @@ class MemoryTransaction:
         self.writes: list[Callable[[], object]] = []
 
     def put_lease(self, lease: KvSnapshotLease) -> None:
-        self.writes.append(lambda: self._store._leases.update({lease.lease_id: lease}))
+        self.writes.append(lambda: self._put_lease(lease))
+
+    def delete_leased_snapshots(self, lease_id: str, buckets: Iterable[TableBucket]) -> None:
+        gone = frozenset(buckets)
+        self.writes.append(lambda: self._release(lease_id, gone))
 
     def put_lease_expirations(self, expiration_times: Mapping[str, int]) -> None:
         for lease_id, time in expiration_times.items():
@@ -148,6 +152,16 @@ class MemoryTransaction:
     def delete_rounds(self, table_ids: Collection[int]) -> None:
         for table_id in table_ids:
             self.writes.append(lambda table_id=table_id: self._store._rounds.pop(table_id, None))
+
+    def _put_lease(self, lease: KvSnapshotLease) -> None:
+        present = self._store._leases.get(lease.lease_id)
+        snapshots = {**(present.snapshots if present else {}), **lease.snapshots}
+        self._store._leases[lease.lease_id] = replace(lease, snapshots=snapshots)
+
+    def _release(self, lease_id: str, buckets: Collection[TableBucket]) -> None:
+        lease = self._store._leases[lease_id]
+        kept = {bucket: id_ for bucket, id_ in lease.snapshots.items() if bucket not in buckets}
+        self._store._leases[lease_id] = replace(lease, snapshots=kept)
 
     def _renew(self, lease_id: str, expiration_time: int) -> None:
         self._store._leases[lease_id] = replace(self._store._leases[lease_id], expiration_time=expiration_time)

@@ -63,6 +63,8 @@ class ErrorCode(StrEnum):
     """The call of a scan is not valid, or it comes out of turn."""
     TOO_MANY_SCANNERS = "TOO_MANY_SCANNERS"
     """The bucket or the server has as many open scanners as it may have."""
+    LIMIT_EXCEEDED = "LIMIT_EXCEEDED"
+    """The server keeps as much of something as its settings allow."""
     STORAGE = "STORAGE"
     """The storage, the lake or the server's database failed."""
     CORRUPT_DATA = "CORRUPT_DATA"
@@ -103,6 +105,7 @@ GRPC_STATUS_NAMES: Final[dict[ErrorCode, str]] = {
     ErrorCode.UNKNOWN_SCANNER_ID: "NOT_FOUND",
     ErrorCode.INVALID_SCAN_REQUEST: "INVALID_ARGUMENT",
     ErrorCode.TOO_MANY_SCANNERS: "RESOURCE_EXHAUSTED",
+    ErrorCode.LIMIT_EXCEEDED: "RESOURCE_EXHAUSTED",
     ErrorCode.STORAGE: "INTERNAL",
     ErrorCode.CORRUPT_DATA: "DATA_LOSS",
     ErrorCode.DATA_DIR_IN_USE: "FAILED_PRECONDITION",

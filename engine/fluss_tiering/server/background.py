@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.server.leases import turns
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.scans.manager import KvScannerManager
 from fluss_tiering.server.settings import ServerSettings
@@ -54,7 +55,7 @@ def common_jobs(
         Job(
             "drop expired leases",
             settings.kv_snapshot_lease_expiration_check_interval_ms,
-            lambda: threads.control(managers.leases.drop_expired),
+            lambda: turns.drop_expired(threads.control, managers.leases),
         ),
         Job(
             "fail silent rounds",

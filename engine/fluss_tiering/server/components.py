@@ -15,6 +15,7 @@ from fluss_tiering.server.backend import ActiveBackend, Backend
 from fluss_tiering.server.background import Job, common_jobs
 from fluss_tiering.server.definitions import SETTLE_INTERVAL_MS, TableDefinitions
 from fluss_tiering.server.lake.catalog import LakeCatalogProperties
+from fluss_tiering.server.leases.limits import LeaseLimits
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.scans.limits import ScannerLimits
 from fluss_tiering.server.scans.manager import KvScannerManager
@@ -97,7 +98,7 @@ async def open_components(
     description = storage.describe()
     await threads.control(store.bind, description.data_dir_id, description.data_dir or description.bootstrap_servers)
     policy = _tiering_policy(settings, due_by_freshness=backend.due_by_freshness)
-    managers = await threads.control(Managers, storage, store, clock, policy)
+    managers = await threads.control(Managers, storage, store, clock, policy, _lease_limits(settings))
     active = await backend.open_active(storage, managers, threads, check, stack)
     scanners = KvScannerManager(clock, ScannerLimits.of(settings))
     definitions = TableDefinitions(threads, storage, managers)
@@ -116,6 +117,12 @@ def store_location(settings: ServerSettings) -> Path | str:
     """Return where the store is: the path of a SQLite file, or the URL of a PostgreSQL database."""
     url = settings.store_url
     return settings.data_dir / DATABASE_FILE if url is None else url.get_secret_value()
+
+
+def _lease_limits(settings: ServerSettings) -> LeaseLimits:
+    return LeaseLimits(
+        settings.kv_snapshot_lease_max, settings.kv_snapshot_lease_max_snapshots, settings.kv_snapshot_lease_max_ids
+    )
 
 
 def _tiering_policy(settings: ServerSettings, *, due_by_freshness: bool) -> TieringPolicy:

@@ -13,7 +13,9 @@ from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo, TablePath
 from fluss_tiering.server.lake.manager import CommitRegistration, LakeSnapshotManager
 from fluss_tiering.server.leases.attempts import LeaseAttempts
+from fluss_tiering.server.leases.limits import LeaseLimits
 from fluss_tiering.server.leases.manager import KvSnapshotLeaseManager
+from fluss_tiering.server.leases.pins import Snapshot
 from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.tiering.manager import LakeTieringManager
 from fluss_tiering.server.tiering.policy import TieringPolicy
@@ -33,6 +35,7 @@ class Managers:
         store: The persisted state of the server.
         clock: The clock of the server.
         policy: The rules of tiering.
+        lease_limits: The limits of leases; None for the default ones.
 
     Attributes:
         leases: The leases of KV snapshots.
@@ -40,11 +43,18 @@ class Managers:
         lake: The known lake snapshots.
     """
 
-    def __init__(self, storage: TableStorage, store: TieringStore, clock: Clock, policy: TieringPolicy) -> None:
+    def __init__(
+        self,
+        storage: TableStorage,
+        store: TieringStore,
+        clock: Clock,
+        policy: TieringPolicy,
+        lease_limits: LeaseLimits | None = None,
+    ) -> None:
         attempts = LeaseAttempts(store)
         self._storage = storage
         self._dropped: dict[int, TablePath] = {}
-        self.leases = KvSnapshotLeaseManager(clock, store, attempts)
+        self.leases = KvSnapshotLeaseManager(clock, store, attempts, lease_limits)
         self.tiering = LakeTieringManager(clock, store, attempts, policy)
         # What cannot be used is looked for last: a table may become usable in between, but none may be missed.
         tables = storage.tables()
@@ -52,39 +62,25 @@ class Managers:
         self.tiering.load(tables, unusable)
         self.lake = LakeSnapshotManager(clock, store)
         present = {table.table_id for table in tables}
-        leased = {bucket.table_id for bucket, _ in self.leases.protected()}
+        leased = set(self.leases.pins.table_ids)
         if not unusable:
             # The id of a table that cannot be used is not known, and its snapshots must stay pinned.
             self.leases.release_tables(frozenset(leased - present))
 
-    def acquire_lease(
-        self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], *, allow_empty: bool
+    def record_lease(
+        self, lease_id: str, duration_ms: int, available: Mapping[TableBucket, int], unavailable: dict[TableBucket, int]
     ) -> AcquiredLease:
-        """Pin the snapshots that exist, and begin an attempt.
+        """Make or extend a lease: see `KvSnapshotLeaseManager.acquire`.
 
-        Old snapshots are deleted in this thread too, so a snapshot that exists here is not deleted before it is pinned.
-
-        Args:
-            lease_id: The id of the lease.
-            duration_ms: The duration of the lease in ms.
-            snapshots: The KV snapshot id of each bucket to pin.
-            allow_empty: Whether `snapshots` may be empty.
-
-        Raises:
-            FlussTieringError: INVALID_REQUEST if there is no snapshot to pin and that is not allowed; TABLE_NOT_EXIST
-                if a table does not exist; TABLE_WITHOUT_PRIMARY_KEY if a table has no primary key.
+        Snapshots of a table that was dropped after it was looked for are added to the unavailable ones.
         """
-        require_leasable(self._storage, lease_id, snapshots, allow_empty=allow_empty)
-        available = {
-            bucket: snapshot_id
-            for bucket, snapshot_id in snapshots.items()
-            if self._storage.kv_snapshot(bucket, snapshot_id) is not None
-        }
-        unavailable = {bucket: id_ for bucket, id_ in snapshots.items() if bucket not in available}
-        return self.leases.acquire(lease_id, duration_ms, available, unavailable)
+        dropped = {table_id for table_id in {bucket.table_id for bucket in available} if not self._has(table_id)}
+        present = {bucket: id_ for bucket, id_ in available.items() if bucket.table_id not in dropped}
+        unavailable |= {bucket: id_ for bucket, id_ in available.items() if bucket.table_id in dropped}
+        return self.leases.acquire(lease_id, duration_ms, present, unavailable)
 
-    def collect_kv_snapshots(self) -> int:
-        """Delete old KV snapshots that no lease pins, and return their number.
+    def claim_for_collection(self, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+        """Claim the KV snapshots that no lease pins, so that they can be deleted: see `PinnedSnapshots`.
 
         Raises:
             FlussTieringError: CORRUPT_DATA if a lease could not be loaded, because it may pin any snapshot.
@@ -92,10 +88,7 @@ class Managers:
         stopped = self.leases.collection_stopped_reason
         if stopped is not None:
             raise FlussTieringError(ErrorCode.CORRUPT_DATA, stopped)
-        collected = self._storage.collect_kv_snapshots(self.leases.protected())
-        if collected:
-            logger.info("KV snapshots collected", snapshots=collected)
-        return collected
+        return self.leases.pins.claim_for_collection(snapshots)
 
     def forget_table(self, table_id: int, path: TablePath) -> None:
         """Delete the state of a dropped table, and release its buckets.
@@ -154,6 +147,15 @@ class Managers:
             self.note_refused_commit(commit, error)
             raise
 
+    def _has(self, table_id: int) -> bool:
+        try:
+            self._storage.table_by_id(table_id)
+        except FlussTieringError as error:
+            if error.code is not ErrorCode.TABLE_NOT_EXIST:
+                raise
+            return False
+        return True
+
     def note_refused_commit(self, commit: CommitRegistration, error: FlussTieringError) -> None:
         """Keep with the table why a commit of its running round was refused, unless the error was no refusal."""
         if error.code not in _NOT_A_REFUSAL:
@@ -165,7 +167,7 @@ class Managers:
 def require_leasable(
     storage: TableStorage, lease_id: str, snapshots: Mapping[TableBucket, int], *, allow_empty: bool
 ) -> None:
-    """Check the tables of a lease. Raises the errors of `Managers.acquire_lease`."""
+    """Check the tables of a lease. Raises the errors of `LeaseService.acquire`."""
     if not snapshots and not allow_empty:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,

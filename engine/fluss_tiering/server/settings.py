@@ -162,6 +162,12 @@ class ServerSettings(BaseSettings):
         DurationMs, FlussOption("kv.snapshot.lease.expiration-check-interval")
     ] = 10 * 60_000
     """How often expired leases are dropped."""
+    kv_snapshot_lease_max: PositiveInt = 100_000
+    """The largest number of KV snapshot leases."""
+    kv_snapshot_lease_max_snapshots: PositiveInt = 1_000_000
+    """The largest number of KV snapshots that all leases together pin. A snapshot counts once for each lease."""
+    kv_snapshot_lease_max_ids: PositiveInt = 1_000_000
+    """The largest number of lease ids whose newest attempt is remembered. An unused one is forgotten after a week."""
     heartbeat_timeout_ms: DurationMs = 120_000
     """How long a round may send no heartbeat before it fails. Drivers send a heartbeat every 30 s. With less than a
     minute, one late heartbeat fails a healthy round; the server logs a warning then."""

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final, ParamSpec, TypeVar
 
+from fluss_tiering.server.turns import TurnWatch
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -19,15 +21,24 @@ class ServerThreads:
 
     Everything that reads or changes the managers runs in the one control thread, one call after the other, so that the
     managers need no locks. A call that was begun runs to its end, whether or not its client still waits for it.
+
+    Attributes:
+        turns: How long calls held the control thread.
     """
 
     def __init__(self) -> None:
+        self.turns = TurnWatch()
         self._control = ThreadPoolExecutor(1, thread_name_prefix="control")
         self._storage = ThreadPoolExecutor(_STORAGE_THREADS, thread_name_prefix="storage")
 
     async def control(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function in the control thread, and return its result."""
-        return await _run(self._control, lambda: function(*args, **kwargs))
+
+        def take_turn() -> T:
+            with self.turns.turn(getattr(function, "__qualname__", repr(function))):
+                return function(*args, **kwargs)
+
+        return await _run(self._control, take_turn)
 
     async def storage(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that calls the storage, and return its result."""

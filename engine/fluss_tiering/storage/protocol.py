@@ -163,10 +163,19 @@ class TableStorage(Protocol):
         """Return the KV snapshot that has this id, or None if it does not exist or exists no more."""
         ...
 
-    def collect_kv_snapshots(self, protected: frozenset[tuple[TableBucket, int]]) -> int:
-        """Delete KV snapshots that are neither protected nor among the newest of their bucket; return how many.
+    def collectable_kv_snapshots(self, path: TablePath) -> Sequence[tuple[TableBucket, int]]:
+        """Return the KV snapshots of a table that are not among the newest of their bucket, by bucket and id.
 
-        The caller must make sure that no snapshot becomes protected while this runs.
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; CORRUPT_DATA if it is damaged.
+        """
+        ...
+
+    def delete_kv_snapshots(self, snapshots: Collection[tuple[TableBucket, int]]) -> int:
+        """Delete KV snapshots that nobody needs, and return how many there were. One that does not exist is ignored.
+
+        Raises:
+            FlussTieringError: STORAGE if the disk refuses.
         """
         ...
 

@@ -100,6 +100,11 @@ def test_writing_again_replaces(store: SqlTieringStore) -> None:  # L2, L4
             transaction.put_rounds([replace(ROUND, error=status.state.value)])
     with store.transaction() as transaction:
         transaction.put_lease_expirations({"X": 60, "unknown": 70})
+    kept = {**LEASE.snapshots, **changed.snapshots}
+    assert store.leases() == [replace(changed, expiration_time=60, snapshots=kept)]
+    with store.transaction() as transaction:
+        transaction.delete_leased_snapshots("X", LEASE.snapshots.keys() - changed.snapshots.keys())
+        transaction.delete_leased_snapshots("X", [TableBucket(9, 9)])
     assert store.leases() == [replace(changed, expiration_time=60)]
     assert store.statuses() == [failed]
     assert [each.error for each in store.rounds(path=None, lease_id=None, limit=9)] == ["Failed"]

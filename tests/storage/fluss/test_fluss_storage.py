@@ -191,7 +191,8 @@ def test_buckets_tell_ranges_sizes_and_snapshots(storage: FlussStorage) -> None:
         assert storage.kv_snapshot(snapshot.bucket, snapshot.snapshot_id) == snapshot
         assert storage.kv_snapshot(snapshot.bucket, snapshot.snapshot_id + 1000) is None
         assert snapshot in [info.latest_kv_snapshot for info in storage.buckets(table.path)]
-    assert storage.collect_kv_snapshots(frozenset()) == 0
+    assert storage.collectable_kv_snapshots(table.path) == ()
+    assert storage.delete_kv_snapshots([(snapshot.bucket, snapshot.snapshot_id)]) == 0
     log = storage.create_table(new_path(), descriptor())
     with refused(ErrorCode.TABLE_WITHOUT_PRIMARY_KEY, str(log.path)):
         storage.take_kv_snapshots(log.path)

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from embedded_tables import PATH, kv_keys, kv_rows, log_rows, open_storage
+from embedded_tables import PATH, collect, kv_keys, kv_rows, log_rows, open_storage
 
 from fluss_tiering.model.table import TablePath, WriteKind
 
@@ -36,7 +36,7 @@ def write_forever(folder: Path, first_step: int) -> Iterator[str]:
         yield f"kv {step}"
         if step % 5 == 4:
             storage.take_kv_snapshots(PATH)
-            storage.collect_kv_snapshots(frozenset())
+            collect(storage)
 
 
 if __name__ == "__main__":

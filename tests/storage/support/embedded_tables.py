@@ -151,3 +151,9 @@ def read_snapshots(storage: EmbeddedStorage) -> dict[Any, Any]:
 
 def segments(folder: Path, bucket: int = 0) -> list[Path]:
     return sorted(folder.glob(f"tables/*/*/log-{bucket}/*.log"))
+
+
+def collect(storage: EmbeddedStorage, protected: frozenset[tuple[TableBucket, int]] = frozenset()) -> int:
+    """Delete old KV snapshots as the server does, except these; the number of them."""
+    old = [each for table in storage.tables() for each in storage.collectable_kv_snapshots(table.path)]
+    return storage.delete_kv_snapshots([each for each in old if each not in protected])

@@ -20,6 +20,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.cluster.locks import Locks
+from fluss_tiering.server.leases import turns
 from fluss_tiering.server.managers import Managers, require_leasable
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
@@ -102,13 +103,13 @@ class ClusterLeases:
         After an error the recorded lease is unchanged, and `tidy` releases what was pinned.
 
         Raises:
-            FlussTieringError: The errors of `Managers.acquire_lease`; UNAVAILABLE if the cluster does not answer;
+            FlussTieringError: The errors of `LeaseService.acquire`; UNAVAILABLE if the cluster does not answer;
                 UNSUPPORTED_VERSION if the cluster has no leases.
         """
         await self._threads.storage(require_leasable, self._storage, lease_id, snapshots, allow_empty=allow_empty)
         async with self._locks.of(lease_id):
             # An expired lease may no longer be pinned, so a new attempt does not continue it.
-            await self._threads.control(self._leases.drop_expired)
+            await self._threads.control(self._leases.drop_expired, [lease_id])
             attempt, pinned = await self._threads.control(self._leases.reserve, lease_id, snapshots)
             unavailable: dict[TableBucket, int] = {}
             if pinned:
@@ -138,7 +139,7 @@ class ClusterLeases:
             lease = await self._threads.control(self._leases.present, lease_id, attempt_token)
             if lease is not None and not buckets.isdisjoint(lease.snapshots):
                 await self._unpin(_name(lease), lease.snapshots.keys() - buckets, buckets & lease.snapshots.keys())
-            return await self._threads.control(self._leases.release, lease_id, buckets, attempt_token)
+            return await turns.release(self._threads.control, self._leases, lease_id, buckets, attempt_token)
 
     async def drop(self, lease_id: str, attempt_token: int | None) -> LeaseDrop:
         """Drop a lease at the cluster, and only then the recorded one. Raises the errors of `release`."""
@@ -146,7 +147,7 @@ class ClusterLeases:
             lease = await self._threads.control(self._leases.present, lease_id, attempt_token)
             if lease is not None:
                 await self._unpin(_name(lease), frozenset(), frozenset(lease.snapshots))
-            return await self._threads.control(self._leases.drop, lease_id, attempt_token)
+            return await turns.drop(self._threads.control, self._leases, lease_id, attempt_token)
 
     async def tidy(self) -> None:
         """Release at the cluster what no recorded lease pins, until the cluster confirms it or its lease expires.

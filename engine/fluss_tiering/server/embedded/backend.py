@@ -94,7 +94,7 @@ class ActiveEmbeddedBackend:
         self, storage: TableStorage, managers: Managers, threads: ServerThreads, kv_snapshot_interval_ms: int
     ) -> None:
         self._storage = storage
-        self.leases = OwnLeases(threads, managers)
+        self.leases = OwnLeases(threads, storage, managers)
         self.lake = OwnLakeSnapshots(threads, storage, managers)
         self.jobs = (
             Job("open tables", kv_snapshot_interval_ms, TableOpening(threads, storage).run_once),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import structlog
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.server import gc_tuning
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.threads import ServerThreads
@@ -18,6 +18,8 @@ from fluss_tiering.storage.protocol import TableStorage
 
 _OPENED_AT_ONCE: Final = 10
 """The number of tables that one call opens. One call for each table would keep the event loop busy for seconds."""
+_COLLECTED_AT_ONCE: Final = 50
+"""The number of KV snapshots that are claimed, and then deleted, at a time."""
 
 logger = structlog.get_logger(__name__)
 
@@ -67,7 +69,49 @@ async def take_kv_snapshots(threads: ServerThreads, storage: TableStorage, manag
         except FlussTieringError as error:
             if error.code is not ErrorCode.TABLE_NOT_EXIST:
                 logger.error("KV snapshot failed", table=str(table.path), code=error.code.value, error=error.message)
-    await threads.control(managers.collect_kv_snapshots)
+    await collect_kv_snapshots(threads, storage, managers)
+
+
+async def collect_kv_snapshots(threads: ServerThreads, storage: TableStorage, managers: Managers) -> int:
+    """Delete old KV snapshots that no lease pins, and return their number.
+
+    The control thread only claims the snapshots, some at a time. They are found and deleted in a storage thread.
+
+    Args:
+        threads: The threads of the server.
+        storage: The tables.
+        managers: The managers, which know the leases.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA if a lease could not be loaded, so that no snapshot may be deleted; STORAGE if
+            a snapshot cannot be deleted.
+    """
+    deleted = 0
+    for table in await threads.storage(storage.tables):
+        if not table.has_primary_key:
+            continue
+        old = await threads.storage(_collectable, storage, table.path)
+        for first in range(0, len(old), _COLLECTED_AT_ONCE):
+            claimed = await threads.control(managers.claim_for_collection, old[first : first + _COLLECTED_AT_ONCE])
+            try:
+                deleted += await threads.storage(storage.delete_kv_snapshots, claimed)
+            finally:
+                await threads.control(managers.leases.pins.collected, claimed)
+    if deleted:
+        logger.info("KV snapshots collected", snapshots=deleted)
+    return deleted
+
+
+def _collectable(storage: TableStorage, path: TablePath) -> Sequence[tuple[TableBucket, int]]:
+    try:
+        return storage.collectable_kv_snapshots(path)
+    except FlussTieringError as error:
+        if error.code is ErrorCode.CORRUPT_DATA:
+            # One damaged table must not keep the snapshots of the others, which would fill the disk.
+            logger.error("KV snapshots are not collected", table=str(path), error=error.message)
+        elif error.code is not ErrorCode.TABLE_NOT_EXIST:
+            raise
+        return ()
 
 
 def _open(storage: TableStorage, tables: Iterable[TableInfo]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -13,6 +14,8 @@ from fluss_tiering.server.store.records import LeaseAttempt
 
 _REMEMBERED_MS: Final = 7 * 24 * 60 * 60 * 1000
 """After this time an attempt without a lease is deleted. No task waits in a queue or is retried for so long."""
+
+_PRUNED_AT_ONCE: Final = 500
 
 
 class LeaseAttempts:
@@ -25,6 +28,11 @@ class LeaseAttempts:
     def __init__(self, store: TieringStore) -> None:
         self._newest_token = store.attempt_token()
         self._attempts = {attempt.lease_id: attempt for attempt in store.attempts()}
+
+    @property
+    def count(self) -> int:
+        """The number of lease ids whose newest attempt is remembered."""
+        return len(self._attempts)
 
     def newest(self, lease_id: str) -> LeaseAttempt | None:
         """Return the newest attempt under the lease id; None if none ever began, or only long ago."""
@@ -90,19 +98,25 @@ class LeaseAttempts:
             )
         return newest.attempt_token if attempt_token is None else attempt_token
 
-    def prune(self, store: TieringStore, now: int, in_use: Collection[str]) -> None:
-        """Delete attempts that began long ago and whose lease id is not in use."""
-        old = [
+    def prune(self, store: TieringStore, now: int, in_use: Collection[str]) -> bool:
+        """Delete attempts that began long ago and whose lease id is not in use, as many as one call may.
+
+        Returns:
+            Whether more are left.
+        """
+        long_ago = (
             attempt.lease_id
             for attempt in self._attempts.values()
             if attempt.started_time < now - _REMEMBERED_MS and attempt.lease_id not in in_use
-        ]
+        )
+        old = list(islice(long_ago, _PRUNED_AT_ONCE))
         if not old:
-            return
+            return False
         with store.transaction() as transaction:
             transaction.delete_attempts(old)
         for lease_id in old:
             del self._attempts[lease_id]
+        return len(old) == _PRUNED_AT_ONCE
 
 
 def outcome_of(newest: LeaseAttempt | None, rounds: Iterable[TieringRound], attempt_token: int | None) -> LeaseOutcome:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
+from typing import Final
 
 import structlog
 
@@ -13,9 +16,17 @@ from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.leases.attempts import LeaseAttempts
 from fluss_tiering.server.leases.damaged import DamagedLeases
+from fluss_tiering.server.leases.limits import LeaseLimits
+from fluss_tiering.server.leases.pins import PinnedSnapshots, Snapshot
 from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.store.records import LeaseAttempt
 from fluss_tiering.server.times import iso_time
+
+PINS_AT_ONCE: Final = 2_000
+"""About how many pins one call should change, so that heartbeats do not wait long for it. See `leases.turns`."""
+
+_NAMED: Final = 100
+"""How many snapshots that do not exist one line of the log names."""
 
 logger = structlog.get_logger(__name__)
 
@@ -23,14 +34,23 @@ logger = structlog.get_logger(__name__)
 class KvSnapshotLeaseManager:
     """The leases of a server.
 
-    It is used in the control thread only. Every change is written to the store before it is made in memory.
+    It is used in the control thread only. Every change is written to the store before it is made in memory. A change
+    writes and looks at what it changes, not at the whole lease.
     """
 
-    def __init__(self, clock: Clock, store: TieringStore, attempts: LeaseAttempts) -> None:
+    def __init__(
+        self, clock: Clock, store: TieringStore, attempts: LeaseAttempts, limits: LeaseLimits | None = None
+    ) -> None:
         self._clock = clock
         self._store = store
         self._attempts = attempts
-        self._leases = {lease.lease_id: lease for lease in store.leases()}
+        self._limits = limits or LeaseLimits()
+        # The snapshots of a lease are a dictionary that is changed in place. Whoever else gets a lease gets a copy.
+        self._leases: dict[str, KvSnapshotLease] = {}
+        self._snapshots: dict[str, dict[TableBucket, int]] = {}
+        self._pins = PinnedSnapshots()
+        for lease in store.leases():
+            self._put(replace(lease, snapshots={}), lease.snapshots)
         self._damaged = DamagedLeases(store.damaged_leases())
         if (reason := self.collection_stopped_reason) is not None:
             logger.error("leases cannot be loaded", reason=reason)
@@ -48,17 +68,39 @@ class KvSnapshotLeaseManager:
     @property
     def leased_snapshot_count(self) -> int:
         """The number of pinned snapshots. As in Fluss, a snapshot counts once for each lease that pins it."""
-        return sum(len(lease.snapshots) for lease in list(self._leases.values()))
+        return len(self._pins)
+
+    @property
+    def pins(self) -> PinnedSnapshots:
+        """The pinned snapshots, for those who collect the others."""
+        return self._pins
 
     def leases(self, lease_id: str | None = None) -> Sequence[KvSnapshotLease]:
         """Return the lease with this id, if it exists; without an id, all leases in the order of their ids."""
         if lease_id is not None:
-            return [self._leases[lease_id]] if lease_id in self._leases else []
-        return sorted(self._leases.values(), key=lambda lease: lease.lease_id)
+            return [self._copy(lease_id)] if lease_id in self._leases else []
+        return [self._copy(each) for each in sorted(self._leases)]
 
-    def protected(self) -> frozenset[tuple[TableBucket, int]]:
+    def page(self, after: str, max_leases: int, max_snapshots: int) -> Sequence[KvSnapshotLease]:
+        """Return the leases that follow a lease id in the order of ids.
+
+        Args:
+            after: The lease id; empty to begin with the first lease.
+            max_leases: The largest number of leases.
+            max_snapshots: The number of snapshots after which no further lease is returned.
+        """
+        found: list[KvSnapshotLease] = []
+        snapshots = 0
+        for lease_id in heapq.nsmallest(max_leases, (each for each in self._leases if each > after)):
+            if snapshots >= max_snapshots:
+                break
+            found.append(self._copy(lease_id))
+            snapshots += len(found[-1].snapshots)
+        return found
+
+    def protected(self) -> frozenset[Snapshot]:
         """Return the snapshots that must not be collected, as (bucket, snapshot id)."""
-        return frozenset(pinned for lease in self._leases.values() for pinned in lease.snapshots.items())
+        return frozenset(self._pins)
 
     def reserve(
         self, lease_id: str, snapshots: Mapping[TableBucket, int]
@@ -71,8 +113,8 @@ class KvSnapshotLeaseManager:
         Raises:
             FlussTieringError: See `acquire`.
         """
-        self._damaged.refuse(lease_id)
-        pinned = self._with(lease_id, snapshots)
+        self.require_acquirable(lease_id, snapshots)
+        pinned = {**self._snapshots.get(lease_id, {}), **snapshots}
         return self._attempts.reserve(lease_id, self._clock.now_ms()), pinned
 
     def present(self, lease_id: str, attempt_token: int | None = None) -> KvSnapshotLease | None:
@@ -80,7 +122,40 @@ class KvSnapshotLeaseManager:
         lease = self._leases.get(lease_id)
         if lease is None or lease.expiration_time < self._clock.now_ms():
             return None
-        return None if self._attempts.is_stale(lease_id, attempt_token) else lease
+        return None if self._attempts.is_stale(lease_id, attempt_token) else self._copy(lease_id)
+
+    def require_acquirable(self, lease_id: str, snapshots: Mapping[TableBucket, int]) -> None:
+        """Check whether a lease may pin these snapshots. Raises the errors of `acquire`."""
+        self._damaged.refuse(lease_id)
+        present = self._snapshots.get(lease_id, {})
+        _check_partitions(lease_id, snapshots, self._kinds(lease_id, snapshots))
+        self._limits.check(
+            lease_id,
+            leases=len(self._leases) + (bool(snapshots) and lease_id not in self._leases),
+            snapshots=self.leased_snapshot_count + sum(bucket not in present for bucket in snapshots),
+            lease_ids=self._attempts.count + (self._attempts.newest(lease_id) is None),
+        )
+
+    def pin_ahead(self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int]) -> None:
+        """Pin some of the snapshots of an acquire that has too many for one call. It begins no attempt.
+
+        Buckets that the lease pins already stay as they are until the acquire itself.
+
+        Raises:
+            FlussTieringError: See `acquire`.
+        """
+        self.require_acquirable(lease_id, snapshots)
+        now = self._clock.now_ms()
+        present = self._snapshots.get(lease_id, {})
+        added = {bucket: id_ for bucket, id_ in snapshots.items() if bucket not in present}
+        newest = self._attempts.newest(lease_id)
+        lease = self._leases.get(lease_id) or KvSnapshotLease(
+            lease_id, now, now + duration_ms, newest.attempt_token if newest else 0
+        )
+        if added:
+            with self._store.transaction() as transaction:
+                transaction.put_lease(replace(lease, snapshots=added))
+            self._put(lease, added)
 
     def acquire(
         self,
@@ -104,31 +179,30 @@ class KvSnapshotLeaseManager:
 
         Raises:
             FlussTieringError: INVALID_REQUEST if the lease would mix buckets with and without a partition of a table;
-                CORRUPT_DATA if the lease could not be loaded.
+                CORRUPT_DATA if the lease could not be loaded; LIMIT_EXCEEDED if the server would keep too much.
         """
-        self._damaged.refuse(lease_id)
+        self.require_acquirable(lease_id, available)
         now = self._clock.now_ms()
         present = self._leases.get(lease_id)
-        snapshots = self._with(lease_id, available)
+        pinned = self._snapshots.get(lease_id, {})
+        changed = {bucket: id_ for bucket, id_ in available.items() if pinned.get(bucket) != id_}
         attempt = attempt or self._attempts.next(lease_id, now)
         lease = KvSnapshotLease(
             lease_id=lease_id,
             acquired_time=present.acquired_time if present else now,
             expiration_time=now + duration_ms,
             attempt_token=attempt.attempt_token,
-            snapshots=snapshots,
         )
+        pins = bool(pinned or available)
         with self._store.transaction() as transaction:
             self._attempts.write(transaction, attempt)
-            if snapshots:
-                transaction.put_lease(lease)
+            if pins:
+                transaction.put_lease(replace(lease, snapshots=changed))
         self._attempts.remember(attempt)
-        if snapshots:
-            self._leases[lease_id] = lease
-        _log_acquired(lease, unavailable)
-        return AcquiredLease(
-            lease_id, attempt.attempt_token, lease.expiration_time if snapshots else 0, dict(unavailable)
-        )
+        if pins:
+            self._put(lease, changed)
+        _log_acquired(lease, len(self._snapshots.get(lease_id, ())), unavailable)
+        return AcquiredLease(lease_id, attempt.attempt_token, lease.expiration_time if pins else 0, dict(unavailable))
 
     def renew(self, durations_ms: Iterable[tuple[str, int]]) -> list[int | FlussTieringError]:
         """Renew leases.
@@ -165,7 +239,32 @@ class KvSnapshotLeaseManager:
         if self._is_stale("release", lease_id, attempt_token):
             return False
         self._damaged.refuse(lease_id)
-        self._release({lease_id: frozenset(buckets)})
+        self._release({lease_id: buckets})
+        return True
+
+    def token_to_drop(self, lease_id: str, attempt_token: int | None) -> int | None:
+        """Return the attempt token of a lease that a caller may drop; None if there is none, or the caller is stale."""
+        lease = self._leases.get(lease_id)
+        return None if lease is None or self._attempts.is_stale(lease_id, attempt_token) else lease.attempt_token
+
+    def release_some(self, lease_id: str, attempt_token: int, at_once: int, *, expired: bool = False) -> bool:
+        """Release some buckets of a lease that is being dropped and has too many for one call.
+
+        Args:
+            lease_id: The lease.
+            attempt_token: The token of the lease when the drop began. A newer attempt has pins of its own.
+            at_once: The number of buckets to release.
+            expired: Whether the lease is dropped because it has expired. It may have been renewed meanwhile.
+
+        Returns:
+            Whether there were so many. If not, nothing was released, and the lease can be dropped in one call.
+        """
+        lease = self._leases.get(lease_id)
+        if lease is None or lease.attempt_token != attempt_token or len(self._snapshots[lease_id]) <= at_once:
+            return False
+        if expired and lease.expiration_time >= self._clock.now_ms():
+            return False
+        self._release({lease_id: list(islice(self._snapshots[lease_id], at_once))})
         return True
 
     def drop(self, lease_id: str, attempt_token: int | None) -> LeaseDrop:
@@ -179,63 +278,89 @@ class KvSnapshotLeaseManager:
 
     def release_tables(self, table_ids: frozenset[int]) -> None:
         """Release every bucket of tables that were dropped."""
-        self._release(
-            {
-                lease.lease_id: frozenset(bucket for bucket in lease.snapshots if bucket.table_id in table_ids)
-                for lease in self._leases.values()
-            }
-        )
+        released: dict[str, list[TableBucket]] = {}
+        for table_id in table_ids:
+            for lease_id, buckets in self._pins.of_table(table_id).items():
+                released.setdefault(lease_id, []).extend(buckets)
+        self._release(released)
 
-    def drop_expired(self) -> Sequence[str]:
-        """Drop the leases that have expired, and return their ids."""
+    def expired(self) -> list[tuple[str, int, int]]:
+        """Return the leases that have expired: their ids, attempt tokens, and numbers of pinned snapshots."""
         now = self._clock.now_ms()
-        expired = [lease.lease_id for lease in self._leases.values() if lease.expiration_time < now]
-        for lease_id in expired:
-            logger.warning("lease expired", lease_id=lease_id, expiration_time=self._leases[lease_id].expiration_time)
-        self._release(dict.fromkeys(expired))
-        self._attempts.prune(self._store, now, self._leases.keys())
-        return expired
+        return [
+            (lease.lease_id, lease.attempt_token, len(self._snapshots[lease.lease_id]))
+            for lease in self._leases.values()
+            if lease.expiration_time < now
+        ]
 
-    def _with(self, lease_id: str, snapshots: Mapping[TableBucket, int]) -> dict[TableBucket, int]:
-        """Return what the lease pins together with these snapshots."""
-        present = self._leases.get(lease_id)
-        pinned = {**(present.snapshots if present else {}), **snapshots}
-        _check_partitions(lease_id, pinned)
-        return pinned
+    def drop_expired(self, lease_ids: Iterable[str] | None = None) -> Sequence[str]:
+        """Drop the leases that have expired, of these ids or of all, and return their ids."""
+        now = self._clock.now_ms()
+        looked_at = list(self._leases) if lease_ids is None else lease_ids
+        found = (self._leases.get(lease_id) for lease_id in looked_at)
+        expired = [lease for lease in found if lease is not None and lease.expiration_time < now]
+        for lease in expired:
+            logger.warning("lease expired", lease_id=lease.lease_id, expiration_time=lease.expiration_time)
+        self._release({lease.lease_id: None for lease in expired})
+        return [lease.lease_id for lease in expired]
 
-    def _release(self, released: Mapping[str, frozenset[TableBucket] | None]) -> None:
+    def prune_attempts(self) -> bool:
+        """Forget old attempts, and return whether more are left: see `LeaseAttempts.prune`."""
+        return self._attempts.prune(self._store, self._clock.now_ms(), self._leases.keys())
+
+    def _release(self, released: Mapping[str, Iterable[TableBucket] | None]) -> None:
         """Release buckets of leases, or whole leases where the value is None.
 
         Nothing stops being pinned in any other way. A lease is dropped with its last bucket. A bucket that the lease
         does not pin changes nothing.
         """
-        changed: dict[str, KvSnapshotLease | None] = {}
+        changed: dict[str, dict[TableBucket, int] | None] = {}
         for lease_id, buckets in released.items():
-            lease = self._leases.get(lease_id)
+            pinned = self._snapshots.get(lease_id, {})
             if buckets is None:
                 changed[lease_id] = None
-            elif lease is not None and not buckets.isdisjoint(lease.snapshots):
-                kept = {bucket: id_ for bucket, id_ in lease.snapshots.items() if bucket not in buckets}
-                changed[lease_id] = replace(lease, snapshots=kept) if kept else None
-        self._write(changed)
-
-    def _write(self, changed: Mapping[str, KvSnapshotLease | None]) -> None:
-        """Write changed leases to the store, then change them in memory. None drops a lease."""
+                continue
+            gone = {bucket: pinned[bucket] for bucket in buckets if bucket in pinned}
+            if gone:
+                changed[lease_id] = None if len(gone) == len(pinned) else gone
         if not changed:
             return
         with self._store.transaction() as transaction:
-            for lease_id, lease in changed.items():
-                if lease is None:
+            for lease_id, gone_of in changed.items():
+                if gone_of is None:
                     transaction.delete_lease(lease_id)
                 else:
-                    transaction.put_lease(lease)
-        for lease_id, lease in changed.items():
-            if lease is None:
-                self._leases.pop(lease_id, None)
-                self._damaged.discard(lease_id)
-                logger.info("lease dropped", lease_id=lease_id)
+                    transaction.delete_leased_snapshots(lease_id, gone_of.keys())
+        for lease_id, gone_of in changed.items():
+            if gone_of is None:
+                self._remove(lease_id)
             else:
-                self._leases[lease_id] = lease
+                self._pins.remove(lease_id, gone_of)
+                for bucket in gone_of:
+                    del self._snapshots[lease_id][bucket]
+
+    def _remove(self, lease_id: str) -> None:
+        self._leases.pop(lease_id, None)
+        self._pins.remove(lease_id, self._snapshots.pop(lease_id, {}))
+        self._damaged.discard(lease_id)
+        logger.info("lease dropped", lease_id=lease_id)
+
+    def _put(self, lease: KvSnapshotLease, changed: Mapping[TableBucket, int]) -> None:
+        """Make a written lease the present one, and pin what changed."""
+        pinned = self._snapshots.setdefault(lease.lease_id, {})
+        self._pins.remove(lease.lease_id, {bucket: pinned[bucket] for bucket in changed if bucket in pinned})
+        self._pins.add(lease.lease_id, changed)
+        pinned.update(changed)
+        self._leases[lease.lease_id] = lease
+
+    def _copy(self, lease_id: str) -> KvSnapshotLease:
+        return replace(self._leases[lease_id], snapshots=dict(self._snapshots[lease_id]))
+
+    def _kinds(self, lease_id: str, snapshots: Mapping[TableBucket, int]) -> dict[int, bool]:
+        """Return which of the tables of these snapshots the lease pins without a partition, by table id."""
+        tables = {bucket.table_id for bucket in snapshots}
+        buckets = {table_id: self._pins.any_of(table_id, lease_id) for table_id in tables}
+        return {table_id: each.partition_id is None for table_id, each in buckets.items() if each is not None}
 
     def _is_stale(self, verb: str, lease_id: str, attempt_token: int | None) -> bool:
         stale = self._attempts.is_stale(lease_id, attempt_token)
@@ -251,8 +376,7 @@ class KvSnapshotLeaseManager:
         return stale
 
 
-def _check_partitions(lease_id: str, snapshots: Mapping[TableBucket, int]) -> None:
-    kinds: dict[int, bool] = {}
+def _check_partitions(lease_id: str, snapshots: Iterable[TableBucket], kinds: dict[int, bool]) -> None:
     for bucket in snapshots:
         if kinds.setdefault(bucket.table_id, bucket.partition_id is None) is not (bucket.partition_id is None):
             raise FlussTieringError(
@@ -262,19 +386,20 @@ def _check_partitions(lease_id: str, snapshots: Mapping[TableBucket, int]) -> No
             )
 
 
-def _log_acquired(lease: KvSnapshotLease, unavailable: Mapping[TableBucket, int]) -> None:
+def _log_acquired(lease: KvSnapshotLease, snapshots: int, unavailable: Mapping[TableBucket, int]) -> None:
     if unavailable:
         logger.warning(
             "snapshots to lease do not exist",
             lease_id=lease.lease_id,
-            unavailable=[_named(each) for each in unavailable.items()],
+            count=len(unavailable),
+            unavailable=[_named(each) for each in islice(unavailable.items(), _NAMED)],
         )
     logger.info(
         "lease acquired",
         lease_id=lease.lease_id,
         attempt_token=lease.attempt_token,
-        snapshots=len(lease.snapshots),
-        expiration_time=lease.expiration_time if lease.snapshots else None,
+        snapshots=snapshots,
+        expiration_time=lease.expiration_time if snapshots else None,
     )
 
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from fluss_tiering.model.lease import KvSnapshotLease
-from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringStatus
 from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt
 
@@ -16,7 +16,11 @@ class StoreTransaction(Protocol):
     """Writes that become durable together, or not at all."""
 
     def put_lease(self, lease: KvSnapshotLease) -> None:
-        """Insert or replace a lease with everything that it pins."""
+        """Insert or replace a lease, and pin its snapshots. What it pinned in other buckets stays."""
+        ...
+
+    def delete_leased_snapshots(self, lease_id: str, buckets: Iterable[TableBucket]) -> None:
+        """Let a lease pin these buckets no longer."""
         ...
 
     def put_lease_expirations(self, expiration_times: Mapping[str, int]) -> None:

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from fluss_tiering.model.lease import KvSnapshotLease
+from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import TieringRound, TieringStatus
 from fluss_tiering.server.store import schema
 from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt
@@ -39,7 +40,7 @@ class SqlTransaction:
         )
 
     def put_lease(self, lease: KvSnapshotLease) -> None:
-        """Insert or replace a lease with everything that it pins."""
+        """Insert or replace a lease, and pin its snapshots. What it pinned in other buckets stays."""
         self._put(
             schema.kv_snapshot_leases,
             [
@@ -51,20 +52,19 @@ class SqlTransaction:
                 }
             ],
         )
-        self._delete(schema.leased_snapshots, lease_id=lease.lease_id)
-        if lease.snapshots:
-            self._connection.execute(
-                sa.insert(schema.leased_snapshots),
-                [
-                    {
-                        "lease_id": lease.lease_id,
-                        "table_id": bucket.table_id,
-                        **bucket_to_columns(bucket),
-                        "snapshot_id": snapshot_id,
-                    }
-                    for bucket, snapshot_id in lease.snapshots.items()
-                ],
-            )
+        self._put(
+            schema.leased_snapshots,
+            [
+                {**_leased_bucket(lease.lease_id, bucket), "snapshot_id": snapshot_id}
+                for bucket, snapshot_id in lease.snapshots.items()
+            ],
+        )
+
+    def delete_leased_snapshots(self, lease_id: str, buckets: Iterable[TableBucket]) -> None:
+        """Let a lease pin these buckets no longer."""
+        gone = [{f"{name}_": value for name, value in _leased_bucket(lease_id, each).items()} for each in buckets]
+        if gone:
+            self._connection.execute(_DELETE_LEASED_SNAPSHOT, gone)
 
     def put_lease_expirations(self, expiration_times: Mapping[str, int]) -> None:
         """Set when existing leases expire: lease id -> milliseconds since the epoch."""
@@ -160,6 +160,15 @@ _SET_EXPIRATION: Final = (
     .where(schema.kv_snapshot_leases.c.lease_id == sa.bindparam("id"))
     .values(expiration_time=sa.bindparam("time"))
 )
+
+
+_DELETE_LEASED_SNAPSHOT: Final = sa.delete(schema.leased_snapshots).where(
+    *(column == sa.bindparam(f"{column.name}_") for column in schema.leased_snapshots.primary_key)
+)
+
+
+def _leased_bucket(lease_id: str, bucket: TableBucket) -> dict[str, object]:
+    return {"lease_id": lease_id, "table_id": bucket.table_id, **bucket_to_columns(bucket)}
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import resource
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -31,8 +30,6 @@ from fluss_tiering.storage.embedded.lake_offsets import is_offsets_file, write_o
 from fluss_tiering.storage.embedded.log.segment_reader import stored_batches
 from fluss_tiering.storage.embedded.log.segments import DEFAULT_SEGMENT_BYTES
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader, reporting_dropped
-
-logger = logging.getLogger(__name__)
 
 _KIND: Final = "embedded"
 
@@ -148,20 +145,18 @@ class EmbeddedStorage:
                 return None
             raise
 
-    def collect_kv_snapshots(self, protected: frozenset[tuple[TableBucket, int]]) -> int:
-        """Delete KV snapshots that are neither protected nor among the newest of their bucket; see `TableStorage`."""
-        by_bucket: dict[TableBucket, set[int]] = {}
-        for bucket, snapshot_id in protected:
-            by_bucket.setdefault(bucket, set()).add(snapshot_id)
+    def collectable_kv_snapshots(self, path: TablePath) -> Sequence[tuple[TableBucket, int]]:
+        """Return the KV snapshots of a table that are not among the newest of their bucket; see `TableStorage`."""
+        return self._catalog.get(path).collectable_snapshots(self._num_retained_snapshots)
+
+    def delete_kv_snapshots(self, snapshots: Collection[tuple[TableBucket, int]]) -> int:
+        """Delete KV snapshots; see `TableStorage`."""
         deleted = 0
-        for table in self._catalog.all():
+        for bucket, snapshot_id in snapshots:
             try:
-                deleted += table.collect_snapshots(self._num_retained_snapshots, by_bucket)
+                deleted += self._catalog.get_by_id(bucket.table_id).delete_snapshot(bucket, snapshot_id)
             except FlussTieringError as error:
-                if error.code is ErrorCode.CORRUPT_DATA:
-                    # One damaged table must not keep the snapshots of the others, which would fill the disk.
-                    logger.error("KV snapshots of %s are not collected: %s", table.info.path, error.message)
-                elif error.code is not ErrorCode.TABLE_NOT_EXIST:
+                if error.code not in {ErrorCode.TABLE_NOT_EXIST, ErrorCode.PARTITION_NOT_EXIST}:
                     raise
         return deleted
 

@@ -198,9 +198,14 @@ class FlussStorage:
         """Return the KV snapshot that has this id, or None if it does not exist or exists no more."""
         return self._buckets.kv_snapshot(bucket, snapshot_id)
 
-    def collect_kv_snapshots(self, protected: frozenset[tuple[TableBucket, int]]) -> int:
-        """Delete nothing and return 0, since the cluster deletes snapshots that no lease protects."""
-        del protected
+    def collectable_kv_snapshots(self, path: TablePath) -> Sequence[tuple[TableBucket, int]]:
+        """Return nothing, since the cluster deletes snapshots that no lease protects."""
+        del path
+        return ()
+
+    def delete_kv_snapshots(self, snapshots: Collection[tuple[TableBucket, int]]) -> int:
+        """Delete nothing; see `collectable_kv_snapshots`."""
+        del snapshots
         return 0
 
     def reader(self) -> FlussSplitReader:

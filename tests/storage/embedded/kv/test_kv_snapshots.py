@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from embedded_tables import (
     PATH,
+    collect,
     kv_keys,
     kv_rows,
     kv_table,
@@ -110,7 +111,7 @@ def test_snapshots_and_their_ids_outlive_a_restart(tmp_path: Path) -> None:
         (second,) = storage.take_kv_snapshots(PATH)
         assert second.snapshot_id > first.snapshot_id
         assert second.row_count == 20
-        storage.collect_kv_snapshots(frozenset())
+        collect(storage)
     with opened(tmp_path) as storage:
         storage.write(PATH, UPSERT, rows(0, 1))
         (third,) = storage.take_kv_snapshots(PATH)
@@ -127,15 +128,15 @@ def test_a_protected_snapshot_is_kept_and_others_but_the_newest_go(tmp_path: Pat
             taken.extend(storage.take_kv_snapshots(PATH))
         other = TableBucket(taken[0].bucket.table_id, 7)
         protected = frozenset({(taken[1].bucket, taken[1].snapshot_id), (other, taken[0].snapshot_id)})
-        assert storage.collect_kv_snapshots(protected) == 2
+        assert collect(storage, protected) == 2
         assert exists(storage, *taken) == [False, True, False, True]
         assert ids(storage, taken[1]) == [0, 1]
         with refused(ErrorCode.KV_SNAPSHOT_NOT_EXIST, taken[0].path):
             ids(storage, taken[0])
         with refused(ErrorCode.KV_SNAPSHOT_NOT_EXIST, "KV snapshot 0"):
             list(storage.fetch_kv_snapshot(taken[0].bucket, taken[0].snapshot_id, None, None))
-        assert storage.collect_kv_snapshots(protected) == 0
-        assert storage.collect_kv_snapshots(frozenset()) == 1
+        assert collect(storage, protected) == 0
+        assert collect(storage) == 1
         assert exists(storage, *taken) == [False, False, False, True]
 
 
@@ -156,7 +157,7 @@ def test_as_many_snapshots_are_kept_as_the_storage_is_told(tmp_path: Path) -> No
         for step in range(3):
             storage.write(PATH, UPSERT, rows(0, step + 1))
             taken.extend(storage.take_kv_snapshots(PATH))
-        assert storage.collect_kv_snapshots(frozenset()) == 1
+        assert collect(storage) == 1
         assert exists(storage, *taken) == [False, True, True]
     with pytest.raises(ValueError, match="1 or more"):
         open_storage(tmp_path, num_retained_snapshots=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -101,15 +101,20 @@ class KvSnapshots:
         self._snapshots = (*self._snapshots, snapshot)
         return snapshot
 
-    def collect(self, keep_newest: int, protected: Collection[int]) -> int:
-        """Delete all snapshots but the newest and the protected ones. Return how many were deleted."""
-        doomed = [snapshot for snapshot in self._snapshots[:-keep_newest] if snapshot.snapshot_id not in protected]
-        for snapshot in doomed:
-            folder = self._data_dir / snapshot.path
-            with reporting_os_errors("delete the KV snapshot", folder):
-                delete_folder(folder)
-            self._snapshots = tuple(kept for kept in self._snapshots if kept is not snapshot)
-        return len(doomed)
+    def old(self, keep_newest: int) -> list[int]:
+        """Return the ids of all snapshots but the newest ones. Any thread may call this."""
+        return [snapshot.snapshot_id for snapshot in self._snapshots[:-keep_newest]]
+
+    def delete(self, snapshot_id: int) -> bool:
+        """Delete a snapshot, and return whether there was one."""
+        snapshot = self.get(snapshot_id)
+        if snapshot is None:
+            return False
+        folder = self._data_dir / snapshot.path
+        with reporting_os_errors("delete the KV snapshot", folder):
+            delete_folder(folder)
+        self._snapshots = tuple(kept for kept in self._snapshots if kept is not snapshot)
+        return True
 
     def _load(self, snapshot_id: int) -> KvSnapshot:
         folder = snapshot_folder(self._folder, snapshot_id)

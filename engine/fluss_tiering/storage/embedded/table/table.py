@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -166,17 +166,24 @@ class EmbeddedTable:
             return None
         return chosen.snapshots.get(snapshot_id) if isinstance(chosen, KvBucket) else None
 
-    def collect_snapshots(self, keep_newest: int, protected: Mapping[TableBucket, Collection[int]]) -> int:
-        """Delete KV snapshots that are neither protected nor among the newest. Return how many were deleted.
+    def collectable_snapshots(self, keep_newest: int) -> list[tuple[TableBucket, int]]:
+        """Return the KV snapshots that are not among the newest of their bucket, by bucket and id."""
+        found: list[tuple[TableBucket, int]] = []
+        for bucket in self._kv_buckets if self.info.has_primary_key else ():
+            found += [(bucket.bucket, snapshot_id) for snapshot_id in bucket.snapshots.old(keep_newest)]
+        return found
+
+    def delete_snapshot(self, bucket: TableBucket, snapshot_id: int) -> bool:
+        """Delete a KV snapshot, and return whether there was one.
 
         Raises:
-            FlussTieringError: STORAGE if the disk refuses.
+            FlussTieringError: STORAGE if the disk refuses; PARTITION_NOT_EXIST if the bucket's partition was dropped.
         """
-        deleted = 0
-        for bucket in self._kv_buckets if self.info.has_primary_key else ():
-            with ignoring_dropped_partitions(), self._locked([bucket]):
-                deleted += bucket.snapshots.collect(keep_newest, protected.get(bucket.bucket, ()))
-        return deleted
+        chosen = self.bucket(bucket)
+        if not isinstance(chosen, KvBucket):
+            return False
+        with self._locked([chosen]):
+            return chosen.snapshots.delete(snapshot_id)
 
     def open_scan(
         self, bucket: TableBucket, *, admit: Callable[[], None], on_lost: Callable[[], None]

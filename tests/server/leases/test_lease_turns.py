@@ -1,0 +1,192 @@
+"""Leases with many pins: each call does work for what it changes, and lets others come in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from manager_support import Managers
+
+from engine_support import HOUR, VirtualClock
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lease import LeaseDrop
+from fluss_tiering.model.table import TableBucket
+from fluss_tiering.server.leases import turns
+from fluss_tiering.server.leases.limits import LeaseLimits
+from fluss_tiering.server.leases.manager import PINS_AT_ONCE, KvSnapshotLeaseManager
+
+MANY = {TableBucket(number // 16, number % 16): number for number in range(3 * PINS_AT_ONCE + 1)}
+FEW = {TableBucket(1, number): 7 for number in range(3)}
+
+
+class Turns:
+    """Takes the place of the control thread, and counts its turns and the rows that each writes."""
+
+    def __init__(self, managers: Managers, between: Callable[[], object] = lambda: None) -> None:
+        self._managers = managers
+        self._between = between
+        self.rows: list[int] = []
+
+    async def __call__(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        with rows_written(self._managers) as rows:
+            result = function(*arguments, **options)
+        self.rows.append(rows["rows"])
+        self._between()
+        return result
+
+
+@contextmanager
+def rows_written(managers: Managers) -> Iterator[Counter[str]]:
+    """Count the rows that the store's statements insert, replace and delete."""
+    counted: Counter[str] = Counter()
+
+    def count(_connection: Any, cursor: Any, statement: str, parameters: Any, _context: Any, many: bool) -> None:
+        if not statement.startswith(("SELECT", "BEGIN", "PRAGMA")):
+            counted["rows"] += max(cursor.rowcount, len(parameters) if many else 1)
+
+    engine = managers.store._database.engine
+    sa.event.listen(engine, "after_cursor_execute", count)
+    try:
+        yield counted
+    finally:
+        sa.event.remove(engine, "after_cursor_execute", count)
+
+
+def pinned(managers: Managers, lease_id: str = "X") -> dict[TableBucket, int]:
+    return {bucket: id_ for lease in managers.leases.leases(lease_id) for bucket, id_ in lease.snapshots.items()}
+
+
+@pytest.mark.parametrize("pins", [10, 2 * len(MANY) // 3])
+def test_a_change_of_few_pins_writes_few_rows_however_many_there_are(managers: Managers, pins: int) -> None:  # D5
+    managers.acquire("X", HOUR, dict(list(MANY.items())[:pins]))
+    changes: list[Callable[[], object]] = [
+        lambda: managers.leases.release("X", [TableBucket(0, 3)], None),
+        lambda: managers.leases.release("X", [TableBucket(0, 3), TableBucket(77, 99)], None),
+        lambda: managers.leases.renew([("X", 2 * HOUR)]),
+        lambda: managers.acquire("X", HOUR, {TableBucket(0, 5): 12345}),
+        lambda: managers.acquire("X", HOUR, {}),
+    ]
+    for change in changes:
+        with rows_written(managers) as rows:
+            change()
+        assert rows["rows"] <= 5
+    before = pinned(managers)
+    assert before[TableBucket(0, 5)] == 12345
+    managers.restart()
+    assert pinned(managers) == before
+
+
+def test_many_pins_are_changed_in_turns(managers: Managers, clock: VirtualClock) -> None:  # D5
+    leases = managers.leases
+
+    def run(steps: Any) -> tuple[Any, list[int]]:
+        return asyncio.run(steps), control.rows
+
+    control = Turns(managers)
+    run(turns.pin_ahead(control, leases, "X", HOUR, MANY))
+    with rows_written(managers) as rows:
+        token = managers.acquire("X", HOUR, MANY).attempt_token
+    assert rows["rows"] <= PINS_AT_ONCE + 5
+    assert max(control.rows) <= PINS_AT_ONCE + 5
+    assert pinned(managers) == MANY
+
+    control = Turns(managers)
+    released, rows_of_turns = run(turns.release(control, leases, "X", list(MANY)[:-3], token))
+    assert released
+    assert len(rows_of_turns) >= 3
+    assert max(rows_of_turns) <= PINS_AT_ONCE + 5
+    assert pinned(managers) == dict(list(MANY.items())[-3:])
+
+    managers.acquire("X", HOUR, MANY)
+    control = Turns(managers)
+    dropped, rows_of_turns = run(turns.drop(control, leases, "X", None))
+    assert dropped is LeaseDrop.DROPPED
+    assert max(rows_of_turns) <= PINS_AT_ONCE + 5
+    assert not managers.leases.protected()
+
+    for number in range(3):
+        managers.acquire(f"expires {number}", HOUR, MANY if number == 1 else FEW)
+    managers.acquire("stays", 3 * HOUR, FEW)
+    clock.advance(2 * HOUR)
+    control = Turns(managers)
+    _, rows_of_turns = run(turns.drop_expired(control, leases))
+    assert max(rows_of_turns) <= PINS_AT_ONCE + 20
+    assert [lease.lease_id for lease in leases.leases()] == ["stays"]
+    managers.restart()
+    assert [lease.lease_id for lease in managers.leases.leases()] == ["stays"]
+
+
+@pytest.mark.parametrize("way", ["drop", "expire"])
+def test_a_newer_attempt_keeps_its_pins_while_the_lease_is_dropped(  # D5, L22
+    managers: Managers, clock: VirtualClock, way: str
+) -> None:
+    token = managers.acquire("X", HOUR, MANY).attempt_token
+    newer = dict(list(MANY.items())[-5:])
+    begun: list[int] = []
+
+    def begin_once() -> None:
+        if not begun:
+            begun.append(0)
+            begun.append(managers.acquire("X", 9 * HOUR, newer).attempt_token)
+
+    control = Turns(managers, begin_once)
+    if way == "drop":
+        assert asyncio.run(turns.drop(control, managers.leases, "X", token)) is LeaseDrop.STALE
+    else:
+        clock.advance(2 * HOUR)
+        asyncio.run(turns.drop_expired(control, managers.leases))
+    assert pinned(managers).items() >= newer.items()
+    (lease,) = managers.leases.leases("X")
+    assert lease.attempt_token == begun[1]
+
+
+# What is being collected, and what is about to be pinned
+
+
+def test_a_snapshot_is_never_collected_and_pinned_at_once(managers: Managers) -> None:  # D5, L3
+    pins, (first, second, third) = managers.leases.pins, FEW.items()
+    managers.acquire("X", HOUR, dict([first]))
+    held = pins.hold(dict([second]))
+    assert held == dict([second])
+    assert pins.claim_for_collection([first, second, third]) == [third]
+    assert pins.hold(FEW) == dict([first, second]), "the third is being deleted"
+    pins.collected([third])
+    pins.let_go(dict([first, second]))
+    assert pins.claim_for_collection([first, second, third]) == [third], "the second is held by the first call still"
+    pins.collected([third])
+    pins.let_go(held)
+    assert pins.claim_for_collection([second]) == [second]
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("limits", "named"),
+    [
+        (LeaseLimits(leases=2), "2"),
+        (LeaseLimits(snapshots=4), "kv-snapshot-lease-max-snapshots"),
+        (LeaseLimits(lease_ids=2), "kv-snapshot-lease-max-ids"),
+    ],
+)
+def test_a_server_keeps_no_more_than_its_limits(managers: Managers, limits: LeaseLimits, named: str) -> None:  # D8
+    leases = KvSnapshotLeaseManager(managers.clock, managers.store, managers.attempts, limits)
+    one = {TableBucket(1, 0): 7}
+    for lease_id in ("a", "b"):
+        leases.acquire(lease_id, HOUR, {**one, TableBucket(1, 1): 7}, {})
+    before = leases.leases()
+    with pytest.raises(FlussTieringError) as refused:
+        leases.acquire("c", HOUR, one, {})
+    assert refused.value.code is ErrorCode.LIMIT_EXCEEDED
+    assert named in refused.value.message
+    assert leases.leases() == before
+    # Who is inside goes on: with its next attempt, and with fewer or as many pins.
+    leases.acquire("a", HOUR, one, {})
+    leases.drop("b", None)
+    if limits.lease_ids > 2:
+        leases.acquire("c", HOUR, one, {})

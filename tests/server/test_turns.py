@@ -1,0 +1,81 @@
+"""The watch over the control thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.server.turns import TurnWatch
+from waiting import wait_until
+
+
+class Seconds:
+    """A monotonic clock that stands still until a test advances it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def take(watch: TurnWatch, clock: Seconds, seconds: float) -> None:
+    with watch.turn("a call"):
+        clock.now += seconds
+
+
+def test_the_longest_turn_of_the_last_minutes_is_shown() -> None:  # D5
+    clock = Seconds()
+    watch = TurnWatch(clock)
+    assert watch.longest_s() == 0
+    for seconds in (0.25, 2.0, 0.5):
+        take(watch, clock, seconds)
+    assert watch.longest_s() == 2
+    clock.now += 61
+    take(watch, clock, 0.5)
+    assert watch.longest_s() == 2, "a scrape must not miss it"
+    clock.now += 61
+    assert watch.longest_s() == 0.5
+    clock.now += 3600
+    assert watch.longest_s() == 0
+
+
+def test_a_turn_that_does_not_end_is_shown() -> None:  # D5
+    clock = Seconds()
+    watch = TurnWatch(clock)
+    with watch.turn("a call"):
+        clock.now += 500
+        assert watch.longest_s() == 500
+    assert watch.longest_s() == 500
+
+
+def test_turns_are_counted_by_their_duration() -> None:  # D5
+    clock = Seconds()
+    watch = TurnWatch(clock)
+    for seconds in (0.0, 0.03125, 0.03125, 60.0):
+        take(watch, clock, seconds)
+    buckets, total_s = watch.histogram()
+    assert total_s == 60.0625
+    counts = dict(buckets)
+    assert (counts["0.001"], counts["0.025"], counts["0.05"], counts["10.0"], counts["+Inf"]) == (1, 1, 3, 3, 4)
+
+
+def test_the_turns_of_the_control_thread_are_watched() -> None:  # D5
+    threads, entered, go_on = ServerThreads(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        entered.set()
+        go_on.wait()
+
+    def run() -> None:
+        asyncio.run(threads.control(hold))
+
+    holder = threading.Thread(target=run)
+    holder.start()
+    entered.wait()
+    wait_until(lambda: threads.turns.longest_s() > 0.01)
+    go_on.set()
+    holder.join()
+    threads.close()
+    assert threads.turns.histogram()[0][-1] == ("+Inf", 1)
