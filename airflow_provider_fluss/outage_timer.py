@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from airflow_provider_fluss.outcome import Judgement, Verdict
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import SERVER_AWAY, FlussTieringError
 
 
 class OutageTimer:
@@ -30,9 +30,9 @@ class OutageTimer:
         """Note that the server did not answer. Return None to try again, or the judgement that ends the waiting.
 
         Raises:
-            FlussTieringError: `error` itself, if its code is not UNAVAILABLE.
+            FlussTieringError: `error` itself, unless it says that no active server answered.
         """
-        if error.code is not ErrorCode.UNAVAILABLE:
+        if error.code not in SERVER_AWAY:
             raise error
         now = self._monotonic()
         if self._lost_at is None:

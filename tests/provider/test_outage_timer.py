@@ -11,6 +11,12 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 AWAY = FlussTieringError(ErrorCode.UNAVAILABLE, "connection refused")
 
 
+@pytest.mark.parametrize("code", [ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_server_that_is_replaced_is_waited_for_as_one_that_is_away(code: ErrorCode):  # D4
+    outage = OutageTimer(10, lambda: 0.0)
+    assert outage.lost(FlussTieringError(code, "another server took over")) is None
+
+
 def test_a_spell_within_the_bound_is_tolerated_and_one_beyond_it_ends_the_waiting():
     now = [0.0]
     outage = OutageTimer(10, lambda: now[0])

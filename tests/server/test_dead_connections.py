@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import os
 import socket
 import threading
@@ -15,9 +17,12 @@ import pytest
 
 from engine_support import SCHEMA, ServerThread, descriptor, new_path
 from fluss_tiering.client import TieringClient
+from fluss_tiering.client.aio import AsyncTieringClient
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import WriteKind
 from fluss_tiering.server.rpc import listener
 from metrics_support import watchers_of
+from tcp_proxy import TcpProxy
 from waiting import wait_until
 
 SHORT = {"grpc.keepalive_time_ms": 500, "grpc.http2.ping_timeout_ms": 2500}
@@ -80,6 +85,55 @@ def test_a_watcher_whose_host_vanished_is_let_go(server: ServerThread, line: Lin
         assert watchers_of(server.server.metrics_port) == 1
         line.is_cut.set()
         wait_until(lambda: watchers_of(server.server.metrics_port) == 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+def test_a_client_replaces_a_connection_that_carries_nothing_any_more(server: ServerThread, kind: str) -> None:  # D7
+    with TcpProxy(server.server.port) as network:
+        target = f"127.0.0.1:{network.port}"
+        answers = asked_again_and_again if kind == "blocking" else lambda *args: asyncio.run(asked_by_asyncio(*args))
+        assert answers(target, network) < 15, "as many calls failed before"
+        assert network.accepted == 2
+
+
+def asked_again_and_again(target: str, network: TcpProxy) -> int:
+    """Return how many calls of 3 s fail after the connection was lost."""
+    with TieringClient(target, timeout=3) as client:
+        client.list_tiering_rounds()
+        network.lose_connections()
+        for failures in itertools.count():
+            assert failures < 40
+            try:
+                client.list_tiering_rounds()
+            except FlussTieringError:
+                continue
+            return failures
+    raise AssertionError
+
+
+async def asked_by_asyncio(target: str, network: TcpProxy) -> int:
+    async with AsyncTieringClient(target, timeout=3) as client:
+        await client.list_tiering_rounds()
+        network.lose_connections()
+        for failures in itertools.count():
+            assert failures < 40
+            try:
+                await client.list_tiering_rounds()
+            except FlussTieringError:
+                continue
+            return failures
+    raise AssertionError
+
+
+@pytest.mark.long
+def test_an_idle_connection_is_looked_after_with_the_servers_permission(server: ServerThread) -> None:  # D7
+    with TcpProxy(server.server.port) as network, TieringClient(f"127.0.0.1:{network.port}", timeout=60) as client:
+        client.list_tiering_rounds()
+        # Longer than three pings, which a server that does not permit them answers by ending the connection.
+        time.sleep(35)
+        client.list_tiering_rounds()
+        assert network.accepted == 1
 
 
 @pytest.mark.slow

@@ -13,14 +13,12 @@ from rich.live import Live
 from fluss_tiering.cli import output
 from fluss_tiering.cli.status_view import status_as_json, status_table
 from fluss_tiering.client import TieringClient
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import SERVER_AWAY, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringStatus
 
 _PAUSE_S: Final = 1.0
 """The pause between two attempts to reach an unavailable server."""
-
-_AWAY: Final = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
 Statuses = Mapping[TablePath, TieringStatus]
 
@@ -50,7 +48,7 @@ def _statuses(client: TieringClient, table: TablePath | None) -> Generator[Statu
                 statuses.update((status.path, status) for status in changes.statuses)
                 yield dict(statuses)
         except FlussTieringError as error:
-            if not reached or error.code not in _AWAY:
+            if not reached or error.code not in SERVER_AWAY:
                 raise
             if not told:
                 output.error_console.print(

@@ -115,6 +115,10 @@ GRPC_STATUS_NAMES: Final[dict[ErrorCode, str]] = {
 }
 
 
+SERVER_AWAY: Final = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+"""The codes of calls that no active server answered. A server may answer the same call a moment later."""
+
+
 class FlussTieringError(Exception):
     """An error that says what was wrong, what was expected and what to do.
 

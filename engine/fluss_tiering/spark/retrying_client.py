@@ -7,12 +7,10 @@ from typing import Any, Final
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.calls.call import UnaryCall
 from fluss_tiering.client.client import ResultT
-from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.errors import SERVER_AWAY
 from fluss_tiering.spark.retry import Retry
 from fluss_tiering.spark.runtime import SYSTEM, Event, Runtime
 
-_TRANSIENT: Final = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
-"""A server that another one has replaced changes nothing, and soon forwards the call or is away."""
 _UNAVAILABLE_TIMEOUT_S: Final = 60.0
 """Half of the time after which the server fails a round that sends no heartbeats."""
 
@@ -36,7 +34,7 @@ class RetryingClient(TieringClient):
         runtime: Runtime = SYSTEM,
     ) -> None:
         super().__init__(target)
-        self._retry = Retry(stopped, codes=_TRANSIENT, within_s=unavailable_timeout_s, runtime=runtime)
+        self._retry = Retry(stopped, codes=SERVER_AWAY, within_s=unavailable_timeout_s, runtime=runtime)
 
     def _call(self, call: UnaryCall[Any, Any, ResultT]) -> ResultT:
         return self._retry(super()._call, call)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import grpc
 import grpc.aio
 
-from fluss_tiering.client.channel import MAX_MESSAGE_BYTES
+from fluss_tiering.client.channel import KEEPALIVE_OPTIONS, MAX_MESSAGE_BYTES
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.rpc.roles import Context
 from fluss_tiering.wire.errors import ERROR_CODE_METADATA_KEY
@@ -18,6 +18,7 @@ FORWARDED_KEY: Final = "fluss-tiering-forwarded"
 """The metadata key of forwarded calls, so that no call is forwarded in a circle."""
 
 _OPTIONS: Final = (
+    *KEEPALIVE_OPTIONS,
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     # The client itself tries again.

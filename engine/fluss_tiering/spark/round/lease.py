@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.closing import Closing
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import SERVER_AWAY, ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim
 from fluss_tiering.spark.retry import Retry
@@ -73,7 +73,7 @@ def _acquired_token(client: TieringClient, lease_id: str, paths: Sequence[TableP
     try:
         return lease_latest_snapshots(client, lease_id, paths, duration_ms).attempt_token
     except FlussTieringError as error:
-        if error.code in {ErrorCode.UNAVAILABLE, ErrorCode.UNSUPPORTED_VERSION}:
+        if error.code in {*SERVER_AWAY, ErrorCode.UNSUPPORTED_VERSION}:
             raise
         logger.warning(
             "not all KV snapshots could be leased, so each round leases its own: lease_id=%s: %s", lease_id, error
