@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -21,8 +22,14 @@ _CLASS: Final = "org.apache.spark.deploy"
 
 
 @contextmanager
-def standalone_cluster(folder: Path, *, workers: int = 2) -> Iterator[str]:
-    """Start a cluster, and yield the master's URL when all workers have registered."""
+def standalone_cluster(folder: Path, *, workers: int = 2, without: Sequence[Path] = ()) -> Iterator[str]:
+    """Start a cluster, and yield the master's URL when all workers have registered.
+
+    Args:
+        folder: The folder for logs and work.
+        workers: The number of workers.
+        without: Folders that are empty for the workers, as on machines of their own.
+    """
     port, *web_ports = free_ports(2 + workers)
     url = f"spark://127.0.0.1:{port}"
     master = [f"{_CLASS}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web_ports[0])]
@@ -35,7 +42,8 @@ def standalone_cluster(folder: Path, *, workers: int = 2) -> Iterator[str]:
         _wait_for(log, r"Starting Spark master", 1)
         for number in range(workers):
             options = ["--webui-port", str(web_ports[1 + number]), "--work-dir", str(folder / f"work-{number}")]
-            processes.append(_start([worker[0], *options, *worker[1:]], folder / f"worker-{number}.log", watchdog))
+            log_file = folder / f"worker-{number}.log"
+            processes.append(_start([worker[0], *options, *worker[1:]], log_file, watchdog, without))
         _wait_for(log, r"Registering worker", workers)
         yield url
     finally:
@@ -63,11 +71,21 @@ def python_without_engine(folder: Path) -> Path:
     return python
 
 
-def _start(arguments: list[str], log: Path, watchdog: Watchdog) -> subprocess.Popen[bytes]:
-    spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
+def can_hide_folders() -> bool:
+    """Return whether this user may give a process a view of its own on the file system."""
+    return subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
+
+
+def _start(
+    arguments: list[str], log: Path, watchdog: Watchdog, without: Sequence[Path] = ()
+) -> subprocess.Popen[bytes]:
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), *arguments]
+    if without:
+        mounts = " && ".join(f"mount -t tmpfs none {shlex.quote(str(each))}" for each in without)
+        command = ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh", *command]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [spark_class, *arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
     watchdog.watch(process.pid)
     return process

@@ -22,6 +22,7 @@ from fluss_tiering.formats.micros import as_type, column_of
 from fluss_tiering.lake.iceberg.metrics.collector import FileMetricsCollector, columns_with_nan, statistics_without
 from fluss_tiering.lake.iceberg.metrics.modes import MetricsMode
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, Int64s, LakeFile, PieceWriter
+from fluss_tiering.lake.shared_folder import require_shared
 from fluss_tiering.model.table import OFFSET_COLUMN
 
 _MICROS_PER_MILLI: Final = 1000
@@ -44,6 +45,7 @@ class ParquetFileWriter:
         target_file_bytes: The size at which a file is finished and the next one begins.
         io_properties: The lake catalog's properties, for object stores.
         metrics_modes: Which metrics are wanted of each field, by its id.
+        shared_folder: A folder that an executor must see, since the driver sees it; None for another store.
     """
 
     schema: pa.Schema
@@ -52,11 +54,17 @@ class ParquetFileWriter:
     target_file_bytes: int
     io_properties: Mapping[str, str] = field(repr=False)
     metrics_modes: Mapping[int, MetricsMode] = field(default_factory=dict)
+    shared_folder: str | None = None
 
     def open_piece(
         self, bucket: int, location: str, attempt: int, partition_values: tuple[str, ...] = ()
     ) -> PieceWriter:
-        """Return a writer of files with the names `location`-`attempt`-`number`.parquet."""
+        """Return a writer of files with the names `location`-`attempt`-`number`.parquet.
+
+        Raises:
+            FlussTieringError: STORAGE if this executor does not see the folder of the lake.
+        """
+        require_shared(self.shared_folder)
         return ParquetPieceWriter(self, _Place(bucket, partition_values), f"{location}-{attempt}")
 
 

@@ -23,6 +23,7 @@ from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_wit
 from fluss_tiering.lake.iceberg.summary import from_summary
 from fluss_tiering.lake.names import catalog_name, quoted, round_file_name
 from fluss_tiering.lake.protocol import CommittedSnapshot, LakeCommit, LakeFile, LakeTableSize
+from fluss_tiering.lake.shared_folder import local_path, require_seen
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
 from fluss_tiering.model.table_options import ICEBERG_CODEC, ICEBERG_TARGET_FILE_SIZE
@@ -161,12 +162,22 @@ class IcebergTable:
             ),
             io_properties=dict(self._table.lake_catalog_properties),
             metrics_modes=metrics_modes(self._schema["fields"], self._properties, self._bounded_fields()),
+            shared_folder=self._shared_folder(),
         )
 
     def _bounded_fields(self) -> set[int]:
         """Return the ids of the fields of the key and of the sort order."""
         sorted_by = {field["id"] for field in self._schema["fields"] if field["name"] == SORT_COLUMN}
         return {*self._schema.get("identifier-field-ids", ()), *sorted_by}
+
+    def _shared_folder(self) -> str | None:
+        """Return a folder of the lake table that the driver sees, if the files are written beside it."""
+        own = f"{self.location()}/"
+        metadata = self.metadata_location()
+        path = local_path(metadata)
+        if path is None or not (metadata.startswith(own) and self.data_location().startswith(own)):
+            return None
+        return metadata if path.is_dir() else None
 
     def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
         """Return where Iceberg's location provider places a file with this name."""
@@ -191,8 +202,14 @@ class IcebergTable:
 
         Raises:
             FlussTieringError: LAKE_CONFLICT if somebody else has changed rows since the base; STORAGE if the lake
-                failed.
+                failed, or if a file that was written to a folder is not there.
         """
+        written = [file for piece in pieces for file in piece]
+        try:
+            require_seen(written)
+        except FlussTieringError:
+            self.delete_files(written)
+            raise
         if not any(pieces):
             name = round_file_name(0, commit.tiering_epoch, commit.commit_id)
             location = f"{self.piece_location(0, name, partition_values)}-no-rows.parquet"
