@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 from rocksdict import AccessType, Options, Rdict
 
-from fluss_tiering.storage.rocksdb_files import entries, table_files, temporary_folder
+from fluss_tiering.storage.rocksdb_files import entries, table_files
+from fluss_tiering.storage.scratch import temporary_folder
 
 COUNT = 50_000
 
@@ -73,7 +74,7 @@ def test_a_file_that_is_missing_after_all_is_an_error(folder: Path) -> None:
 
 def test_a_folder_goes_with_its_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
-    with temporary_folder() as own:
+    with temporary_folder("test") as own:
         assert own.parent == tmp_path
         (own / "file").touch()
     assert list(tmp_path.iterdir()) == []

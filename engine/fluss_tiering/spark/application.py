@@ -28,6 +28,7 @@ from fluss_tiering.spark.options import TierOptions, parse_arguments
 from fluss_tiering.spark.retrying_client import RetryingClient
 from fluss_tiering.spark.round.keepalive import KeepAlive
 from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease, open_lease
+from fluss_tiering.spark.round.parallelism import Parallelism
 from fluss_tiering.spark.round.plan import PlanLimits
 from fluss_tiering.spark.round.progress import LogProgress, Progress, TerminalProgress
 from fluss_tiering.spark.round.result import TableResult
@@ -111,7 +112,9 @@ class _Application:
             catalog=IcebergCatalogs(spark),
             storage=storage,
             target=options.server,
-            limits=PlanLimits(parallelism=context.defaultParallelism, round_bytes=options.max_round_bytes),
+            limits=PlanLimits(round_bytes=options.max_round_bytes),
+            parallelism=Parallelism(context),
+            buffer_bytes=options.worker_buffer_bytes,
             progress=stack.enter_context(progress),
             max_round_duration=options.max_round_duration,
             skip_missing_log=options.skip_missing_log,

@@ -21,6 +21,8 @@ from fluss_tiering.spark.round.waves import FRESHNESS_IS_LIMIT, time_limit_s
 DEFAULT_CLAIM_TIMEOUT_S: Final = 180.0
 """Longer than the server takes to fail a round whose driver is silent, so that a restarted driver gets its table."""
 DEFAULT_TABLE_CONCURRENCY: Final = 4
+DEFAULT_WORKER_BUFFER_BYTES: Final = 128 << 20
+"""The buffer of `round.reduce`, which this module does not import since it loads pyarrow."""
 
 _ABOUT: Final = "about"
 
@@ -122,6 +124,15 @@ class TierOptions:
             "--skip-missing-log",
             "Go on if a part of a log was deleted before it was tiered. A log table goes on where its log begins now. "
             "A primary-key table is read again from its KV snapshots.",
+        ),
+    )
+    worker_buffer_bytes: int = field(
+        default=DEFAULT_WORKER_BUFFER_BYTES,
+        metadata=_about(
+            "--worker-buffer-bytes",
+            "How many bytes of changes of a primary-key table a task holds in memory. More go to its local disk. A "
+            "Python worker takes about 500 MiB beside three times this size.",
+            least=1 << 20,
         ),
     )
     table_concurrency: int = field(

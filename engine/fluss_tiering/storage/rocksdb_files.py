@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from operator import itemgetter
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import pyarrow as pa
 from rocksdict import AccessType, Options, Rdict, ReadOptions
 
+SNAPSHOT_FILES: Final = "fluss-kv-snapshot"
+"""The purpose of a temporary folder for a RocksDB's files, since rocksdict writes a file into each folder it opens."""
 ENTRY_SCHEMA: Final = pa.schema([pa.field("key", pa.binary(), False), pa.field("value", pa.binary(), False)])
 
-_ENTRIES_AT_ONCE: Final = 512
-"""The number is small, so that large values exceed the size of a chunk only by a little."""
+_ENTRIES_AT_ONCE: Final = 32
+"""How many entries are fetched at most before their bytes are counted. It is small, as the next values may be large."""
+_FETCHES_IN_CHUNK: Final = 8
+_ENTRIES_IN_PART: Final = 512
+"""How many small entries are turned into Arrow arrays together."""
 _READ_AHEAD_BYTES: Final = 2 << 20
-_SPARK_FOLDERS: Final = "SPARK_LOCAL_DIRS"
-"""The variable with the folders for a Spark worker's files. Spark deletes them if the worker is killed."""
-
-
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Make a temporary folder for the files of a RocksDB, since rocksdict writes a file into each folder it opens."""
-    parent = os.environ.get(_SPARK_FOLDERS, "").partition(",")[0]
-    with TemporaryDirectory(prefix="fluss-kv-snapshot-", dir=parent or None) as folder:
-        yield Path(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +63,7 @@ def entries(
         folder: A folder with the RocksDB's files that nobody else uses.
         from_key: The first key; None to begin with the first entry.
         to_key: The key after the last one; None to end with the last entry.
-        chunk_bytes: The approximate size of a batch.
+        chunk_bytes: The greatest size of a batch, unless its only entry is larger.
         partial: Whether table files that cannot hold the range may be empty stand-ins of the right size.
     """
     options = ReadOptions()
@@ -97,19 +89,57 @@ def _opened(folder: Path, *, partial: bool) -> Iterator[Rdict]:
 def _entries(db: Rdict, options: ReadOptions, from_key: bytes | None, chunk_bytes: int) -> Iterator[pa.RecordBatch]:
     items = db.items(from_key=from_key, read_opt=options)
     last_key = from_key
-    pending: list[pa.RecordBatch] = []
-    pending_bytes = 0
-    while found := list(islice(items, _ENTRIES_AT_ONCE)):
-        last_key = found[-1][0]
-        arrays = [pa.array(list(map(itemgetter(column), found)), pa.binary()) for column in (0, 1)]
-        pending.append(pa.RecordBatch.from_arrays(arrays, schema=ENTRY_SCHEMA))
-        pending_bytes += pending[-1].nbytes
-        if pending_bytes >= chunk_bytes:
-            yield pa.concat_batches(pending)
-            pending, pending_bytes = [], 0
+    chunk = _Chunk()
+    at_once = _ENTRIES_AT_ONCE
+    while found := list(islice(items, at_once)):
+        keys, values = zip(*found, strict=True)
+        last_key = keys[-1]
+        size = sum(map(len, keys)) + sum(map(len, values))
+        # Large entries come one by one.
+        at_once = max(1, min(_ENTRIES_AT_ONCE, chunk_bytes * len(found) // (_FETCHES_IN_CHUNK * size)))
+        if chunk.size + size <= chunk_bytes:
+            chunk.add(keys, values, size)
+            continue
+        for key, value in found:
+            if chunk.size and chunk.size + len(key) + len(value) > chunk_bytes:
+                yield chunk.take()
+            chunk.add((key,), (value,), len(key) + len(value))
     _check_reached_end(db, options, last_key)
-    if pending:
-        yield pa.concat_batches(pending)
+    if chunk.size:
+        yield chunk.take()
+
+
+class _Chunk:
+    """Entries that become a batch.
+
+    Attributes:
+        size: The number of bytes of all keys and values.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._keys: list[bytes] = []
+        self._values: list[bytes] = []
+        self._parts: list[pa.RecordBatch] = []
+
+    def add(self, keys: Sequence[bytes], values: Sequence[bytes], size: int) -> None:
+        self._keys += keys
+        self._values += values
+        self.size += size
+        if len(self._keys) >= _ENTRIES_IN_PART:
+            self._to_arrow()
+
+    def take(self) -> pa.RecordBatch:
+        """Return the entries and forget them."""
+        self._to_arrow()
+        parts, self._parts, self.size = self._parts, [], 0
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+    def _to_arrow(self) -> None:
+        if self._keys:
+            arrays = [pa.array(column, pa.binary()) for column in (self._keys, self._values)]
+            self._parts.append(pa.RecordBatch.from_arrays(arrays, schema=ENTRY_SCHEMA))
+            self._keys, self._values = [], []
 
 
 def _check_reached_end(db: Rdict, options: ReadOptions, last_key: bytes | None) -> None:

@@ -324,6 +324,18 @@ def test_a_new_partition_replaces_only_rows_that_the_lake_holds_for_its_buckets(
     assert not any(piece.deletes for piece in partitioned([log, snapped], dropped, taken).pieces)
 
 
+# D52
+@pytest.mark.parametrize("gigabytes", [1, 10, 1000])
+def test_a_hot_bucket_catches_up_in_a_bounded_number_of_pieces(gigabytes):
+    planned = plan([info(0, 10**9, size=gigabytes << 30)], key=True, tiered={0: 5}, parallelism=64)
+
+    assert len(planned.pieces) == 16
+    assert [piece.ordinal for piece in planned.pieces] == list(range(16))
+    # A bucket that is not hot is cut as before.
+    small = plan([info(0, 1000, size=200 * MIB)], key=True, tiered={0: 0})
+    assert len(small.pieces) == 4
+
+
 # D51
 @pytest.mark.parametrize("key", [True, False])
 def test_the_work_of_planning_grows_with_the_number_of_buckets(key):

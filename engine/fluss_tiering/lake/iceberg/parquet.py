@@ -6,7 +6,7 @@ time on importing them than on writing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -27,6 +27,7 @@ from fluss_tiering.model.table import OFFSET_COLUMN
 
 _MICROS_PER_MILLI: Final = 1000
 _SAMPLED_ROWS: Final = 1 << 13
+_SAMPLED_BYTES: Final = 4 << 20
 _DICTIONARY_VALUES: Final = 1 << 16
 """About how many values fit into a dictionary. Parquet's writers give up a dictionary of more than a megabyte."""
 _MAX_BUFFERED_ROWS: Final = 1 << 20
@@ -122,12 +123,20 @@ def repeating_columns(rows: pa.Table) -> list[str]:
 
     A useless dictionary costs as much time as the rest of its column, and makes the file larger.
     """
-    step = max(1, rows.num_rows // _SAMPLED_ROWS)
-    sample = rows.take(column_of(pa.int64(), np.arange(0, rows.num_rows, step)))
+    step = max(1, rows.num_rows // _SAMPLED_ROWS, rows.nbytes // _SAMPLED_BYTES)
+    sample = pa.Table.from_batches(_every(step, rows.to_batches()), rows.schema)
     # If n rows are drawn from d equally frequent values, about n * n / 2d of them repeat an earlier one.
     wanted_values = min(_DICTIONARY_VALUES, rows.num_rows / 2)
     least = sample.num_rows * min(0.5, sample.num_rows / 2 / wanted_values)
     return [name for name in rows.schema.names if name != OFFSET_COLUMN and _repeated(sample.column(name)) >= least]
+
+
+def _every(step: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield every so many rows. Taking them from each batch makes no copy of all batches."""
+    first = 0
+    for batch in batches:
+        yield batch.take(column_of(pa.int64(), np.arange(first, batch.num_rows, step)))
+        first = (first - batch.num_rows) % step
 
 
 def _repeated(values: pa.ChunkedArray) -> int:

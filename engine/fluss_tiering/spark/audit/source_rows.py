@@ -10,12 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_tiering.formats.changelog import last_per_key
-from fluss_tiering.formats.log.batch import ChangeType
 from fluss_tiering.formats.micros import as_type, column_of, lake_type
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, StorageDescription, TableInfo
-from fluss_tiering.spark.round.pieces import change_types_of
 from fluss_tiering.spark.round.plan import LogPiece, Piece, SnapshotPiece
+from fluss_tiering.spark.round.reduce import Reducer
 from fluss_tiering.storage.open import open_split_reader
 from fluss_tiering.storage.protocol import SplitReader
 
@@ -70,15 +68,9 @@ class SourceRows:
                 yield self._batch(piece, batch.records.columns, offsets, timestamps, np.zeros(count, bool))
 
     def _last_changes(self, piece: LogPiece, reader: SplitReader) -> Iterator[pa.RecordBatch]:
-        batches = list(reader.read_log(self.table, piece.bucket, piece.start_offset, piece.end_offset))
-        if not sum(batch.records.num_rows for batch in batches):
-            return
-        records = pa.Table.from_batches([batch.records for batch in batches])
-        kinds = np.concatenate([change_types_of(batch) for batch in batches])
-        offsets = np.concatenate([batch.base_offset + np.arange(batch.records.num_rows) for batch in batches])
-        last = last_per_key(records, self.table.descriptor.primary_key, kinds)
-        columns = [column.combine_chunks() for column in records.take(last).columns]
-        yield self._batch(piece, columns, offsets[last], offsets[last], kinds[last] == ChangeType.DELETE)
+        batches = reader.read_log(self.table, piece.bucket, piece.start_offset, piece.end_offset)
+        for changes in Reducer(self.table).reduced(batches):
+            yield self._batch(piece, changes.records.columns, changes.offsets, changes.offsets, ~changes.lives)
 
     def _batch(
         self,

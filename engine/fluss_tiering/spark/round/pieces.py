@@ -19,12 +19,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from fluss_tiering.formats.changelog import last_per_key
-from fluss_tiering.formats.log.batch import ChangeType, ChangeTypes, LogBatch
+from fluss_tiering.formats.log.batch import ChangeType, LogBatch
 from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import StorageDescription, TableInfo
 from fluss_tiering.spark.round.plan import LogPiece, Piece, SnapshotPiece
+from fluss_tiering.spark.round.reduce import DEFAULT_BUFFER_BYTES, Reducer
 from fluss_tiering.spark.round.result import PieceResult, StageSeconds
 from fluss_tiering.storage.open import open_split_reader
 from fluss_tiering.storage.protocol import SplitReader
@@ -58,6 +57,7 @@ class StageJob:
         work: The pieces to do; tasks receive their numbers.
         tasks: How many Spark tasks share the work.
         access: The driver's access to a storage that is a cluster. It holds secrets, so it is never printed.
+        buffer_bytes: How many bytes of changes a task holds in memory. More are spread over files on its local disk.
     """
 
     table: TableInfo
@@ -67,6 +67,7 @@ class StageJob:
     work: Sequence[PieceWork]
     tasks: int
     access: ClusterAccess | None = None
+    buffer_bytes: int = DEFAULT_BUFFER_BYTES
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[PieceResult]:
         """Do the pieces with these numbers."""
@@ -85,7 +86,7 @@ class StageJob:
             if isinstance(work.piece, SnapshotPiece):
                 rows = _copy_snapshot(self.table, work.piece, reader, writer, watch)
             elif self.table.has_primary_key:
-                rows = _reduce_log(self.table, work.piece, reader, writer, watch)
+                rows = _reduce_log(Reducer(self.table, self.buffer_bytes), work.piece, reader, writer, watch)
             else:
                 rows = _copy_log(self.table, work.piece, reader, writer, watch)
             with watch("encode"):
@@ -122,54 +123,30 @@ def _copy_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: Pi
     return rows
 
 
-def _reduce_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: PieceWriter, watch: _Stopwatch) -> int:
+def _reduce_log(reducer: Reducer, piece: LogPiece, reader: SplitReader, writer: PieceWriter, watch: _Stopwatch) -> int:
     """Write the last change of each key: an equality delete for every changed key, and a row if the key still exists.
 
     Equality deletes do not apply to rows of their own commit, so a key must occur only once in a piece.
     """
-    batches = list(watch.read(reader, reader.read_log(table, piece.bucket, piece.start_offset, piece.end_offset)))
-    counts = [batch.records.num_rows for batch in batches]
-    if not sum(counts):
-        return 0
-    with watch("reduce"):
-        records = pa.Table.from_batches([batch.records for batch in batches])
-        kinds = np.concatenate([change_types_of(batch) for batch in batches])
-        offsets = np.concatenate(
-            [
-                np.arange(batch.base_offset, batch.base_offset + count)
-                for batch, count in zip(batches, counts, strict=True)
-            ]
-        )
-        timestamps = np.repeat(np.array([batch.commit_timestamp for batch in batches], np.int64), counts)
-        key_names = table.descriptor.primary_key
-        last = last_per_key(records, key_names, kinds)
-        live = last[kinds[last] != ChangeType.DELETE]
-        keys = records.select(key_names).take(last) if piece.deletes else None
-        rows = records.take(live)
-    with watch("encode"):
-        if keys is not None:
-            writer.delete(_one_batch(keys))
-        writer.write(_one_batch(rows), offsets[live], timestamps[live])
-    return int(np.count_nonzero(kinds != ChangeType.UPDATE_BEFORE))
+    table, rows = reducer.table, 0
 
+    def counted() -> Iterator[LogBatch]:
+        nonlocal rows
+        for batch in reader.read_log(table, piece.bucket, piece.start_offset, piece.end_offset):
+            kinds = batch.change_types
+            rows += 0 if kinds is None else int(np.count_nonzero(kinds != ChangeType.UPDATE_BEFORE))
+            yield batch
 
-def change_types_of(batch: LogBatch) -> ChangeTypes:
-    """Return the change types of a log batch of a primary-key table.
-
-    Raises:
-        FlussTieringError: CORRUPT_DATA if the batch has none.
-    """
-    if batch.change_types is None:
-        raise FlussTieringError(
-            ErrorCode.CORRUPT_DATA,
-            f"the log batch at offset {batch.base_offset} of a primary-key table has no change types: "
-            "expected one for each record; restore the log, or re-create the table",
-        )
-    return batch.change_types
-
-
-def _one_batch(rows: pa.Table) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([column.combine_chunks() for column in rows.columns], schema=rows.schema)
+    for changes in watch.within("reduce", reducer.reduced(watch.read(reader, counted()))):
+        with watch("encode"):
+            if piece.deletes:
+                writer.delete(changes.records.select(list(table.descriptor.primary_key)))
+            lives = changes.lives
+            records, offsets, timestamps = changes.records, changes.offsets, changes.timestamps
+            if not lives.all():
+                records, offsets, timestamps = records.filter(pa.array(lives)), offsets[lives], timestamps[lives]
+            writer.write(records, offsets, timestamps)
+    return rows
 
 
 def _peak_bytes() -> int:
@@ -200,6 +177,16 @@ class _Stopwatch:
             decoding = reader.decode_seconds - decoded
             self._add("decode", decoding)
             self._add("read", time.perf_counter() - start - decoding)
+            if item is None:
+                return
+            yield item
+
+    def within(self, stage: str, items: Iterator[ItemT]) -> Iterator[ItemT]:
+        """Yield the items, and count the time that they take as time of the stage, but for what is counted already."""
+        while True:
+            counted, start = sum(self._seconds.values()), time.perf_counter()
+            item = next(items, None)
+            self._add(stage, time.perf_counter() - start - (sum(self._seconds.values()) - counted))
             if item is None:
                 return
             yield item

@@ -28,6 +28,9 @@ from fluss_tiering.spark.round.lost_log import (
 
 MIN_PIECE_BYTES: Final = 16 << 20
 """A smaller piece or task costs more than its parallelism saves."""
+_MAX_CHANGE_PIECES: Final = 16
+"""The greatest number of log pieces of one bucket of a primary-key table. A task can reduce a piece of any size, and
+each piece becomes a lake snapshot whose delete file applies to all files before it: more would slow readers down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +99,8 @@ class PlanLimits:
             tasks have work.
         append_piece_bytes: The size of a log table's or a snapshot's piece. These are streamed; the limit bounds what
             a retry repeats.
-        change_piece_bytes: The size of a log piece of a primary-key table. It is reduced to the last change of each
-            key in memory; the limit bounds a worker's memory.
+        change_piece_bytes: The size of a log piece of a primary-key table, as long as its bucket needs only a few of
+            them. A task reduces a piece to the last change of each key.
         round_bytes: How much of the log one round reads; None for all of it. Snapshots are always read as a whole.
         wave_bytes: How much each task reads in one wave, after which the round looks at the clock.
     """
@@ -286,7 +289,8 @@ def _pieces(each: _Range, limits: PlanLimits, has_primary_key: bool, *, replaces
             )
         return
     first = 1 if has_rows else 0
-    for number, (start, end) in enumerate(_cut(each, limits.change_piece_bytes)):
+    change_bytes = max(limits.change_piece_bytes, math.ceil(each.log_bytes / _MAX_CHANGE_PIECES))
+    for number, (start, end) in enumerate(_cut(each, change_bytes)):
         yield LogPiece(
             each.info.bucket,
             start,

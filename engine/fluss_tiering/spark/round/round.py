@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -24,6 +24,7 @@ from fluss_tiering.spark.round.measure import measured
 from fluss_tiering.spark.round.pieces import PieceWork, StageJob
 from fluss_tiering.spark.round.plan import Piece, PlanLimits, RoundPlan, plan_round
 from fluss_tiering.spark.round.progress import Progress
+from fluss_tiering.spark.round.reduce import DEFAULT_BUFFER_BYTES
 from fluss_tiering.spark.round.result import PieceResult, RoundCost, RoundOutcome, StageSeconds, total_stats
 from fluss_tiering.spark.round.stage import run_stage
 from fluss_tiering.spark.round.waves import after, tasks_of, time_limit_s, waves
@@ -44,6 +45,9 @@ class RoundServices:
         storage: The description of the storage that executors read from.
         target: The server's address, "host:port".
         limits: How large pieces and rounds may be.
+        parallelism: Tells how many tasks run at the same time, when a round has something to read. None if the limits
+            say it.
+        buffer_bytes: How many bytes of changes a task holds in memory.
         progress: Hears of each step of a round.
         max_round_duration: The limit that the application was given (see `waves.time_limit_s`).
         skip_missing_log: Whether rounds go on if a log was deleted before it was tiered (see `plan_round`).
@@ -58,10 +62,16 @@ class RoundServices:
     target: str
     limits: PlanLimits
     progress: Progress
+    parallelism: Callable[[], int] | None = None
+    buffer_bytes: int = DEFAULT_BUFFER_BYTES
     max_round_duration: str | None = None
     skip_missing_log: bool = False
     runtime: Runtime = SYSTEM
     run_stage: Callable[[SparkSession, StageJob, str, RoundGuard], list[PieceResult]] = run_stage
+
+    def present_limits(self) -> PlanLimits:
+        """Return the limits with the number of tasks that run at the same time now."""
+        return self.limits if self.parallelism is None else replace(self.limits, parallelism=self.parallelism())
 
 
 def job_group(guard: RoundGuard) -> str:
@@ -119,12 +129,14 @@ def _plan(
         snapshots = measured(lambda: open_split_reader(services.storage, services.target), table, leased)
         # The ends are read again: a snapshot that was leased just now may end behind the first end of the log.
         buckets = services.client.list_buckets([table.path])[table.path]
+    # An empty round does not wait for executors.
+    reads = any(info.log_end_offset > tiered.get(info.bucket, 0) for info in buckets)
     plan = plan_round(
         has_primary_key=table.has_primary_key,
         tiered=tiered,
         buckets=buckets,
         snapshots=snapshots,
-        limits=services.limits,
+        limits=services.present_limits() if reads else services.limits,
         replaced=_replaced(table, lake, buckets, tiered),
         skip_missing_log=services.skip_missing_log,
     )
@@ -155,8 +167,9 @@ def _read_and_write(
     if not plan.pieces:
         return plan, []
     limit_s = time_limit_s(table.descriptor.properties, services.max_round_duration)
-    parts = [plan.pieces] if limit_s is None else list(waves(plan, services.limits))
-    parallelism = services.limits.parallelism
+    limits = services.present_limits()
+    parts = [plan.pieces] if limit_s is None else list(waves(plan, limits))
+    parallelism = limits.parallelism
     access = cluster_access(services.storage)
     services.progress.stage(table.path, job_group(guard), sum(tasks_of(pieces, parallelism) for pieces in parts))
     done: list[Piece] = []
@@ -180,7 +193,16 @@ def _read_and_write(
                 for number, piece in enumerate(pieces, start=len(done))
             )
             tasks = tasks_of(pieces, parallelism)
-            job = StageJob(table, services.storage, services.target, lake.file_writer(), work, tasks, access)
+            job = StageJob(
+                table,
+                services.storage,
+                services.target,
+                lake.file_writer(),
+                work,
+                tasks,
+                access=access,
+                buffer_bytes=services.buffer_bytes,
+            )
             results += services.run_stage(services.spark, job, job_group(guard), guard)
         except FlussTieringError:
             lake.delete_files([file for result in results for file in result.files])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 from tenacity import Retrying, retry_if_exception, stop_after_delay
 
+from fluss_tiering.formats.chunks import parts_of
 from fluss_tiering.formats.compacted.row import encode_values
 from fluss_tiering.formats.log.batch import encode_log_batch
 from fluss_tiering.formats.partitioning import rows_by_partition
@@ -111,7 +112,7 @@ class ClusterWriter:
     def _send(self, table: TableInfo, kind: WriteKind, bucket: TableBucket, records: pa.RecordBatch) -> int:
         """Write rows to one bucket and return the log's end after them."""
         end = 0
-        for batch in _cut(records):
+        for batch in parts_of(records, _BATCH_BYTES):
             if kind is WriteKind.APPEND:
                 encoded = encode_log_batch(
                     0,
@@ -148,12 +149,6 @@ def _is_early(error: BaseException) -> bool:
     if isinstance(error, UnknownBucketError):
         return True
     return isinstance(error, FlussServerError) and error.fluss_error is FlussError.SCHEMA_NOT_EXIST
-
-
-def _cut(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    step = max(1, records.num_rows * _BATCH_BYTES // max(records.nbytes, 1))
-    for start in range(0, records.num_rows, step):
-        yield records.slice(start, step)
 
 
 def _check_format(table: TableInfo) -> None:

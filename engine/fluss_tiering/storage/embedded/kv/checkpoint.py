@@ -15,7 +15,8 @@ import pyarrow as pa
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.storage.embedded.layout import SNAPSHOT_FILE
 from fluss_tiering.storage.files import corrupt
-from fluss_tiering.storage.rocksdb_files import entries, temporary_folder
+from fluss_tiering.storage.rocksdb_files import SNAPSHOT_FILES, entries
+from fluss_tiering.storage.scratch import temporary_folder
 
 _OWN_FILES: Final = frozenset({SNAPSHOT_FILE, "rocksdict-config.json"})
 
@@ -34,7 +35,7 @@ def read_checkpoint(
     Raises:
         FlussTieringError: KV_SNAPSHOT_NOT_EXIST if there is no such snapshot; CORRUPT_DATA if it is damaged.
     """
-    with temporary_folder() as links:
+    with temporary_folder(SNAPSHOT_FILES) as links:
         _link_files(folder, links)
         try:
             yield from entries(links, from_key, to_key, chunk_bytes)

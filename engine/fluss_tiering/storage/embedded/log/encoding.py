@@ -8,13 +8,14 @@ from typing import Final
 
 import pyarrow as pa
 
+from fluss_tiering.formats.chunks import parts_of
 from fluss_tiering.formats.log.batch import ChangeTypes, LogCompression, encode_log_batch
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.storage.log_compression import compression_of
 
 _BATCH_ROWS: Final = 65_536
 _BATCH_BYTES: Final = 8 << 20
-"""The size of a batch before compression."""
+"""The size of a batch before compression. One with rows of different sizes has twice as much at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +34,15 @@ class LogEncoding:
         self, records: pa.RecordBatch, change_types: ChangeTypes | None, base_offset: int, commit_timestamp: int
     ) -> Iterator[bytes]:
         """Yield consecutive batches that hold the records from `base_offset` on."""
-        by_size = records.num_rows * _BATCH_BYTES // max(records.nbytes, 1)
-        step = max(1, min(_BATCH_ROWS, by_size))
-        for start in range(0, records.num_rows, step):
+        start = 0
+        for part in parts_of(records, _BATCH_BYTES, _BATCH_ROWS):
+            end = start + part.num_rows
             yield encode_log_batch(
                 base_offset + start,
                 commit_timestamp,
-                records.slice(start, step),
+                part,
                 schema_id=self.schema_id,
-                change_types=None if change_types is None else change_types[start : start + step],
+                change_types=None if change_types is None else change_types[start:end],
                 compression=self.compression,
             )
+            start = end

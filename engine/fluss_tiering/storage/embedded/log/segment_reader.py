@@ -25,6 +25,8 @@ from fluss_tiering.storage.errors import rewording_corrupt_data
 from fluss_tiering.storage.files import corrupt, reporting_os_errors
 
 CORRUPT_LOG_REMEDY: Final = "restore the file from a backup, or drop the table and load it again"
+_DROPPED_BYTES: Final = 16 << 20
+"""How many bytes of a segment are read before they are taken out of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +100,15 @@ def stored_batches(folder: Path, start_offset: int, end_offset: int) -> Iterator
         segment = map_segment(path)
         with naming_segment(path):
             position = seek_batch(segment, start_offset) if expected is None else 0
+            dropped = 0
             while (header := read_header(segment, position)) is not None:
                 wanted = start_offset if expected is None else expected
                 if not header.base_offset <= wanted <= header.last_offset:
                     raise missing_batch(header, position, wanted)
                 yield StoredBatch(path, segment, position, header)
                 position += header.size
+                if position - dropped >= _DROPPED_BYTES:
+                    dropped = _drop(segment, dropped, position)
                 expected = header.next_offset
                 if expected >= end_offset:
                     return
@@ -125,6 +130,18 @@ def map_segment(path: Path) -> memoryview:
         if os.fstat(file.fileno()).st_size == 0:
             return memoryview(b"")
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _drop(segment: memoryview, start: int, end: int) -> int:
+    """Take a part of a mapped segment out of memory, up to the last whole page; return the end of that part.
+
+    Whoever still uses the part reads it from the file again.
+    """
+    mapped = segment.obj
+    end -= end % mmap.PAGESIZE
+    if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED, start, end - start)
+    return end
 
 
 def naming_segment(path: Path) -> AbstractContextManager[None]:

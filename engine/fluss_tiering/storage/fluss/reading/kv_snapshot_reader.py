@@ -18,7 +18,8 @@ from fluss_tiering.storage.fluss.reading.split_keys import measure_files
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import KvSnapshotFiles, kv_snapshot_files
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.retry_backoff import RetryBackoff
-from fluss_tiering.storage.rocksdb_files import entries, table_files, temporary_folder
+from fluss_tiering.storage.rocksdb_files import SNAPSHOT_FILES, entries, table_files
+from fluss_tiering.storage.scratch import temporary_folder
 
 _TABLE_FILE: Final = ".sst"
 _AT_ONCE: Final = 4
@@ -67,7 +68,7 @@ class KvSnapshotReader:
     def _folder(self, from_key: bytes | None, to_key: bytes | None) -> Iterator[tuple[Path, bool]]:
         """Make a temporary folder with the files that hold a key range; tell whether other files are missing in it."""
         wanted = self._metadata()
-        with temporary_folder() as folder:
+        with temporary_folder(SNAPSHOT_FILES) as folder:
             with self._reporting_missing_files():
                 elsewhere = self._link(wanted, folder)
                 partial = bool(elsewhere) and (from_key is not None or to_key is not None)

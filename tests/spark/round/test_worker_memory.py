@@ -1,0 +1,140 @@
+"""The peak memory of a process that reads and writes pieces as a worker does. It depends on settings, not on data."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fluss_tiering.formats.micros import lake_type
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
+from fluss_tiering.model.clock import SystemClock
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.spark.round.pieces import PieceWork, StageJob
+from fluss_tiering.spark.round.plan import PlanLimits, plan_round
+from fluss_tiering.storage.embedded.storage import EmbeddedStorage
+
+pytestmark = [pytest.mark.system, pytest.mark.slow]
+
+PROGRAM = Path(__file__).with_name("worker_memory.py")
+COLUMNS = (
+    Column("id", DataType.parse("BIGINT NOT NULL")),
+    Column("name", DataType.parse("STRING")),
+    Column("payload", DataType.parse("BYTES")),
+)
+PATH = TablePath("db", "t")
+MIB = 1 << 20
+Sizes = list[tuple[int, int]]
+"""Groups of rows: how many, and the bytes of each one's payload."""
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[EmbeddedStorage]:
+    storage = EmbeddedStorage.open(tmp_path / "data", clock=SystemClock())
+    yield storage
+    storage.close()
+
+
+def make(storage: EmbeddedStorage, *, key: bool) -> TableInfo:
+    keys = ("id",) if key else ()
+    return storage.create_table(PATH, TableDescriptor(COLUMNS, keys, keys, 1))
+
+
+def write(storage: EmbeddedStorage, kind: WriteKind, sizes: Sizes, *, at_once: int = 48 * MIB) -> int:
+    """Write the groups of rows one after the other, with payloads that cannot be compressed. Return the row count."""
+    first = 0
+    for count, size in sizes:
+        step = max(1, at_once // (size + 16))
+        for start in range(first, first + count, step):
+            ids = np.arange(start, min(start + step, first + count))
+            offsets = np.arange(0, (len(ids) + 1) * size, size or 1, dtype=np.int32)[: len(ids) + 1]
+            data = pa.py_buffer(os.urandom(len(ids) * size))
+            payload = pa.BinaryArray.from_buffers(
+                pa.binary(), len(ids), [None, pa.py_buffer(offsets if size else np.zeros(len(ids) + 1, np.int32)), data]
+            )
+            columns = [pa.array(ids), pa.array([f"row {number}" for number in ids]), payload]
+            storage.write(PATH, kind, pa.table(columns, schema=arrow_schema(COLUMNS)))
+        first += count
+    return first
+
+
+def run(storage: EmbeddedStorage, table: TableInfo, folder: Path, **settings: int) -> dict[str, int]:
+    """Do the pieces of a round in a process of its own."""
+    buckets = storage.buckets(PATH)
+    snapshots = {info.bucket: info.latest_kv_snapshot for info in buckets if info.latest_kv_snapshot is not None}
+    plan = plan_round(
+        has_primary_key=table.has_primary_key, tiered={}, buckets=buckets, snapshots=snapshots, limits=PlanLimits()
+    )
+    columns = [*COLUMNS, *(Column(name, DataType.parse(kind)) for name, kind in _SYSTEM_COLUMNS)]
+    schema = pa.schema([pa.field(column.name, lake_type(column.data_type)) for column in columns])
+    deletes = pa.schema([schema.field("id")]) if table.has_primary_key else None
+    writer = ParquetFileWriter(schema, deletes, ("zstd", None), 512 * MIB, {})
+    work = [PieceWork(piece, f"file://{folder}/lake/{number}") for number, piece in enumerate(plan.pieces)]
+    job = StageJob(table, storage.describe(), "", writer, work, 1, **settings)
+    path = folder / "job.pickle"
+    path.write_bytes(pickle.dumps(job))
+    done = subprocess.run([sys.executable, PROGRAM, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, int] = json.loads(done.stdout)
+    return result
+
+
+_SYSTEM_COLUMNS = (("__bucket", "INT"), ("__offset", "BIGINT"), ("__timestamp", "TIMESTAMP_LTZ(6)"))
+
+
+# D43
+def test_a_small_buffer_bounds_the_memory_of_a_large_reduction(storage: EmbeddedStorage, tmp_path: Path):
+    table = make(storage, key=True)
+    rows = write(storage, WriteKind.UPSERT, [(20_000, 10), (250, MIB)])
+
+    small = run(storage, table, tmp_path, buffer_bytes=8 * MIB)
+
+    assert small["rows"] == rows
+    assert small["written"] > 250 * MIB
+    # The rows alone take 250 MiB, Python and what it has loaded about 150, and a row group and its encoding about 150.
+    assert small["peak"] < 480 * MIB
+
+
+# D43
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("sizes", "key"),
+    [
+        ([(1_000_000, 20), (700, MIB)], True),
+        ([(1_000_000, 20), (700, MIB)], False),
+        ([(300, 8 * MIB)], True),
+        ([(300, 8 * MIB)], False),
+    ],
+    ids=["small and large changes", "small and large rows", "changes of 8 MB", "rows of 8 MB"],
+)
+def test_a_log_is_read_with_less_than_a_gigabyte(storage: EmbeddedStorage, tmp_path: Path, sizes: Sizes, key: bool):
+    table = make(storage, key=key)
+    rows = write(storage, WriteKind.UPSERT if key else WriteKind.APPEND, sizes)
+
+    result = run(storage, table, tmp_path)
+
+    assert result["rows"] == rows
+    assert result["peak"] < 1024 * MIB
+
+
+# D43
+@pytest.mark.long
+@pytest.mark.parametrize("sizes", [[(550, MIB)], [(200_000, 20), (550, MIB)], [(60, 8 * MIB)]])
+def test_a_kv_snapshot_is_read_with_less_than_a_gigabyte(storage: EmbeddedStorage, tmp_path: Path, sizes: Sizes):
+    table = make(storage, key=True)
+    rows = write(storage, WriteKind.UPSERT, sizes)
+    storage.take_kv_snapshots(PATH)
+
+    result = run(storage, table, tmp_path)
+
+    assert result["rows"] == rows
+    assert result["peak"] < 1024 * MIB
