@@ -6,7 +6,7 @@ types refuses such a part. Here each part is cast by itself, and whatever lies u
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -50,15 +50,63 @@ def cast_parts(array: pa.Array, kind: pa.DataType, cast: Cast) -> pa.Array:
     if pa.types.is_map(kind) and pa.types.is_map(array.type):
         counts, keys, values = map_parts(array)
         parts = cast_parts(keys, kind.key_type, cast), cast_parts(values, kind.item_type, cast)
-        return pa.MapArray.from_arrays(positions_of(counts), *parts, kind, mask=_nulls(array))
+        return _map(counts, parts, kind, _nulls(array))
     if pa.types.is_list(kind) and is_list(array.type):
         counts, elements = list_parts(array)
-        elements = cast_parts(elements, kind.value_type, cast)
-        return pa.ListArray.from_arrays(positions_of(counts), elements, kind, mask=_nulls(array))
+        return _list(counts, cast_parts(elements, kind.value_type, cast), kind, _nulls(array))
     if pa.types.is_struct(kind) and pa.types.is_struct(array.type) and _names(array.type) == _names(kind):
         fields = [cast_parts(array.field(index), field.type, cast) for index, field in enumerate(kind)]
         return pa.StructArray.from_arrays(fields, fields=list(kind), mask=_nulls(array))
     return cast(array, kind)
+
+
+def without_hidden_nulls(array: pa.Array) -> pa.Array:
+    """Return the array without nulls in NOT NULL parts of a ROW that is itself null, which Parquet's writer refuses.
+
+    Such a part gets any value, which nobody sees.
+
+    Raises:
+        pa.ArrowInvalid: If a NOT NULL part of a ROW is null where the ROW is not.
+    """
+    kind = array.type
+    if pa.types.is_map(kind):
+        counts, *parts = map_parts(array)
+        return _map(counts, [without_hidden_nulls(part) for part in parts], kind, _nulls(array))
+    if pa.types.is_list(kind):
+        counts, elements = list_parts(array)
+        return _list(counts, without_hidden_nulls(elements), kind, _nulls(array))
+    if pa.types.is_struct(kind):
+        # Each part is null where the ROW is.
+        parts = [without_hidden_nulls(part) for part in array.flatten()]
+        for position, field in enumerate(kind):
+            if field.nullable or not parts[position].null_count:
+                continue
+            if parts[position].null_count > array.null_count:
+                raise pa.ArrowInvalid(f"the NOT NULL field {field.name!r} of a ROW is null where the ROW is not")
+            parts[position] = _all_valid(parts[position])
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=_nulls(array))
+    return array
+
+
+def _all_valid(array: pa.Array) -> pa.Array:
+    """Return the array with any values in place of its nulls."""
+    kind = array.type
+    if pa.types.is_map(kind):
+        counts, *parts = map_parts(array)
+        return _map(counts, parts, kind, None)
+    if pa.types.is_list(kind):
+        return _list(*list_parts(array), kind, None)
+    if pa.types.is_struct(kind):
+        return pa.StructArray.from_arrays([array.field(position) for position in range(len(kind))], fields=list(kind))
+    return pa.Array.from_buffers(kind, len(array), [None, *array.buffers()[1:]], offset=array.offset)
+
+
+def _map(counts: Counts, parts: Sequence[pa.Array], kind: pa.MapType, nulls: pa.BooleanArray | None) -> pa.MapArray:
+    return pa.MapArray.from_arrays(positions_of(counts), *parts, kind, mask=nulls)
+
+
+def _list(counts: Counts, elements: pa.Array, kind: pa.ListType, nulls: pa.BooleanArray | None) -> pa.ListArray:
+    return pa.ListArray.from_arrays(positions_of(counts), elements, kind, mask=nulls)
 
 
 def positions_of(counts: Counts) -> pa.Array:

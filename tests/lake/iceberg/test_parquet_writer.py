@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +14,12 @@ import pytest
 
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
+
+SYSTEM_FIELDS = (
+    pa.field(BUCKET_COLUMN, pa.int32()),
+    pa.field(OFFSET_COLUMN, pa.int64()),
+    pa.field(TIMESTAMP_COLUMN, pa.timestamp("us", "UTC")),
+)
 
 
 @pytest.mark.parametrize("zone", [None, "UTC"])
@@ -37,6 +46,98 @@ def test_nanoseconds_are_floored_to_microseconds_before_the_epoch_too(
     (file,) = piece.close()
     written = pq.read_table(file.location).column("t")
     assert written.cast(pa.int64()).to_pylist() == ([*micros, None] if with_nulls else micros)
+
+
+ROWS_IN_ROWS = pa.struct(
+    [
+        pa.field("x", pa.int32(), nullable=False),
+        pa.field("s", pa.string(), nullable=False),
+        pa.field("yes", pa.bool_(), nullable=False),
+        pa.field("list", pa.list_(pa.field("element", pa.int64(), nullable=False)), nullable=False),
+        pa.field("map", pa.map_(pa.string(), pa.field("value", pa.binary(), nullable=False)), nullable=False),
+        pa.field("deep", pa.struct([pa.field("d", pa.decimal128(9, 2), nullable=False)]), nullable=False),
+        pa.field("maybe", pa.struct([pa.field("d", pa.date32(), nullable=False)])),
+    ]
+)
+FULL_ROW = {
+    "x": 1,
+    "s": "a",
+    "yes": True,
+    "list": [1, 2],
+    "map": [("k", b"v")],
+    "deep": {"d": Decimal("1.23")},
+    "maybe": {"d": dt.date(2024, 2, 29)},
+}
+LESS = {**FULL_ROW, "list": [], "map": [], "maybe": None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (ROWS_IN_ROWS, [FULL_ROW, None, LESS, None]),
+        (pa.list_(ROWS_IN_ROWS), [[FULL_ROW, None], None, [], [None, LESS]]),
+        (pa.map_(pa.int32(), ROWS_IN_ROWS), [[(1, FULL_ROW), (2, None)], None, [], [(3, LESS)]]),
+        (pa.struct([pa.field("r", ROWS_IN_ROWS)]), [{"r": FULL_ROW}, {"r": None}, None, {"r": LESS}]),
+        (pa.struct([pa.field("r", ROWS_IN_ROWS, nullable=False)]), [{"r": FULL_ROW}, None, {"r": LESS}, None]),
+        (pa.list_(pa.map_(pa.string(), pa.list_(ROWS_IN_ROWS))), [[[("k", [None, LESS])]], None, [None], []]),
+    ],
+    ids=["row", "list", "map", "row in row", "row in NOT NULL row", "depth 3"],
+)
+def test_a_null_row_may_have_fields_that_are_not_null(
+    tmp_path: Path, kind: pa.DataType, values: list[Any]
+) -> None:  # D42
+    whole = pa.array(values, kind)
+    # A decoder may put nulls into the fields of a null row; a batch from a log is a slice.
+    for number, rows in enumerate([whole, with_nulls_below(whole), pa.concat_arrays([whole, whole]).slice(4)]):
+        written = write_column(tmp_path / str(number), rows)
+        assert written.to_pylist() == values
+
+
+def with_nulls_below(array: pa.Array) -> pa.Array:
+    """Return the same values, with nulls in the fields of each null row."""
+    kind, nulls = array.type, array.is_null()
+    if pa.types.is_struct(kind):
+        return pa.StructArray.from_arrays(
+            [with_nulls_below(part) for part in array.flatten()], fields=list(kind), mask=nulls
+        )
+    if pa.types.is_map(kind):
+        return pa.MapArray.from_arrays(array.offsets, array.keys, with_nulls_below(array.items), kind, mask=nulls)
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(array.offsets, with_nulls_below(array.values), kind, mask=nulls)
+    return array
+
+
+def write_column(folder: Path, values: pa.Array) -> pa.ChunkedArray:
+    schema = pa.schema([pa.field("c", values.type), *SYSTEM_FIELDS])
+    piece = ParquetFileWriter(schema, None, ("zstd", None), 1 << 20, {}).open_piece(0, str(folder / "piece"), 0)
+    piece.write(pa.record_batch([values], names=["c"]), np.arange(len(values)), np.zeros(len(values), np.int64))
+    (file,) = piece.close()
+    return pq.read_table(file.location).column("c")
+
+
+def test_a_null_in_a_row_that_is_not_null_is_refused(tmp_path: Path) -> None:  # D42
+    fields = [pa.field("x", pa.int32(), nullable=False)]
+    wrong = pa.StructArray.from_arrays([pa.array([1, None], pa.int32())], fields=fields)
+
+    with pytest.raises(pa.ArrowInvalid, match="the NOT NULL field 'x' of a ROW is null where the ROW is not"):
+        write_column(tmp_path, wrong)
+
+
+def test_a_writer_that_fails_and_is_aborted_tells_the_first_failure(tmp_path: Path) -> None:  # D42
+    schema = pa.schema([pa.field("c", pa.string(), nullable=False), *SYSTEM_FIELDS])
+    piece = ParquetFileWriter(schema, None, ("zstd", None), 1 << 20, {}).open_piece(0, str(tmp_path / "piece"), 0)
+    piece.write(pa.record_batch([[None]], names=["c"]), np.zeros(1, np.int64), np.zeros(1, np.int64))
+
+    def close() -> None:
+        try:
+            piece.close()
+        except BaseException:
+            piece.abort()
+            raise
+
+    with pytest.raises(pa.ArrowInvalid, match="declared non-nullable but contains nulls"):
+        close()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -184,6 +184,36 @@ def test_nested_types_reach_the_lake_and_spark(tiering: Tiering):
         assert plain_rows(reader.option("table", str(table.path)).load().orderBy("id").collect(), columns) == expected
 
 
+DEEP = "ROW<x INT NOT NULL, y ROW<s STRING NOT NULL, l ARRAY<ROW<b BYTES NOT NULL>> NOT NULL> NOT NULL>"
+WITH_NOT_NULL: dict[str, Any] = {
+    DEEP: {"x": 1, "y": {"s": "a", "l": [{"b": b"b"}, None]}},
+    f"ARRAY<{DEEP}>": [{"x": 1, "y": {"s": "a", "l": []}}, None],
+    f"MAP<INT, {DEEP}>": [(1, {"x": 1, "y": {"s": "a", "l": []}}), (2, None)],
+}
+
+
+def test_null_rows_with_fields_that_are_not_null_are_tiered(tiering: Tiering):  # D42
+    kinds = [Column(f"c{number}", DataType.parse(kind)) for number, kind in enumerate(WITH_NOT_NULL)]
+    columns = (Column("id", DataType.parse("INT NOT NULL")), *kinds)
+    full = {f"c{number}": value for number, value in enumerate(WITH_NOT_NULL.values())}
+    nothing = dict.fromkeys(full)
+    log = make(tiering, "null_rows", columns, num_buckets=1)
+    keyed = make(tiering, "null_rows_keyed", columns, primary_key=("id",), num_buckets=1)
+    rows = [{"id": 1, **full}, {"id": 2, **nothing}, {"id": 3, **full}]
+    for table in (log, keyed):
+        write(tiering, table, rows)
+    tiering.client.take_kv_snapshots([keyed.path])
+    assert [result.error for result in tiering.tier_all(log, keyed)] == [None, None]
+    changed = [{"id": 1, **nothing}, {"id": 2, **full}, {"id": 4, **nothing}]
+    write(tiering, keyed, changed)
+    tiering.tier(keyed)
+
+    assert plain_rows(tiering.lake(log), columns) == rows
+    assert plain_rows(tiering.lake(keyed), columns) == [*changed[:2], rows[2], changed[2]]
+    assert equal(tiering, log)
+    assert equal(tiering, keyed)
+
+
 PARTITIONED = tuple(
     Column(name, DataType.parse(text))
     for name, text in (

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from fluss_tiering.formats.micros import as_type, column_of
+from fluss_tiering.formats.nested_arrays import without_hidden_nulls
 from fluss_tiering.lake.iceberg.metrics.collector import FileMetricsCollector, columns_with_nan, statistics_without
 from fluss_tiering.lake.iceberg.metrics.modes import MetricsMode
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, Int64s, LakeFile, PieceWriter
@@ -174,7 +175,10 @@ class _RollingFiles:
     def write(self, columns: Sequence[pa.Array]) -> None:
         if not len(columns[0]):
             return
-        arrays = [as_type(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+        arrays = [
+            without_hidden_nulls(as_type(column, field.type))
+            for column, field in zip(columns, self._schema, strict=True)
+        ]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         self._buffer.append(batch)
         self._buffered_rows += batch.num_rows
