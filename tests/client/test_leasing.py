@@ -163,3 +163,13 @@ def test_snapshots_that_keep_vanishing_end_the_round(collecting: ServerThread) -
         assert str(TableBucket(table.table_id, 0)) in failed.value.message
         assert len(client.planned) == 3
         assert client.list_leases() == []
+
+
+def test_a_round_that_cannot_lease_everything_leases_nothing(collecting: ServerThread) -> None:  # L7, D17
+    with TieringClient(collecting.target) as client:
+        table, other = new_table(client, [1]), new_table(client, [1])
+    with SnapshotsVanish(collecting.target, table, times=100) as client:
+        with pytest.raises(FlussTieringError) as failed:
+            lease_latest_snapshots(client, "X", [other.path, table.path], HOUR)
+        assert failed.value.code is ErrorCode.KV_SNAPSHOT_NOT_EXIST
+        assert client.list_leases() == []

@@ -96,7 +96,7 @@ class LeaseAttempts:
                 f"attempt {newest.attempt_token} of lease {lease_id} was cancelled: {newest.cancelled_reason}; "
                 "acquire the lease again to begin a new attempt",
             )
-        return newest.attempt_token if attempt_token is None else attempt_token
+        return newest.attempt_token
 
     def prune(self, store: TieringStore, now: int, in_use: Collection[str]) -> bool:
         """Delete attempts that began long ago and whose lease id is not in use, as many as one call may.

@@ -51,7 +51,7 @@ def _parked(status: TieringStatus) -> FlussTieringError:
 
 
 def _being_tiered(table: TieredTable, running: TieringRound) -> FlussTieringError:
-    heartbeat = "none" if table.last_heartbeat is None else iso_time(table.last_heartbeat)
+    heartbeat = iso_time(table.last_heartbeat or running.start_time)
     return FlussTieringError(
         ErrorCode.TABLE_BEING_TIERED,
         f"table {running.path} is being tiered: epoch {running.tiering_epoch}, lease {running.lease_id or 'none'}, "

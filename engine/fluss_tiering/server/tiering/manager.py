@@ -107,7 +107,7 @@ class LakeTieringManager:
                 if table is None:
                     answers.append(not_tiered(path))
                     continue
-                resumed = resume(changes.table(table.status.table_id) or table, now)
+                resumed = resume(table, now)
                 changes.put(resumed)
                 answers.append(resumed.status)
         return answers
