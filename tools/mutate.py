@@ -41,6 +41,12 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
 }
 """The tests that judge each package: those that need no other process, so that a mutant takes about a second."""
 
+LEFT_OUT: Final = [
+    "tests/server/tiering/test_definitions.py",
+    "tests/server/tiering/test_watching_clients.py",
+]
+"""Test files of these folders that start a server for each test, which takes too long for hundreds of mutants."""
+
 _MARKERS: Final = "not (spark or cluster or airflow or postgres or system or slow or long)"
 _TEXTS: Final = [r"\b_?logger\.", r'^\s*"[^"]* [^"]*"[,)]?$']
 """Lines with texts for people: calls of the logger, and sentences of errors. No test should pin their words.
@@ -95,11 +101,11 @@ def main() -> int:
     arguments = _parser().parse_args()
     package: str = arguments.package
     copy = ROOT / ".cache" / "mutation" / package.replace("/", "-")
-    if arguments.fresh:
-        shutil.rmtree(copy, ignore_errors=True)
-    copy.mkdir(parents=True, exist_ok=True)
-    prepare(ROOT, copy, package)
     if not arguments.report:
+        if arguments.fresh:
+            shutil.rmtree(copy, ignore_errors=True)
+        copy.mkdir(parents=True, exist_ok=True)
+        prepare(ROOT, copy, package)
         ran = _run_mutmut(copy, arguments.children, arguments.only)
         if ran:
             return ran
@@ -144,7 +150,10 @@ def _mutmut_settings(package: str) -> str:
         "only_mutate": [f"fluss_tiering/{package}/*"],
         "also_copy": ["tools"],
         "do_not_mutate_patterns": _TEXTS,
-        "pytest_add_cli_args": ["-m", _MARKERS, "-p", "no:cacheprovider", "-p", "no:xdist"],
+        "pytest_add_cli_args": [
+            *("-m", _MARKERS, "-p", "no:cacheprovider", "-p", "no:xdist"),
+            *(f"--ignore={path}" for path in LEFT_OUT),
+        ],
         "pytest_add_cli_args_test_selection": list(TESTS[package]),
         "process_isolation": "forkserver",
         "timeout_constant": 2.0,
