@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from fluss_tiering.model.table_options import TABLE_OPTIONS
+from fluss_tiering.model.table_options import LAKE_CATALOG_PREFIX, TABLE_OPTIONS
 from fluss_tiering.server.settings import DurationMs, FlussOption, MemorySize, setting_fields
-from fluss_tiering.server.tiering.options import ICEBERG_PREFIX
 from fluss_tiering.spark.options import argument_parser
 from markdown_text import table
 
@@ -31,8 +30,11 @@ _TABLES = f"""
 ## Tables
 
 Set these options with `fluss-tiering tables create --property KEY=VALUE` and `fluss-tiering tables alter`. Other
-`iceberg.…` options become properties of the lake table. `{ICEBERG_PREFIX}…` overrides a property of the lake catalog
-for one table. *only*: this is the one value that is allowed.
+`iceberg.…` options become properties of the lake table. `{LAKE_CATALOG_PREFIX}…` overrides a property of the lake
+catalog for one table. *only*: this is the one value that is allowed.
+
+Any other key that begins with `table.` is refused. As in Fluss, a key that does not is a custom property: it is kept
+with the table and does nothing. The lake table gets the `iceberg.…` options, and those of the list as `fluss.table.…`.
 """
 _APPLICATION = """
 ## Tiering application

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pyarrow as pa
@@ -193,3 +194,71 @@ def test_files_that_cannot_be_read_are_named(command, table, orders, tmp_path):
     assert command("put", table, torn).refuses(2, "torn.parquet")
     assert command("put", table, tmp_path / "none.parquet").refuses(2, "none.parquet")
     assert command("put", table, tmp_path / "rows.xml").refuses(2, "rows.xml", ".parquet")
+
+
+def test_rows_come_from_standard_input(command, client, table, monkeypatch):  # D30
+    command("tables", "create", table, "-c", "id BIGINT", "-c", "name STRING")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id,name\n1,a\n2,b\n")))
+    assert "Appended 2 rows" in command("put", table, "-").out
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id,name\nx,a\n")))
+    assert command("put", table, "-").refuses(2, "cannot read -")
+    assert log_end(client, table) == 2
+
+
+def test_what_did_not_happen_is_not_told(command, table):  # D30
+    command("tables", "create", table, "-c", "id BIGINT", "-c", "day STRING", "--partition-key", "day")
+    assert "nothing was dropped" in command("tables", "drop-partition", table, "mon", "--if-exists").out
+    assert f"Dropped {table}." in command("tables", "drop", table, "--if-exists").out
+    assert f"no table {table}: nothing was dropped" in command("tables", "drop", table, "--if-exists").out
+    assert command("tables", "drop-partition", table, "mon", "--if-exists").refuses(1, "does not exist")
+
+
+def test_an_alteration_of_nothing_says_what_is_missing(command, table):  # D30
+    command("tables", "create", table, "-c", "id BIGINT")
+    assert command("tables", "alter", table).refuses(2, "nothing to change", "--set KEY=VALUE", "--reset KEY")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--pending", "db.a", "db.b"], ("--pending tiers every pending table", "db.a, db.b")),
+        ([], ("nothing to tier", "--pending")),
+        (["--drain", "--pending"], ("--drain", "leave out --pending")),
+    ],
+)
+def test_each_mistake_of_tier_has_its_own_message(command, arguments, words):  # D30
+    assert command("tier", *arguments).refuses(2, *words)
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        ("table.datalake.foo=1", "table.datalake.format"),
+        ("table.magic=1", None),
+        ("table.datalake.freshnes=1min", "table.datalake.freshness"),
+        ("table.log.arrow.compresion.type=LZ4_FRAME", "table.log.arrow.compression.type"),
+        ("datalake.freshness=1min", "table.datalake.freshness"),
+        ("freshness=1min", "table.datalake.freshness"),
+        ("Table.Datalake.Enabled=true", "table.datalake.enabled"),
+        ("table.datalake.max_round_duration=1min", "table.datalake.max-round-duration"),
+        ("tabel.datalake.enabled=true", "table.datalake.enabled"),
+        ("table.log.ttl=1d", None),
+    ],
+)
+def test_unknown_options_are_refused_with_what_was_meant(command, client, table, option, meant):  # D25
+    hint = (f"did you mean {meant}?",) if meant else ("is no option of tables: expected one of",)
+    assert command("tables", "create", table, "-c", "id BIGINT", "-p", option).refuses(2, *hint)
+    assert TablePath.parse(table) not in {each.path for each in client.list_tables()}
+    command("tables", "create", table, "-c", "id BIGINT")
+    assert command("tables", "alter", table, "--set", option).refuses(2, *hint)
+    assert command("tables", "alter", table, "--reset", option.partition("=")[0]).refuses(2, *hint)
+
+
+def test_custom_properties_and_properties_of_the_lake_are_kept(command, table):  # D25
+    kept = {"nope": "1", "owner.team": "a", "iceberg.write.x": "1", "table.datalake.iceberg.io-impl": "x"}
+    options = [text for key, value in kept.items() for text in ("-p", f"{key}={value}")]
+    assert command("tables", "create", table, "-c", "id BIGINT", *options).code == 0
+    assert command("tables", "alter", table, "--set", "nope=2", "--reset", "owner.team", "--reset", "absent").code == 0
+    (described,) = json.loads(command("tables", "describe", table, "--json").out)
+    assert kept.items() - described["properties"].items() == {("nope", "1"), ("owner.team", "a")}
+    assert command("tables", "alter", table, "--set", "table.datalake.format=paimon").refuses(2, "ICEBERG")

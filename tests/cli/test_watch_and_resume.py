@@ -112,7 +112,7 @@ def test_options_are_set_and_reset(command, client):  # S20
     (info,) = client.get_tables([table.path])
     assert info.descriptor.properties == {"table.datalake.enabled": "true", "team": "a"}
     for arguments, words in (
-        ((), ("to set or to reset",)),
+        ((), ("nothing to change",)),
         (("--set", "team"), ("--set 'team'", "KEY=VALUE")),
         (("--set", "team=b", "--reset", "team"), ("'team'",)),
         (("--set", "table.datalake.freshness=soon"), ("'soon'",)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 BATCH_ROWS: Final = 65_536
 """The number of rows in one write request: enough for columnar work, and few enough for one message."""
 
+STANDARD_INPUT: Final = Path("-")
+"""The name by which a command reads CSV from its standard input."""
 _CSV: Final = ".csv"
 _PARQUET: Final = ".parquet"
 
@@ -54,7 +57,8 @@ def file_batches(path: Path, schema: pa.Schema, null_values: list[str]) -> Itera
             return
         options = _convert(null_values)
         options.column_types = hexadecimal.schema_of_texts(schema)
-        with pa.csv.open_csv(path, convert_options=options) as reader:
+        source = sys.stdin.buffer if path == STANDARD_INPUT else path
+        with pa.csv.open_csv(source, convert_options=options) as reader:
             _check_names(reader.schema)
             for batch in reader:
                 rows = hexadecimal.from_texts(batch, schema)
@@ -73,11 +77,12 @@ def _convert(null_values: list[str]) -> pa.csv.ConvertOptions:
 
 
 def _kind(path: Path) -> str:
-    kind = path.suffix.lower()
+    kind = _CSV if path == STANDARD_INPUT else path.suffix.lower()
     if kind not in {_CSV, _PARQUET}:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"{path} does not end with {_PARQUET} or {_CSV}: expected a Parquet or a CSV file",
+            f"{path} does not end with {_PARQUET} or {_CSV}: expected a Parquet or a CSV file, "
+            "or - for CSV from standard input",
         )
     return kind
 

@@ -26,6 +26,7 @@ from fluss_tiering.cli import (
     expire,
     extras,
     history,
+    lake_conf,
     leases,
     output,
     put,
@@ -90,6 +91,7 @@ _add("compact", compact.compact)
 _add("expire", expire.expire)
 _add("clean", clean.clean)
 _add("spark-conf", spark_conf.spark_conf)
+_add("lake-conf", lake_conf.lake_conf)
 _add("class-archive", class_archive.class_archive)
 
 

@@ -15,7 +15,10 @@ from fluss_tiering.model.table import WriteKind
 
 def put(
     table: options.Table,
-    files: Annotated[list[Path], typer.Argument(help="Parquet or CSV files.", show_default=False)],
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Parquet or CSV files. - is standard input, as CSV.", show_default=False, allow_dash=True),
+    ],
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete the rows with these keys from a primary-key table.")
     ] = False,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -163,8 +165,15 @@ def alter_table(
 ) -> None:
     """Set and reset options of a table.
 
-    Options are those that begin with table.datalake. and custom ones. Altering a parked table also resumes it.
+    Options are those that begin with table.datalake. and names of your own, which do nothing here.
+    Altering a parked table also resumes it.
     """
+    if not set_option and not reset_option:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            "nothing to change: expected --set KEY=VALUE or --reset KEY, for example "
+            f"`fluss-tiering tables alter {table} --set table.datalake.freshness=10min`",
+        )
     with TieringClient(server) as client:
         set_properties = dict(_key_value("--set", each) for each in set_option or [])
         info = client.alter_table(table, set_properties, reset_option or [])
@@ -183,9 +192,10 @@ def drop_table(
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
     """Drop a table with its rows, snapshots and status. Its lake table stays."""
-    with TieringClient(server) as client:
-        client.drop_table(table, ignore_if_not_exists=if_exists)
-    output.console.print(f"Dropped {table}.", highlight=False)
+    with TieringClient(server) as client, _or_nothing(if_exists, ErrorCode.TABLE_NOT_EXIST) as happened:
+        client.drop_table(table)
+    dropped = f"Dropped {table}." if happened else f"There is no table {table}: nothing was dropped."
+    output.console.print(dropped, highlight=False)
 
 
 @app.command("drop-partition")
@@ -198,9 +208,23 @@ def drop_partition(
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
     """Drop a partition with its rows and snapshots. Its rows in the lake stay."""
-    with TieringClient(server) as client:
-        client.drop_partition(table, values, ignore_if_not_exists=if_exists)
-    output.console.print(f"Dropped partition {partition_name(values)} of {table}.", highlight=False, markup=False)
+    with TieringClient(server) as client, _or_nothing(if_exists, ErrorCode.PARTITION_NOT_EXIST) as happened:
+        client.drop_partition(table, values)
+    partition = f"partition {partition_name(values)}"
+    dropped = f"Dropped {partition} of {table}." if happened else f"{table} has no {partition}: nothing was dropped."
+    output.console.print(dropped, highlight=False, markup=False)
+
+
+@contextmanager
+def _or_nothing(if_exists: bool, missing: ErrorCode) -> Iterator[list[bool]]:
+    """Yield a list that is empty after the block if what the block drops does not exist, and need not."""
+    happened = [True]
+    try:
+        yield happened
+    except FlussTieringError as error:
+        if not if_exists or error.code is not missing:
+            raise
+        happened.clear()
 
 
 def _columns(like: Path | None, texts: list[str], key: tuple[str, ...], null_values: list[str]) -> tuple[Column, ...]:

@@ -81,6 +81,10 @@ def tier(
 ) -> None:
     """Tier tables into the lake now, each in a round of its own."""
     what = TierOptions(server=server, tables=tuple(dict.fromkeys(tables or ())), **given)
+    if what.drain and pending:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, "--drain tiers pending tables by itself: leave out --pending"
+        )
     if not what.drain:
         what = replace(what, tables=_chosen(what.tables, pending, server))
         if not what.tables:
@@ -103,10 +107,15 @@ def tier(
 
 
 def _chosen(tables: tuple[TablePath, ...], pending: bool, server: str) -> tuple[TablePath, ...]:
-    if bool(tables) == pending:
+    if tables and pending:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            "name the tables to tier, or use --pending to tier all that are due, but not both",
+            f"--pending tiers every pending table, but {', '.join(map(str, tables))} is named, too: leave out "
+            "--pending to tier what is named, or leave out the names",
+        )
+    if not tables and not pending:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, "nothing to tier: expected the names of tables, --pending or --drain"
         )
     if tables:
         return tables

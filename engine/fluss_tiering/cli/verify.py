@@ -22,7 +22,9 @@ def verify(
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:
-    """Compare the lake table of a table with the table itself. The exit code is 1 if they differ.
+    """Compare the lake table of a table with the table itself.
+
+    The exit code is 1 if they differ, or if nothing was tiered yet.
 
     The comparison uses the rows up to the offsets that the lake holds. Spark counts the rows of each bucket and adds up
     their hashes. If a bucket differs, its keys are compared, or its offsets for a log table. Nothing is locked, and
@@ -39,12 +41,19 @@ def verify(
         output.print_json([_as_json(audit)])
     else:
         _print(audit)
-    raise typer.Exit(0 if audit.equal else 1)
+    raise typer.Exit(0 if audit.equal and audit.lake_snapshot_id is not None else 1)
 
 
 def _print(audit: TableAudit) -> None:
     if audit.lake_snapshot_id is None:
-        output.console.print(f"{audit.path} has not been tiered yet", highlight=False)
+        output.print_errors(
+            [
+                (
+                    str(audit.path),
+                    "nothing was tiered yet, so there is nothing to compare; run `fluss-tiering tier` first",
+                )
+            ]
+        )
         return
     output.print_table(
         f"{audit.path} at lake snapshot {audit.lake_snapshot_id}",

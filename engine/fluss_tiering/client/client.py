@@ -226,7 +226,7 @@ class TieringClient(Closing):
 
     def scan(
         self,
-        table: TableInfo | TablePath,
+        table: TableInfo | TablePath | str,
         *,
         limit: int | None = None,
         batch_size_bytes: int = _SCAN_BATCH_BYTES,
@@ -241,7 +241,7 @@ class TieringClient(Closing):
         client has passed.
 
         Args:
-            table: The table, or its path. The scan looks up a path at once.
+            table: The table, its path, or its path as the text "database.table". The scan looks up a path at once.
             limit: The number of rows after which the scan ends, at least 1, or None for all rows.
             batch_size_bytes: The highest number of bytes of stored rows in one answer. The server may send less.
             buckets: The buckets to scan, or None for all buckets of the table.
@@ -260,6 +260,8 @@ class TieringClient(Closing):
                 raise FlussTieringError(
                     ErrorCode.INVALID_REQUEST, f"a scan with {what} {number}: expected a number of 1 or more"
                 )
+        if isinstance(table, str):
+            table = TablePath.parse(table)
         info = self.get_tables([table])[0] if isinstance(table, TablePath) else table
         if buckets is None and info.descriptor.partition_keys:
             buckets = [each.bucket for each in self.list_buckets([info.path])[info.path]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final
 
 from fluss_tiering.model.duration import parse_duration_ms
@@ -66,7 +67,12 @@ ICEBERG_LEVEL: Final = TableOption(
     "the codec's own",
     "The compression level, if the codec has levels.",
 )
+LAKE_FORMAT: Final = TableOption(
+    "table.datalake.format", "Enum", "ICEBERG", "The lake that the table is tiered into.", only=True
+)
 FIXED: Final = (
+    LAKE_FORMAT,
+    TableOption("table.replication.factor", "Integer", "1", "How many servers keep the table.", only=True),
     TableOption("table.log.format", "Enum", "ARROW", "The format of log batches.", only=True),
     TableOption(
         "table.log.arrow.compression.zstd.level", "Integer", "3", "The level of ZSTD in log batches.", only=True
@@ -75,7 +81,7 @@ FIXED: Final = (
     TableOption("table.changelog.image", "Enum", "FULL", "How much of a changed row the changelog has.", only=True),
     TableOption("table.delete.behavior", "Enum", "ALLOW", "Whether rows may be deleted.", only=True),
 )
-"""The options that would change how data is stored."""
+"""The options that would change how data is stored and where it is tiered to."""
 ICEBERG_FIXED: Final = (
     TableOption(
         "iceberg.format-version",
@@ -99,6 +105,50 @@ TABLE_OPTIONS: Final = (
     *FIXED,
     *ICEBERG_FIXED,
 )
+
+OWN_PREFIX: Final = "table."
+"""Keys with this prefix are Fluss's. Any other key is an option of the user's own."""
+LAKE_TABLE_PREFIX: Final = "iceberg."
+"""An option with this prefix becomes a property of the lake table, as Iceberg knows it."""
+LAKE_CATALOG_PREFIX: Final = "table.datalake.iceberg."
+"""A table option with this prefix overrides a property of the server's lake catalog for its table."""
+_KNOWN: Final = {option.key: option for option in TABLE_OPTIONS}
+_SHORTENED: Final = ("table.", "table.datalake.")
+"""What is easily left out before the name of an option."""
+_SIMILAR: Final = 0.8
+_MISSPELT: Final = 0.87
+"""How similar to a known key a key must be, of 1, to be taken for it."""
+
+
+def check_option_key(key: str) -> None:
+    """Check that a key is an option of tables, a property of the lake, or an option of the user's own.
+
+    As in Fluss, keys that begin with "table." are options. A user's own key that is almost one is taken for a mistake.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE if it is not; the message names the option that was meant.
+    """
+    if key in _KNOWN or key.startswith((LAKE_TABLE_PREFIX, LAKE_CATALOG_PREFIX)):
+        return
+    own = key.startswith(OWN_PREFIX)
+    meant = _meant(key, _SIMILAR if own else _MISSPELT)
+    if own or meant:
+        hint = f" (did you mean {meant}?)" if meant else ""
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE,
+            f"{key!r} is no option of tables{hint}: expected one of {', '.join(sorted(_KNOWN))}, {LAKE_TABLE_PREFIX}…, "
+            f"{LAKE_CATALOG_PREFIX}…, or a name of your own that does not begin with {OWN_PREFIX}",
+        )
+
+
+def _meant(key: str, similarity: float) -> str | None:
+    """Return the option that a key was probably meant to be."""
+    plain = key.strip().lower().replace("_", "-")
+    for prefix in ("", *_SHORTENED):
+        if prefix + plain in _KNOWN:
+            return prefix + plain
+    close = get_close_matches(plain, _KNOWN, n=1, cutoff=similarity)
+    return close[0] if close else None
 
 
 def freshness_ms(properties: Mapping[str, str]) -> int:

@@ -211,6 +211,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FlussTieringError as error:
         logger.error("%s", error.message)
         return EXIT_CANNOT_START
+    for result in results:
+        if result.error is not None and not result.attempted:
+            logger.error("%s: %s", result.path, result.error)
     return exit_code(results, outcome_in_status=options.outcome_in_status)
 
 
@@ -228,8 +231,7 @@ def _tables(client: TieringClient, paths: Sequence[TablePath]) -> tuple[list[Tab
         except FlussTieringError as error:
             if error.code is not ErrorCode.TABLE_NOT_EXIST:
                 raise
-            logger.error("%s", error.message)
-            missing[path] = TableResult(path, TieringState.FAILED, 0.0, error=error.message)
+            missing[path] = TableResult(path, TieringState.FAILED, 0.0, error=error.message, attempted=False)
     return tables, missing
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from fluss_tiering.api.v1 import common_pb2, tables_pb2
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.table_options import check_option_key
 from fluss_tiering.wire.checks import bounded
 from fluss_tiering.wire.columns import column_from_pb, column_to_pb
 
@@ -21,7 +22,17 @@ _KINDS_BY_NUMBER: Final = {number: kind for kind, number in _KINDS.items()}
 
 
 def path_to_pb(path: TablePath) -> common_pb2.PbTablePath:
-    """Return the message of a table's path."""
+    """Return the message of a table's path. The text "database.table" is a path, too.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE if the text is no path; INVALID_REQUEST if it is something else.
+    """
+    if isinstance(path, str):
+        path = TablePath.parse(path)
+    if not isinstance(path, TablePath):
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, f"{path!r} is no path of a table: expected TablePath('database', 'table')"
+        )
     return common_pb2.PbTablePath(database_name=path.database, table_name=path.table)
 
 
@@ -108,7 +119,13 @@ class Alteration:
     reset_properties: frozenset[str]
 
     def apply(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Return the options after the change."""
+        """Return the options after the change.
+
+        Raises:
+            FlussTieringError: INVALID_TABLE if an option to reset is not set and is no option of tables at all.
+        """
+        for key in sorted(self.reset_properties - properties.keys()):
+            check_option_key(key)
         kept = {key: value for key, value in properties.items() if key not in self.reset_properties}
         return {**kept, **self.set_properties}
 

@@ -137,7 +137,13 @@ def test_a_column_with_a_name_of_fluss_s_own_is_refused():
 
 
 def test_properties_are_prefixed_and_a_primary_key_makes_it_merge_on_read():
-    options = {"table.datalake.freshness": "30s", "iceberg.write.parquet.compression-level": "5"}
+    options = {
+        "table.datalake.freshness": "30s",
+        "iceberg.write.parquet.compression-level": "5",
+        # Neither a user's own properties nor the credentials of a catalog belong into the lake table.  # D25
+        "owner": "a",
+        "table.datalake.iceberg.s3.secret-access-key": "secret",
+    }
     theirs = {"fluss.table.datalake.freshness": "30s", "write.parquet.compression-level": "5"}
 
     assert table_properties(TableDescriptor(columns(a="INT"), properties=options)) == theirs

@@ -23,6 +23,7 @@ from fluss_tiering.model.table import (
     DataTypeRoot,
     TableDescriptor,
 )
+from fluss_tiering.model.table_options import LAKE_CATALOG_PREFIX, LAKE_TABLE_PREFIX, OWN_PREFIX
 
 SORT_COLUMN: Final = OFFSET_COLUMN
 
@@ -46,7 +47,6 @@ _TYPES: Final[dict[DataTypeRoot, str]] = {
 _SYSTEM_TYPES: Final = {BUCKET_COLUMN: "int", OFFSET_COLUMN: "long", TIMESTAMP_COLUMN: "timestamptz"}
 _ROW_LEVEL_MODES: Final = ("write.delete.mode", "write.update.mode", "write.merge.mode")
 _UNBUCKETABLE: Final = NESTED | {DataTypeRoot.BOOLEAN, DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
-_ICEBERG_PREFIX: Final = "iceberg."
 _FLUSS_PREFIX: Final = "fluss."
 
 
@@ -168,11 +168,15 @@ def _by_bucket(descriptor: TableDescriptor) -> PartitionField:
 
 
 def table_properties(descriptor: TableDescriptor) -> dict[str, str]:
-    """Return the properties: `iceberg.x` becomes `x`, other `y` become `fluss.y`; a primary key adds merge-on-read."""
+    """Return the properties: `iceberg.x` becomes `x`, `table.y` becomes `fluss.table.y`, as in Fluss.
+
+    A primary key adds merge-on-read. Custom properties are the user's own and stay with the table. Properties of the
+    catalog may be credentials, which everybody who reads the lake table could read there.
+    """
     properties = dict.fromkeys(_ROW_LEVEL_MODES, "merge-on-read") if descriptor.has_primary_key else {}
     for key, value in descriptor.properties.items():
-        if key.startswith(_ICEBERG_PREFIX):
-            properties[key.removeprefix(_ICEBERG_PREFIX)] = value
-        else:
+        if key.startswith(LAKE_TABLE_PREFIX):
+            properties[key.removeprefix(LAKE_TABLE_PREFIX)] = value
+        elif key.startswith(OWN_PREFIX) and not key.startswith(LAKE_CATALOG_PREFIX):
             properties[_FLUSS_PREFIX + key] = value
     return properties

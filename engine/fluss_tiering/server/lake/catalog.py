@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.server.tiering.options import ICEBERG_PREFIX
+from fluss_tiering.model.table_options import LAKE_CATALOG_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,9 @@ class LakeCatalogProperties:
     def of(self, options: Mapping[str, str]) -> dict[str, str]:
         """Return the catalog properties of a table with these options."""
         own = {
-            key.removeprefix(ICEBERG_PREFIX): value for key, value in options.items() if key.startswith(ICEBERG_PREFIX)
+            key.removeprefix(LAKE_CATALOG_PREFIX): value
+            for key, value in options.items()
+            if key.startswith(LAKE_CATALOG_PREFIX)
         }
         return {**own, **self.server} if self.server_wins else {**self.server, **own}
 

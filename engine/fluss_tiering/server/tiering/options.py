@@ -10,8 +10,6 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table_options import LAKE_ENABLED, freshness_ms, max_round_duration_ms
 
 ENABLED: Final = LAKE_ENABLED.key
-ICEBERG_PREFIX: Final = "table.datalake.iceberg."
-"""A table option with this prefix overrides a property of the server's lake catalog for its table."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,12 +48,13 @@ class LogProgress(Closing):
     """Writes one line for each step.
 
     Args:
-        write: Writes a line; None to log it.
+        write: Writes a line; None to log it. Errors are only logged, since a command shows them itself.
     """
 
     def __init__(self, write: Callable[[str], None] | None = None) -> None:
         self._write = write or logger.info
         self._write_error = write or logger.error
+        self._with_errors = write is None
 
     def close(self) -> None:
         """Do nothing, since each line is written at once."""
@@ -68,7 +69,10 @@ class LogProgress(Closing):
 
     def done(self, result: TableResult) -> None:
         """Write the outcome."""
-        (self._write_error if result.failed else self._write)(f"{result.path}: {outcome_text(result)}")
+        if result.failed and not self._with_errors:
+            self._write(f"{result.path}: {result.state}")
+        else:
+            (self._write_error if result.failed else self._write)(f"{result.path}: {outcome_text(result)}")
 
 
 class TerminalProgress(Closing):

@@ -93,6 +93,7 @@ class TableResult:
         complete: False if more is due for the table at once.
         cost: What the round cost.
         held_by_another: Whether there was no round here, because another round holds the table.
+        attempted: False if the table does not exist, so that nothing was tried and told of it.
     """
 
     path: TablePath
@@ -105,6 +106,7 @@ class TableResult:
     complete: bool = True
     cost: RoundCost = field(default_factory=RoundCost)
     held_by_another: bool = False
+    attempted: bool = True
 
     @property
     def failed(self) -> bool:

@@ -11,7 +11,7 @@ from fluss_tiering.formats.bucketing import check_bucket_key_type
 from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataType, DataTypeRoot, TableDescriptor, TableInfo
-from fluss_tiering.model.table_options import FIXED
+from fluss_tiering.model.table_options import FIXED, LAKE_TABLE_PREFIX, OWN_PREFIX, check_option_key
 from fluss_tiering.storage.lake_rules import check_lake_rules
 from fluss_tiering.storage.log_compression import compression_of
 
@@ -27,8 +27,6 @@ _NO_KEY: Final = NESTED | {DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
 _MAX_KEY_TIMESTAMP_PRECISION: Final = 6
 """The lake keeps microseconds, so keys that differ only in nanoseconds would be one key there."""
 _ALTERABLE_PREFIX: Final = "table.datalake."
-_STORAGE_PREFIX: Final = "table."
-_LAKE_TABLE_PREFIX: Final = "iceberg."
 _MERGE_ENGINE_OPTION: Final = "table.merge-engine"
 
 
@@ -72,18 +70,24 @@ def altered(descriptor: TableDescriptor, properties: Mapping[str, str]) -> Table
     """
     before = descriptor.properties
     for key in sorted(before.keys() | properties.keys()):
-        if before.get(key) == properties.get(key) or key.startswith(_ALTERABLE_PREFIX):
+        if before.get(key) == properties.get(key):
             continue
-        if key.startswith(_LAKE_TABLE_PREFIX):
+        # An option that the table has may be taken away, whatever it is.
+        if key in properties:
+            check_option_key(key)
+        if key.startswith(_ALTERABLE_PREFIX):
+            continue
+        if key.startswith(LAKE_TABLE_PREFIX):
             _refuse(
                 f"{key} cannot be altered here, since the lake table was made with it: expected {_ALTERABLE_PREFIX}… "
                 "or an option of your own; set the property of the lake table in the lake"
             )
-        if key.startswith(_STORAGE_PREFIX):
+        if key.startswith(OWN_PREFIX):
             _refuse(
                 f"{key} cannot be altered, since the table's rows are stored by it: expected {_ALTERABLE_PREFIX}… "
                 "or an option of your own; make another table with it"
             )
+    _check_fixed(properties)
     changed = replace(descriptor, properties=dict(properties))
     check_lake_rules(changed)
     return changed
@@ -121,15 +125,21 @@ def _check_columns(columns: tuple[Column, ...]) -> None:
 
 def _check_properties(descriptor: TableDescriptor) -> None:
     compression_of(descriptor)
+    _check_fixed(descriptor.properties)
+    if _MERGE_ENGINE_OPTION in descriptor.properties:
+        _refuse(f"{_MERGE_ENGINE_OPTION} is set: expected it to be absent, since the last row of a key is kept here")
+    for key in descriptor.properties:
+        check_option_key(key)
+
+
+def _check_fixed(properties: Mapping[str, str]) -> None:
     for option in FIXED:
-        value = descriptor.properties.get(option.key, option.default)
+        value = properties.get(option.key, option.default)
         if value.upper() != option.default:
             _refuse(
                 f"{option.key} is {value!r}: expected {option.default}, "
                 "the only value that the embedded storage implements"
             )
-    if _MERGE_ENGINE_OPTION in descriptor.properties:
-        _refuse(f"{_MERGE_ENGINE_OPTION} is set: expected it to be absent, since the last row of a key is kept here")
 
 
 def _check_primary_key(descriptor: TableDescriptor) -> None:

@@ -1,0 +1,87 @@
+"""`fluss-tiering lake-conf`: print the settings with which Spark or PyIceberg reads a lake table."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+
+from fluss_tiering.cli import options, output
+from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.spark.submit import conf_arguments, spark_conf
+
+_SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
+_DEFAULT_NAME: Final = "fluss_catalog"
+_SQLITE: Final = re.compile(r"jdbc:sqlite:(/[^?]*)(?:\?.*)?")
+_POSTGRESQL: Final = re.compile(r"jdbc:(postgresql)(://.*)")
+
+
+class Reader(StrEnum):
+    """The programs that the settings are for."""
+
+    SPARK = "spark"
+    PYICEBERG = "pyiceberg"
+
+
+def lake_conf(
+    table: options.Table,
+    reader: Annotated[
+        Reader, typer.Option("--for", help="The program: arguments of spark-sql, or the file .pyiceberg.yaml.")
+    ] = Reader.SPARK,
+    server: options.Server = DEFAULT_TARGET,
+) -> None:
+    """Print the settings with which Spark or PyIceberg reads the lake table of a table.
+
+    For Spark these are arguments, for example: spark-sql $(fluss-tiering lake-conf shop.orders). They may contain
+    credentials of the catalog. PyIceberg reads a table with deletes once `fluss-tiering compact` has removed them.
+    """
+    with TieringClient(server) as client:
+        (info,) = client.get_tables([table])
+    properties = dict(info.lake_catalog_properties)
+    name = properties.pop("name", _DEFAULT_NAME)
+    if reader is Reader.SPARK:
+        text = shlex.join(conf_arguments(_spark(name, properties)))
+    else:
+        lines = [f"    {key}: {_yaml(value)}" for key, value in sorted(_pyiceberg(properties).items())]
+        text = "\n".join(("catalog:", f"  {_yaml(name)}:", *lines))
+    output.console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def _spark(name: str, properties: Mapping[str, str]) -> dict[str, str]:
+    needed = {key: value for key, value in spark_conf().items() if key.startswith("spark.jars")}
+    catalog = f"spark.sql.catalog.{name}"
+    return {**needed, catalog: _SPARK_CATALOG, **{f"{catalog}.{key}": value for key, value in properties.items()}}
+
+
+def _pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties in the words of PyIceberg, which says "sql" to a JDBC catalog."""
+    if properties.get("type") != "jdbc":
+        return dict(properties)
+    uri = properties.get("uri", "")
+    kept = {
+        "type": "sql",
+        **{
+            key: value
+            for key, value in properties.items()
+            if key not in ("type", "uri") and not key.startswith("jdbc.")
+        },
+    }
+    if match := _SQLITE.fullmatch(uri):
+        return {**kept, "uri": f"sqlite:///{match[1]}"}
+    if match := _POSTGRESQL.fullmatch(uri):
+        user, password = properties.get("jdbc.user", ""), properties.get("jdbc.password", "")
+        login = f"{user}:{password}@" if user else ""
+        return {**kept, "uri": f"postgresql+psycopg2://{login}{match[2].removeprefix('://')}"}
+    raise FlussTieringError(
+        ErrorCode.INVALID_REQUEST,
+        f"PyIceberg has no name for the JDBC catalog {uri!r}: expected SQLite or PostgreSQL; see its documentation",
+    )
+
+
+def _yaml(text: str) -> str:
+    return text if re.fullmatch(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*", text) else "'" + text.replace("'", "''") + "'"
