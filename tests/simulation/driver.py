@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from airflow_provider_fluss.lease import LeaseHandle
-from fluss_tiering.lake.protocol import FileContent, LakeFile
+from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import StorageDescription, TableInfo, TablePath
@@ -74,7 +74,7 @@ class ModelSpark:
     def _write(self, location: str, rows: FileRows) -> LakeFile:
         name = f"{location}-{rows.content}"
         self._lake.files[name] = rows
-        return LakeFile(rows.content, rows.bucket, name, _FILE_BYTES, b"")
+        return LakeFile(rows.content, rows.bucket, name, _FILE_BYTES, FileMetrics(0))
 
     def _read(self, table: TableInfo, piece: Any) -> list[FileRows]:
         bucket = piece.bucket.bucket

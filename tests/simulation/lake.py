@@ -327,7 +327,7 @@ class SimIcebergTable(IcebergTable):
         return None
 
     def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
-        return f"{self._table.path}/{bucket}/{name}"
+        return f"memory://{self._table.path}/{bucket}/{name}"
 
 
 class SimCatalog:

@@ -18,7 +18,6 @@ import structlog
 from google.protobuf.message import Message
 
 from airflow_provider_fluss.lease import LeaseHandle
-from fluss_tiering.lake.iceberg import content_file
 from fluss_tiering.lake.iceberg import table as iceberg_table
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.server.store.store import SqlTieringStore
@@ -242,7 +241,7 @@ def _simulated(world: World) -> Iterator[None]:
         patch = mock.patch.object
         stack.enter_context(patch(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128))))
         stack.enter_context(patch(iceberg_table, "write_file_without_rows", world.spark.write_file_without_rows))
-        stack.enter_context(patch(content_file, "ContentFiles", NoStatistics))
+        stack.enter_context(patch(iceberg_table, "ContentFiles", NoStatistics))
         try:
             yield
         finally:
