@@ -17,7 +17,7 @@ from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.store.protocol import StoreTransaction, TieringStore
-from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt
+from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt, RoundsPage
 
 
 class ServerCrash(BaseException):
@@ -63,14 +63,24 @@ class MemoryStore:
     def round(self, table_id: int, tiering_epoch: int) -> TieringRound | None:
         return self._rounds.get(table_id, {}).get(tiering_epoch)
 
-    def rounds(self, *, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
+    def attempt(self, lease_id: str) -> LeaseAttempt | None:
+        return self._attempts.get(lease_id)
+
+    def rounds_page(
+        self, *, path: TablePath | None, lease_id: str | None, limit: int, after: int | None, max_tables: int
+    ) -> RoundsPage:
         fitting: dict[int, list[TieringRound]] = {}
         for each in self._all_rounds():
             listed = each.lease_id == lease_id if lease_id is not None else each.table_id in self._statuses
-            if listed and path in (None, each.path):
+            if listed and path in (None, each.path) and each.table_id > (-1 if after is None else after):
                 fitting.setdefault(each.table_id, []).append(each)
-        by_path = sorted(fitting.values(), key=lambda rounds: (str(rounds[0].path), rounds[0].table_id))
-        return [each for rounds in by_path for each in sorted(rounds, key=lambda r: -r.tiering_epoch)[:limit]]
+        table_ids = sorted(fitting)[:max_tables]
+        found = [
+            each
+            for table_id in table_ids
+            for each in sorted(fitting[table_id], key=lambda tiering_round: -tiering_round.tiering_epoch)[:limit]
+        ]
+        return RoundsPage(found, table_ids[-1] if len(table_ids) == max_tables else None)
 
     def dropped_tables(self) -> Mapping[int, int]:
         return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import grpc
@@ -12,7 +13,7 @@ import grpc.aio
 
 from fluss_tiering.api.v1.lake_tiering_pb2 import WatchTieringStatusesResponse
 from fluss_tiering.client.calls import leases, tiering
-from fluss_tiering.client.calls.call import Stubs, UnaryCall
+from fluss_tiering.client.calls.call import Stubs, UnaryCall, next_page
 from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, checked_target, error_of
 from fluss_tiering.model.closing import AsyncClosing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
 ResultT = TypeVar("ResultT")
+T = TypeVar("T")
 
 
 class AsyncTieringClient(AsyncClosing):
@@ -88,7 +90,8 @@ class AsyncTieringClient(AsyncClosing):
         self, path: TablePath | None = None, lease_id: str | None = None, limit: int = 20
     ) -> list[TieringRound]:
         """Return the last `limit` rounds of each of the tables, newest first."""
-        return await self._call(tiering.list_tiering_rounds(path, lease_id, limit))
+        rounds = await self._list(tiering.list_tiering_rounds(path, lease_id, limit))
+        return sorted(rounds, key=lambda each: each.path)
 
     async def lease_outcome(self, lease_id: str, attempt_token: int | None = None) -> LeaseOutcome:
         """Return the newest round of each table under the lease, without rounds of attempts older than the token."""
@@ -104,7 +107,16 @@ class AsyncTieringClient(AsyncClosing):
 
     async def list_leases(self, lease_id: str | None = None) -> list[KvSnapshotLease]:
         """Return the lease of this id, if it exists, or all leases."""
-        return await self._call(leases.list_leases(lease_id))
+        return await self._list(leases.list_leases(lease_id))
+
+    async def _list(self, call: UnaryCall[Any, Any, list[T]]) -> list[T]:
+        entries: list[T] = []
+        page: UnaryCall[Any, Any, list[T]] | None = call
+        while page is not None:
+            response = await self._call(replace(page, read=lambda response: response))
+            entries += page.read(response)
+            page = next_page(page, response)
+        return entries
 
     async def _call(self, call: UnaryCall[Any, Any, ResultT]) -> ResultT:
         answer = call.method(self._stubs)(call.request, timeout=self._timeout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import grpc
@@ -12,7 +13,7 @@ from fluss_tiering.api.v1 import tables_pb2
 from fluss_tiering.client import streams
 from fluss_tiering.client.calls import lake, leases, tables
 from fluss_tiering.client.calls import tiering as tiering_calls
-from fluss_tiering.client.calls.call import Stubs, UnaryCall
+from fluss_tiering.client.calls.call import Stubs, UnaryCall, next_page
 from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, checked_target, error_of
 from fluss_tiering.client.scan import TableScan
 from fluss_tiering.model.closing import Closing
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 _SCAN_BATCH_BYTES: Final = 4 << 20
 
 ResultT = TypeVar("ResultT")
+T = TypeVar("T")
 
 
 class TieringClient(Closing):
@@ -133,7 +135,7 @@ class TieringClient(Closing):
 
     def list_tables(self, database: str | None = None) -> list[TableInfo]:
         """Return the tables of a database, or all tables, sorted by path."""
-        return self._call(tables.list_tables(database))
+        return self._list(tables.list_tables(database))
 
     def get_tables(self, paths: Sequence[TablePath]) -> list[TableInfo]:
         """Return tables by name, in the order of the names.
@@ -321,7 +323,7 @@ class TieringClient(Closing):
 
     def list_leases(self, lease_id: str | None = None) -> list[KvSnapshotLease]:
         """Return the lease of this id, if it exists, or all leases."""
-        return self._call(leases.list_leases(lease_id))
+        return self._list(leases.list_leases(lease_id))
 
     # Tiering
 
@@ -423,7 +425,8 @@ class TieringClient(Closing):
             lease_id: The lease of the rounds, or None for all leases.
             limit: The highest number of rounds of each table.
         """
-        return self._call(tiering_calls.list_tiering_rounds(path, lease_id, limit))
+        rounds = self._list(tiering_calls.list_tiering_rounds(path, lease_id, limit))
+        return sorted(rounds, key=lambda each: each.path)
 
     def lease_outcome(self, lease_id: str, attempt_token: int | None = None) -> LeaseOutcome:
         """Return the newest round of each table under the lease, without rounds of attempts older than the token."""
@@ -497,6 +500,15 @@ class TieringClient(Closing):
     def _call(self, call: UnaryCall[Any, Any, ResultT]) -> ResultT:
         with self._errors():
             return call.read(call.method(self._stubs)(call.request, timeout=self._timeout))
+
+    def _list(self, call: UnaryCall[Any, Any, list[T]]) -> list[T]:
+        entries: list[T] = []
+        page: UnaryCall[Any, Any, list[T]] | None = call
+        while page is not None:
+            response = self._call(replace(page, read=lambda response: response))
+            entries += page.read(response)
+            page = next_page(page, response)
+        return entries
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

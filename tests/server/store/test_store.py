@@ -107,22 +107,29 @@ def test_writing_again_replaces(store: SqlTieringStore) -> None:  # L2, L4
         transaction.delete_leased_snapshots("X", [TableBucket(9, 9)])
     assert store.leases() == [replace(changed, expiration_time=60)]
     assert store.statuses() == [failed]
-    assert [each.error for each in store.rounds(path=None, lease_id=None, limit=9)] == ["Failed"]
+    assert [each.error for each in store.rounds_page(path=None, lease_id=None, limit=9).rounds] == ["Failed"]
 
 
-def test_rounds_are_the_newest_of_each_table_by_path(store: SqlTieringStore) -> None:  # S23
+def test_rounds_are_the_newest_of_each_table(store: SqlTieringStore) -> None:  # D5, S23
     paths = [table_info(1, name=name).path for name in ("a", "B", "b_", "C")]
     with store.transaction() as transaction:
         for table_id, path in enumerate(paths):
             transaction.put_statuses([replace(STATUS, table_id=table_id, path=path)])
             transaction.put_rounds([replace(ROUND, table_id=table_id, path=path, tiering_epoch=n) for n in range(1, 6)])
         transaction.prune_rounds({0, 1}, 3)
-    newest = store.rounds(path=None, lease_id="X", limit=4)
+    newest = store.rounds_page(path=None, lease_id="X", limit=4).rounds
     assert [each.path for each in newest] == [
-        path for path in sorted(paths) for _ in range(3 if path in paths[:2] else 4)
+        path for table_id, path in enumerate(paths) for _ in range(3 if table_id in (0, 1) else 4)
     ]
-    assert [each.tiering_epoch for each in store.rounds(path=paths[0], lease_id=None, limit=9)] == [5, 4, 3]
-    assert store.rounds(path=None, lease_id="Y", limit=9) == []
+    page = store.rounds_page(path=None, lease_id="X", limit=1, after=0, max_tables=2)
+    assert [(each.table_id, each.tiering_epoch) for each in page.rounds] == [(1, 5), (2, 5)]
+    assert page.next_after == 2
+    for lease_id in ("X", None):
+        last = store.rounds_page(path=None, lease_id=lease_id, limit=1, after=2, max_tables=2)
+        assert ([each.table_id for each in last.rounds], last.next_after) == ([3], None)
+        assert store.rounds_page(path=None, lease_id=lease_id, limit=1, after=3, max_tables=2).rounds == []
+    assert [each.tiering_epoch for each in store.rounds_page(path=paths[0], lease_id=None, limit=9).rounds] == [5, 4, 3]
+    assert store.rounds_page(path=None, lease_id="Y", limit=9).rounds == []
 
 
 def test_of_a_dropped_table_the_outcomes_of_leases_are_kept(store: SqlTieringStore) -> None:  # D13, D15, S25
@@ -139,13 +146,13 @@ def test_of_a_dropped_table_the_outcomes_of_leases_are_kept(store: SqlTieringSto
         transaction.delete_table(1)
     assert store.dropped_tables() == {1: 6}
     for lease_id, newest in (("X", 6), ("Y", 5)):
-        kept = store.rounds(path=None, lease_id=lease_id, limit=9)
+        kept = store.rounds_page(path=None, lease_id=lease_id, limit=9).rounds
         assert [each.tiering_epoch for each in kept if each.table_id == 1] == [newest]
-    assert {each.table_id for each in store.rounds(path=None, lease_id=None, limit=9)} == {2}
+    assert {each.table_id for each in store.rounds_page(path=None, lease_id=None, limit=9).rounds} == {2}
     with store.transaction() as transaction:
         transaction.delete_rounds([1])
     assert store.dropped_tables() == {}
-    assert len(store.rounds(path=None, lease_id=None, limit=9)) == 6
+    assert len(store.rounds_page(path=None, lease_id=None, limit=9).rounds) == 6
 
 
 def test_a_text_with_nul_is_stored(store: SqlTieringStore) -> None:  # S10

@@ -376,16 +376,24 @@ class ListKvSnapshotLeasesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     """The id of the lease to list. If it is empty, all leases are listed."""
+    page_size: _builtins.int
+    """The highest number of leases in the answer, up to 1000. 0 means all of them, in one answer."""
+    page_token: _builtins.str
+    """The next_page_token of the answer before. If it is empty, the answer is the first page."""
     def __init__(
         self,
         *,
         lease_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -398,6 +406,9 @@ class ListKvSnapshotLeasesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The page_token of the next page. It is empty if this is the last one."""
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshotLease]:
         """The leases in the order of their ids. A lease that does not exist is left out."""
@@ -406,10 +417,11 @@ class ListKvSnapshotLeasesResponse(_message.Message):
         self,
         *,
         leases: _abc.Iterable[Global___PbKvSnapshotLease] | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -475,6 +475,12 @@ class ListTieringStatusesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """The highest number of statuses in the answer, up to 1000. 0 means all of them, in one answer."""
+    page_token: _builtins.str
+    """The next_page_token of the answer before. If it is empty, the answer is the first page."""
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table. If it is absent, the statuses of all tables that are tiered are listed."""
@@ -483,10 +489,12 @@ class ListTieringStatusesRequest(_message.Message):
         self,
         *,
         table_path: _common_pb2.PbTablePath | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_table_path", b"_table_path", "table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_table_path", b"_table_path", "table_path", b"table_path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_table_path", b"_table_path", "page_size", b"page_size", "page_token", b"page_token", "table_path", b"table_path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__table_path: _TypeAlias = _typing.Literal["table_path"]  # noqa: Y015
     _WhichOneofArgType__table_path: _TypeAlias = _typing.Literal["_table_path", b"_table_path"]  # noqa: Y015
@@ -501,6 +509,9 @@ class ListTieringStatusesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TIERING_STATUSES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The page_token of the next page. It is empty if this is the last one."""
     @_builtins.property
     def tiering_statuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableTieringStatus]:
         """The statuses in the order of the tables' paths."""
@@ -509,10 +520,11 @@ class ListTieringStatusesResponse(_message.Message):
         self,
         *,
         tiering_statuses: _abc.Iterable[Global___PbTableTieringStatus] | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tiering_statuses", b"tiering_statuses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "tiering_statuses", b"tiering_statuses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -753,10 +765,18 @@ class ListTieringRoundsRequest(_message.Message):
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     LEASE_ID_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     """The lease id of the rounds. If it is absent, the rounds of all lease ids are listed."""
     limit: _builtins.int
     """The highest number of rounds of each table, up to 1000. 0 means 20."""
+    page_size: _builtins.int
+    """How many rounds a page should have, up to 1000. A page has the rounds of whole tables, so that it may have more. The
+    tables of pages are in the order of their ids. 0 means all rounds, in one answer.
+    """
+    page_token: _builtins.str
+    """The next_page_token of the answer before. If it is empty, the answer is the first page."""
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table. If it is absent, the rounds of all tables are listed."""
@@ -767,10 +787,12 @@ class ListTieringRoundsRequest(_message.Message):
         table_path: _common_pb2.PbTablePath | None = ...,
         lease_id: _builtins.str | None = ...,
         limit: _builtins.int = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lease_id", b"_lease_id", "_table_path", b"_table_path", "lease_id", b"lease_id", "table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_id", b"_lease_id", "_table_path", b"_table_path", "lease_id", b"lease_id", "limit", b"limit", "table_path", b"table_path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_id", b"_lease_id", "_table_path", b"_table_path", "lease_id", b"lease_id", "limit", b"limit", "page_size", b"page_size", "page_token", b"page_token", "table_path", b"table_path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lease_id: _TypeAlias = _typing.Literal["lease_id"]  # noqa: Y015
     _WhichOneofArgType__lease_id: _TypeAlias = _typing.Literal["_lease_id", b"_lease_id"]  # noqa: Y015
@@ -790,6 +812,9 @@ class ListTieringRoundsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ROUNDS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The page_token of the next page. It is empty if this is the last one."""
     @_builtins.property
     def rounds(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTieringRound]:
         """The rounds in the order of the tables' paths, for each table the newest first."""
@@ -798,10 +823,11 @@ class ListTieringRoundsResponse(_message.Message):
         self,
         *,
         rounds: _abc.Iterable[Global___PbTieringRound] | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rounds", b"rounds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "rounds", b"rounds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -628,16 +628,24 @@ class ListTablesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DATABASE_NAME_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     database_name: _builtins.str
     """The database whose tables are listed. If it is empty, the tables of all databases are listed."""
+    page_size: _builtins.int
+    """The highest number of tables in the answer, up to 1000. 0 means all of them, in one answer."""
+    page_token: _builtins.str
+    """The next_page_token of the answer before. If it is empty, the answer is the first page."""
     def __init__(
         self,
         *,
         database_name: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["database_name", b"database_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database_name", b"database_name", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -650,6 +658,9 @@ class ListTablesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The page_token of the next page. It is empty if this is the last one."""
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableInfo]:
         """The tables that exist."""
@@ -658,10 +669,11 @@ class ListTablesResponse(_message.Message):
         self,
         *,
         tables: _abc.Iterable[Global___PbTableInfo] | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

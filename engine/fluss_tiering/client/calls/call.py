@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -42,3 +42,20 @@ class UnaryCall(Generic[RequestT, ResponseT, ResultT]):
     method: Callable[[Stubs], grpc.UnaryUnaryMultiCallable[RequestT, ResponseT]]
     request: RequestT
     read: Callable[[ResponseT], ResultT]
+
+
+PAGE_SIZE: Final = 1000
+"""The number of entries in each answer of a call that lists."""
+
+
+def next_page(call: UnaryCall[Any, Any, ResultT], response: Any) -> UnaryCall[Any, Any, ResultT] | None:  # noqa: ANN401
+    """Return the call for the page that follows an answer; None if it was the last one.
+
+    A server of an older version sends all entries in its first answer.
+    """
+    if not response.next_page_token:
+        return None
+    request = type(call.request)()
+    request.CopyFrom(call.request)
+    request.page_token = response.next_page_token
+    return replace(call, request=request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2 as pb
-from fluss_tiering.client.calls.call import UnaryCall
+from fluss_tiering.client.calls.call import PAGE_SIZE, UnaryCall
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
@@ -77,6 +77,6 @@ def list_leases(
     """Read the lease of this id, if it exists, or all leases."""
     return UnaryCall(
         lambda stubs: stubs.leases.ListKvSnapshotLeases,
-        pb.ListKvSnapshotLeasesRequest(lease_id=lease_id or ""),
+        pb.ListKvSnapshotLeasesRequest(lease_id=lease_id or "", page_size=PAGE_SIZE),
         lambda response: [wire.lease_from_pb(lease) for lease in response.leases],
     )

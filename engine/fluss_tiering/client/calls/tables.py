@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fluss_tiering.api.v1 import tables_pb2 as pb
-from fluss_tiering.client.calls.call import UnaryCall
+from fluss_tiering.client.calls.call import PAGE_SIZE, UnaryCall
 from fluss_tiering.model.table import (
     BucketInfo,
     KvSnapshot,
@@ -80,7 +80,7 @@ def list_tables(database: str | None) -> UnaryCall[pb.ListTablesRequest, pb.List
     """Read the tables of a database, or all tables."""
     return UnaryCall(
         lambda stubs: stubs.tables.ListTables,
-        pb.ListTablesRequest(database_name=database or ""),
+        pb.ListTablesRequest(database_name=database or "", page_size=PAGE_SIZE),
         lambda response: [wire.table_from_pb(table) for table in response.tables],
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
-from fluss_tiering.client.calls.call import UnaryCall
+from fluss_tiering.client.calls.call import PAGE_SIZE, UnaryCall
 from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -115,7 +115,10 @@ def list_tiering_rounds(
     return UnaryCall(
         lambda stubs: stubs.lake_tiering.ListTieringRounds,
         pb.ListTieringRoundsRequest(
-            table_path=None if path is None else path_to_pb(path), lease_id=lease_id, limit=limit
+            table_path=None if path is None else path_to_pb(path),
+            lease_id=lease_id,
+            limit=limit,
+            page_size=PAGE_SIZE,
         ),
         lambda response: [wire.round_from_pb(each) for each in response.rounds],
     )

@@ -13,12 +13,12 @@ from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringServicer
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import LeaseOutcome, TieringRound, TieringState, TieringStatus
-from fluss_tiering.server.leases.attempts import outcome_of
+from fluss_tiering.model.tiering import TieringState, TieringStatus
 from fluss_tiering.server.rpc.reads import LeaseReads, TieringReads
 from fluss_tiering.server.rpc.roles import Handler
 from fluss_tiering.server.rpc.services import KV_SNAPSHOT_LEASES, LAKE_TIERING
 from fluss_tiering.server.rpc.status_entries import StatusEntries
+from fluss_tiering.server.store.records import LeaseAttempt, RoundsPage
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.server.tiering.fence import not_tiered
@@ -55,9 +55,9 @@ class _StandbyTieringServicer(LakeTieringServicer):
     ) -> bytes:
         return await self._reads.list_statuses(request)
 
-    async def ListTieringRounds(
+    async def ListTieringRounds(  # type: ignore[override] # likewise
         self, request: lake_tiering_pb2.ListTieringRoundsRequest, context: object
-    ) -> lake_tiering_pb2.ListTieringRoundsResponse:
+    ) -> bytes:
         return await self._reads.list_rounds(request)
 
     async def GetLeaseOutcome(
@@ -72,9 +72,9 @@ class _StandbyLeasesServicer(KvSnapshotLeasesServicer):
     def __init__(self, reads: LeaseReads) -> None:
         self._reads = reads
 
-    async def ListKvSnapshotLeases(
+    async def ListKvSnapshotLeases(  # type: ignore[override] # likewise
         self, request: kv_snapshot_leases_pb2.ListKvSnapshotLeasesRequest, context: object
-    ) -> kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse:
+    ) -> bytes:
         return await self._reads.list_leases(request)
 
 
@@ -96,13 +96,15 @@ class _StoredTiering:
             raise not_tiered(path)
         return sorted(statuses, key=lambda status: status.path)
 
-    def rounds(self, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
-        return self._open_store().rounds(path=path, lease_id=lease_id, limit=limit)
+    def rounds_page(
+        self, path: TablePath | None, lease_id: str | None, limit: int, after: int | None, max_tables: int
+    ) -> RoundsPage:
+        return self._open_store().rounds_page(
+            path=path, lease_id=lease_id, limit=limit, after=after, max_tables=max_tables
+        )
 
-    def lease_outcome(self, lease_id: str, attempt_token: int | None) -> LeaseOutcome:
-        store = self._open_store()
-        newest = next((attempt for attempt in store.attempts() if attempt.lease_id == lease_id), None)
-        return outcome_of(newest, store.rounds(path=None, lease_id=lease_id, limit=1), attempt_token)
+    def attempt(self, lease_id: str) -> LeaseAttempt | None:
+        return self._open_store().attempt(lease_id)
 
 
 class _StoredLeases:
@@ -111,9 +113,13 @@ class _StoredLeases:
     def __init__(self, open_store: Callable[[], SqlTieringStore]) -> None:
         self._open_store = open_store
 
-    def leases(self, lease_id: str | None = None) -> Sequence[KvSnapshotLease]:
-        leases = self._open_store().leases()
-        return sorted((each for each in leases if lease_id in (None, each.lease_id)), key=lambda lease: lease.lease_id)
+    def leases(self, lease_id: str) -> Sequence[KvSnapshotLease]:
+        return [each for each in self._open_store().leases() if each.lease_id == lease_id]
+
+    def page(self, after: str, max_leases: int, max_snapshots: int) -> Sequence[KvSnapshotLease]:
+        del max_snapshots  # all have been read already
+        leases = sorted(self._open_store().leases(), key=lambda lease: lease.lease_id)
+        return [each for each in leases if each.lease_id > after][:max_leases]
 
 
 class _StoredTables:

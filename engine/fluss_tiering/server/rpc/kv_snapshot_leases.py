@@ -66,10 +66,10 @@ class LeasesServicer(KvSnapshotLeasesServicer):
         lease_id = identifier(request, "lease_id", request.lease_id)
         return wire.drop_to_pb(await self._leases.drop(lease_id, optional_token(request)))
 
-    async def ListKvSnapshotLeases(
+    async def ListKvSnapshotLeases(  # type: ignore[override] # serialized already, which the interceptor allows
         self, request: pb.ListKvSnapshotLeasesRequest, context: object
-    ) -> pb.ListKvSnapshotLeasesResponse:
-        """Return the lease of an id, or all leases."""
+    ) -> bytes:
+        """Return the lease of an id, or all leases, as a serialized ListKvSnapshotLeasesResponse."""
         return await self._reads.list_leases(request)
 
 

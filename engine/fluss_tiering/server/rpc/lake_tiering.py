@@ -43,10 +43,10 @@ class LakeTieringServicer(GeneratedLakeTieringServicer):
         """Fail the running rounds of an attempt."""
         return await self._rounds.cancel(request)
 
-    async def ListTieringRounds(
+    async def ListTieringRounds(  # type: ignore[override] # likewise
         self, request: pb.ListTieringRoundsRequest, context: object
-    ) -> pb.ListTieringRoundsResponse:
-        """Return the last rounds of a table, of a lease, or of all tables."""
+    ) -> bytes:
+        """Return the last rounds of a table, a lease, or all tables, as a serialized ListTieringRoundsResponse."""
         return await self._reads.list_rounds(request)
 
     async def GetLeaseOutcome(self, request: pb.GetLeaseOutcomeRequest, context: object) -> pb.GetLeaseOutcomeResponse:

@@ -2,10 +2,13 @@
 
 They ask for no more than the protocols of this module. The active server answers from its managers, a standby server
 from the database (`failover.standby_reads`).
+
+Whatever lists is read in pages, each in a turn of the control thread, also if the client asks for everything at once.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -13,8 +16,11 @@ from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import LeaseOutcome, TieringRound, TieringStatus
+from fluss_tiering.model.tiering import TieringRound, TieringStatus
+from fluss_tiering.server.leases.attempts import outcome_of
+from fluss_tiering.server.rpc.pages import Collected, page_size_of, token_of_path
 from fluss_tiering.server.rpc.status_entries import StatusEntries
+from fluss_tiering.server.store.records import LeaseAttempt, RoundsPage
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.wire import leases as leases_wire
 from fluss_tiering.wire import tiering as tiering_wire
@@ -23,6 +29,10 @@ from fluss_tiering.wire.tables import path_from_pb
 
 _DEFAULT_ROUNDS: Final = 20
 _MAX_ROUNDS: Final = 1000
+_TABLES_AT_ONCE: Final = 50
+_ROUNDS_AT_ONCE: Final = 1000
+_LEASES_AT_ONCE: Final = 500
+_SNAPSHOTS_AT_ONCE: Final = 10_000
 
 
 class ReadableTiering(Protocol):
@@ -32,20 +42,26 @@ class ReadableTiering(Protocol):
         """Return the status of a table, or of all tables that are tiered: see `LakeTieringManager.statuses`."""
         ...
 
-    def rounds(self, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
-        """Return the last rounds of each table: see `LakeTieringManager.rounds`."""
+    def rounds_page(
+        self, path: TablePath | None, lease_id: str | None, limit: int, after: int | None, max_tables: int
+    ) -> RoundsPage:
+        """Return the last rounds of some tables: see `TieringStore.rounds_page`."""
         ...
 
-    def lease_outcome(self, lease_id: str, attempt_token: int | None) -> LeaseOutcome:
-        """Return the outcome of the rounds under a lease: see `LakeTieringManager.lease_outcome`."""
+    def attempt(self, lease_id: str) -> LeaseAttempt | None:
+        """Return the newest attempt under a lease id: see `LakeTieringManager.attempt`."""
         ...
 
 
 class ReadableLeases(Protocol):
     """The leases. It is called in the control thread only."""
 
-    def leases(self, lease_id: str | None = None) -> Sequence[KvSnapshotLease]:
-        """Return the lease of an id, or all leases: see `KvSnapshotLeaseManager.leases`."""
+    def leases(self, lease_id: str) -> Sequence[KvSnapshotLease]:
+        """Return the lease of an id, if it exists."""
+        ...
+
+    def page(self, after: str, max_leases: int, max_snapshots: int) -> Sequence[KvSnapshotLease]:
+        """Return the leases that follow an id: see `KvSnapshotLeaseManager.page`."""
         ...
 
 
@@ -82,6 +98,7 @@ class TieringReads:
     async def list_statuses(self, request: lake_tiering_pb2.ListTieringStatusesRequest) -> bytes:
         """Return the status of a table, or of all tables, as a serialized ListTieringStatusesResponse."""
         path = path_from_pb(request.table_path) if request.HasField("table_path") else None
+        size, after = page_size_of(request), request.page_token
         try:
             statuses = await self._threads.control(self._tiering.statuses, path)
         except FlussTieringError:
@@ -90,12 +107,16 @@ class TieringReads:
             for error in (await self._tables.missing([path])).values():
                 raise error from None
             statuses = await self._threads.control(self._tiering.statuses, path)
-        return self._entries.of(statuses)
+        if after:
+            statuses = statuses[bisect_right(statuses, after, key=lambda status: token_of_path(status.path)) :]
+        if not size or len(statuses) <= size:
+            return self._entries.of(statuses)
+        page = statuses[:size]
+        end = lake_tiering_pb2.ListTieringStatusesResponse(next_page_token=token_of_path(page[-1].path))
+        return self._entries.of(page) + end.SerializeToString()
 
-    async def list_rounds(
-        self, request: lake_tiering_pb2.ListTieringRoundsRequest
-    ) -> lake_tiering_pb2.ListTieringRoundsResponse:
-        """Return the last rounds of a table, of a lease, or of all tables."""
+    async def list_rounds(self, request: lake_tiering_pb2.ListTieringRoundsRequest) -> bytes:
+        """Return the last rounds of a table, a lease, or all tables, as a serialized ListTieringRoundsResponse."""
         path = path_from_pb(request.table_path) if request.HasField("table_path") else None
         lease_id = identifier(request, "lease_id", request.lease_id) if request.HasField("lease_id") else None
         if not 0 <= request.limit <= _MAX_ROUNDS:
@@ -103,18 +124,51 @@ class TieringReads:
                 ErrorCode.INVALID_REQUEST,
                 f"ListTieringRoundsRequest.limit is {request.limit}: expected 0 to {_MAX_ROUNDS}",
             )
-        rounds = await self._threads.control(self._tiering.rounds, path, lease_id, request.limit or _DEFAULT_ROUNDS)
-        if path is not None and not rounds:
+        limit = request.limit or _DEFAULT_ROUNDS
+        size, after = page_size_of(request), _table_id(request.page_token)
+        collected = Collected("ListTieringRounds")
+        count = 0
+        while True:
+            page = await self._rounds(path, lease_id, limit, after, size - count if size else _ROUNDS_AT_ONCE)
+            for each in page.rounds:
+                # Of one table all rounds have one path, so that they stay the newest first when they are sorted.
+                order = (each.table_id,) if size else (token_of_path(each.path), each.table_id)
+                message = lake_tiering_pb2.ListTieringRoundsResponse(rounds=[tiering_wire.round_to_pb(each)])
+                collected.add(order, message.SerializeToString())
+            after, count = page.next_after, count + len(page.rounds)
+            if after is None or (size and count >= size):
+                break
+        if path is not None and not count and not request.page_token:
             await self._tables.require(path)
-        return lake_tiering_pb2.ListTieringRoundsResponse(rounds=[tiering_wire.round_to_pb(each) for each in rounds])
+        end = lake_tiering_pb2.ListTieringRoundsResponse(next_page_token="" if after is None else str(after))
+        return collected.joined() + end.SerializeToString()
 
     async def lease_outcome(
         self, request: lake_tiering_pb2.GetLeaseOutcomeRequest
     ) -> lake_tiering_pb2.GetLeaseOutcomeResponse:
         """Return the newest round of each table under a lease."""
         lease_id = identifier(request, "lease_id", request.lease_id)
-        outcome = await self._threads.control(self._tiering.lease_outcome, lease_id, optional_token(request))
-        return tiering_wire.outcome_to_pb(outcome)
+        token = optional_token(request)
+        rounds: list[TieringRound] = []
+        after: int | None = None
+        while True:
+            newest, page = await self._threads.control(self._outcomes, lease_id, after)
+            rounds += page.rounds
+            after = page.next_after
+            if after is None:
+                break
+        rounds.sort(key=lambda each: (each.path, each.table_id))
+        return tiering_wire.outcome_to_pb(outcome_of(newest, rounds, token))
+
+    async def _rounds(
+        self, path: TablePath | None, lease_id: str | None, limit: int, after: int | None, wanted: int
+    ) -> RoundsPage:
+        """Return the rounds of as many tables as probably have the wanted number, within the limits of a turn."""
+        tables = max(1, min(_TABLES_AT_ONCE, min(wanted, _ROUNDS_AT_ONCE) // limit))
+        return await self._threads.control(self._tiering.rounds_page, path, lease_id, limit, after, tables)
+
+    def _outcomes(self, lease_id: str, after: int | None) -> tuple[LeaseAttempt | None, RoundsPage]:
+        return self._tiering.attempt(lease_id), self._tiering.rounds_page(None, lease_id, 1, after, _TABLES_AT_ONCE)
 
 
 class LeaseReads:
@@ -129,11 +183,38 @@ class LeaseReads:
         self._threads = threads
         self._leases = leases
 
-    async def list_leases(
-        self, request: kv_snapshot_leases_pb2.ListKvSnapshotLeasesRequest
-    ) -> kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse:
-        """Return the lease of an id, or all leases."""
-        leases = await self._threads.control(self._leases.leases, request.lease_id or None)
-        return kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse(
-            leases=[leases_wire.lease_to_pb(lease) for lease in leases]
+    async def list_leases(self, request: kv_snapshot_leases_pb2.ListKvSnapshotLeasesRequest) -> bytes:
+        """Return the lease of an id, or all leases, as a serialized ListKvSnapshotLeasesResponse."""
+        size, after = page_size_of(request), request.page_token
+        if request.lease_id:
+            found = await self._threads.control(self._leases.leases, request.lease_id)
+            return await self._threads.storage(_leases_to_bytes, found)
+        collected = Collected("ListKvSnapshotLeases")
+        count = 0
+        while True:
+            at_once = min(_LEASES_AT_ONCE, size - count if size else _LEASES_AT_ONCE)
+            page = await self._threads.control(self._leases.page, after, at_once, _SNAPSHOTS_AT_ONCE)
+            if not page:
+                return collected.joined()
+            # In a thread, because a lease may pin a hundred thousand snapshots.
+            collected.add((page[0].lease_id,), await self._threads.storage(_leases_to_bytes, page))
+            after, count = page[-1].lease_id, count + len(page)
+            if count == size:
+                end = kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse(next_page_token=after)
+                return collected.joined() + end.SerializeToString()
+
+
+def _leases_to_bytes(leases: Sequence[KvSnapshotLease]) -> bytes:
+    messages = [leases_wire.lease_to_pb(lease) for lease in leases]
+    return kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse(leases=messages).SerializeToString()
+
+
+def _table_id(token: str) -> int | None:
+    if not token:
+        return None
+    if not token.isascii() or not token.isdecimal() or int(token) >= 1 << 63:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"ListTieringRoundsRequest.page_token is {token[:80]!r}: expected the next_page_token of an answer",
         )
+    return int(token)

@@ -5,19 +5,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
+from google.protobuf.message import Message
 
 from fluss_tiering.api.v1 import common_pb2
 from fluss_tiering.api.v1 import tables_pb2 as pb
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesServicer as GeneratedTablesServicer
 from fluss_tiering.formats.ipc import rows_from_ipc
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import KvSnapshot, TableBucket, TablePath, WriteKind
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.server.components import ServerComponents
+from fluss_tiering.server.rpc.pages import Collected, page_size_of, token_of_path
 from fluss_tiering.server.tiering.options import LakeOptions
 from fluss_tiering.wire import tables as wire
 from fluss_tiering.wire.bucket_infos import buckets_to_pb, offsets_to_pb
@@ -27,6 +29,9 @@ from fluss_tiering.wire.kv_snapshots import kv_snapshot_to_pb, snapshot_ref_from
 from fluss_tiering.wire.storage import description_to_pb
 
 T = TypeVar("T")
+
+_TABLES_AT_ONCE: Final = 50
+"""The number of tables that one call of a storage thread is about, so that other calls come in between."""
 
 
 class TablesServicer(GeneratedTablesServicer):
@@ -74,21 +79,28 @@ class TablesServicer(GeneratedTablesServicer):
                 raise
         return pb.DropPartitionResponse()
 
-    async def ListTables(self, request: pb.ListTablesRequest, context: object) -> pb.ListTablesResponse:
-        """Return the tables of a database, or all tables."""
-        tables = await self._threads.storage(self._storage.tables)
-        return pb.ListTablesResponse(
-            tables=[
-                wire.table_to_pb(self._catalog.complete(table))
-                for table in tables
-                if request.database_name in ("", table.path.database)
-            ]
-        )
+    async def ListTables(  # type: ignore[override] # serialized already, which the interceptor allows
+        self, request: pb.ListTablesRequest, context: object
+    ) -> bytes:
+        """Return the tables of a database, or all tables, as a serialized ListTablesResponse."""
+        size, after = page_size_of(request), request.page_token
+        found = await self._threads.storage(self._storage.tables)
+        tables = [
+            table
+            for table in found
+            if request.database_name in ("", table.path.database) and token_of_path(table.path) > after
+        ]
+        page = tables[:size] if size else tables
+        collected = Collected("ListTables")
+        for first in range(0, len(page), _TABLES_AT_ONCE):
+            some = page[first : first + _TABLES_AT_ONCE]
+            collected.add((first,), await self._threads.storage(self._to_bytes, some))
+        end = token_of_path(page[-1].path) if len(page) < len(tables) else ""
+        return collected.joined() + pb.ListTablesResponse(next_page_token=end).SerializeToString()
 
     async def GetTables(self, request: pb.GetTablesRequest, context: object) -> pb.GetTablesResponse:
         """Return tables by name."""
-        tables = await self._each(request.table_paths, self._storage.table)
-        return pb.GetTablesResponse(tables=[wire.table_to_pb(self._catalog.complete(table)) for table in tables])
+        return pb.GetTablesResponse(tables=await self._each(request, request.table_paths, self._table))
 
     async def WriteRows(
         self, request_iterator: AsyncIterator[pb.WriteRowsRequest], context: object
@@ -102,11 +114,12 @@ class TablesServicer(GeneratedTablesServicer):
 
     async def ListBuckets(self, request: pb.ListBucketsRequest, context: object) -> pb.ListBucketsResponse:
         """Return the buckets of tables."""
-        return pb.ListBucketsResponse(tables=await self._each(request.table_paths, self._buckets))
+        return pb.ListBucketsResponse(tables=await self._each(request, request.table_paths, self._buckets))
 
     async def TakeKvSnapshots(self, request: pb.TakeKvSnapshotsRequest, context: object) -> pb.TakeKvSnapshotsResponse:
         """Take KV snapshots of tables now."""
-        return pb.TakeKvSnapshotsResponse(tables=await self._each(request.table_paths, self._take_kv_snapshots))
+        tables = await self._each(request, request.table_paths, self._take_kv_snapshots)
+        return pb.TakeKvSnapshotsResponse(tables=tables)
 
     async def GetKvSnapshotMetadata(
         self, request: pb.GetKvSnapshotMetadataRequest, context: object
@@ -157,9 +170,24 @@ class TablesServicer(GeneratedTablesServicer):
             )
         return snapshot
 
-    async def _each(self, messages: Iterable[common_pb2.PbTablePath], function: Callable[[TablePath], T]) -> list[T]:
-        paths = [wire.path_from_pb(message) for message in messages]
-        return await self._threads.storage(lambda: [function(path) for path in paths])
+    def _table(self, path: TablePath) -> pb.PbTableInfo:
+        return wire.table_to_pb(self._catalog.complete(self._storage.table(path)))
+
+    def _to_bytes(self, tables: Sequence[TableInfo]) -> bytes:
+        messages = [wire.table_to_pb(self._catalog.complete(table)) for table in tables]
+        return pb.ListTablesResponse(tables=messages).SerializeToString()
+
+    async def _each(
+        self, request: Message, messages: Sequence[common_pb2.PbTablePath], function: Callable[[TablePath], T]
+    ) -> list[T]:
+        """Call a function once for each of the tables that a request names, some in each call of a storage thread."""
+        paths = [wire.path_from_pb(message) for message in bounded(request, "table_paths", messages)]
+        distinct = list(dict.fromkeys(paths))
+        answers: dict[TablePath, T] = {}
+        for first in range(0, len(distinct), _TABLES_AT_ONCE):
+            some = distinct[first : first + _TABLES_AT_ONCE]
+            answers |= await self._threads.storage(lambda some=some: {path: function(path) for path in some})  # type: ignore[misc]
+        return [answers[path] for path in paths]
 
 
 async def _to_its_end(steps: Coroutine[Any, Any, T]) -> T:

@@ -9,7 +9,7 @@ from typing import Protocol
 from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringStatus
-from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt
+from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt, RoundsPage
 
 
 class StoreTransaction(Protocol):
@@ -97,6 +97,10 @@ class TieringStore(Protocol):
         """Return the newest attempt of every lease id."""
         ...
 
+    def attempt(self, lease_id: str) -> LeaseAttempt | None:
+        """Return the newest attempt of a lease id; None if none is stored."""
+        ...
+
     def attempt_token(self) -> int:
         """Return the newest token that was given out; 0 if none was."""
         ...
@@ -113,10 +117,19 @@ class TieringStore(Protocol):
         """Return a round; None if it is not stored."""
         ...
 
-    def rounds(self, *, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
-        """Return the newest `limit` rounds of each table that matches, in the order of paths, the newest first.
+    def rounds_page(
+        self, *, path: TablePath | None, lease_id: str | None, limit: int, after: int | None, max_tables: int
+    ) -> RoundsPage:
+        """Return the newest `limit` rounds of each table that matches, of some tables in the order of their ids.
 
         Rounds of dropped tables are found by their lease only.
+
+        Args:
+            path: The path of the tables; None for any.
+            lease_id: The lease of the rounds; None for any.
+            limit: The largest number of rounds of a table.
+            after: The id that the ids of the tables must be greater than; None to begin with the first table.
+            max_tables: The largest number of tables to look at.
         """
         ...
 

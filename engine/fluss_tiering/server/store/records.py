@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fluss_tiering.model.lake import LakeSnapshot
+from fluss_tiering.model.tiering import TieringRound
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +43,16 @@ class CommittedLakeSnapshot:
     commit_id: str
     offsets_path: str
     committed_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsPage:
+    """The rounds of some tables.
+
+    Attributes:
+        rounds: The rounds in the order of the tables' ids, for each table the newest first.
+        next_after: The id of the last table that was looked at; None if no table follows it.
+    """
+
+    rounds: Sequence[TieringRound]
+    next_after: int | None

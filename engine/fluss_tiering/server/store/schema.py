@@ -77,7 +77,10 @@ tiering_statuses = sa.Table(
     sa.Column("last_error_time", sa.BigInteger),
     sa.Column("consecutive_failures", sa.Integer, nullable=False),
     sa.Column("next_retry_time", sa.BigInteger),
+    sa.Index("ix_tiering_statuses_path", "database_name", "table_name"),
 )
+
+_RUNNING: Final = sa.text("state = 'Tiering'")
 
 tiering_rounds = sa.Table(
     "tiering_rounds",
@@ -87,7 +90,7 @@ tiering_rounds = sa.Table(
     sa.Column("database_name", sa.Text, nullable=False),
     sa.Column("table_name", sa.Text, nullable=False),
     sa.Column("state", sa.Text, nullable=False),
-    sa.Column("lease_id", sa.Text, nullable=False, index=True),
+    sa.Column("lease_id", sa.Text, nullable=False),
     sa.Column("attempt_token", sa.BigInteger),
     sa.Column("driver", sa.Text, nullable=False),
     sa.Column("start_time", sa.BigInteger, nullable=False),
@@ -99,6 +102,9 @@ tiering_rounds = sa.Table(
     sa.Column("files", sa.BigInteger),
     sa.Column("lake_snapshot_id", sa.BigInteger),
     sa.Column("force_finished", sa.Boolean, nullable=False),
+    sa.Index("ix_tiering_rounds_of_lease", "lease_id", "table_id", "tiering_epoch"),
+    # Few rows at a time are not over, and they are found when the server starts.
+    sa.Index("ix_tiering_rounds_running", "table_id", sqlite_where=_RUNNING, postgresql_where=_RUNNING),
 )
 
 lake_snapshots = sa.Table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from fluss_tiering.server.store.database import Database
 from fluss_tiering.server.store.fence import Fence
 from fluss_tiering.server.store.layout import check_layout, migrate
 from fluss_tiering.server.store.lease_rows import StoredLeases, stored_leases
-from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt
+from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt, RoundsPage
 from fluss_tiering.server.store.rows import attempt_from_row, bucket_from_row, round_from_row, status_from_row
 from fluss_tiering.server.store.transaction import SqlTransaction
 
@@ -128,6 +129,12 @@ class SqlTieringStore:
         """Return the newest attempt of every lease id."""
         return self._values(sa.select(schema.lease_attempts), attempt_from_row)
 
+    def attempt(self, lease_id: str) -> LeaseAttempt | None:
+        """Return the newest attempt of a lease id; None if none is stored."""
+        attempts = schema.lease_attempts
+        found = self._values(sa.select(attempts).where(attempts.c.lease_id == lease_id), attempt_from_row)
+        return found[0] if found else None
+
     def attempt_token(self) -> int:
         """Return the newest token that was given out; 0 if none was."""
         meta = schema.server_meta
@@ -149,25 +156,30 @@ class SqlTieringStore:
         which = sa.select(rounds).where(rounds.c.table_id == table_id, rounds.c.tiering_epoch == tiering_epoch)
         return next(iter(self._values(which, round_from_row)), None)
 
-    def rounds(self, *, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
-        """Return the newest `limit` rounds of each table that matches, in the order of paths, the newest first.
-
-        Rounds of dropped tables are found by their lease only.
-        """
+    def rounds_page(
+        self,
+        *,
+        path: TablePath | None,
+        lease_id: str | None,
+        limit: int,
+        after: int | None = None,
+        max_tables: int = sys.maxsize,
+    ) -> RoundsPage:
+        """Return the newest `limit` rounds of each table that matches: see `TieringStore`."""
         rounds = schema.tiering_rounds
-        newness = sa.func.row_number().over(partition_by=rounds.c.table_id, order_by=rounds.c.tiering_epoch.desc())
-        matching = sa.select(rounds, newness.label("newness"))
+        table_ids = [row[0] for row in self._read(_table_ids(path, lease_id, after, max_tables))]
+        matching: list[sa.ColumnElement[bool]] = [rounds.c.table_id.in_(table_ids)]
         if path is not None:
-            matching = matching.where(rounds.c.database_name == path.database, rounds.c.table_name == path.table)
+            matching += [rounds.c.database_name == path.database, rounds.c.table_name == path.table]
         if lease_id is not None:
-            matching = matching.where(rounds.c.lease_id == lease_id)
-        else:
-            # Of a dropped table only the outcomes are kept, for those who wait for a lease.
-            matching = matching.where(rounds.c.table_id.in_(sa.select(schema.tiering_statuses.c.table_id)))
-        numbered = matching.subquery()
-        newest = sa.select(numbered).where(numbered.c.newness <= limit).order_by(numbered.c.newness)
-        # Python sorts by path, because each database has its own order of letters.
-        return sorted(self._values(newest, round_from_row), key=lambda each: each.path)
+            matching.append(rounds.c.lease_id == lease_id)
+        newness = sa.func.row_number().over(partition_by=rounds.c.table_id, order_by=rounds.c.tiering_epoch.desc())
+        numbered = sa.select(rounds.c.table_id, rounds.c.tiering_epoch, newness.label("newness")).where(*matching)
+        newest = numbered.subquery()
+        same = (rounds.c.table_id == newest.c.table_id) & (rounds.c.tiering_epoch == newest.c.tiering_epoch)
+        chosen = sa.select(rounds).join(newest, same).where(newest.c.newness <= limit)
+        found = self._values(chosen.order_by(rounds.c.table_id, rounds.c.tiering_epoch.desc()), round_from_row)
+        return RoundsPage(found, table_ids[-1] if len(table_ids) == max_tables else None)
 
     def dropped_tables(self) -> Mapping[int, int]:
         """Return the tables that have rounds but no status, each with the newest end of a round, in milliseconds."""
@@ -250,3 +262,22 @@ def open_database(location: Path | str) -> Database:
         FlussTieringError: INVALID_REQUEST if the URL is not one of PostgreSQL.
     """
     return Database.sqlite(location) if isinstance(location, Path) else Database.postgresql(location)
+
+
+def _table_ids(path: TablePath | None, lease_id: str | None, after: int | None, limit: int) -> sa.Select[Any]:
+    """Return the query for the ids of the tables whose rounds are listed, some at a time."""
+    first = -1 if after is None else after
+    if lease_id is None:
+        statuses = schema.tiering_statuses
+        ids = sa.select(statuses.c.table_id).where(statuses.c.table_id > first)
+        if path is not None:
+            ids = ids.where(statuses.c.database_name == path.database, statuses.c.table_name == path.table)
+        return ids.order_by(statuses.c.table_id).limit(limit)
+    # A lease may have thousands of rounds of each table. Each step finds the next table in the index, so that the
+    # others are skipped.
+    rounds = schema.tiering_rounds
+    of_lease = sa.select(sa.func.min(rounds.c.table_id).label("table_id")).where(rounds.c.lease_id == lease_id)
+    found = of_lease.where(rounds.c.table_id > first).cte("found", recursive=True)
+    following = of_lease.where(rounds.c.table_id > found.c.table_id).scalar_subquery()
+    found = found.union_all(sa.select(following).where(found.c.table_id.is_not(None)))
+    return sa.select(found.c.table_id).where(found.c.table_id.is_not(None)).limit(limit)

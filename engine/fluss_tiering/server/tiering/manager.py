@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from fluss_tiering.model.tiering import (
 )
 from fluss_tiering.server.leases.attempts import LeaseAttempts, outcome_of
 from fluss_tiering.server.store.protocol import TieringStore
+from fluss_tiering.server.store.records import LeaseAttempt, RoundsPage
 from fluss_tiering.server.tiering.broadcaster import StatusBroadcaster, StatusWatcher
 from fluss_tiering.server.tiering.changes import TieringChanges, TieringLedger
 from fluss_tiering.server.tiering.claims import claim_table
@@ -273,13 +275,23 @@ class LakeTieringManager:
         self._ledger.broadcaster.add(watcher, statuses)
 
     def rounds(self, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
-        """Return the newest `limit` rounds of each table that matches, the newest first."""
-        return self._store.rounds(path=path, lease_id=lease_id, limit=limit)
+        """Return the newest `limit` rounds of each table that matches, all in one call: see `rounds_page`."""
+        page = self.rounds_page(path, lease_id, limit, None, sys.maxsize)
+        return sorted(page.rounds, key=lambda each: each.path)
 
     def lease_outcome(self, lease_id: str, attempt_token: int | None) -> LeaseOutcome:
-        """Return the newest round of each table under the lease, without the rounds of older attempts."""
-        rounds = self._store.rounds(path=None, lease_id=lease_id, limit=1)
-        return outcome_of(self._attempts.newest(lease_id), rounds, attempt_token)
+        """Return the newest round of each table under the lease, all in one call: see `outcome_of`."""
+        return outcome_of(self.attempt(lease_id), self.rounds(None, lease_id, 1), attempt_token)
+
+    def rounds_page(
+        self, path: TablePath | None, lease_id: str | None, limit: int, after: int | None, max_tables: int
+    ) -> RoundsPage:
+        """Return the newest `limit` rounds of each table that matches, of some: see `TieringStore.rounds_page`."""
+        return self._store.rounds_page(path=path, lease_id=lease_id, limit=limit, after=after, max_tables=max_tables)
+
+    def attempt(self, lease_id: str) -> LeaseAttempt | None:
+        """Return the newest attempt under a lease id; None if none ever began, or only long ago."""
+        return self._attempts.newest(lease_id)
 
     def _current(self, owner: RoundOwner) -> RoundOwner:
         return replace(owner, attempt_token=self._attempts.require_current(owner.lease_id, owner.attempt_token))
