@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
+from google.protobuf import message_factory
 from google.protobuf.message import Message
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -19,6 +20,7 @@ from fluss_tiering.server.leases import turns
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.rpc.kv_snapshot_leases import LeasesServicer
 from fluss_tiering.server.rpc.lake_tiering import LakeTieringServicer
+from fluss_tiering.server.rpc.services import SERVICES
 from fluss_tiering.server.rpc.tables import TablesServicer
 from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.server.tiering.states import FailureBackoff
@@ -151,7 +153,7 @@ class SimServer:
         seen = self.observer.before(sender, method, request)
         servicer = next(each for each in self._servicers if hasattr(each, method))
         try:
-            response: Message = _run(getattr(servicer, method)(request, None))
+            response = _message(method, _run(getattr(servicer, method)(request, None)))
         except ServerCrash:
             self.crash(self._chance.choice(_DOWN_MS))
             raise
@@ -229,3 +231,11 @@ def _run(steps: Any) -> Any:
     except StopIteration as end:
         return end.value
     raise AssertionError("a handler waits for an event loop, which the simulation does not have")
+
+
+def _message(method: str, response: Any) -> Message:
+    """Return the answer of a handler as a message. Some handlers serialize it themselves."""
+    if not isinstance(response, bytes):
+        return response  # type: ignore[no-any-return]
+    found = next(each for service in SERVICES for each in service.descriptor.methods if each.name == method)
+    return message_factory.GetMessageClass(found.output_type).FromString(response)
