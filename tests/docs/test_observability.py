@@ -18,6 +18,7 @@ from metrics_support import scrape
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FOLDER = DOCS / "observability"
 NOT_METRICS = {
+    "abs",
     *("by", "without", "on", "ignoring", "and", "or", "unless", "bool", "offset", "group_left", "group_right"),
     *("sum", "max", "min", "avg", "count", "topk", "bottomk", "rate", "increase", "absent", "histogram_quantile"),
 }

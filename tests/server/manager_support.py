@@ -47,7 +47,7 @@ class Managers:
 
     def _open(self) -> None:
         self.store = SqlTieringStore.open(self._database)
-        self.attempts = LeaseAttempts(self.store)
+        self.attempts = LeaseAttempts(self.store, self.clock.now_ms())
         self.leases = KvSnapshotLeaseManager(self.clock, self.store, self.attempts)
         backoff = FailureBackoff(BACKOFF_BASE, BACKOFF_CAP, random.Random(7))
         policy = TieringPolicy(HEARTBEAT_TIMEOUT, backoff, kept_rounds=5)

@@ -37,7 +37,8 @@ class Turns:
     """Runs one job of a server with the default settings. Its pauses are over at once, and move the clock."""
 
     def __init__(self, managers: Managers, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        jobs = common_jobs(Calls(), managers, SimpleNamespace(), ServerSettings(data_dir=folder))  # type: ignore[arg-type]
+        scanners: Any = SimpleNamespace(allow_for_standstill=None)
+        jobs = common_jobs(Calls(), managers, scanners, ServerSettings(data_dir=folder))  # type: ignore[arg-type]
         self._jobs = {job.name: job for job in jobs}
         self._clock = managers.clock
         self._monkeypatch = monkeypatch

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
 import structlog
 
-from fluss_tiering.model.clock import Clock, SystemClock
+from fluss_tiering.model.clock import Clock, SystemClock, uptime_s
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server import gc_tuning
 from fluss_tiering.server.backend import Backend
@@ -61,7 +60,7 @@ class TieringServer:
         settings: ServerSettings,
         *,
         clock: Clock | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = uptime_s,
         end_process: Callable[[], None] | None = None,
     ) -> None:
         self._settings = settings

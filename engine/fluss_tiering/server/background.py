@@ -14,6 +14,7 @@ from fluss_tiering.server.leases import turns
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.scans.manager import KvScannerManager
 from fluss_tiering.server.settings import ServerSettings
+from fluss_tiering.server.standstill import Standstill
 from fluss_tiering.server.threads import ServerThreads
 
 _DUE_TABLES_INTERVAL_MS: Final = 200
@@ -51,6 +52,8 @@ def common_jobs(
         scanners: The scanners of primary-key tables.
         settings: The intervals of the jobs.
     """
+    tiering = managers.tiering
+    standstill = Standstill(_DUE_TABLES_INTERVAL_MS, [tiering.allow_for_standstill, scanners.allow_for_standstill])
     return [
         Job(
             "drop expired leases",
@@ -60,13 +63,17 @@ def common_jobs(
         Job(
             "fail silent rounds",
             settings.heartbeat_check_interval_ms,
-            lambda: threads.control(managers.tiering.fail_silent_rounds),
+            lambda: threads.control(standstill.before(tiering.fail_silent_rounds)),
         ),
-        Job("move due tables", _DUE_TABLES_INTERVAL_MS, lambda: threads.control(managers.tiering.move_due_tables)),
+        Job(
+            "move due tables",
+            _DUE_TABLES_INTERVAL_MS,
+            lambda: threads.control(standstill.before(tiering.move_due_tables)),
+        ),
         Job(
             "forget outcomes of dropped tables",
             _DROPPED_TABLES_INTERVAL_MS,
-            lambda: threads.control(managers.tiering.prune_dropped),
+            lambda: threads.control(tiering.prune_dropped),
         ),
         Job(
             "close idle scanners",

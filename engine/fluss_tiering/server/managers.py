@@ -51,7 +51,7 @@ class Managers:
         policy: TieringPolicy,
         lease_limits: LeaseLimits | None = None,
     ) -> None:
-        attempts = LeaseAttempts(store)
+        attempts = LeaseAttempts(store, clock.now_ms())
         self._storage = storage
         self._dropped: dict[int, TablePath] = {}
         self.leases = KvSnapshotLeaseManager(clock, store, attempts, lease_limits)

@@ -92,8 +92,7 @@ class ClusterLeases:
     async def load(self) -> None:
         """Load the leases that were recorded before this server started, which still pin snapshots at the cluster."""
         for lease in await self._threads.control(self._leases.leases):
-            left_ms = max(0, lease.expiration_time - int(time.time() * 1000))
-            self._note(lease.lease_id, _name(lease), lease.snapshots, left_ms)
+            self._note(lease.lease_id, _name(lease), lease.snapshots, self._leases.left_ms(lease))
 
     async def acquire(
         self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], *, allow_empty: bool

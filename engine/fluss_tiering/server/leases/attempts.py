@@ -25,9 +25,17 @@ class LeaseAttempts:
     first, then the caller writes it in its own transaction, and `remember` makes it in memory at last.
     """
 
-    def __init__(self, store: TieringStore) -> None:
+    def __init__(self, store: TieringStore, now: int) -> None:
+        """Load the attempts.
+
+        Args:
+            store: The store that holds them.
+            now: The present time, in milliseconds since the epoch. A stored time behind it counts as the present.
+        """
         self._newest_token = store.attempt_token()
-        self._attempts = {attempt.lease_id: attempt for attempt in store.attempts()}
+        self._attempts = {
+            each.lease_id: replace(each, started_time=min(each.started_time, now)) for each in store.attempts()
+        }
 
     @property
     def count(self) -> int:

@@ -49,8 +49,9 @@ class KvSnapshotLeaseManager:
         self._leases: dict[str, KvSnapshotLease] = {}
         self._snapshots: dict[str, dict[TableBucket, int]] = {}
         self._pins = PinnedSnapshots()
+        now = clock.now_ms()
         for lease in store.leases():
-            self._put(replace(lease, snapshots={}), lease.snapshots)
+            self._put(replace(_without_future(lease, now), snapshots={}), lease.snapshots)
         self._damaged = DamagedLeases(store.damaged_leases())
         if (reason := self.collection_stopped_reason) is not None:
             logger.error("leases cannot be loaded", reason=reason)
@@ -80,6 +81,10 @@ class KvSnapshotLeaseManager:
         if lease_id is not None:
             return [self._copy(lease_id)] if lease_id in self._leases else []
         return [self._copy(each) for each in sorted(self._leases)]
+
+    def left_ms(self, lease: KvSnapshotLease) -> int:
+        """Return how long a lease still lasts, in milliseconds; 0 if it has expired."""
+        return max(0, lease.expiration_time - self._clock.now_ms())
 
     def page(self, after: str, max_leases: int, max_snapshots: int) -> Sequence[KvSnapshotLease]:
         """Return the leases that follow a lease id in the order of ids.
@@ -374,6 +379,15 @@ class KvSnapshotLeaseManager:
                 newest_attempt_token=newest and newest.attempt_token,
             )
         return stale
+
+
+def _without_future(lease: KvSnapshotLease, now: int) -> KvSnapshotLease:
+    """Return a stored lease whose time does not begin in the future, as if it had been acquired now.
+
+    A server whose clock was ahead may have stored it, and it would pin its snapshots until then.
+    """
+    ahead = max(0, lease.acquired_time - now)
+    return replace(lease, acquired_time=lease.acquired_time - ahead, expiration_time=lease.expiration_time - ahead)
 
 
 def _check_partitions(lease_id: str, snapshots: Iterable[TableBucket], kinds: dict[int, bool]) -> None:

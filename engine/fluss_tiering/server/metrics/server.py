@@ -9,7 +9,7 @@ from typing import Protocol
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fluss_tiering.model.clock import Clock
+from fluss_tiering.model.clock import Clock, SystemClock
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.server.components import ServerComponents
@@ -61,6 +61,12 @@ class ServerCollector(Collector):
             "fluss_coordinator_activeCoordinatorCount",
             "1 while this server is the active one, 0 while it waits to be.",
             int(active is not None and _leads(active[0])),
+        )
+        behind_ms = self._clock.behind_ms() if isinstance(self._clock, SystemClock) else 0
+        yield _gauge(
+            "fluss_tiering_clock_behind_seconds",
+            "How far the server's clock is behind the machine's, which was set; below zero if it is ahead.",
+            behind_ms / 1000,
         )
         yield _gauge(
             "fluss_tiering_database_reachable",

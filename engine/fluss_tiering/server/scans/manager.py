@@ -149,6 +149,16 @@ class KvScannerManager:
             if scanner is not None:
                 self._expire(scanner)
 
+    def allow_for_standstill(self, ms: int) -> None:
+        """Give idle scanners more time, because this server stood still and could not be called.
+
+        Args:
+            ms: How long this server stood still, in milliseconds.
+        """
+        with self._lock:
+            for scanner in self._scanners.values():
+                scanner.last_used += ms
+
     def drop_expired(self) -> int:
         """Let scanners expire that were idle for longer than the TTL, and delete those that ended long ago.
 

@@ -246,6 +246,17 @@ class LakeTieringManager:
                 failed, ended = fail(table, table.round, error, self._policy.backoff, now)
                 changes.put(failed, ended)
 
+    def allow_for_standstill(self, ms: int) -> None:
+        """Give running rounds more time, because this server stood still and could take no heartbeats.
+
+        Args:
+            ms: How long this server stood still, in milliseconds.
+        """
+        tables = self._ledger.tables
+        for table in tables.running():
+            if table.last_heartbeat is not None:
+                tables.put(replace(table, last_heartbeat=table.last_heartbeat + ms))
+
     # Reading
 
     def statuses(self, path: TablePath | None = None) -> Sequence[TieringStatus]:

@@ -13,7 +13,15 @@ from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.tiering.changes import TieringLedger
 from fluss_tiering.server.tiering.options import ENABLED, LakeOptions
 from fluss_tiering.server.tiering.policy import TieringPolicy
-from fluss_tiering.server.tiering.states import TieredTable, first_status, is_due, pend, resume, schedule
+from fluss_tiering.server.tiering.states import (
+    TieredTable,
+    first_status,
+    is_due,
+    pend,
+    resume,
+    schedule,
+    without_future,
+)
 
 _SWITCHED_OFF = f"the table's tiering was switched off ({ENABLED}=false)"
 
@@ -52,8 +60,11 @@ class TableRegistration:
             now: The present time, in milliseconds since the epoch.
         """
         infos = {info.table_id: (info, LakeOptions.of(info.descriptor.properties)) for info in tables}
-        running = {each.table_id: each for each in self._store.running_rounds()}
-        statuses = {status.table_id: status for status in self._store.statuses()}
+        running = {
+            each.table_id: replace(each, start_time=min(each.start_time, now)) for each in self._store.running_rounds()
+        }
+        longest_rest_ms = self._policy.backoff.longest_ms
+        statuses = {each.table_id: without_future(each, longest_rest_ms, now) for each in self._store.statuses()}
         ledger = self._ledger
         new = []
         for table_id, (info, options) in infos.items():
@@ -65,7 +76,7 @@ class TableRegistration:
                 new.append(self._registered(info, options, TieringState.INITIALIZED, now, status))
             else:
                 tiering_round = running.get(table_id)
-                table = self._tiered(info, options, status)
+                table = self._tiered(info, options, status, now)
                 heartbeat = now if tiering_round else None
                 ledger.tables.put(replace(table, round=tiering_round, last_heartbeat=heartbeat))
         with ledger.changes() as changes:
@@ -130,11 +141,12 @@ class TableRegistration:
     def _registered(
         self, table: TableInfo, options: LakeOptions, state: TieringState, now: int, before: TieringStatus | None
     ) -> TieredTable:
-        return schedule(self._tiered(table, options, first_status(table, state, now, before)), now)
+        return schedule(self._tiered(table, options, first_status(table, state, now, before), now), now)
 
-    def _tiered(self, table: TableInfo, options: LakeOptions, status: TieringStatus) -> TieredTable:
+    def _tiered(self, table: TableInfo, options: LakeOptions, status: TieringStatus, now: int) -> TieredTable:
         due_by_freshness = self._policy.due_by_freshness
-        return TieredTable(status, options.freshness_ms, table.created_time, due_by_freshness=due_by_freshness)
+        created_time = min(table.created_time, now)
+        return TieredTable(status, options.freshness_ms, created_time, due_by_freshness=due_by_freshness)
 
     def _load_unusable(self, status: TieringStatus, running: TieringRound | None, now: int) -> None:
         self._presumed.add(status.table_id)

@@ -90,6 +90,11 @@ class FailureBackoff:
         self._jitter = jitter
         self._max_consecutive_failures = max_consecutive_failures
 
+    @property
+    def longest_ms(self) -> int:
+        """The longest time that a table waits, in milliseconds."""
+        return max(self._cap_ms, self._base_ms)
+
     def retry_time(self, consecutive_failures: int, now: int) -> int | None:
         """Return when a table is tried again after this many failures in a row (at least 1); None if it is parked."""
         if consecutive_failures >= self._max_consecutive_failures:
@@ -125,6 +130,28 @@ def withdrawn(status: TieringStatus, now: int) -> TieringStatus:
         state_since=now,
         tiering_epoch=status.tiering_epoch,
         last_tiered_time=status.last_tiered_time,
+    )
+
+
+def without_future(status: TieringStatus, longest_rest_ms: int, now: int) -> TieringStatus:
+    """Return a stored status whose times are not in the future.
+
+    A server whose clock was ahead may have stored them. The table would wait until then.
+
+    Args:
+        status: The stored status.
+        longest_rest_ms: The longest time that a failed table waits, in milliseconds.
+        now: The present time, in milliseconds since the epoch.
+    """
+    tiered, failed, retry = status.last_tiered_time, status.last_error_time, status.next_retry_time
+    # The back-off began with the failure.
+    ahead = 0 if failed is None else max(0, failed - now)
+    return replace(
+        status,
+        state_since=min(status.state_since, now),
+        last_tiered_time=None if tiered is None else min(tiered, now),
+        last_error_time=None if failed is None else min(failed, now),
+        next_retry_time=None if retry is None else min(retry - ahead, now + longest_rest_ms),
     )
 
 
