@@ -287,3 +287,10 @@ def test_a_bucket_that_is_lost_later_ends_its_scanner_and_no_other(scanners: KvS
     assert scanners.open_count == 1
     assert refusal(lambda: scanners.begin(lost, 0)).code is ErrorCode.SCANNER_EXPIRED
     assert refusal(lambda: scanners.begin(kept, 0)).code is ErrorCode.INVALID_SCAN_REQUEST, "its first read runs"
+
+
+def test_a_scanner_that_is_opened_counts_for_its_bucket(scanners: KvScannerManager) -> None:  # K2
+    for _ in range(2):
+        opened(scanners, Storage(Scan()))
+    assert refusal(lambda: opened(scanners, Storage(Scan()))).message.startswith(f"{B0} has 2 open scanners")
+    scanners.reserve(B1)
