@@ -1,0 +1,211 @@
+"""How rounds end that their drivers do not end themselves, and the order in which tables are handed out."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from manager_support import BACKOFF_BASE, BACKOFF_CAP, HEARTBEAT_TIMEOUT, Managers
+
+from engine_support import MINUTE, VirtualClock
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
+from fluss_tiering.server.tiering.broadcaster import StatusBroadcaster, StatusWatcher
+from fluss_tiering.server.tiering.changes import TieringChanges
+from fluss_tiering.server.tiering.claims import claim_table
+from fluss_tiering.server.tiering.heartbeat import Heartbeat
+from fluss_tiering.server.tiering.manager import LakeTieringManager
+from fluss_tiering.server.tiering.policy import TieringPolicy
+from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES, FailureBackoff, RoundOwner, begin
+
+WEEK = 7 * 24 * 60 * MINUTE
+BACKOFF = FailureBackoff(BACKOFF_BASE, BACKOFF_CAP, random.Random(7))
+
+
+# Time-outs
+
+
+@pytest.mark.parametrize("driver", ["driver-1", ""])
+def test_a_round_that_timed_out_is_recorded_with_its_end_and_its_driver(  # S4, S23, S25
+    managers: Managers, clock: VirtualClock, driver: str
+) -> None:
+    managers.add_table(1, freshness="0s")
+    claim = managers.request(driver)
+    assert claim is not None
+    clock.advance(HEARTBEAT_TIMEOUT)
+    managers.tiering.fail_silent_rounds()
+    for _ in range(2):
+        (ended,) = managers.tiering.rounds(None, None, 10)
+        assert (ended.state, ended.end_time) == (TieringState.FAILED, clock.now_ms())
+        assert ended.error is not None
+        assert ended.error.endswith(f" from driver {driver or 'unknown'}")
+        managers.restart()
+    assert managers.tiering.totals.of(1).failures == 0, "counted since the server started"
+
+
+def test_a_silent_round_fails_also_if_others_are_not_silent(managers: Managers, clock: VirtualClock) -> None:  # S4
+    tables = [managers.add_table(table_id) for table_id in range(1, 5)]
+    claims = [managers.claim(table) for table in tables]
+    clock.advance(HEARTBEAT_TIMEOUT)
+    for heard in (claims[0], claims[2]):
+        managers.beat(heard)
+    managers.tiering.fail_silent_rounds()
+    states = [managers.state(table) for table in tables]
+    assert states == [TieringState.TIERING, TieringState.FAILED, TieringState.TIERING, TieringState.FAILED]
+
+
+# Tables that go
+
+
+def test_switching_tiering_off_ends_the_round_at_that_time(managers: Managers, clock: VirtualClock) -> None:  # S20, S23
+    table = managers.add_table(1)
+    managers.claim(table, "X")
+    clock.advance(MINUTE)
+    managers.alter_table(table, {"table.datalake.enabled": "false"})
+    (ended,) = managers.tiering.lease_outcome("X", None).rounds
+    assert (ended.state, ended.end_time) == (TieringState.FAILED, clock.now_ms())
+
+
+def test_a_table_that_was_dropped_while_no_server_ran_ends_its_round(  # S25
+    managers: Managers, clock: VirtualClock
+) -> None:
+    managers.claim(managers.add_table(1), "X")
+    clock.advance(MINUTE)
+    del managers.tables[1]
+    managers.restart()
+    (ended,) = managers.tiering.lease_outcome("X", None).rounds
+    assert (ended.state, ended.error, ended.end_time) == (
+        TieringState.FAILED,
+        "the table was dropped",
+        clock.now_ms(),
+    )
+
+
+def test_the_outcome_of_a_dropped_table_is_kept_for_a_whole_week(
+    managers: Managers, clock: VirtualClock
+) -> None:  # S25
+    managers.claim(managers.add_table(1), "X")
+    managers.drop_table(1)
+    clock.advance(WEEK)
+    managers.tiering.prune_dropped()
+    assert managers.tiering.lease_outcome("X", None).rounds
+    clock.advance(1)
+    managers.tiering.prune_dropped()
+    assert managers.tiering.lease_outcome("X", None).rounds == ()
+
+
+def test_a_table_that_could_not_be_used_is_registered_once(managers: Managers) -> None:  # S19, D2
+    table = managers.add_table(1)
+    managers.make_unusable(1)
+    managers.make_usable(table)
+    for _ in range(MAX_CONSECUTIVE_FAILURES):
+        managers.fail(managers.claim(table))
+    managers.tiering.register(table)
+    assert managers.status(table).parked, "to register again changes nothing"
+
+
+def test_on_a_cluster_no_table_becomes_due_by_its_freshness(managers: Managers, clock: VirtualClock) -> None:  # S2, D2
+    usable, unusable = managers.add_table(1), managers.add_table(2)
+    for table in (usable, unusable):
+        managers.finish(managers.claim(table))
+    policy = TieringPolicy(HEARTBEAT_TIMEOUT, BACKOFF, kept_rounds=5, due_by_freshness=False)
+    tiering = LakeTieringManager(clock, managers.store, managers.attempts, policy)
+    tiering.load([usable], {unusable.path})
+    clock.advance(WEEK)
+    tiering.move_due_tables()
+    assert {status.state for status in tiering.statuses()} == {TieringState.SCHEDULED}
+    assert tiering.make_due(2) is TieringState.PENDING
+
+
+def test_tables_are_sorted_into_tiered_and_untiered(managers: Managers) -> None:
+    table, unknown = managers.add_table(1), TablePath("db", "unknown")
+    assert managers.tiering.untiered([table.path, unknown]) == [unknown]
+
+
+# The order
+
+
+def owner(token: int | None, lease_id: str = "X") -> RoundOwner:
+    return RoundOwner(lease_id, token, "driver-2")
+
+
+@pytest.mark.parametrize(
+    ("running", "claims", "supersedes"),
+    [(None, None, True), (None, 1, True), (1, None, False), (1, 1, True), (2, 1, False), (1, 2, True)],
+)
+def test_a_driver_supersedes_rounds_of_its_attempt_and_of_older_ones(  # L17, S22
+    managers: Managers, running: int | None, claims: int | None, supersedes: bool
+) -> None:
+    managers.add_table(1)
+    changes = TieringChanges(managers.tiering.tables)
+    (table,) = managers.tiering.tables.all()
+    first = claim_table(changes, table, owner(running), BACKOFF, 1)
+    begun = changes.table(1)
+    assert begun is not None
+    if supersedes:
+        assert claim_table(changes, begun, owner(claims), BACKOFF, 2).tiering_epoch == first.tiering_epoch + 1
+    else:
+        with pytest.raises(FlussTieringError) as refused:
+            claim_table(changes, begun, owner(claims), BACKOFF, 2)
+        assert refused.value.code is ErrorCode.TABLE_BEING_TIERED
+    with pytest.raises(FlussTieringError):
+        claim_table(changes, begun, owner(9, "another lease"), BACKOFF, 2)
+
+
+def test_a_report_that_comes_twice_in_one_heartbeat_is_applied_once(managers: Managers) -> None:  # S9
+    claims = [managers.claim(managers.add_table(table_id, freshness="0s")) for table_id in (1, 2)]
+    finished, failed = (HeartbeatEntry(claim.table_id, claim.tiering_epoch) for claim in claims)
+    answer = managers.tiering.heartbeat(Heartbeat(finished=(finished, finished), failed=(failed, failed)))
+    assert (answer.finished_errors, answer.failed_errors) == ({}, {})
+    assert managers.tiering.tables.all()[1].status.consecutive_failures == 1
+
+
+def test_of_tables_that_became_pending_together_the_lower_id_comes_first(managers: Managers) -> None:  # S7, S8
+    lower = managers.add_table(1, freshness="1h")
+    claim = managers.claim(lower)
+    managers.add_table(2, freshness="0s")
+    entry = HeartbeatEntry(1, claim.tiering_epoch)
+    heartbeat = Heartbeat(finished=(entry,), force_finished=frozenset({1}), requester=RoundOwner("", None, "d"))
+    handed_out = managers.tiering.heartbeat(heartbeat).claim
+    assert isinstance(handed_out, Claim)
+    assert handed_out.path == lower.path
+
+
+def test_a_table_that_is_handed_out_in_a_call_is_not_handed_out_again_in_it(managers: Managers) -> None:  # S22
+    for table_id in (1, 2):
+        managers.add_table(table_id, freshness="0s")
+    changes = TieringChanges(managers.tiering.tables)
+    first = changes.first_pending()
+    assert first is not None
+    changes.put(begin(first, owner(None), 1))
+    then = changes.first_pending()
+    assert then is None or then.status.table_id != first.status.table_id
+
+
+def test_a_request_moves_due_tables_only_if_none_is_pending(managers: Managers, clock: VirtualClock) -> None:  # S7
+    managers.add_table(1, freshness="0s")
+    due = managers.add_table(2, freshness="1min")
+    clock.advance(MINUTE)
+    assert managers.request() is not None
+    assert managers.state(due) is TieringState.SCHEDULED, "thousands may be due, and a heartbeat must not wait for that"
+    assert managers.request() is not None
+    assert managers.state(due) is TieringState.TIERING
+
+
+# Watchers
+
+
+def test_who_watches_a_table_that_is_not_tiered_is_told(managers: Managers) -> None:  # S16
+    managers.add_table(1)
+    paths = [TablePath("db", "unknown")]
+    with pytest.raises(FlussTieringError, match=r"table db\.unknown is not tiered"):
+        managers.tiering.watch(StatusWatcher(paths, lambda: None), paths)
+
+
+def test_who_comes_after_the_end_hears_the_reason() -> None:  # S28
+    broadcaster = StatusBroadcaster()
+    broadcaster.end(FlussTieringError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another server took over"))
+    with pytest.raises(FlussTieringError, match="another server took over") as ended:
+        broadcaster.add(StatusWatcher([], lambda: None), [])
+    assert ended.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
