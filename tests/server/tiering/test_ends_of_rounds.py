@@ -14,10 +14,11 @@ from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
 from fluss_tiering.server.tiering.broadcaster import StatusBroadcaster, StatusWatcher
 from fluss_tiering.server.tiering.changes import TieringChanges
 from fluss_tiering.server.tiering.claims import claim_table
+from fluss_tiering.server.tiering.due import move_due
 from fluss_tiering.server.tiering.heartbeat import Heartbeat
 from fluss_tiering.server.tiering.manager import LakeTieringManager
 from fluss_tiering.server.tiering.policy import TieringPolicy
-from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES, FailureBackoff, RoundOwner, begin
+from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES, FailureBackoff, RoundOwner, begin, pend
 
 WEEK = 7 * 24 * 60 * MINUTE
 BACKOFF = FailureBackoff(BACKOFF_BASE, BACKOFF_CAP, random.Random(7))
@@ -82,6 +83,25 @@ def test_a_table_that_was_dropped_while_no_server_ran_ends_its_round(  # S25
     )
 
 
+def test_a_table_that_is_dropped_in_its_round_ends_it_at_that_time(  # S25
+    managers: Managers, clock: VirtualClock
+) -> None:
+    managers.claim(managers.add_table(1), "X")
+    clock.advance(MINUTE)
+    managers.drop_table(1)
+    (ended,) = managers.tiering.lease_outcome("X", None).rounds
+    assert (ended.error, ended.end_time) == ("the table was dropped", clock.now_ms())
+
+
+def test_a_dropped_table_is_forgotten_also_if_its_tiering_is_switched_off(managers: Managers) -> None:  # S20
+    table = managers.add_table(1)
+    managers.finish(managers.claim(table))
+    managers.alter_table(table, {"table.datalake.enabled": "false"})
+    assert managers.store.statuses() != []
+    managers.drop_table(1)
+    assert managers.store.statuses() == []
+
+
 def test_the_outcome_of_a_dropped_table_is_kept_for_a_whole_week(
     managers: Managers, clock: VirtualClock
 ) -> None:  # S25
@@ -103,6 +123,18 @@ def test_a_table_that_could_not_be_used_is_registered_once(managers: Managers) -
         managers.fail(managers.claim(table))
     managers.tiering.register(table)
     assert managers.status(table).parked, "to register again changes nothing"
+
+
+def test_a_table_that_can_be_used_again_is_due_by_its_own_creation(  # S2, D2
+    managers: Managers, clock: VirtualClock
+) -> None:
+    table = managers.add_table(1, freshness="1h")
+    clock.advance(30 * MINUTE)
+    managers.fail(managers.claim(table))
+    managers.make_unusable(1)
+    managers.make_usable(table)
+    (tiered,) = managers.tiering.tables.all()
+    assert tiered.created_time == table.created_time
 
 
 def test_on_a_cluster_no_table_becomes_due_by_its_freshness(managers: Managers, clock: VirtualClock) -> None:  # S2, D2
@@ -191,6 +223,45 @@ def test_a_request_moves_due_tables_only_if_none_is_pending(managers: Managers, 
     assert managers.state(due) is TieringState.SCHEDULED, "thousands may be due, and a heartbeat must not wait for that"
     assert managers.request() is not None
     assert managers.state(due) is TieringState.TIERING
+
+
+def test_a_table_that_a_call_has_moved_already_is_not_moved_again_in_it(  # S1
+    managers: Managers, clock: VirtualClock
+) -> None:
+    managers.add_table(1, freshness="1min")
+    clock.advance(MINUTE)
+    changes = TieringChanges(managers.tiering.tables)
+    (due,) = managers.tiering.tables.all()
+    changes.put(pend(due, clock.now_ms()))
+    move_due(managers.tiering.tables, changes, clock.now_ms())
+    moved = changes.table(1)
+    assert moved is not None
+    assert moved.status.tiering_epoch == 1
+
+
+# Lists
+
+
+def test_statuses_are_in_the_order_of_paths(managers: Managers) -> None:  # S16
+    for table_id, name in ((1, "c"), (2, "a"), (3, "b")):
+        managers.add_table(table_id, name=name)
+    assert [status.path.table for status in managers.tiering.statuses()] == ["a", "b", "c"]
+
+
+def test_rounds_are_of_the_table_that_is_asked_for(managers: Managers) -> None:  # S23
+    one, two = (managers.add_table(table_id, freshness="0s") for table_id in (1, 2))
+    for table in (one, two, one):
+        managers.finish(managers.claim(table, "X"))
+    assert [each.table_id for each in managers.tiering.rounds(one.path, None, 10)] == [1, 1]
+    assert [each.table_id for each in managers.tiering.rounds(two.path, "X", 10)] == [2]
+
+
+def test_a_waiter_sees_the_newest_round_of_each_table_alone(managers: Managers) -> None:  # S25
+    one, two = (managers.add_table(table_id, freshness="0s") for table_id in (1, 2))
+    for table in (one, two, one):
+        managers.finish(managers.claim(table, "X"))
+    rounds = managers.tiering.lease_outcome("X", None).rounds
+    assert [(each.table_id, each.tiering_epoch) for each in rounds] == [(1, 2), (2, 1)]
 
 
 # Watchers
