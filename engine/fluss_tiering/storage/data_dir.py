@@ -108,16 +108,16 @@ class DataDir:
 
     def allocate_table_id(self) -> int:
         """Return an id that no table has or had, also after a crash."""
-        return self._allocate(_TABLE_IDS)
+        return self._allocate(_TABLE_IDS, 1)[0]
 
-    def allocate_partition_id(self) -> int:
-        """Return an id that no partition of any table has or had, also after a crash."""
-        return self._allocate(_PARTITION_IDS)
+    def allocate_partition_ids(self, count: int) -> range:
+        """Return ids that no partition of any table has or had, also after a crash."""
+        return self._allocate(_PARTITION_IDS, count)
 
-    def _allocate(self, kind: str) -> int:
+    def _allocate(self, kind: str, count: int) -> range:
         with self._ids_lock:
-            allocated = self._next_ids[kind]
-            next_ids = {**self._next_ids, kind: allocated + 1}
+            allocated = range(self._next_ids[kind], self._next_ids[kind] + count)
+            next_ids = {**self._next_ids, kind: allocated.stop}
             self._write(next_ids)
             self._next_ids = next_ids
             return allocated

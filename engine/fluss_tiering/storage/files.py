@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
@@ -20,6 +21,11 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 """The suffix of files and folders that are being made. One that a later start finds was never finished."""
 DELETED_SUFFIX: Final = ".deleted"
 """The suffix of folders that are being deleted (Fluss's `FlussPaths`). A later start deletes what it finds of them."""
+_FEW: Final = 8
+"""As many syncs take less time one after the other than threads take to start."""
+_SYNCS_AT_ONCE: Final = 32
+
+ItemT = TypeVar("ItemT")
 
 
 def corrupt(path: Path, found: str, expected: str, remedy: str) -> FlussTieringError:
@@ -47,6 +53,22 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_each(sync: Callable[[ItemT], None], items: Sequence[ItemT]) -> None:
+    """Call a function that makes an item durable, for many items in several threads.
+
+    A disk syncs many files together in little more time than one file. If some calls fail, the first error is raised
+    when all calls have ended.
+    """
+    if len(items) <= _FEW:
+        for item in items:
+            sync(item)
+        return
+    with ThreadPoolExecutor(_SYNCS_AT_ONCE, thread_name_prefix="fluss-tiering-sync") as threads:
+        calls = [threads.submit(sync, item) for item in items]
+    for call in calls:
+        call.result()
 
 
 def write_durably(path: Path, content: bytes) -> None:

@@ -162,7 +162,7 @@ class Catalog:
             folder=folder,
             memory=self._memory,
             segment_bytes=self._segment_bytes,
-            allocate_partition_id=self._data_dir.allocate_partition_id,
+            allocate_partition_ids=self._data_dir.allocate_partition_ids,
         )
 
     def _add(self, table: EmbeddedTable) -> None:

@@ -13,10 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refused
 
+from fluss_tiering.formats.log.batch import ChangeType
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import BucketInfo, TableBucket, TableDescriptor, WriteKind
+from fluss_tiering.storage import data_dir
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
+from fluss_tiering.storage.files import TEMPORARY_SUFFIX
 
 COLUMNS = columns(id="INT NOT NULL", day="STRING NOT NULL", region="STRING NOT NULL", name="STRING")
 LOG = TableDescriptor(COLUMNS, num_buckets=2, partition_keys=("day", "region"))
@@ -171,7 +174,71 @@ def test_a_table_has_no_end_of_partitions(tmp_path: Path, monkeypatch: pytest.Mo
         storage.create_table(PATH, LOG)
         with refused(ErrorCode.INVALID_ROWS, "3 partitions", "d$eu"):
             append(storage, *((1, day, "eu", None) for day in "abcd"))
+        assert storage.buckets(PATH) == []
         append(storage, *((1, day, "eu", None) for day in "abc"))
+
+
+# D52
+def test_a_write_to_many_new_buckets_syncs_them_together_and_opens_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identities: list[object] = []
+    write_identity = data_dir._write_identity
+    monkeypatch.setattr(
+        data_dir, "_write_identity", lambda *given: (identities.append(given), write_identity(*given))[1]
+    )
+    days = [f"d{number}" for number in range(50)]
+    expected = {(number, day): "first" for day in days for number in range(8)}
+    with opened(tmp_path) as storage:
+        storage.create_table(PATH, KEYED)
+        identities.clear()
+        upsert(storage, *((number, day, "eu", name) for (number, day), name in expected.items()))
+        # All ids of partitions are made durable at once.
+        assert len(identities) == 1
+        assert len(by_partition(storage)) == len(days)
+        assert not list(tmp_path.rglob("CURRENT"))
+
+        # What was applied from the log is there for later writes.
+        upsert(storage, (3, "d7", "eu", "second"), (99, "d7", "eu", "first"))
+        delete(storage, (4, "d7"), (4, "d8"))
+        expected |= {(3, "d7"): "second", (99, "d7"): "first"}
+        del expected[4, "d7"], expected[4, "d8"]
+    with opened(tmp_path) as storage:
+        infos = [info for of_partition in by_partition(storage).values() for info in of_partition]
+        last: dict[tuple[object, object], object] = {}
+        for info in infos:
+            for batch in storage.reader().read_log(storage.table(PATH), info.bucket, 0, info.log_end_offset):
+                for row, kind in zip(batch.records.to_pylist(), batch.change_types, strict=True):
+                    key = row["id"], row["day"]
+                    assert (key in last) == (kind != ChangeType.INSERT)
+                    last[key] = None if kind == ChangeType.DELETE else row["name"]
+        assert {key: name for key, name in last.items() if name is not None} == expected
+        assert sum(snapshot.row_count for snapshot in storage.take_kv_snapshots(PATH)) == len(expected)
+
+
+# D52
+def test_partitions_that_cannot_all_be_made_are_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path) as storage:
+        storage.create_table(PATH, LOG)
+        renamed: list[Path] = []
+        rename = Path.rename
+
+        def fail_at_the_third(path: Path, target: Path) -> Path:
+            if path.suffix == TEMPORARY_SUFFIX and path.is_dir():
+                renamed.append(path)
+                if len(renamed) == 3:
+                    raise OSError(28, "No space left on device")
+            return rename(path, target)
+
+        with monkeypatch.context() as full:
+            full.setattr(Path, "rename", fail_at_the_third)
+            with refused(ErrorCode.STORAGE, "No space left"):
+                append(storage, *((number, f"d{number}", "eu", None) for number in range(12)))
+        assert storage.buckets(PATH) == []
+        append(storage, *((number, f"d{number}", "eu", None) for number in range(12)))
+        assert len(by_partition(storage)) == 12
+    with opened(tmp_path) as storage:
+        assert len(by_partition(storage)) == 12
 
 
 @pytest.mark.parametrize(

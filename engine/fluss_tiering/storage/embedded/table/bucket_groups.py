@@ -32,6 +32,8 @@ from fluss_tiering.storage.files import (
     read_json,
     rename_durably,
     reporting_os_errors,
+    sync_directory,
+    sync_each,
     write_json,
 )
 
@@ -100,14 +102,14 @@ class BucketGroups:
         folder: Path,
         memory: RocksDbMemory,
         segment_bytes: int,
-        allocate_partition_id: Callable[[], int],
+        allocate_partition_ids: Callable[[int], range],
     ) -> None:
         self._info = info
         self._data_dir = data_dir
         self._folder = folder
         self._memory = memory
         self._segment_bytes = segment_bytes
-        self._allocate_partition_id = allocate_partition_id
+        self._allocate_partition_ids = allocate_partition_ids
 
     def find(self) -> list[BucketGroup]:
         """Return the groups, ordered by partition id. Delete folders that a crash left half made or half dropped.
@@ -126,26 +128,37 @@ class BucketGroups:
                 delete_folder(self._folder / name)
         return sorted(found, key=lambda group: group.partition_id or 0)
 
-    def make(self, values: PartitionValues) -> BucketGroup:
-        """Make a partition. After a crash it is there as a whole or not at all.
+    def make(self, partitions: Sequence[PartitionValues]) -> list[BucketGroup]:
+        """Make partitions. After a crash each is there as a whole or not at all, and after an error none is there.
 
         Raises:
             FlussTieringError: STORAGE if the disk refuses.
         """
-        partition_id = self._allocate_partition_id()
-        folder = partition_folder(self._folder, partition_id)
-        temporary = folder.with_name(folder.name + TEMPORARY_SUFFIX)
-        with reporting_os_errors("make the partition's folder", folder):
+        made = [
+            BucketGroup(partition_folder(self._folder, partition_id), self._open, partition_id, values)
+            for partition_id, values in zip(self._allocate_partition_ids(len(partitions)), partitions, strict=True)
+        ]
+        with reporting_os_errors("make the partitions' folders in", self._folder):
             try:
-                temporary.mkdir()
-                for name in bucket_folder_names(self._info):
-                    (temporary / name).mkdir()
-                write_json(temporary / PARTITION_FILE, {"partition_id": partition_id, "values": list(values)})
-                rename_durably(temporary, folder)
+                sync_each(self._fill, made)
+                for group in made:
+                    _unfinished(group).rename(group.folder)
+                sync_directory(self._folder)
             except BaseException:
-                delete_folder(temporary)
+                for group in made:
+                    for folder in (_unfinished(group), group.folder):
+                        if folder.exists():
+                            delete_folder(folder)
                 raise
-        return BucketGroup(folder, self._open, partition_id, values)
+        return made
+
+    def _fill(self, group: BucketGroup) -> None:
+        """Make the folder of a partition under the name of an unfinished one."""
+        folder = _unfinished(group)
+        folder.mkdir()
+        for name in bucket_folder_names(self._info):
+            (folder / name).mkdir()
+        write_json(folder / PARTITION_FILE, {"partition_id": group.partition_id, "values": list(group.values)})
 
     def set_aside(self, group: BucketGroup) -> Path:
         """Rename the folder of a partition, whose files are closed, so that it can be deleted. Return the new path."""
@@ -192,6 +205,10 @@ class BucketGroups:
                 else KvBucket(info, bucket, logs, log, kv_folder=kvs, snapshots=snapshots, memory=self._memory)
             )
         return buckets
+
+
+def _unfinished(group: BucketGroup) -> Path:
+    return group.folder.with_name(group.folder.name + TEMPORARY_SUFFIX)
 
 
 def write_log_ends(info: TableInfo, group: BucketGroup) -> None:

@@ -51,7 +51,7 @@ def open_table(
     folder: Path,
     memory: RocksDbMemory,
     segment_bytes: int,
-    allocate_partition_id: Callable[[], int],
+    allocate_partition_ids: Callable[[int], range],
 ) -> EmbeddedTable:
     """Open the table in a folder. Its logs are recovered when it is first used, or by `EmbeddedTable.buckets`.
 
@@ -65,7 +65,7 @@ def open_table(
         folder=folder,
         memory=memory,
         segment_bytes=segment_bytes,
-        allocate_partition_id=allocate_partition_id,
+        allocate_partition_ids=allocate_partition_ids,
     )
     return EmbeddedTable(info, folder, groups)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 
@@ -18,9 +19,11 @@ from fluss_tiering.storage.embedded.table.bucket import KvBucket, LogBucket
 from fluss_tiering.storage.embedded.table.bucket_groups import BucketGroup, BucketGroups, write_log_ends
 from fluss_tiering.storage.embedded.validation import MAX_PARTITIONS, check_partition_values
 from fluss_tiering.storage.errors import without_primary_key
-from fluss_tiering.storage.files import delete_folder
+from fluss_tiering.storage.files import delete_folder, sync_each
 from fluss_tiering.storage.placement import place_by_key, place_evenly
 from fluss_tiering.storage.row_validation import conform_write
+
+_MANY_BUCKETS: Final = 64
 
 
 class EmbeddedTable:
@@ -126,9 +129,8 @@ class EmbeddedTable:
         with self._locked(placed) as buckets:
             try:
                 for bucket in buckets:
-                    bucket.stage(kind, placed[bucket], commit_timestamp)
-                for bucket in buckets:
-                    bucket.sync()
+                    bucket.stage(kind, placed[bucket], commit_timestamp, opens_new=len(buckets) <= _MANY_BUCKETS)
+                sync_each(LogBucket.sync, buckets)
             except BaseException:
                 for bucket in buckets:
                     bucket.rollback()
@@ -235,8 +237,10 @@ class EmbeddedTable:
             for bucket in chosen:
                 locks.enter_context(bucket.lock)
             self._refuse_dropped()
+            partitions = {group.partition_id for group in self.groups.values()}
             for bucket in chosen:
-                self._group(bucket.bucket)
+                if bucket.bucket.partition_id not in partitions:
+                    raise _no_partition(bucket.bucket, self.info)
             yield chosen
 
     def _open_groups(self) -> Iterable[BucketGroup]:
@@ -252,29 +256,25 @@ class EmbeddedTable:
         for group in self.groups.values():
             if group.partition_id == bucket.partition_id:
                 return group
-        raise FlussTieringError(
-            ErrorCode.PARTITION_NOT_EXIST,
-            f"{bucket} of {self.info.path} does not exist: expected a partition that was not dropped",
-        )
+        raise _no_partition(bucket, self.info)
 
-    def _partition(self, values: PartitionValues, *, make: bool) -> BucketGroup | None:
-        """Return the partition that has these values. If there is none, make it if `make` says so."""
-        group = self.groups.get(values)
-        if group is not None or not make:
-            return group
+    def _make_partitions(self, wanted: Sequence[PartitionValues]) -> None:
+        """Make the partitions that are missing, all at once."""
+        if all(values in self.groups for values in wanted):
+            return
         with self._changing:
             self._refuse_dropped()
             groups = self._found_groups()
-            if values not in groups:
-                if len(groups) >= MAX_PARTITIONS:
-                    raise FlussTieringError(
-                        ErrorCode.INVALID_ROWS,
-                        f"table {self.info.path} has {len(groups)} partitions, the most that are allowed, and a row "
-                        f"needs another one, {partition_name(values)!r}: expected rows for the present partitions; "
-                        "drop some first",
-                    )
-                self._groups = groups = {**groups, values: self._source.make(values)}
-            return groups[values]
+            missing = [values for values in wanted if values not in groups]
+            room = max(0, MAX_PARTITIONS - len(groups))
+            if len(missing) > room:
+                raise FlussTieringError(
+                    ErrorCode.INVALID_ROWS,
+                    f"table {self.info.path} may have {MAX_PARTITIONS} partitions and has {len(groups)}, and of the "
+                    f"{len(missing)} more that the rows need there is no room for {partition_name(missing[room])!r}: "
+                    "expected rows for fewer new partitions; drop some first",
+                )
+            self._groups = {**groups, **{group.values: group for group in self._source.make(missing)}}
 
     def _refuse_dropped(self) -> None:
         if self._refusal is not None:
@@ -289,8 +289,10 @@ class EmbeddedTable:
         if makes:
             for values, _, _ in parts:
                 check_partition_values(self.info, values)
+            self._make_partitions([values for values, _, _ in parts])
+        groups = self.groups
         for values, rows, by_key in parts:
-            group = self._partition(values, make=makes)
+            group = groups.get(values)
             if group is not None:
                 buckets = group.buckets
                 placed = by_key or place_evenly(rows, [bucket.log_end_offset for bucket in buckets])
@@ -301,6 +303,13 @@ class EmbeddedTable:
         if not descriptor.bucket_keys:
             return None
         return place_by_key(records, descriptor.column(descriptor.bucket_keys[0]), descriptor.num_buckets)
+
+
+def _no_partition(bucket: TableBucket, info: TableInfo) -> FlussTieringError:
+    return FlussTieringError(
+        ErrorCode.PARTITION_NOT_EXIST,
+        f"{bucket} of {info.path} does not exist: expected a partition that was not dropped",
+    )
 
 
 @contextmanager
