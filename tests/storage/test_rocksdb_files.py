@@ -78,3 +78,23 @@ def test_a_folder_goes_with_its_block(tmp_path: Path, monkeypatch: pytest.Monkey
         assert own.parent == tmp_path
         (own / "file").touch()
     assert list(tmp_path.iterdir()) == []
+
+
+# D43: bytes are counted, whatever the sizes of entries are
+@pytest.mark.parametrize("sizes", [[70] * 3000, [1 << 20] * 40, [50] * 500 + [3 << 20] * 5 + [50] * 500 + [1 << 19]])
+def test_chunks_are_bounded_by_the_bytes_of_their_entries(tmp_path: Path, sizes: list[int]) -> None:
+    with Rdict(str(tmp_path / "db"), Options(raw_mode=True)) as db:
+        for number, size in enumerate(sizes):
+            db[key_of(number)] = bytes(size)
+        db.flush()
+    chunk_bytes = 2 << 20
+
+    chunks = list(entries(tmp_path / "db", None, None, chunk_bytes))
+
+    assert pa.Table.from_batches(chunks).column("key").to_pylist() == [key_of(number) for number in range(len(sizes))]
+    assert [len(value) for chunk in chunks for value in chunk.column("value").to_pylist()] == sizes
+    for chunk in chunks:
+        held = sum(len(key) + len(value) for key, value in zip(*(c.to_pylist() for c in chunk.columns), strict=True))
+        assert held <= chunk_bytes or chunk.num_rows == 1
+    # Small entries are not spread over many chunks.
+    assert len(chunks) <= 2 * sum(sizes) / chunk_bytes + 2

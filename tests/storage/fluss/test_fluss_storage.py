@@ -1,5 +1,6 @@
 """A real Fluss cluster as the server's storage: tables, buckets, offsets files."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,6 +169,26 @@ def test_a_cluster_without_the_call_to_alter_is_named(storage: FlussStorage, mon
     monkeypatch.setattr(ServedApis, "serves", lambda self, api: api is not ApiKey.ALTER_TABLE)
     with refused(ErrorCode.UNSUPPORTED_VERSION, "ALTER_TABLE"):
         storage.alter_table(path, {**before.descriptor.properties, FRESHNESS: "2h"})
+
+
+# D43
+def test_the_size_of_a_row_is_measured_again_when_the_log_has_grown(storage: FlussStorage) -> None:
+    table = storage.create_table(new_path(), descriptor())
+
+    def row_bytes() -> float:
+        (info,) = storage.buckets(table.path)
+        return info.log_size_bytes / info.log_end_offset
+
+    storage.write(table.path, WriteKind.APPEND, table_of(rows(0, 2_000)))
+    small = row_bytes()
+    for start in range(0, 2_000, 100):
+        names = [os.urandom(10_000).hex() for _ in range(100)]
+        large = pa.record_batch([list(range(start, start + 100)), names], schema=rows(0, 0).schema)
+        storage.write(table.path, WriteKind.APPEND, table_of(large))
+
+    assert small < 40
+    # Half of the rows are small.
+    assert 2_000 < row_bytes() < 20_000
 
 
 def test_buckets_tell_ranges_sizes_and_snapshots(storage: FlussStorage) -> None:

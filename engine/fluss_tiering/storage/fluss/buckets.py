@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from fluss_tiering.formats.log.batch import read_header
@@ -19,13 +20,25 @@ from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 
 UNKNOWN_ROW_COUNT: Final = -1
 """The row count of a cluster's KV snapshot, which only a reader learns."""
-_MEASURED_BYTES: Final = 64 << 10
-"""The part of a log that is fetched to learn the size of a row."""
+_PART_BYTES: Final = 64 << 10
+"""The size of a part of a log that is fetched to learn the size of a row."""
+_PARTS_AT: Final = (0.5, 0.9)
+"""The places of the parts in the log. The first batches of a table are often those of a trial."""
+_OUTDATED_SHARE: Final = 0.1
+"""Rows are measured again when the log has grown or shrunk by this share."""
 _MAX_MEASURED_TABLES: Final = 10_000
 
 
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """The size of a row of a table's log, and how many rows its log had when this was measured."""
+
+    row_bytes: float
+    rows: int
+
+
 class ClusterBuckets:
-    """Asks the cluster for buckets at each call, and measures the size of a table's rows once.
+    """Asks the cluster for buckets at each call, and measures the size of a table's rows now and then.
 
     It allows concurrent calls.
     """
@@ -34,7 +47,7 @@ class ClusterBuckets:
         self._client = client
         self._calls = calls
         self._lock = threading.Lock()
-        self._row_bytes: dict[int, float] = {}
+        self._measured: dict[int, _Measured] = {}
 
     def infos(self, table: TableInfo) -> list[BucketInfo]:
         """Return every bucket of every partition with its log range and its latest KV snapshot.
@@ -122,19 +135,23 @@ class ClusterBuckets:
 
     def _measure(self, table: TableInfo, ranges: Mapping[TableBucket, tuple[int, int]]) -> float:
         """Return about how many bytes a row of the log takes; 0 while no bucket has rows."""
-        row_bytes = self._row_bytes.get(table.table_id)
-        if row_bytes is None:
-            longest = max(ranges, key=lambda bucket: ranges[bucket][1] - ranges[bucket][0], default=None)
-            start, end = (0, 0) if longest is None else ranges[longest]
-            if longest is None or start >= end:
-                return 0.0
-            # The part begins in the middle, since the first batches of a table are often those of a trial.
-            fetched = self._client.call(fetch_log(table.path, longest, (start + end) // 2, max_bytes=_MEASURED_BYTES))
-            row_bytes = _row_bytes(fetched)
-            with self._lock:
-                if len(self._row_bytes) >= _MAX_MEASURED_TABLES:
-                    self._row_bytes.clear()
-                self._row_bytes[table.table_id] = row_bytes
+        rows = sum(end - start for start, end in ranges.values())
+        measured = self._measured.get(table.table_id)
+        if measured is not None and abs(rows - measured.rows) <= _OUTDATED_SHARE * measured.rows:
+            return measured.row_bytes
+        longest = max(ranges, key=lambda bucket: ranges[bucket][1] - ranges[bucket][0], default=None)
+        start, end = (0, 0) if longest is None else ranges[longest]
+        if longest is None or start >= end:
+            return 0.0
+        sizes = [
+            self._client.call(fetch_log(table.path, longest, start + int((end - start) * place), max_bytes=_PART_BYTES))
+            for place in _PARTS_AT
+        ]
+        row_bytes = sum(map(_row_bytes, sizes)) / len(sizes)
+        with self._lock:
+            if len(self._measured) >= _MAX_MEASURED_TABLES:
+                self._measured.clear()
+            self._measured[table.table_id] = _Measured(row_bytes, rows)
         return row_bytes
 
 
