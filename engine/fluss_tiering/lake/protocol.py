@@ -98,6 +98,7 @@ class LakeCommit:
         commit_id: The UUID of this attempt to commit. Whoever resolves an unknown outcome looks for it.
         offsets_path: The path of the storage's file with the same offsets (`fluss-offsets`).
         log_end_offsets: The end offset, exclusive, of every bucket that has rows in the lake.
+        lake_offsets: The location of a file in the lake with the same offsets, if they are too long for a summary.
     """
 
     table_id: int
@@ -105,6 +106,7 @@ class LakeCommit:
     commit_id: str
     offsets_path: str
     log_end_offsets: Mapping[TableBucket, int]
+    lake_offsets: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

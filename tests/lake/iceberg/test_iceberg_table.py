@@ -16,8 +16,10 @@ import pytest
 from py4j.protocol import Py4JError
 
 from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.lake.iceberg import summary
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter
+from fluss_tiering.lake.iceberg.metadata.offsets_file import from_json, to_json
 from fluss_tiering.lake.protocol import LakeCommit, LakeTableSize
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
@@ -179,6 +181,70 @@ def test_the_newest_commit_that_the_storage_does_not_know_is_found_with_its_own_
         assert found is not None
         assert (found.snapshot_id, found.commit) == (newest, commit)
     assert lake.unregistered_commit(newest) is None
+
+
+# D49: Iceberg keeps the summaries of all snapshots in each metadata file
+def test_the_offsets_of_many_buckets_lie_in_a_file_that_the_summary_names(spark, catalogs, keyed):
+    offsets = {TableBucket(1, number): 10**12 + number for number in range(16_384)}
+    commit = replace(commit_of(1), log_end_offsets=offsets)
+    lake = catalogs.open_table(keyed)
+    landed = lake.commit([piece(lake, {1: "a"})], commit)
+
+    said = spark.sql(f"SELECT summary FROM {name(keyed)}.snapshots").first().summary
+    assert sum(len(key) + len(value) for key, value in said.items()) < 2_000
+    found = catalogs.open_table(keyed).unregistered_commit(None)
+    assert (found.snapshot_id, found.commit.commit_id) == (landed, commit.commit_id)
+    assert found.commit.log_end_offsets == offsets
+    # A few buckets stay in the summary, as before.
+    lake = catalogs.open_table(keyed)
+    lake.commit([piece(lake, {2: "a"})], commit_of(2))
+    assert catalogs.open_table(keyed).newest_commit().commit.lake_offsets is None
+
+
+# D49
+@pytest.mark.parametrize(("content", "code"), [(None, ErrorCode.STORAGE), (b"{}", ErrorCode.CORRUPT_DATA)])
+def test_an_offsets_file_that_is_gone_or_damaged_is_named(catalogs, keyed, monkeypatch, content, code):
+    monkeypatch.setattr(summary, "_MAX_OFFSETS_LENGTH", 0)
+    lake = catalogs.open_table(keyed)
+    lake.commit([piece(lake, {1: "a"})], commit_of(1))
+    (path,) = Path(urlparse(lake.data_location()).path).glob("*-offsets.json")
+    path.unlink()
+    for beside in path.parent.glob(f".{path.name}*"):
+        beside.unlink()
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(FlussTieringError, match=path.name) as refused:
+        catalogs.open_table(keyed).unregistered_commit(None)
+    assert refused.value.code is code
+
+
+# D49
+def test_the_offsets_file_of_a_commit_that_lost_goes(catalogs, keyed, monkeypatch):
+    monkeypatch.setattr(summary, "_MAX_OFFSETS_LENGTH", 0)
+    stale, lake = catalogs.open_table(keyed), catalogs.open_table(keyed)
+    lake.commit([piece(lake, {1: "a"})], commit_of(1))
+    folder = Path(urlparse(lake.data_location()).path)
+    assert len(list(folder.glob("*-offsets.json"))) == 1
+
+    with pytest.raises(FlussTieringError) as refused:
+        stale.commit([piece(stale, {1: "b"})], commit_of(1))
+    assert refused.value.code is ErrorCode.LAKE_CONFLICT
+    assert len(list(folder.glob("*-offsets.json"))) == 1
+
+
+# D49
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        {},
+        {TableBucket(7, 3): 5},
+        {TableBucket(7, 0): 0, TableBucket(7, 2): 9},
+        {TableBucket(7, 1, 40): 3, TableBucket(7, 0, 12): 2**62, TableBucket(7, 4, 12): 1},
+    ],
+)
+def test_offsets_come_back_from_their_file(offsets):
+    assert from_json(to_json(7, offsets)) == offsets
 
 
 def test_a_compaction_on_top_hides_nothing(spark, catalogs, log):

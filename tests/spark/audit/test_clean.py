@@ -14,6 +14,7 @@ import pytest
 from held_writer import HeldStage
 from spark_support import Tiering, command, in_background, named
 
+from fluss_tiering.lake.iceberg import summary
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter
 from fluss_tiering.lake.names import epoch_of_file, round_file_name
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -201,3 +202,22 @@ def test_the_command_lists_in_json_and_deletes_when_asked(tiering: Tiering, monk
     (found,) = json.loads(capsys.readouterr().out)
     assert [(Path(each["location"]).name, each["deleted"]) for each in found["files"]] == [(lost, True)]
     assert lost not in tiering.files_on_disk(table)
+
+
+# D49: Iceberg does not know the offsets files of tables with many buckets
+def test_the_offsets_file_of_the_newest_commit_stays_and_older_ones_go(tiering: Tiering, monkeypatch):
+    monkeypatch.setattr(summary, "_MAX_OFFSETS_LENGTH", 0)
+    table = tiering.table()
+    for step in range(3):
+        tiering.write(table, named(range(4), f"step {step}"))
+        tiering.tier(table)
+    age(data_folder(table))
+    offsets = sorted(path.name for path in data_folder(table).glob("*-offsets.json"))
+    epochs = {name: epoch_of_file(name) for name in offsets}
+    newest = max(offsets, key=lambda name: epochs[name])
+
+    found = clean(tiering, table, delete=True)
+
+    assert len(offsets) == 3
+    assert names(found, kept=False) == set(offsets) - {newest}
+    assert [path.name for path in data_folder(table).glob("*-offsets.json")] == [newest]

@@ -9,6 +9,8 @@ from rich.console import Console
 from spark_support import Tiering, named
 
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
+from fluss_tiering.lake.iceberg import summary
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import TieringState
@@ -134,6 +136,32 @@ def test_a_range_that_holds_no_row_advances_the_offsets(tiering: Tiering):
     assert tiering.client.lake_snapshot(table.path) == LakeSnapshot(
         table.table_id, result.stats.lake_snapshot_id, {TableBucket(table.table_id, 0): 6}
     )
+
+
+# D49: the offsets of many buckets lie in a file of the lake
+def test_a_commit_whose_offsets_lie_in_a_file_is_registered_by_the_next_round(tiering: Tiering, monkeypatch):
+    monkeypatch.setattr(summary, "_MAX_OFFSETS_LENGTH", 0)
+    table = tiering.table(num_buckets=3)
+    tiering.write(table, named(range(20), "first"))
+    with monkeypatch.context() as away:
+
+        def refuse(*_given: object, **_more: object) -> None:
+            raise FlussTieringError(ErrorCode.UNAVAILABLE, "the server is away")
+
+        away.setattr(TieringClient, "commit_lake_snapshot", refuse)
+        (failed,) = tiering.tier_all(table)
+        assert failed.failed
+    assert tiering.client.lake_snapshot(table.path) is None
+    ends = tiering.log_ends(table)
+    tiering.client.resume_tables([table.path])
+    tiering.write(table, named(range(10, 30), "second"))
+
+    result = tiering.tier(table)
+
+    assert not result.failed
+    assert result.stats.rows == 20
+    assert tiering.log_ends(table) != ends
+    assert tiering.lake_rows(table) == sorted({**named(range(20), "first"), **named(range(10, 30), "second")}.items())
 
 
 # S8

@@ -75,7 +75,9 @@ def find_orphans(spark: SparkSession, table: TableInfo, lake: IcebergTable, grac
     newest = lake.newest_commit()
     decided = -1 if newest is None else newest.commit.tiering_epoch
     older_than = datetime.now(UTC) - grace
-    locations = _unreferenced(spark, table, lake.data_location(), older_than)
+    # Iceberg does not know the offsets file that the newest commit names.
+    named = None if newest is None else newest.commit.lake_offsets
+    locations = [each for each in _unreferenced(spark, table, lake.data_location(), older_than) if each != named]
     shared = _shared(spark, table, lake, older_than) if locations else None
     return [Orphan(location, shared or _reason_to_keep(location, decided)) for location in locations]
 

@@ -22,43 +22,58 @@ _OFFSETS_PATH: Final = "fluss-offsets"
 _TABLE_ID: Final = "fluss-tiering.table-id"
 _EPOCH: Final = "fluss-tiering.epoch"
 _OFFSETS: Final = "fluss-tiering.offsets"
+_OFFSETS_FILE: Final = "fluss-tiering.offsets-file"
+_MAX_OFFSETS_LENGTH: Final = 8 << 10
+"""The length of the offsets in a summary: those of some 800 buckets. Longer ones lie in a file of their own."""
+
+
+def offsets_fit(commit: LakeCommit) -> bool:
+    """Return whether the offsets of a commit are short enough for a summary."""
+    return len(_offsets_text(commit)) <= _MAX_OFFSETS_LENGTH
 
 
 def to_summary(commit: LakeCommit) -> dict[str, str]:
     """Return the summary properties of the snapshot that completes a commit."""
-    offsets = {_bucket_text(bucket): offset for bucket, offset in commit.log_end_offsets.items()}
     return {
         _COMMIT_USER_KEY: COMMIT_USER,
         _OFFSETS_PATH: commit.offsets_path,
         COMMIT_ID: commit.commit_id,
         _TABLE_ID: str(commit.table_id),
         _EPOCH: str(commit.tiering_epoch),
-        _OFFSETS: json.dumps(offsets, separators=(",", ":")),
+        **({_OFFSETS: _offsets_text(commit)} if commit.lake_offsets is None else {_OFFSETS_FILE: commit.lake_offsets}),
     }
+
+
+def _offsets_text(commit: LakeCommit) -> str:
+    offsets = {_bucket_text(bucket): offset for bucket, offset in commit.log_end_offsets.items()}
+    return json.dumps(offsets, separators=(",", ":"))
 
 
 def from_summary(summary: Mapping[str, str]) -> LakeCommit | None:
     """Return the commit that a snapshot completes; None for a snapshot of somebody else, or inside a commit.
+
+    If its offsets lie in a file of the lake, the commit names the file and has no offsets yet.
 
     Raises:
         FlussTieringError: LAKE_TABLE_MISMATCH if Fluss's own tiering made the snapshot, since it lacks the offsets.
     """
     if summary.get(_COMMIT_USER_KEY) != COMMIT_USER:
         return None
-    if _OFFSETS not in summary:
+    if _OFFSETS not in summary and _OFFSETS_FILE not in summary:
         raise FlussTieringError(
             ErrorCode.LAKE_TABLE_MISMATCH,
             "the lake table was tiered into by another service of Fluss: expected one that this service made; "
             "stop the other service and move its lake table away",
         )
     table_id = int(summary[_TABLE_ID])
-    offsets = json.loads(summary[_OFFSETS])
+    offsets = json.loads(summary.get(_OFFSETS) or "{}")
     return LakeCommit(
         table_id=table_id,
         tiering_epoch=int(summary[_EPOCH]),
         commit_id=summary[COMMIT_ID],
         offsets_path=summary[_OFFSETS_PATH],
         log_end_offsets={_bucket(table_id, text): offset for text, offset in offsets.items()},
+        lake_offsets=summary.get(_OFFSETS_FILE),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -18,9 +19,10 @@ from fluss_tiering.lake.iceberg.layout import SORT_COLUMN
 from fluss_tiering.lake.iceberg.metadata.history import ancestors, ancestors_with_expired
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.lake.iceberg.metadata.lookup import has_rows
+from fluss_tiering.lake.iceberg.metadata.offsets_file import read_offsets, write_offsets
 from fluss_tiering.lake.iceberg.metrics.modes import metrics_modes
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
-from fluss_tiering.lake.iceberg.summary import from_summary
+from fluss_tiering.lake.iceberg.summary import from_summary, offsets_fit
 from fluss_tiering.lake.names import catalog_name, quoted, round_file_name
 from fluss_tiering.lake.protocol import CommittedSnapshot, LakeCommit, LakeFile, LakeTableSize
 from fluss_tiering.lake.shared_folder import local_path, require_seen
@@ -219,7 +221,22 @@ class IcebergTable:
             self._spec["spec-id"],
             [field["field-id"] for field in self._spec["fields"]],
         )
-        return IcebergCommitter(self._jvm, self._handle, self._base, content).commit(pieces, commit, removed)
+        if not offsets_fit(commit):
+            commit = self._with_offsets_file(commit)
+        try:
+            return IcebergCommitter(self._jvm, self._handle, self._base, content).commit(pieces, commit, removed)
+        except FlussTieringError as error:
+            if error.code is ErrorCode.LAKE_CONFLICT and commit.lake_offsets is not None:
+                self.delete_locations([commit.lake_offsets])
+            raise
+
+    def _with_offsets_file(self, commit: LakeCommit) -> LakeCommit:
+        """Write the offsets of a commit into a file, whose name says which round it belongs to."""
+        name = round_file_name(0, commit.tiering_epoch, commit.commit_id)
+        location = f"{self.data_location()}/{name}-offsets.json"
+        with lake_errors(f"write the offsets file {location} of the lake table {self._table.path}"):
+            write_offsets(self._handle, location, commit.table_id, commit.log_end_offsets)
+        return replace(commit, lake_offsets=location)
 
     def size(self, snapshot_id: int) -> LakeTableSize:
         """Return the size of the table as of a snapshot, from the snapshot's summary."""
@@ -243,7 +260,16 @@ class IcebergTable:
                 f"{self._table.table_id}: the table was dropped and created again",
                 "drop or rename the lake table",
             )
-        return commit
+        if commit.lake_offsets is None:
+            return commit
+        try:
+            return replace(commit, log_end_offsets=read_offsets(self._handle, commit.lake_offsets))
+        except ValueError as error:
+            raise FlussTieringError(
+                ErrorCode.CORRUPT_DATA,
+                f"{commit.lake_offsets} with the offsets of a snapshot of the lake table {self._table.path} is "
+                f"damaged: {error}; restore the file from a backup",
+            ) from error
 
     def _without(self, known: int) -> FlussTieringError:
         """Return the error of a lake table whose history lacks the snapshot that the storage knows."""
