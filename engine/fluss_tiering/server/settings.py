@@ -202,6 +202,11 @@ class ServerSettings(BaseSettings):
     """The number of rounds that are kept in the history of each table."""
     max_message_bytes: PositiveInt = MAX_MESSAGE_BYTES
     """The largest size of a gRPC message in bytes."""
+    max_request_bytes: PositiveInt = 8 << 20
+    """The largest size in bytes of a request that carries no rows, such as a heartbeat or a commit."""
+    max_concurrent_calls: PositiveInt = 2000
+    """The largest number of calls that the server answers at once, streams included. Clients repeat a call that comes
+    too much."""
     shutdown_grace_ms: DurationMs = 30_000
     """How long running calls may take to end when the server is stopped."""
     log_format: Literal["logfmt", "json"] = "logfmt"

@@ -25,6 +25,9 @@ SizedT = TypeVar("SizedT", bound=Sized)
 MAX_ENTRIES: Final = 10_000
 """The number of tables, buckets or leases that one request may name."""
 
+MAX_BUCKET_ENTRIES: Final = 1 << 18
+"""The number of buckets of all tables whose offsets one request may name."""
+
 MAX_ID_CHARS: Final = 512
 """The number of characters that a lease id or a driver's name may have."""
 
@@ -65,6 +68,19 @@ def bounded(message: Message, field: str, values: SizedT) -> SizedT:
             f"{_name(message)}.{field} has {len(values)} entries: expected at most {MAX_ENTRIES} in one request",
         )
     return values
+
+
+def bounded_total(message: Message, field: str, total: int, limit: int = MAX_ENTRIES) -> None:
+    """Check the number of entries that the parts of a message's field have together.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if there are more than the limit.
+    """
+    if total > limit:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"{_name(message)}.{field} has {total} entries in all: expected at most {limit} in one request",
+        )
 
 
 def identifier(message: Message, field: str, value: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import grpc
 import grpc.aio
@@ -15,6 +15,8 @@ from google.protobuf.message import DecodeError
 from fluss_tiering.model.error_text import header_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS
+from fluss_tiering.server.rpc.handlers import wrapped
+from fluss_tiering.server.rpc.limits import CallLimits, LimitedCalls
 from fluss_tiering.wire.errors import status_of, trailing_metadata_of
 
 _OURS: Final = "/fluss_tiering."
@@ -26,11 +28,7 @@ _CHECKS_ITSELF: Final = frozenset({"/fluss_tiering.v1.KvScan/ScanKv"})
 logger = structlog.get_logger(__name__)
 
 if TYPE_CHECKING:
-    # These classes are generic only in their type stubs, not at run time.
-    Context = grpc.aio.ServicerContext[Any, Any]
-    Handler = grpc.RpcMethodHandler[Any, Any]
-    # The result depends on the kind of method: an awaitable or an async iterator.
-    Behaviour = Callable[[Any, Context], Any]
+    from fluss_tiering.server.rpc.handlers import Behaviour, Context, Handler
 
 
 class OwnServicesInterceptor(grpc.aio.ServerInterceptor):
@@ -60,12 +58,13 @@ class ErrorInterceptor(OwnServicesInterceptor):
             called when a call fails: the failures of a server that no longer leads come from that.
     """
 
-    def __init__(self, present_check: Callable[[], Callable[[], None]]) -> None:
+    def __init__(self, present_check: Callable[[], Callable[[], None]], limits: CallLimits) -> None:
         self._present_check = present_check
+        self._limited = LimitedCalls(limits)
 
     def wrap(self, handler: Handler, method: str) -> Handler:
         """Return a handler that decodes requests and turns errors into statuses."""
-        handler = _decoding(handler, method)
+        handler = self._limited.wrap(_decoding(handler, method), method)
         # The check belongs to the call, which goes on with the role that it began with.
         check = _unchecked if method in _CHECKS_ITSELF else self._present_check()
         if handler.request_streaming:
@@ -79,40 +78,6 @@ class ErrorInterceptor(OwnServicesInterceptor):
 
 def _unchecked() -> None:
     """Do nothing: the method checks the leadership itself."""
-
-
-def wrapped(
-    handler: Handler,
-    unary: Callable[[Behaviour], Behaviour],
-    streaming: Callable[[Behaviour], Behaviour],
-    *,
-    takes_bytes: bool = False,
-) -> Handler:
-    """Return a handler with its behaviour wrapped.
-
-    Args:
-        handler: The handler.
-        unary: Wraps the behaviour of a method with one request and one response.
-        streaming: Wraps the behaviour of a method that takes or answers a stream.
-        takes_bytes: Whether the wrapped behaviour takes requests as bytes; then it may answer with bytes too.
-    """
-    # Which of the four behaviours is set follows from which side streams.
-    coders = handler.request_deserializer, handler.response_serializer
-    if takes_bytes:
-        coders = None, _passing_bytes(handler.response_serializer)
-    if handler.request_streaming:
-        behaviour = streaming(cast("Behaviour", handler.stream_stream))
-        return grpc.stream_stream_rpc_method_handler(behaviour, *coders)
-    if handler.response_streaming:
-        behaviour = streaming(cast("Behaviour", handler.unary_stream))
-        return grpc.unary_stream_rpc_method_handler(behaviour, *coders)
-    return grpc.unary_unary_rpc_method_handler(unary(cast("Behaviour", handler.unary_unary)), *coders)
-
-
-def _passing_bytes(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes] | None:
-    if serialize is None:
-        return None
-    return lambda response: response if isinstance(response, bytes) else serialize(response)
 
 
 def _decoding(handler: Handler, method: str) -> Handler:

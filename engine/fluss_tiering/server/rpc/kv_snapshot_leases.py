@@ -13,7 +13,7 @@ from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.rpc.reads import LeaseReads
 from fluss_tiering.wire import leases as wire
 from fluss_tiering.wire.buckets import bucket_from_pb
-from fluss_tiering.wire.checks import bounded, identifier, optional_token
+from fluss_tiering.wire.checks import bounded, bounded_total, identifier, optional_token
 
 _MAX_DURATION_MS: Final = 30 * 24 * 60 * 60 * 1000
 
@@ -31,7 +31,9 @@ class LeasesServicer(KvSnapshotLeasesServicer):
         """Pin snapshots and begin an attempt."""
         lease_id = identifier(request, "lease_id", request.lease_id)
         duration_ms = _duration(lease_id, request.lease_duration_ms)
-        snapshots = bounded(request, "snapshots_to_lease", wire.snapshots_from_pb(request.snapshots_to_lease))
+        tables = bounded(request, "snapshots_to_lease", request.snapshots_to_lease)
+        bounded_total(request, "snapshots_to_lease", sum(len(table.bucket_snapshots) for table in tables))
+        snapshots = wire.snapshots_from_pb(tables)
         acquired = await self._leases.acquire(lease_id, duration_ms, snapshots, allow_empty=request.allow_empty)
         return wire.acquired_to_pb(acquired)
 

@@ -9,7 +9,7 @@ from fluss_tiering.server.lake.service import LakeService
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.protocol import TableStorage
 from fluss_tiering.wire import lake as wire
-from fluss_tiering.wire.checks import bounded, identifier, required
+from fluss_tiering.wire.checks import MAX_BUCKET_ENTRIES, bounded, bounded_total, identifier, required
 from fluss_tiering.wire.errors import error_to_pb
 from fluss_tiering.wire.tables import path_from_pb
 
@@ -31,7 +31,10 @@ class LakeSnapshotCalls:
     async def prepare(self, request: pb.PrepareLakeTableSnapshotRequest) -> pb.PrepareLakeTableSnapshotResponse:
         """Write the offsets files of future lake snapshots, each table on its own."""
         response = pb.PrepareLakeTableSnapshotResponse()
-        for table in bounded(request, "bucket_offsets", request.bucket_offsets):
+        tables = bounded(request, "bucket_offsets", request.bucket_offsets)
+        offsets = sum(len(table.bucket_offsets) for table in tables)
+        bounded_total(request, "bucket_offsets", offsets, MAX_BUCKET_ENTRIES)
+        for table in tables:
             prepared = response.prepared_tables.add(table_id=table.table_id)
             try:
                 prepared.lake_table_offsets_path = await self._prepare(
@@ -43,9 +46,12 @@ class LakeSnapshotCalls:
 
     async def commit(self, request: pb.CommitLakeTableSnapshotRequest) -> pb.CommitLakeTableSnapshotResponse:
         """Register lake snapshots, each table on its own."""
-        metadata = {each.table_id: each for each in request.lake_table_snapshot_metadata}
+        named = bounded(request, "lake_table_snapshot_metadata", request.lake_table_snapshot_metadata)
+        metadata = {each.table_id: each for each in named}
         response = pb.CommitLakeTableSnapshotResponse()
-        for table in bounded(request, "tables_req", request.tables_req):
+        tables = bounded(request, "tables_req", request.tables_req)
+        bounded_total(request, "tables_req", sum(len(table.buckets_req) for table in tables), MAX_BUCKET_ENTRIES)
+        for table in tables:
             committed = response.tables_resp.add(table_id=table.table_id)
             try:
                 await self._commit(table, metadata.get(table.table_id))
@@ -65,11 +71,12 @@ class LakeSnapshotCalls:
             snapshot = await self._lake.newest(table)
         if snapshot is None:
             raise FlussTieringError(ErrorCode.LAKE_SNAPSHOT_NOT_EXIST, f"table {path} has {which}: tier it first")
-        return wire.lake_snapshot_to_pb(snapshot)
+        return await self._threads.storage(wire.lake_snapshot_to_pb, snapshot)
 
     async def _prepare(self, request: pb.PbTableOffsets, *, ignore_previous: bool) -> str:
         table = await self._threads.storage(self._storage.table_by_id, request.table_id)
-        offsets = wire.log_end_offsets_from_pb(table.table_id, request.bucket_offsets)
+        # In a thread, because a table may have a hundred thousand buckets.
+        offsets = await self._threads.storage(wire.log_end_offsets_from_pb, table.table_id, request.bucket_offsets)
         return await self._lake.prepare(table, request.tiering_epoch, offsets, ignore_previous=ignore_previous)
 
     async def _commit(
@@ -82,11 +89,12 @@ class LakeSnapshotCalls:
                 "expected it to name the offsets file",
             )
         table = await self._threads.storage(self._storage.table_by_id, request.table_id)
+        offsets = await self._threads.storage(wire.log_end_offsets_from_pb, table.table_id, request.buckets_req)
         commit = CommitRegistration(
             table=table,
             tiering_epoch=request.tiering_epoch,
             snapshot_id=request.snapshot_id,
-            log_end_offsets=wire.log_end_offsets_from_pb(table.table_id, request.buckets_req),
+            log_end_offsets=offsets,
             commit_id=identifier(request, "commit_id", request.commit_id),
             offsets_path=metadata.tiered_bucket_offsets_file_path,
         )

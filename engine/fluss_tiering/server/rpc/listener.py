@@ -12,6 +12,7 @@ from grpc_reflection.v1alpha import reflection
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.rpc.interceptor import ErrorInterceptor
+from fluss_tiering.server.rpc.limits import CallLimits
 from fluss_tiering.server.rpc.roles import Handler, Role, StartingRole
 from fluss_tiering.server.rpc.services import METHODS, SERVICES
 from fluss_tiering.server.settings import ServerSettings
@@ -49,8 +50,9 @@ class RpcListener:
             FlussTieringError: UNAVAILABLE if the address cannot be bound.
         """
         self._switch = _Switch()
+        limits = CallLimits(settings.max_request_bytes, settings.max_message_bytes, settings.max_concurrent_calls)
         self._server = grpc.aio.server(
-            interceptors=[*interceptors, ErrorInterceptor(self._switch.present_check)],
+            interceptors=[*interceptors, ErrorInterceptor(self._switch.present_check, limits)],
             options=(
                 # Without this a second server could share the port and get half of the calls.
                 ("grpc.so_reuseport", 0),

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.tiering import HeartbeatEntry
+from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry, TieringRound
 from fluss_tiering.server.rpc.reads import TableLookup
 from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.server.tiering.heartbeat import Heartbeat
+from fluss_tiering.server.tiering.heartbeat import Heartbeat, check_heartbeat, heartbeat_turns, joined_answers
 from fluss_tiering.server.tiering.manager import LakeTieringManager
 from fluss_tiering.server.tiering.states import RoundOwner
 from fluss_tiering.wire import tiering as wire
 from fluss_tiering.wire.checks import bounded, identifier, optional_token
 from fluss_tiering.wire.heartbeats import answer_to_pb, entry_from_pb
 from fluss_tiering.wire.tables import path_from_pb
+
+_TABLES_AT_ONCE: Final = 250
+"""About how many tables one turn of the control thread changes, so that other calls come in between."""
 
 
 class RoundCalls:
@@ -42,11 +46,23 @@ class RoundCalls:
             tiering=_entries(bounded(request, "tiering_tables", request.tiering_tables)),
             finished=_entries(bounded(request, "finished_tables", request.finished_tables)),
             failed=_entries(bounded(request, "failed_tables", request.failed_tables)),
-            force_finished=frozenset(request.force_finished_tables),
+            force_finished=frozenset(bounded(request, "force_finished_tables", request.force_finished_tables)),
             requester=requester,
         )
-        answer = await self._threads.control(self._tiering.heartbeat, heartbeat)
+        answer = await self._in_turns(heartbeat)
         return answer_to_pb(answer, tiering=heartbeat.tiering, finished=heartbeat.finished, failed=heartbeat.failed)
+
+    async def _in_turns(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+        """Apply a heartbeat, some reports in each turn of the control thread, and the request for a table at last.
+
+        If a turn fails, the turns before it have been applied. The driver repeats its reports, which then change
+        nothing.
+        """
+        check_heartbeat(heartbeat)
+        turns = heartbeat_turns(heartbeat, _TABLES_AT_ONCE)
+        if len(turns) > 1 and heartbeat.requester is not None:
+            await self._threads.control(self._tiering.require_current, heartbeat.requester)
+        return joined_answers([await self._threads.control(self._tiering.heartbeat, each) for each in turns])
 
     async def claim(self, request: pb.ClaimTablesRequest) -> pb.ClaimTablesResponse:
         """Claim tables by name, each on its own."""
@@ -60,7 +76,10 @@ class RoundCalls:
             raise FlussTieringError(ErrorCode.INVALID_REQUEST, "ClaimTablesRequest names a table twice: claim it once")
         missing = await self._tables.missing(paths)
         present = [path for path in paths if path not in missing]
-        claimed = await self._threads.control(self._tiering.claim, present, owner)
+        claimed: list[Claim | FlussTieringError] = []
+        for first in range(0, max(1, len(present)), _TABLES_AT_ONCE):
+            some = present[first : first + _TABLES_AT_ONCE]
+            claimed += await self._threads.control(self._tiering.claim, some, owner)
         answers = {**missing, **dict(zip(present, claimed, strict=True))}
         return pb.ClaimTablesResponse(claims=[wire.claim_to_pb(path, answers[path]) for path in paths])
 
@@ -68,9 +87,15 @@ class RoundCalls:
         """Fail the running rounds of an attempt."""
         lease_id = identifier(request, "lease_id", request.lease_id)
         reason = request.reason or "cancelled without a reason"
-        cancelled = await self._threads.control(self._tiering.cancel, lease_id, optional_token(request), reason)
+        token = optional_token(request)
+        ended: list[TieringRound] = []
+        while True:
+            some = await self._threads.control(self._tiering.cancel, lease_id, token, reason, _TABLES_AT_ONCE)
+            ended += some or ()
+            if not some or len(some) < _TABLES_AT_ONCE:
+                break
         return pb.CancelTieringResponse(
-            stale_attempt=cancelled is None, cancelled_rounds=[wire.round_to_pb(each) for each in cancelled or ()]
+            stale_attempt=some is None and not ended, cancelled_rounds=[wire.round_to_pb(each) for each in ended]
         )
 
 

@@ -22,6 +22,8 @@ from fluss_tiering.wire.tables import path_from_pb, path_to_pb
 _SIGN_OF_LIFE_S: Final = 10.0
 """The longest time between two messages to a watcher, so that it can tell an idle server from a lost one."""
 
+_TABLES_AT_ONCE: Final = 250
+
 
 class StatusCalls:
     """Watches statuses and resumes tables.
@@ -68,7 +70,9 @@ class StatusCalls:
         paths = [path_from_pb(each) for each in bounded(request, "table_paths", request.table_paths)]
         missing = await self._tables.missing(paths)
         present = [path for path in dict.fromkeys(paths) if path not in missing]
-        resumed = await self._threads.control(self._tiering.resume, present)
+        resumed: list[TieringStatus | FlussTieringError] = []
+        for first in range(0, len(present), _TABLES_AT_ONCE):
+            resumed += await self._threads.control(self._tiering.resume, present[first : first + _TABLES_AT_ONCE])
         answers: dict[TablePath, TieringStatus | FlussTieringError] = {
             **missing,
             **dict(zip(present, resumed, strict=True)),

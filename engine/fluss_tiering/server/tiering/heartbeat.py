@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
 
-from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.tiering import HeartbeatAnswer, HeartbeatEntry, TieringState
 from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.tiering.changes import TieringChanges
 from fluss_tiering.server.tiering.fence import require_coordinator, require_running
@@ -34,6 +34,55 @@ class Heartbeat:
     failed: tuple[HeartbeatEntry, ...] = ()
     force_finished: frozenset[int] = frozenset()
     requester: RoundOwner | None = None
+
+
+def check_heartbeat(heartbeat: Heartbeat) -> None:
+    """Check that every table that is force-finished is also finished.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if one is not.
+    """
+    unfinished = heartbeat.force_finished - {entry.table_id for entry in heartbeat.finished}
+    if unfinished:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"force_finished_tables names tables that finished_tables does not: {sorted(unfinished)[:20]}",
+        )
+
+
+def heartbeat_turns(heartbeat: Heartbeat, at_once: int) -> list[Heartbeat]:
+    """Divide a heartbeat into several with at most `at_once` reports, in the order in which reports are applied.
+
+    The last one asks for a table if the heartbeat does.
+    """
+    reports = [("failed", entry) for entry in heartbeat.failed]
+    reports += [("tiering", entry) for entry in heartbeat.tiering]
+    reports += [("finished", entry) for entry in heartbeat.finished]
+    turns: list[Heartbeat] = []
+    for first in range(0, max(1, len(reports)), at_once):
+        some = reports[first : first + at_once]
+        finished = tuple(entry for kind, entry in some if kind == "finished")
+        turns.append(
+            Heartbeat(
+                tiering=tuple(entry for kind, entry in some if kind == "tiering"),
+                finished=finished,
+                failed=tuple(entry for kind, entry in some if kind == "failed"),
+                force_finished=heartbeat.force_finished & {entry.table_id for entry in finished},
+            )
+        )
+    turns[-1] = replace(turns[-1], requester=heartbeat.requester)
+    return turns
+
+
+def joined_answers(answers: Sequence[HeartbeatAnswer]) -> HeartbeatAnswer:
+    """Return the answer to a heartbeat that was divided into several."""
+    last = answers[-1]
+    return replace(
+        last,
+        tiering_errors={id_: error for each in answers for id_, error in each.tiering_errors.items()},
+        finished_errors={id_: error for each in answers for id_, error in each.finished_errors.items()},
+        failed_errors={id_: error for each in answers for id_, error in each.failed_errors.items()},
+    )
 
 
 class HeartbeatReports:

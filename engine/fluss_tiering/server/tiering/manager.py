@@ -10,7 +10,7 @@ import structlog
 
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.error_text import clean_error
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import (
     MAX_KEPT_ERROR_CHARS,
@@ -29,7 +29,7 @@ from fluss_tiering.server.tiering.changes import TieringChanges, TieringLedger
 from fluss_tiering.server.tiering.claims import claim_table
 from fluss_tiering.server.tiering.due import hand_out, move_due
 from fluss_tiering.server.tiering.fence import COORDINATOR_EPOCH, not_tiered, require_running
-from fluss_tiering.server.tiering.heartbeat import Heartbeat, HeartbeatReports
+from fluss_tiering.server.tiering.heartbeat import Heartbeat, HeartbeatReports, check_heartbeat
 from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.server.tiering.registration import TableRegistration
 from fluss_tiering.server.tiering.states import RoundOwner, fail, interrupt, pend, resume
@@ -138,12 +138,7 @@ class LakeTieringManager:
             FlussTieringError: INVALID_REQUEST if a table is force-finished but not finished; STALE_ATTEMPT if a stale
                 attempt asks for a table.
         """
-        unfinished = heartbeat.force_finished - {entry.table_id for entry in heartbeat.finished}
-        if unfinished:
-            raise FlussTieringError(
-                ErrorCode.INVALID_REQUEST,
-                f"force_finished_tables names tables that finished_tables does not: {sorted(unfinished)}",
-            )
+        check_heartbeat(heartbeat)
         requester = heartbeat.requester and self._current(heartbeat.requester)
         now = self._clock.now_ms()
         with self._ledger.changes() as changes:
@@ -153,6 +148,14 @@ class LakeTieringManager:
             finished = reports.finished(heartbeat.finished, heartbeat.force_finished)
             claim = hand_out(self._ledger.tables, changes, requester, now) if requester else None
         return HeartbeatAnswer(COORDINATOR_EPOCH, claim, tiering, finished, failed)
+
+    def require_current(self, requester: RoundOwner) -> None:
+        """Check that a driver may ask for a table.
+
+        Raises:
+            FlussTieringError: See `LeaseAttempts.require_current`.
+        """
+        self._current(requester)
 
     def claim(self, paths: Iterable[TablePath], owner: RoundOwner) -> list[Claim | FlussTieringError]:
         """Claim tables by name, due or not: see `claims.claim_table`.
@@ -179,8 +182,16 @@ class LakeTieringManager:
                     claims.append(error)
         return claims
 
-    def cancel(self, lease_id: str, attempt_token: int | None, reason: str) -> Sequence[TieringRound] | None:
+    def cancel(
+        self, lease_id: str, attempt_token: int | None, reason: str, at_once: int = sys.maxsize
+    ) -> Sequence[TieringRound] | None:
         """End the running rounds of an attempt and of older ones, and keep the reason for clients that wait.
+
+        Args:
+            lease_id: The lease id.
+            attempt_token: The token of the attempt; None for the newest one.
+            reason: The reason.
+            at_once: The number of rounds to end. If there are as many, the caller repeats the call for the others.
 
         Returns:
             The rounds that were ended; None if the attempt is stale, and then nothing is changed.
@@ -194,6 +205,8 @@ class LakeTieringManager:
         cancelled = self._attempts.cancelled(newest, kept_reason) if newest else None
         changes = TieringChanges(self._ledger.tables)
         for table in self._ledger.tables.running():
+            if len(changes.rounds) >= at_once:
+                break
             # The caller is not stale, so every round under the lease belongs to its attempt or to an older one.
             if table.round is not None and table.round.lease_id == lease_id:
                 failed, ended = interrupt(table, table.round, kept_reason, self._policy.backoff, now)
