@@ -30,6 +30,7 @@ from fluss_tiering.cli import (
     leases,
     output,
     put,
+    repair,
     resume,
     scan,
     serve,
@@ -88,6 +89,7 @@ app.add_typer(leases.app, name="leases")
 _add("tier", tier.tier)
 _add("verify", verify.verify)
 _add("compact", compact.compact)
+_add("repair", repair.repair)
 _add("expire", expire.expire)
 _add("clean", clean.clean)
 _add("spark-conf", spark_conf.spark_conf)

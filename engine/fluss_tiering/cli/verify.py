@@ -12,6 +12,7 @@ from fluss_tiering.cli.spark_session import spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 
 if TYPE_CHECKING:
+    from fluss_tiering.lake.iceberg.repair.check import WrongFile
     from fluss_tiering.spark.audit.report import TableAudit
 
 
@@ -83,8 +84,29 @@ def _print(audit: TableAudit) -> None:
         )
         for each in audit.differences
     )
+    output.print_errors((each.location, wrong_file_text(each)) for each in audit.wrong_files)
+    if audit.wrong_files:
+        output.console.print(
+            "Readers may miss rows in these files. `fluss-tiering repair` mends them.", highlight=False
+        )
     if audit.more_differences:
         output.console.print("There are more differences. Use --limit to list more of them.", highlight=False)
+
+
+def wrong_file_text(file: WrongFile) -> str:
+    """Return what is wrong with a file."""
+    bounds = f"values beyond the bounds of {', '.join(file.narrow_bounds)}" if file.narrow_bounds else ""
+    types = f"wrong physical types of {', '.join(file.wrong_types)}" if file.wrong_types else ""
+    return "; ".join(filter(None, (bounds, types)))
+
+
+def wrong_file_as_json(file: WrongFile) -> dict[str, object]:
+    """Return what is wrong with a file, for programs."""
+    return {
+        "location": file.location,
+        "narrow_bounds": list(file.narrow_bounds),
+        "wrong_types": list(file.wrong_types),
+    }
 
 
 def _plain(value: object) -> object:
@@ -120,4 +142,5 @@ def _as_json(audit: TableAudit) -> dict[str, object]:
             for each in audit.differences
         ],
         "more_differences": audit.more_differences,
+        "wrong_files": [wrong_file_as_json(each) for each in audit.wrong_files],
     }

@@ -82,8 +82,11 @@ class Lake:
         lake = self.open()
         pieces = [[batch] for batch in batches] if apart else [batches]
         files = [file for piece in pieces for file in self.write(lake, piece, piece if upsert else ())]
-        lake.commit([files], LakeCommit(1, 5, str(uuid.uuid4()), "/offsets", {TableBucket(1, 0): 1}))
+        self.commit_files(lake, files)
         return files
+
+    def commit_files(self, lake: IcebergTable, files: Sequence[LakeFile]) -> None:
+        lake.commit([files], LakeCommit(1, 5, str(uuid.uuid4()), "/offsets", {TableBucket(1, 0): 1}))
 
     @property
     def metadata(self) -> str:

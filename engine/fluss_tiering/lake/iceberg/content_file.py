@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fluss_tiering.lake.protocol import FileContent, LakeFile
+from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
 
 
 class ContentFiles:
@@ -25,7 +25,6 @@ class ContentFiles:
 
     def to_json(self, file: LakeFile) -> str:
         """Return the description of a file in Iceberg's JSON."""
-        metrics = file.metrics
         is_delete = file.content is FileContent.EQUALITY_DELETES
         content: dict[str, Any] = {
             "spec-id": self._spec_id,
@@ -34,18 +33,25 @@ class ContentFiles:
             "file-format": "PARQUET",
             "partition": dict(zip(self._partition_fields, (*file.partition_values, file.bucket), strict=True)),
             "file-size-in-bytes": file.size_bytes,
-            "record-count": metrics.record_count,
-            "column-sizes": _by_field(metrics.column_sizes),
-            "value-counts": _by_field(metrics.value_counts),
-            "null-value-counts": _by_field(metrics.null_value_counts),
-            "nan-value-counts": _by_field(metrics.nan_value_counts),
-            "lower-bounds": _by_field(metrics.lower_bounds),
-            "upper-bounds": _by_field(metrics.upper_bounds),
-            "split-offsets": metrics.split_offsets,
+            **described_metrics(file.metrics),
         }
         if is_delete:
             content["equality-ids"] = self._identifier_ids
         return json.dumps(content)
+
+
+def described_metrics(metrics: FileMetrics) -> dict[str, Any]:
+    """Return the part of a file's description that is about its metrics."""
+    return {
+        "record-count": metrics.record_count,
+        "column-sizes": _by_field(metrics.column_sizes),
+        "value-counts": _by_field(metrics.value_counts),
+        "null-value-counts": _by_field(metrics.null_value_counts),
+        "nan-value-counts": _by_field(metrics.nan_value_counts),
+        "lower-bounds": _by_field(metrics.lower_bounds),
+        "upper-bounds": _by_field(metrics.upper_bounds),
+        "split-offsets": list(metrics.split_offsets),
+    }
 
 
 def _by_field(values: Mapping[int, int] | Mapping[int, bytes]) -> dict[str, list[Any]]:

@@ -163,11 +163,11 @@ class _RollingFiles:
         self._content = content
         self._place = place
         self._prefix = prefix
-        self._filesystem = _filesystem(prefix, settings.io_properties)
+        self._filesystem = filesystem_of(prefix, settings.io_properties)
         self._buffer: list[pa.RecordBatch] = []
         self._buffered_rows = 0
         self._buffered_bytes = 0
-        self._open: _OpenFile | None = None
+        self._open: OpenFile | None = None
         self._files: list[LakeFile] = []
         self._without_bounds: set[str] = set()
         """The Parquet columns with a NaN so far. The row groups of later files have no bounds of them."""
@@ -196,7 +196,7 @@ class _RollingFiles:
             self._finish()
         if self._open is None:
             location = f"{self._prefix}-{len(self._files):05d}.parquet"
-            self._open = _OpenFile(
+            self._open = OpenFile(
                 location,
                 self._schema,
                 self._settings,
@@ -231,10 +231,10 @@ class _RollingFiles:
         for location in locations:
             # Whatever fails here, the failure that led here is the one to report.
             with suppress(Exception):
-                self._filesystem.delete_file(_path(location))
+                self._filesystem.delete_file(path_of(location))
 
 
-class _OpenFile:
+class OpenFile:
     """A Parquet file that is being written."""
 
     def __init__(
@@ -248,7 +248,7 @@ class _OpenFile:
         without_bounds: Collection[str] = (),
     ) -> None:
         self.location = location
-        path = _path(location)
+        path = path_of(location)
         if isinstance(filesystem, fs.LocalFileSystem):
             filesystem.create_dir(path.rpartition("/")[0], recursive=True)
         self._metrics = FileMetricsCollector(schema, settings.metrics_modes)
@@ -296,18 +296,19 @@ def write_file_without_rows(
     settings: ParquetFileWriter, bucket: int, location: str, partition_values: tuple[str, ...] = ()
 ) -> LakeFile:
     """Write a data file without rows, for a commit that has no other file: see `IcebergTable.commit`."""
-    filesystem = _filesystem(location, settings.io_properties)
-    size, metrics = _OpenFile(location, settings.schema, settings, filesystem).close()
+    filesystem = filesystem_of(location, settings.io_properties)
+    size, metrics = OpenFile(location, settings.schema, settings, filesystem).close()
     return LakeFile(FileContent.DATA, bucket, location, size, metrics, partition_values)
 
 
-def _path(location: str) -> str:
+def path_of(location: str) -> str:
     """Return the location without its scheme, and for `file:` also without an authority."""
     parsed = urlparse(location)
     return parsed.path if parsed.scheme in ("", "file") else f"{parsed.netloc}{parsed.path}"
 
 
-def _filesystem(location: str, properties: Mapping[str, str]) -> fs.FileSystem:
+def filesystem_of(location: str, properties: Mapping[str, str]) -> fs.FileSystem:
+    """Return the file system of a location, for paths as `path_of` returns them."""
     parsed = urlparse(location)
     if parsed.scheme in ("", "file"):
         return fs.LocalFileSystem()

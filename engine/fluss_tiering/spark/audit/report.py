@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fluss_tiering.lake.iceberg.repair.check import WrongFile
 from fluss_tiering.model.table import TablePath
 
 
@@ -76,6 +77,7 @@ class TableAudit:
         buckets: The comparison of each bucket.
         differences: Keys that differ, in the order of bucket and key, as many as were asked for.
         more_differences: Whether more keys differ.
+        wrong_files: The files whose bounds or physical types are wrong, so that readers may miss rows.
     """
 
     path: TablePath
@@ -83,8 +85,9 @@ class TableAudit:
     buckets: tuple[BucketAudit, ...] = ()
     differences: tuple[KeyDifference, ...] = ()
     more_differences: bool = False
+    wrong_files: tuple[WrongFile, ...] = ()
 
     @property
     def equal(self) -> bool:
-        """Whether every bucket is equal."""
-        return all(bucket.equal for bucket in self.buckets)
+        """Whether every bucket is equal, and every file is right."""
+        return not self.wrong_files and all(bucket.equal for bucket in self.buckets)

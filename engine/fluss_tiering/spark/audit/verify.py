@@ -4,6 +4,9 @@ Both sides are Spark data frames, hashed by the same expression. Executors read 
 them. Spark's own scan of one lake snapshot reads the lake's rows. A log table is compared row by row, by offset and
 commit time. A primary-key table is compared by key, as of the offsets of the lake's newest commit. Nothing is locked:
 those offsets and that snapshot do not change while writes and rounds go on.
+
+The comparison reads all rows, and would not notice a file whose bounds let other readers skip it. The bounds of files
+are therefore compared with their values, too.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.repair.live_files import live_manifests
 from fluss_tiering.lake.names import catalog_name, quoted
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
@@ -40,6 +44,7 @@ from fluss_tiering.model.table import (
 from fluss_tiering.model.table import Column as TableColumn
 from fluss_tiering.spark.audit.report import BucketAudit, Content, Difference, KeyDifference, TableAudit
 from fluss_tiering.spark.audit.source_rows import DELETED_COLUMN, SourceRows, schema_of
+from fluss_tiering.spark.file_jobs import wrong_files
 from fluss_tiering.spark.round.commit import missing_lake_table
 from fluss_tiering.spark.round.measure import measured
 from fluss_tiering.spark.round.plan import PlanLimits, RoundPlan, plan_round
@@ -61,7 +66,7 @@ _LAKE: Final = "__lake"
 def verify_table(
     client: TieringClient, spark: SparkSession, table: TableInfo, *, target: str, max_differences: int = 20
 ) -> TableAudit:
-    """Compare a table with its lake table.
+    """Compare a table with its lake table, and check the bounds and physical types of the lake table's files.
 
     Args:
         client: The client for the tiering server.
@@ -92,6 +97,7 @@ def verify_table(
     offsets = {} if known is None else known.log_end_offsets
     if unregistered is not None:
         offsets = unregistered.commit.log_end_offsets
+    wrong = wrong_files(spark, lake_table.file_writer(), live_manifests(lake_table.java_table))
     held = [info for info in client.list_buckets([table.path])[table.path] if offsets.get(info.bucket, 0) > 0]
     limits = PlanLimits(parallelism=spark.sparkContext.defaultParallelism)
     with _source_plan(client, table, held, offsets, limits, target=target) as plan:
@@ -103,9 +109,8 @@ def verify_table(
             found = _differences(table, source, lake, differing, max_differences + 1) if differing else []
         except PySparkException as error:
             raise failure_of(error) from None
-    return TableAudit(
-        table.path, snapshot_id, tuple(buckets), tuple(found[:max_differences]), len(found) > max_differences
-    )
+    differences = tuple(found[:max_differences])
+    return TableAudit(table.path, snapshot_id, tuple(buckets), differences, len(found) > max_differences, tuple(wrong))
 
 
 def _refuse_times(table: TableInfo) -> None:

@@ -1,0 +1,56 @@
+"""Spark jobs over the files of a lake table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
+from fluss_tiering.lake.iceberg.repair.check import FileChecker, WrongFile
+from fluss_tiering.lake.iceberg.repair.live_files import Manifest
+from fluss_tiering.spark.round.stage import failure_of
+
+_PARQUET: Final = "PARQUET"
+_WITH_ROWS: Final = (0, 2)
+"""The contents of files with columns of the table: data and equality deletes."""
+_TASKS_PER_CORE: Final = 4
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+
+def wrong_files(spark: SparkSession, settings: ParquetFileWriter, manifests: Sequence[Manifest]) -> list[WrongFile]:
+    """Return the files whose bounds or physical types are wrong, among the data files and equality-delete files.
+
+    Raises:
+        FlussTieringError: UNKNOWN if a file cannot be read.
+    """
+    files = [
+        entry.file
+        for manifest in manifests
+        for entry in manifest.entries
+        if entry.content in _WITH_ROWS and entry.format.upper() == _PARQUET
+    ]
+    checker = FileChecker(settings.metrics_modes, settings.io_properties)
+    return [found for found in for_each(spark, files, checker) if found is not None]
+
+
+def for_each(spark: SparkSession, items: Sequence[ItemT], do: Callable[[ItemT], ResultT]) -> list[ResultT]:
+    """Do something with each item on the executors, and return the results in the order of the items.
+
+    Raises:
+        FlussTieringError: UNKNOWN if a task fails for good.
+    """
+    if not items:
+        return []
+    context = spark.sparkContext
+    tasks = min(len(items), _TASKS_PER_CORE * context.defaultParallelism)
+    try:
+        results: list[ResultT] = context.parallelize(items, tasks).map(do).collect()
+    except (Py4JError, PySparkException) as error:
+        raise failure_of(error) from None
+    return results

@@ -1,0 +1,160 @@
+"""Repair: files with wrong bounds or wrong physical types are mended while rounds and readers go on.
+
+No row changes. Bounds are mended in the metadata alone. A file with wrong physical types is written again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, replace
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.java import is_conflict, java_error_text, jvm_of, lake_errors
+from fluss_tiering.lake.iceberg.repair.check import WrongFile
+from fluss_tiering.lake.iceberg.repair.live_files import Manifest, live_manifests
+from fluss_tiering.lake.iceberg.repair.rebound import rewrite_bounds
+from fluss_tiering.lake.iceberg.repair.retype import FileRewriter, replace_files
+from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.spark.file_jobs import for_each, wrong_files
+
+_ATTEMPTS: Final = 5
+_POSITION_DELETES: Final = 1
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """The result of a repair of a lake table.
+
+    Attributes:
+        path: The table.
+        seconds: How long the repair took, in seconds.
+        checked_files: How many data files and delete files were looked at.
+        wrong_files: What was found.
+        rebound_files: How many files got other bounds, in the metadata.
+        rewritten_files: How many files were written again with other physical types.
+        conflicts: How often others changed the same files, so that the repair began again.
+        error: The reason of a failure; None if the repair worked.
+    """
+
+    path: TablePath
+    seconds: float = 0.0
+    checked_files: int = 0
+    wrong_files: tuple[WrongFile, ...] = ()
+    rebound_files: int = 0
+    rewritten_files: int = 0
+    conflicts: int = 0
+    error: str | None = None
+
+
+def repair_table(spark: SparkSession, table: TableInfo) -> Repair:
+    """Repair a lake table. A failure is part of the result, so that other tables are still repaired."""
+    began = time.perf_counter()
+    try:
+        done = _Repairer(spark, table).run()
+    except FlussTieringError as error:
+        done = Repair(table.path, error=error.message)
+    return replace(done, seconds=time.perf_counter() - began)
+
+
+class _Repairer:
+    """Repairs one table, once."""
+
+    def __init__(self, spark: SparkSession, table: TableInfo) -> None:
+        self._spark = spark
+        self._jvm = jvm_of(spark)
+        self._table = table
+        self._conflicts = 0
+
+    def run(self) -> Repair:
+        """Repair the table and return what was done.
+
+        Raises:
+            FlussTieringError: STORAGE if the lake cannot be read, or there is none; LAKE_CONFLICT if others changed the
+                same files in each attempt; UNKNOWN if a file cannot be read; INVALID_REQUEST if a file has to be
+                written again while the table has deletes by position.
+        """
+        retrying = Retrying(
+            retry=retry_if_exception(is_conflict),
+            wait=wait_random_exponential(multiplier=0.5, max=10),
+            stop=stop_after_attempt(_ATTEMPTS),
+            before_sleep=self._count_conflict,
+            reraise=True,
+        )
+        doing = f"repair the lake table {self._table.path}"
+        with lake_errors(doing):
+            try:
+                found, checked, rewritten = retrying(self._rewrite)
+                rebound = retrying(self._rebound) if any(each.right_bounds for each in found) else 0
+            except Py4JError as error:
+                if not is_conflict(error):
+                    raise
+                raise FlussTieringError(
+                    ErrorCode.LAKE_CONFLICT,
+                    f"could not {doing}: others changed the same files in each of {_ATTEMPTS} attempts; try again when "
+                    f"no compaction is under way ({java_error_text(error)})",
+                ) from None
+        return Repair(
+            self._table.path,
+            checked_files=checked,
+            wrong_files=tuple(found),
+            rebound_files=rebound,
+            rewritten_files=rewritten,
+            conflicts=self._conflicts,
+        )
+
+    def _rewrite(self) -> tuple[list[WrongFile], int, int]:
+        """Replace the files with wrong types. Return what is wrong, and how many files were checked and replaced."""
+        lake, manifests = self._open()
+        settings = lake.file_writer()
+        found = wrong_files(self._spark, settings, manifests)
+        badly_typed = [each.location for each in found if each.wrong_types]
+        if badly_typed:
+            self._check_deletes(manifests)
+            files = for_each(self._spark, badly_typed, FileRewriter(settings))
+            try:
+                replace_files(self._jvm, lake.java_table, manifests, files)
+            except Py4JError as error:
+                if is_conflict(error):
+                    lake.delete_locations([each.location for each in files])
+                raise
+        return found, sum(len(manifest.entries) for manifest in manifests), len(badly_typed)
+
+    def _rebound(self) -> int:
+        """Mend the bounds of the files that the table has now, and return their number."""
+        lake, manifests = self._open()
+        found = wrong_files(self._spark, lake.file_writer(), manifests)
+        return rewrite_bounds(self._jvm, lake.java_table, manifests, found)
+
+    def _open(self) -> tuple[IcebergTable, list[Manifest]]:
+        lake = IcebergCatalogs(self._spark).find_table(self._table)
+        if lake is None:
+            raise FlussTieringError(
+                ErrorCode.STORAGE,
+                f"there is no lake table {self._table.path}: nothing was tiered yet, or it was dropped or renamed",
+            )
+        return lake, live_manifests(lake.java_table)
+
+    def _check_deletes(self, manifests: list[Manifest]) -> None:
+        """Refuse to write files again to which deletes by position may apply, since these name the old file."""
+        if any(entry.content == _POSITION_DELETES for manifest in manifests for entry in manifest.entries):
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"the lake table {self._table.path} has files with wrong physical types and deletes by position, which "
+                "name these files: run `fluss-tiering compact`, which writes the files again, and repair after it",
+            )
+
+    def _count_conflict(self, attempt: RetryCallState) -> None:
+        self._conflicts += 1
+        failure = None if attempt.outcome is None else attempt.outcome.exception()
+        reason = java_error_text(failure) if isinstance(failure, Py4JError) else failure
+        logger.warning("others changed %s while it was repaired, the repair starts again: %s", self._table.path, reason)

@@ -1,0 +1,55 @@
+"""The check of files finds each bound that a value lies beyond, and no other. These tests need no JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from written_files import BINARY, FULL_RANGE, TEXT, array_of, groups_of, write_groups
+
+from fluss_tiering.lake.iceberg.metrics.bounds import decoded
+from fluss_tiering.lake.iceberg.metrics.modes import TRUNCATED
+from fluss_tiering.lake.iceberg.repair.check import FileChecker, ListedFile
+from fluss_tiering.lake.protocol import LakeFile
+
+ALL = {**FULL_RANGE, pa.string(): TEXT, pa.binary(): BINARY}
+
+
+def listed(file: LakeFile, lower: bytes | None = None, upper: bytes | None = None) -> ListedFile:
+    """Return a file as a manifest lists it, with other bounds of the column 1 if they are given."""
+    lowers = file.metrics.lower_bounds | ({} if lower is None else {1: lower})
+    uppers = file.metrics.upper_bounds | ({} if upper is None else {1: upper})
+    return ListedFile(file.location, lowers, uppers)
+
+
+@pytest.mark.parametrize("kind", ALL, ids=str)
+@pytest.mark.parametrize("nested", [False, True])
+def test_exactly_the_narrow_bounds_are_found(tmp_path: Path, kind: pa.DataType, nested: bool) -> None:  # D40
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(groups_of(ALL[kind]))
+    @example([[None], [None]])
+    def check(groups: list[list[Any]]) -> None:
+        plain = pa.types.is_string(kind) or pa.types.is_binary(kind)
+        if kind == pa.binary():
+            groups = [[each.encode() if isinstance(each, str) else each for each in group] for group in groups]
+        arrays = [pa.array(group, kind) if plain else array_of(kind, group) for group in groups]
+        whole = kind
+        if nested:
+            whole = pa.struct([pa.field("x", kind, metadata={"PARQUET:field_id": "1"})])
+            arrays = [pa.StructArray.from_arrays([array], fields=list(whole)) for array in arrays]
+        checker = FileChecker({1: TRUNCATED}, {})
+        for file in write_groups(tmp_path, whole, arrays, TRUNCATED):
+            assert checker(listed(file)) is None
+            lower, upper = file.metrics.lower_bounds.get(1), file.metrics.upper_bounds.get(1)
+            if lower is None or upper is None or decoded(kind, lower) == decoded(kind, upper):
+                continue
+            for narrow in (listed(file, lower=upper), listed(file, upper=lower)):
+                found = checker(narrow)
+                assert found is not None
+                assert found.narrow_bounds == (("c.x",) if nested else ("c",))
+                assert found.right_bounds == {1: (lower, upper)}
+
+    check()
