@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,6 +48,7 @@ LEFT_OUT: Final = [
 ]
 """Test files of these folders that start a server for each test, which takes too long for hundreds of mutants."""
 
+_MEMORY: Final = Path("/dev/shm")
 _MARKERS: Final = "not (spark or cluster or airflow or postgres or system or slow or long)"
 _TEXTS: Final = [r"\b_?logger\.", r'^\s*"[^"]* [^"]*"[,)]?$']
 """Lines with texts for people: calls of the logger, and sentences of errors. No test should pin their words.
@@ -200,13 +202,17 @@ def _try_again(copy: Path) -> None:
 
 
 def _run_mutmut(copy: Path, children: int, only: Sequence[str]) -> int:
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(children), *only]
-    if sys.stdout.isatty():
-        return subprocess.run(command, cwd=copy, env=environment, check=False).returncode
-    log = copy / "mutmut.log"
-    with log.open("w") as output:
-        ran = subprocess.run(command, cwd=copy, env=environment, stdout=output, stderr=subprocess.STDOUT, check=False)
+    # The databases of tests are written thousands of times, and need not outlive anything: they are kept in memory.
+    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DEBUG_TEMPROOT": folder}
+        if sys.stdout.isatty():
+            return subprocess.run(command, cwd=copy, env=environment, check=False).returncode
+        log = copy / "mutmut.log"
+        with log.open("w") as output:
+            ran = subprocess.run(
+                command, cwd=copy, env=environment, stdout=output, stderr=subprocess.STDOUT, check=False
+            )
     if ran.returncode:
         print(log.read_text()[-4000:])
     return ran.returncode

@@ -52,6 +52,12 @@ def test_other_texts_stay(text: str) -> None:  # S11
     assert mask_secrets(text) == text
 
 
+@pytest.mark.parametrize("key", ["AKIAIOSFODNN7EXAMPLE", "ASIAIOSFODNN7EXAMPLE"])
+def test_ids_of_access_keys_are_masked_wherever_they_stand(key: str) -> None:  # S11, D17
+    assert mask_secrets(f"the key {key} does not exist ({key})") == "the key *** does not exist (***)"
+    assert mask_secrets(f"X{key}") == f"X{key}", "a longer word is something else"
+
+
 def test_what_is_around_a_secret_stays() -> None:  # S11
     assert mask_secrets("jdbc:postgresql://lake:pw@db/x?user=lake") == "jdbc:postgresql://lake:***@db/x?user=lake"
     assert mask_secrets("s3.secret-access-key=abc, region=eu") == "s3.secret-access-key=***, region=eu"

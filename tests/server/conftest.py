@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,11 +23,20 @@ def managers_url(postgres: Postgres) -> str:  # noqa: F811
     return url
 
 
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty SQLite database that tests copy, because a copy takes a tenth of the time of making one."""
+    path = tmp_path_factory.mktemp("empty") / "server.db"
+    SqlTieringStore.open(path).close()
+    return path
+
+
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def managers(request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock) -> Iterator[Managers]:  # noqa: F811
     """The managers on an empty database of each kind."""
     if request.param == "sqlite":
-        opened = Managers(tmp_path / "server.db", clock)
+        path = shutil.copy(request.getfixturevalue("empty_database"), tmp_path / "server.db")
+        opened = Managers(path, clock)
     else:
         opened = Managers(request.getfixturevalue("managers_url"), clock)
     yield opened

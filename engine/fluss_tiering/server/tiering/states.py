@@ -240,7 +240,6 @@ def finish(
             last_error=None,
             last_error_time=None,
             consecutive_failures=0,
-            next_retry_time=None,
         ),
         round=None,
         last_heartbeat=None,
