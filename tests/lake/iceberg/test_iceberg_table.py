@@ -487,6 +487,24 @@ def test_files_are_placed_where_iceberg_s_location_provider_says(spark, catalogs
             assert lake.piece_location(bucket, file_name, (day,)) == expected
 
 
+@pytest.mark.parametrize("column", ["a=b", "a/b", "a%2Fb", "a b", "日本", "a.b", "a=b/c="])
+def test_files_have_a_place_whatever_the_key_columns_are_called(spark, catalogs, lake_properties, column):
+    # A table whose key had "=" or "/" in its name failed each round.
+    key, day = (Column(each, DataType.parse("STRING NOT NULL")) for each in (column, f"{column} day"))
+    descriptor = TableDescriptor(
+        (key, day),
+        primary_key=(key.name, day.name),
+        bucket_keys=(key.name,),
+        num_buckets=2,
+        partition_keys=(day.name,),
+    )
+    lake = catalogs.open_table(TableInfo(1, PATH, 1, descriptor, 0, lake_properties))
+    places = {lake.piece_location(bucket, "f", (value,)) for bucket in (0, 1) for value in ("mon", "a=b/c")}
+    assert len(places) == 4
+    folder = lake.data_location()
+    assert all(place.startswith(f"{folder}/") and place.endswith("/f") for place in places)
+
+
 def test_a_file_at_its_target_size_is_followed_by_another(spark, catalogs, log):
     lake = catalogs.open_table(log)
     spark.sql(f"ALTER TABLE {name(log)} SET TBLPROPERTIES ('write.target-file-size-bytes'='1')")

@@ -188,7 +188,7 @@ class IcebergTable:
 
     @cached_property
     def _locations(self) -> FileLocations:
-        return FileLocations(self._jvm, self._handle, [field["name"] for field in self._spec["fields"]])
+        return FileLocations(self._jvm, self._handle)
 
     def commit(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from py4j.java_gateway import JavaObject, JVMView
@@ -19,14 +18,12 @@ class FileLocations:
     Args:
         jvm: The JVM of the Spark session.
         table: Iceberg's table object.
-        fields: The names of the partition fields. The last one is the bucket's.
     """
 
-    def __init__(self, jvm: JVMView, table: JavaObject, fields: Sequence[str]) -> None:
+    def __init__(self, jvm: JVMView, table: JavaObject) -> None:
         self._jvm = jvm
         self._spec = table.spec()
         self._provider = table.locationProvider()
-        self._fields = fields
         self._folders: dict[tuple[str, ...], str | None] = {}
 
     def location(self, bucket: int, name: str, partition_values: tuple[str, ...]) -> str:
@@ -47,9 +44,14 @@ class FileLocations:
         return folder if all(place == f"{folder}{bucket}/{name}" for (bucket, name), place in places.items()) else None
 
     def _asked(self, bucket: int, name: str, partition_values: tuple[str, ...]) -> str:
-        values = (*partition_values, bucket)
-        path = "/".join(f"{field}={value}" for field, value in zip(self._fields, values, strict=True))
-        partition = iceberg_class(self._jvm, "DataFiles").data(self._spec, path)
+        values = self._jvm.java.util.ArrayList()
+        for value in (*partition_values, bucket):
+            values.add(str(value))
+        # By values and not by a path: Iceberg finds no field in a path if a column has "=" or "/" in its name.
+        file = iceberg_class(self._jvm, "DataFiles").builder(self._spec).withPartitionValues(values)
+        # What else a file must have says nothing here.
+        file = file.withPath(name).withFormat("parquet").withFileSizeInBytes(0).withRecordCount(0)
+        partition = file.build().partition()
         return str(self._provider.newDataLocation(self._spec, partition, name))
 
 
