@@ -19,13 +19,13 @@ from pathlib import Path
 
 import grpc
 import pytest
-from fault_proxy import FaultProxy, refused
 from held_writer import HeldStage
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from spark_support import Tiering, driver_environment, in_background, lake_server, named, replace_stage
 
 from engine_support import ServerProcess
+from fault_proxy import FaultProxy, refused
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.lake.iceberg import catalog as catalog_module
 from fluss_tiering.lake.iceberg.table import IcebergTable
@@ -329,4 +329,20 @@ def test_an_executor_that_was_lost_is_named_with_its_reason():
 
     assert failure_of(PySparkException(text)).message == (
         "a Spark executor was lost: executor 2 exited caused by one of the running tasks: Command exited with code 137"
+    )
+
+
+def test_the_reason_is_a_workers_last_line_whatever_its_error_is_called():
+    text = (
+        "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 66.0 failed 2 times\n"
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        '  File "pieces.py", line 90, in _do\n'
+        '  File "pyarrow/error.pxi", line 92, in pyarrow.lib.check_status\n'
+        "pyarrow.lib.ArrowInvalid: Column 'c0' is declared non-nullable but contains nulls\n"
+        "\n\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException\n"
+    )
+
+    assert failure_of(PySparkException(text)).message == (
+        "a Spark task failed: pyarrow.lib.ArrowInvalid: Column 'c0' is declared non-nullable but contains nulls"
     )

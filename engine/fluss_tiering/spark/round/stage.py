@@ -18,6 +18,7 @@ _POOL_PROPERTY: Final = "spark.scheduler.pool"
 _OWN_ERROR: Final = re.compile(r"^(?:\w+\.)*FlussTieringError: (.+)$", re.MULTILINE)
 _EXECUTOR_LOST: Final = re.compile(r"ExecutorLostFailure \((executor .+)\) Reason: (.+)$", re.MULTILINE)
 _WORKER_DIED: Final = "Python worker exited unexpectedly"
+_TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)$", re.MULTILINE)
 _PYTHON_ERROR: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", re.MULTILINE)
 
 
@@ -68,6 +69,7 @@ def _cause(error: Py4JError | PySparkException) -> str:
         return f"a Spark executor was lost: {': '.join(lost[-1])}"
     if _WORKER_DIED in text:
         return "a Spark executor's Python worker died, killed or out of memory: see the executor's log"
-    if raised := _PYTHON_ERROR.findall(text):
+    # Not every error is called so: pyarrow's are ArrowInvalid and the like.
+    if raised := _TRACEBACK.findall(text) or _PYTHON_ERROR.findall(text):
         return f"a Spark task failed: {raised[-1]}"
     return f"a Spark task failed: {text.splitlines()[0] if text else type(error).__name__}"
