@@ -86,8 +86,11 @@ class ServerThread:
 class ServerProcess:
     """A server as a program, which tests may kill and start again on its data folder."""
 
-    def __init__(self, folder: Path, *, data_dir: Path | None = None, **environment: str) -> None:
+    def __init__(
+        self, folder: Path, *, data_dir: Path | None = None, program: Sequence[str] | None = None, **environment: str
+    ) -> None:
         folder.mkdir(exist_ok=True)
+        self._program = program or (str(Path(sys.executable).with_name("fluss-tiering")),)
         self.data_dir = data_dir or folder / "data"
         self.log_file = folder / "server.log"
         self.port = 0
@@ -109,7 +112,7 @@ class ServerProcess:
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 [
-                    *(str(Path(sys.executable).with_name("fluss-tiering")), "serve"),
+                    *(*self._program, "serve"),
                     *("--data-dir", str(self.data_dir), "--port", str(self.port)),
                 ],
                 stdout=log,

@@ -158,7 +158,7 @@ def _duckdb() -> Any:
 
 
 def _clickhouse_rows(path: str, where: Sequence[Predicate], columns: Sequence[str] | None, push_down: bool) -> pa.Table:
-    names = ", ".join(map(_back_quoted, columns)) if columns else "*"
+    names = ", ".join(map(_click_quoted, columns)) if columns else "*"
     folder = Path(path).parent.parent
     source = f"icebergLocal({_click_text(f'{folder}/')}, SETTINGS iceberg_metadata_file_path = {_click_text(path)})"
     settings = {**dict.fromkeys(_CLICKHOUSE_PUSH_DOWN, int(push_down)), **_CLICKHOUSE_SETTINGS}
@@ -239,6 +239,11 @@ def _back_quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def _click_quoted(name: str) -> str:
+    """Quote a name for ClickHouse, where a backslash escapes in names, too."""
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
 def _sql_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
@@ -253,7 +258,7 @@ def _duckdb_term(path: tuple[str, ...]) -> str:
 
 def _click_term(path: tuple[str, ...]) -> str:
     column, *fields = path
-    return reduce(lambda term, field: f"tupleElement({term}, {_click_text(field)})", fields, _back_quoted(column))
+    return reduce(lambda term, field: f"tupleElement({term}, {_click_text(field)})", fields, _click_quoted(column))
 
 
 def _spark_term(path: tuple[str, ...]) -> str:
@@ -267,7 +272,8 @@ def _duckdb_literal(value: Any) -> str:
         case float():
             return f"'{value!r}'::DOUBLE"
         case Decimal():
-            return f"{value:f}"
+            # DuckDB takes a number of more than 38 digits for a DOUBLE, and counts a zero before the point.
+            return f"'{value:f}'::DECIMAL(38, {max(0, -int(value.as_tuple().exponent))})"
         case str():
             # DuckDB's SQL ends with a NUL.
             stand_in = next(mark for mark in map(chr, range(0xE100, 0xF000)) if mark not in value)

@@ -23,6 +23,8 @@ from torture.shrink import shrink
 from torture.world import World
 
 _SHOWN: Final = 1500
+_JUDGE_SECONDS: Final = 3.0
+"""How long a judge is asked about one table after a round. The rows are always read as well."""
 
 
 def main() -> int:
@@ -46,6 +48,7 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="torture-", ignore_cleanup_errors=True) as folder,
         World(Path(folder), options.storage, options.defect) as world,
     ):
+        world.judges.seconds = None if options.plan else _JUDGE_SECONDS
         while True:
             plan = _plan(options, seed)
             kind = _run(world, plan, report)
@@ -92,6 +95,7 @@ def _run(world: World, plan: Plan, report: Report) -> str | None:
 def _shrink(world: World, plan: Plan, kind: str, minutes: float) -> None:
     """Make the plan smaller, and print what is left as a file for `--plan`."""
     tries = Report()
+    world.judges.seconds = None
     shrunk = shrink(plan, lambda tried: _run(world, tried, tries) == kind, minutes * 60)
     file = Path(tempfile.gettempdir()) / f"torture-{plan.seed}.json"
     shrunk.save(file)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fluss_tiering.spark.round import plan
+import numpy as np
+import pyarrow as pa
+
+from fluss_tiering.formats.changelog import last_per_key
+from fluss_tiering.formats.log.batch import ChangeType
+from fluss_tiering.lake.iceberg import parquet, summary
+from fluss_tiering.lake.iceberg.metrics import bounds, collector, modes
+from fluss_tiering.spark.round import pieces, plan
+from fluss_tiering.storage import rocksdb_files
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,47 @@ class Planted:
     shown_by: str
 
 
+def _bounds_of_other_row_groups() -> None:
+    original = collector.FileMetricsCollector._add_bounds
+
+    def known_ones_only(self: Any, found: Any, number: int, extremes: Any) -> None:
+        original(self, found, number, [each for each in extremes if each is not None])
+
+    collector.FileMetricsCollector._add_bounds = known_ones_only  # type: ignore[method-assign]
+    collector.FileMetricsCollector._find_long = lambda *_: None  # type: ignore[method-assign]
+
+
+def _dates_of_python() -> None:
+    original = collector.encoded
+
+    def encoded(kind: pa.DataType, value: Any, **how: Any) -> Any:
+        if pa.types.is_date(kind):
+            dt.date.fromordinal(719_163 + value)
+        elif pa.types.is_timestamp(kind):
+            dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)  # noqa: DTZ001 - as pyiceberg does it
+        return original(kind, value, **how)
+
+    collector.encoded = encoded  # type: ignore[assignment]
+    collector._FAILURES = ()  # type: ignore[misc]
+
+
+def _surrogates() -> None:
+    bounds._next_code_point = lambda point: None if point == 0x10FFFF else point + 1
+    collector._FAILURES = ()  # type: ignore[misc]
+
+
+def _strict_metrics() -> None:
+    original = modes._parsed
+
+    def parsed(key: str, text: str | None) -> Any:
+        mode = original(key, text)
+        if text is not None and mode is None:
+            raise ValueError(f"Unsupported metrics mode: {text}")
+        return mode
+
+    modes._parsed = parsed
+
+
 def _begins_at_zero() -> None:
     original = plan._range
 
@@ -31,7 +81,44 @@ def _begins_at_zero() -> None:
     plan._range = begins_at_zero
 
 
+def _all_in_memory() -> None:
+    def reduce_log(reducer: Any, piece: Any, reader: Any, writer: Any, watch: Any) -> int:
+        batches = list(reader.read_log(reducer.table, piece.bucket, piece.start_offset, piece.end_offset))
+        records = pa.Table.from_batches([batch.records for batch in batches])
+        kinds = np.concatenate([batch.change_types for batch in batches])
+        offsets = np.concatenate([batch.base_offset + np.arange(batch.records.num_rows) for batch in batches])
+        last = last_per_key(records, reducer.table.descriptor.primary_key, kinds)
+        live = last[kinds[last] != ChangeType.DELETE]
+        if piece.deletes:
+            writer.delete(_one_batch(records.select(reducer.table.descriptor.primary_key).take(last)))
+        writer.write(_one_batch(records.take(live)), offsets[live], np.zeros(len(live), np.int64))
+        return len(kinds)
+
+    original = rocksdb_files._entries
+    rocksdb_files._entries = lambda db, options, from_key, _: original(db, options, from_key, 1 << 40)
+    pieces._reduce_log = reduce_log
+
+
+def _one_batch(rows: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([column.combine_chunks() for column in rows.columns], schema=rows.schema)
+
+
+def _hidden_nulls() -> None:
+    parquet.without_hidden_nulls = lambda array: array
+
+
+def _all_offsets_in_summaries() -> None:
+    summary._MAX_OFFSETS_LENGTH = 1 << 40  # type: ignore[misc]
+
+
 DEFECTS: Final[Mapping[str, Planted]] = {
+    "D40": Planted(_bounds_of_other_row_groups, "other rows"),
+    "D41 dates": Planted(_dates_of_python, "a round fails: .*OverflowError"),
+    "D41 surrogates": Planted(_surrogates, "a round fails: .*UnicodeEncodeError"),
+    "D41 properties": Planted(_strict_metrics, "a round fails: .*ValueError"),
+    "D42": Planted(_hidden_nulls, "a round fails: .*declared non-nullable"),
+    "D43": Planted(_all_in_memory, "too much memory"),
     "D44": Planted(_begins_at_zero, "a round fails"),
+    "D49": Planted(_all_offsets_in_summaries, "summary is large"),
 }
 """The defects, by their numbers."""

@@ -19,6 +19,17 @@ _DAYS_OF_CLICKHOUSE: Final = (-25_567, 120_529)
 _MICROS_OF_A_DAY: Final = 86_400 * 10**6
 
 
+_REFUSALS: Final = (
+    (judges.CLICKHOUSE, "out of allowed Date32 range", "ClickHouse refuses files with dates after the year 9999"),
+)
+"""What a judge says when it meets a limit that only shows in its files."""
+
+
+def refusal_limit(judge: str, text: str) -> str | None:
+    """Return which limit a judge's refusal shows; None if it shows none that is known."""
+    return next((name for each, part, name in _REFUSALS if each == judge and part in text), None)
+
+
 def roots_of(data_type: DataType) -> Iterable[DataTypeRoot]:
     """Yield the root of a type and those of its parts."""
     yield data_type.root
@@ -26,13 +37,21 @@ def roots_of(data_type: DataType) -> Iterable[DataTypeRoot]:
         yield from roots_of(field.data_type)
 
 
-def table_limit(judge: str, columns: Sequence[Column], *, has_deletes: bool) -> str | None:
+def _field_names(data_type: DataType) -> Iterable[str]:
+    for field in data_type.fields:
+        yield field.name
+        yield from _field_names(field.data_type)
+
+
+def table_limit(judge: str, columns: Sequence[Column], *, has_deletes: bool, keys: Sequence[str]) -> str | None:
     """Return why a judge cannot read a table at all; None if it can."""
     roots = {root for column in columns for root in roots_of(column.data_type)}
     if judge == judges.SPARK and DataTypeRoot.TIME in roots:
         return "Spark reads no TIME from Iceberg"
     if judge == judges.PYICEBERG and has_deletes:
         return "pyiceberg reads no equality deletes"
+    if judge == judges.DUCKDB and not all(name.isascii() for name in keys):
+        return "DuckDB refuses a manifest with a name beyond ASCII, and ends its process"
     return None
 
 
@@ -45,6 +64,10 @@ def column_limit(judge: str, column: Column, values: Sequence[Value]) -> str | N
             return "ClickHouse has no null ARRAY, MAP or ROW"
         if DataTypeRoot.TIME in roots_of(column.data_type):
             return "ClickHouse has no TIME"
+        if "null" in _field_names(column.data_type):
+            return "ClickHouse has no field with the name null"
+    if judge == judges.SPARK and any(_any_part(column.data_type, value, _null_row_with_required) for value in values):
+        return "Spark hands no null ROW with NOT NULL fields to Arrow"
     if judge == judges.PYICEBERG and any(_any_part(column.data_type, value, _null_list) for value in values):
         return "pyiceberg reads a null ARRAY or MAP as an empty one"
     return None
@@ -64,6 +87,10 @@ def question_limit(judge: str, question: Question, columns: Sequence[Column], va
             return "pyiceberg is asked for no timestamps and dates, which need not fit Python's"
         if question.data_type.root in _FLOATS:
             return "pyiceberg compares NaN as IEEE 754 does"
+        if len(question.places) > 1 or question.data_type.fields:
+            return "pyiceberg is not asked about nested columns, of which it projects only some"
+        if "." in column.name:
+            return "pyiceberg takes a dot in a name for a path"
         return column_limit(judge, column, values)
     return None
 
@@ -97,3 +124,7 @@ def _null_nested(data_type: DataType, value: Value) -> bool:
 
 def _null_list(data_type: DataType, value: Value) -> bool:
     return value is None and data_type.root in {DataTypeRoot.ARRAY, DataTypeRoot.MAP}
+
+
+def _null_row_with_required(data_type: DataType, value: Value) -> bool:
+    return value is None and any(not field.data_type.nullable for field in data_type.fields)

@@ -19,6 +19,8 @@ from fetch_spark_jars import jars
 from fluss_support import Watchdog
 from fluss_tiering.spark.submit import JARS_VARIABLE
 
+DISK_FULL: Final = "disk-full"
+"""The file in the driver's folder that stands for a full disk."""
 _ANSWER_S: Final = 600.0
 _TESTS: Final = Path(__file__).resolve().parents[1]
 
@@ -43,6 +45,7 @@ class DriverProcess:
             JARS_VARIABLE: ",".join(str(jar) for jar in jars()),
             "PYTHONPATH": os.pathsep.join(str(each) for each in (_TESTS, _TESTS.parent / "tools")),
             "TORTURE_DEFECT": defect or "",
+            "TORTURE_DISK_FULL": str(folder / DISK_FULL),
         }
         self.starts = 0
         self._watchdog = watchdog

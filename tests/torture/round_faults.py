@@ -13,6 +13,7 @@ import grpc
 
 from fault_proxy import Fault
 from torture.plan import Step
+from torture.processes import DISK_FULL
 from torture.world import World
 
 METHODS: Final = (
@@ -31,6 +32,14 @@ _LATE_S: Final = 1.5
 def calls_met(world: World, fault: Step) -> Iterator[str]:
     """Let the calls of a driver meet a fault inside the block, and yield the address that the driver uses."""
     what = fault["what"]
+    if what == "disk full":
+        full = world.folder / DISK_FULL
+        full.touch()
+        try:
+            yield world.server.target
+        finally:
+            full.unlink()
+        return
     if what not in {"lost request", "lost answer", "late answer"}:
         yield world.server.target
         return
@@ -74,6 +83,10 @@ def meet(world: World, fault: Step, marker: Path) -> None:
         time.sleep(_PAUSE_S)
         for worker in stopped:
             worker.resume()
+    elif what == "clock step":
+        world.turn_clock(fault["ms"])
+    elif what == "disk full":
+        wait(driver.has_answered, 10)
     elif what == "kill server":
         wait(lambda: marker.exists() or driver.has_answered(), fault.get("after", 0.3))
         world.kill_server()

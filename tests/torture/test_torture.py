@@ -1,21 +1,70 @@
-"""A short run of plans with fixed seeds: each is made up, run for real, and judged by readers that are not ours."""
+"""Plans with fixed seeds: each is made up, run for real, and judged by readers that are not ours."""
 
 from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from torture.checks import Tally
-from torture.makers.histories import make_plan
+from torture.defects import DEFECTS
+from torture.makers.histories import make_case, make_plan
 from torture.run import PlanRun
 from torture.world import World
 
-pytestmark = [pytest.mark.system, pytest.mark.slow]
+_ROOT = Path(__file__).resolve().parents[2]
+_CASES = (("long texts", 1), ("late", 1), ("late", 4))
+_SEEDS = (1, 2, 3, 4, 5, 6)
 
 
+def command(*arguments: str, minutes: float) -> subprocess.CompletedProcess[str]:
+    paths = (_ROOT / "tests", _ROOT / "tools")
+    return subprocess.run(
+        [sys.executable, "-m", "torture", "--minutes", str(minutes), *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.system
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_what_fixed_seeds_make_up_is_read_back_by_every_judge(tmp_path):
+    # D40, D41, D42, D44
     tally = Tally()
+    plans = [make_case(name, seed, "embedded") for name, seed in _CASES]
     with World(tmp_path) as world:
-        for seed in (2,):
-            PlanRun(world, make_plan(seed, "embedded"), tally).run()
-    for judge in ("duckdb", "clickhouse"):
+        for plan in [*plans, *(make_plan(seed, "embedded") for seed in _SEEDS)]:
+            PlanRun(world, plan, tally, most=40).run()
+    for judge in ("duckdb", "clickhouse", "pyiceberg", "spark"):
         assert tally.comparisons[f"{judge} questions"], tally
+        assert tally.comparisons[f"{judge} rows"], tally
+
+
+@pytest.mark.system
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("storage", "minutes"), [("embedded", 25), ("cluster", 5)])
+def test_half_an_hour_finds_nothing(storage, minutes):
+    done = command("--storage", storage, minutes=minutes)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+@pytest.mark.system
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_that_is_put_back_is_found(defect, record_property):
+    done = command("--defect", defect, "--shrink-minutes", "0", minutes=20)
+    assert done.returncode == 1, done.stdout[-3000:] + done.stderr[-2000:]
+    found = re.search(r"x (.+): first by seed \d+ after ([\d.]+) minutes", done.stdout)
+    assert found, done.stdout[-3000:]
+    record_property("minutes until it was found", found[2])
+    assert re.search(DEFECTS[defect].shown_by, found[1]), found[1]

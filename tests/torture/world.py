@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +15,7 @@ from fault_proxy import FaultProxy
 from fluss_support import FlussCluster, Watchdog
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TableInfo
+from torture.judge_process import JudgeProcess
 from torture.processes import DriverProcess
 
 
@@ -48,12 +50,16 @@ class World:
             storage_settings = {"FLUSS_TIERING_FLUSS": self.cluster.bootstrap}
         self.server = ServerProcess(
             folder / "server",
+            program=(sys.executable, "-m", "torture.server_process"),
+            PYTHONPATH=str(Path(__file__).resolve().parents[1]),
+            TORTURE_CLOCK=str(folder / "clock"),
             FLUSS_TIERING_FAILURE_BACKOFF_BASE="1s",
             FLUSS_TIERING_FAILURE_BACKOFF_CAP="1s",
             FLUSS_TIERING_MAX_CONSECUTIVE_FAILURES="1000000",
             **storage_settings,
         )
         self.driver = DriverProcess(folder, self._watchdog, defect)
+        self.judges = JudgeProcess()
         self._client: TieringClient | None = None
         self._proxy: FaultProxy | None = None
 
@@ -66,6 +72,7 @@ class World:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        self.judges.stop()
         self.driver.kill()
         if self._client is not None:
             self._client.close()
@@ -107,6 +114,14 @@ class World:
         self.driver.kill()
         self.kill_server()
         self.start_server()
+
+    def turn_clock(self, ms: int) -> None:
+        """Set the wall clock of the server this much forward, or back if it is negative."""
+        file = self.folder / "clock"
+        before = int(file.read_text()) if file.exists() else 0
+        # No reader sees half a number.
+        (new := self.folder / "clock.new").write_text(str(before + ms))
+        new.replace(file)
 
     def metadata(self, table: TableInfo) -> str:
         """Return the location of the lake table's newest metadata file."""

@@ -58,10 +58,8 @@ class Driver:
             {
                 "table": str(result.path),
                 "error": result.error if result.failed else None,
-                "rows": result.stats.rows,
-                "snapshot": result.stats.lake_snapshot_id,
+                "complete": result.complete,
                 "peak_bytes": result.cost.peak_worker_bytes,
-                "seconds": result.seconds,
             }
             for result in results
         ]

@@ -1,8 +1,11 @@
-"""Small row groups in the files of a table that asks for them, as a large table has them in its large files."""
+"""What a driver's workers write otherwise: small row groups, as large files have them, and no room on the disk."""
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,6 +16,8 @@ from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
 
 ROW_GROUP_ROWS: Final = "torture.row-group-rows"
 """The option of a table, its own, that says how many rows a row group has."""
+DISK_FULL_VARIABLE: Final = "TORTURE_DISK_FULL"
+"""Names a file. While it exists, workers cannot write."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,8 @@ class _SmallGroups:
     rows: int
 
     def open_piece(self, *arguments: Any, **others: Any) -> PieceWriter:
+        if Path(os.environ.get(DISK_FULL_VARIABLE, "/nowhere")).exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         parquet._MAX_BUFFERED_ROWS = self.rows
         return _Slicing(self.writer.open_piece(*arguments, **others), self.rows)
 

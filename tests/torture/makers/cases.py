@@ -27,7 +27,8 @@ def _large_values(chance: random.Random, seed: int, storage: str) -> Plan:
     steps = [small, large]
     if keyed and chance.random() < 0.5:
         steps.append({"do": "snapshot", "table": table.name})
-    return Plan(seed, storage, [table], [*steps, _tier(chance, table, light=True)])
+    options = {"worker_buffer_bytes": 1 << 20} if chance.random() < 0.5 else {}
+    return Plan(seed, storage, [table], [*steps, _tier(chance, table, light=True, options=options)])
 
 
 def _many_buckets(chance: random.Random, seed: int, storage: str) -> Plan:
@@ -37,7 +38,7 @@ def _many_buckets(chance: random.Random, seed: int, storage: str) -> Plan:
     )
     steps: list[Step] = []
     for partition in range(2):
-        write = _write(table, chance, 3000, keys=(0, 3000), distinct=True, partition=partition)
+        write = _write(table, chance, 4000, keys=(0, 4000), distinct=True, partition=partition)
         steps += [write, _tier(chance, table, light=True), {"do": "drop_partition", "table": "buckets", "partition": 0}]
     return Plan(seed, storage, [table], steps)
 
@@ -141,7 +142,7 @@ CASES: Final[Mapping[str, Callable[[random.Random, int, str], Plan]]] = {
 WEIGHTS: Final[Mapping[str, int]] = {
     "hot key": 2,
     "huge texts": 1,
-    "large values": 1,
+    "large values": 2,
     "late": 4,
     "long texts": 6,
     "many buckets": 1,

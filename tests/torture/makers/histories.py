@@ -10,9 +10,21 @@ from torture.makers.tables import make_table
 from torture.plan import Plan, PlannedTable, Step
 from torture.round_faults import METHODS
 
-_OF_PROCESSES: Final = ("kill worker", "stop worker", "kill server", "stop server")
+_OF_PROCESSES: Final = ("disk full", "kill worker", "stop worker", "kill server", "stop server")
 _OF_CLUSTERS: Final = ("kill coordinator", "kill tablet server", "stop tablet server")
 _OF_CALLS: Final = ("lost request", "lost answer", "late answer")
+_LAKE_PROPERTIES: Final = (
+    ("write.metadata.metrics.default", "full"),
+    ("write.metadata.metrics.default", "nonsense"),
+    ("write.metadata.metrics.column.c0", "truncate(0)"),
+    ("write.parquet.compression-codec", "gzip"),
+    ("write.target-file-size-bytes", "1"),
+    ("write.object-storage.enabled", "true"),
+    ("write.metadata.delete-after-commit.enabled", "true"),
+    ("write.distribution-mode", "none"),
+    ("format-version", "3"),
+)
+"""What a user sets in the lake."""
 _CASE_SHARE: Final = 0.3
 _FAULTS: Final = [
     {"what": what, "when": when, "step": step}
@@ -40,6 +52,9 @@ def make_plan(seed: int, storage: str) -> Plan:
         steps.append(_round(chance, tables, storage, fault=faulty and chance.random() < 0.5))
         if chance.random() < 0.15:
             steps.append({"do": "server", "what": chance.choice(("kill", "restart"))})
+        if chance.random() < 0.15:
+            key, value = chance.choice(_LAKE_PROPERTIES)
+            steps.append({"do": "lake_user", "table": chance.choice(tables).name, "key": key, "value": value})
         if chance.random() < 0.2:
             steps.append(
                 {"do": "maintain", "table": chance.choice(tables).name, "what": chance.choice(("compact", "expire"))}
@@ -54,6 +69,8 @@ def make_case(name: str, seed: int, storage: str) -> Plan:
 
 def _round(chance: random.Random, tables: list[PlannedTable], storage: str, *, fault: bool) -> Step:
     step: Step = {"do": "tier", "tables": [table.name for table in tables], "seed": chance.randrange(1 << 30)}
+    if chance.random() < 0.2:
+        step["options"] = chance.choice(({"max_round_bytes": 3000}, {"worker_buffer_bytes": 1 << 20}))
     if fault:
         step["fault"] = _fault(chance, storage)
     return step
@@ -61,6 +78,7 @@ def _round(chance: random.Random, tables: list[PlannedTable], storage: str, *, f
 
 def _fault(chance: random.Random, storage: str) -> Step:
     of_processes: list[Step] = [*_FAULTS, *({"what": what} for what in _OF_PROCESSES)]
+    of_processes += [{"what": "clock step", "ms": ms} for ms in (130_000, -3_600_000, 86_400_000)]
     if storage == "cluster":
         of_processes += [{"what": what} for what in _OF_CLUSTERS] * 3
     of_calls: Step = {
@@ -86,6 +104,9 @@ def _changes(chance: random.Random, table: PlannedTable, number: int) -> list[St
         steps.append(
             {"do": "alter", "table": table.name, "set": {"table.datalake.freshness": chance.choice(("1s", "2s", "1h"))}}
         )
+    if chance.random() < 0.05:
+        for enabled in ("false", "true"):
+            steps.append({"do": "alter", "table": table.name, "set": {"table.datalake.enabled": enabled}})
     return steps
 
 
