@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster_reading, planning, scaling, scan
+from benchmarks import cluster_reading, commits, planning, scaling, scan
 from benchmarks.cluster import JARS
 from benchmarks.control import ControlBenchmark, ControlSizes, Figure
 from benchmarks.tiering import CORES, Measured, Sizes, TieringBenchmark
@@ -26,6 +26,7 @@ class Part(StrEnum):
     CLUSTER_READING = "cluster-reading"
     SCALING = "scaling"
     PLANNING = "planning"
+    COMMITS = "commits"
 
 
 console = Console(width=None if sys.stdout.isatty() else 140)
@@ -50,6 +51,8 @@ def main(
         _print_figures("Reading a real Fluss cluster", cluster_reading.measure(scale))
     if only in (None, Part.PLANNING):
         _print_figures("Planning a round", planning.measure(scale))
+    if only in (None, Part.COMMITS):
+        _print_figures("Committing many files", commits.measure(scale))
     if only is Part.SCALING or (only is None and JARS.exists()):
         _print_scaling(scaling.measure(scale))
 

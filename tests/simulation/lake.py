@@ -352,6 +352,9 @@ class NoStatistics:
     def to_json(self, file: LakeFile) -> LakeFile:
         return file
 
+    def packed(self, file: LakeFile) -> LakeFile:
+        return file
+
 
 def ancestors(node: LakeSnapshotNode | None) -> Iterator[LakeSnapshotNode]:
     """Yield a snapshot and all earlier ones."""

@@ -65,6 +65,7 @@ class LakeFile:
         size_bytes: The size of the file.
         metrics: Counts, sizes and bounds, by which readers skip the file.
         partition_values: The value of each partition key of the table.
+        packed: The file as `LakeTable.packed` describes it; empty before.
     """
 
     content: FileContent
@@ -73,6 +74,7 @@ class LakeFile:
     size_bytes: int
     metrics: FileMetrics
     partition_values: tuple[str, ...] = ()
+    packed: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,10 @@ class LakeTable(Protocol):
 
     def size(self, snapshot_id: int) -> LakeTableSize:
         """Return the size of the table as of a snapshot that `commit` returned."""
+        ...
+
+    def packed(self, files: Sequence[LakeFile]) -> tuple[LakeFile, ...]:
+        """Return the files without their metrics, which they hold in a form that takes less memory, for `commit`."""
         ...
 
     def delete_files(self, files: Sequence[LakeFile]) -> None:

@@ -16,6 +16,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.lake.iceberg import commit as commits
 from fluss_tiering.lake.iceberg import summary
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter
@@ -318,6 +319,91 @@ def test_a_stale_driver_loses_and_its_files_go(spark, catalogs, keyed, monkeypat
     assert raised.value.code is ErrorCode.LAKE_CONFLICT
     assert "stale" not in {value for _, value in rows(spark, keyed)}
     assert not any(exists(file) for each in pieces for file in each)
+
+
+@pytest.fixture
+def few_files():
+    """Let a row delta or a manifest hold two data files. `monkeypatch` is undone in the middle of these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commits, "_MAX_DATA_FILES", 2)
+        yield patch
+
+
+# D52: of very many files, all but some are appended by manifests after the row delta that is their fence
+@pytest.mark.parametrize("moment", ["before it stages", "between staging and commit"])
+@pytest.mark.parametrize("successor", ["append", "delete", "nothing but offsets"])
+def test_a_stale_driver_with_many_files_loses_and_its_manifests_go(
+    catalogs, spark, keyed, monkeypatch, few_files, moment, successor
+):
+    lake = catalogs.open_table(keyed)
+    lake.commit([piece(lake, {1: "base"})], commit_of(1))
+    stale, fresh = catalogs.open_table(keyed), catalogs.open_table(keyed)
+    pieces = [
+        [file for key in range(1, 6) for file in piece(stale, {key: "stale"}, delete=True)],
+        [file for key in range(4, 8) for file in piece(stale, {key: "stale"}, delete=True)],
+    ]
+
+    written: list[bool] = []
+    delete = IcebergCommitter._delete
+
+    def noting(committer: IcebergCommitter, files: object) -> None:
+        written.append(bool(committer._manifests.locations))
+        delete(committer, files)
+
+    few_files.setattr(IcebergCommitter, "_delete", noting)
+
+    def succeed() -> None:
+        done = {"append": [piece(fresh, {3: "fresh"})], "delete": [piece(fresh, {1: "gone"}, delete=True)]}
+        fresh.commit(done.get(successor, []), commit_of(2))
+
+    if moment == "before it stages":
+        succeed()
+    else:
+        run_after_staging(monkeypatch, succeed)
+    with pytest.raises(FlussTieringError) as raised:
+        stale.commit(pieces, commit_of(9))
+
+    assert raised.value.code is ErrorCode.LAKE_CONFLICT
+    assert "stale" not in {value for _, value in rows(spark, keyed)}
+    assert not any(exists(file) for each in pieces for file in each)
+    assert written.pop() == (moment == "between staging and commit")
+    assert list(Path(urlparse(stale.metadata_location()).path).glob("*-files-*.avro")) == []
+
+
+# D52
+@pytest.mark.usefixtures("few_files")
+@pytest.mark.parametrize("compacted", [False, True])
+def test_many_files_are_committed_by_manifests_in_the_order_of_their_pieces(
+    spark, catalogs, keyed, monkeypatch, compacted
+):
+    lake = catalogs.open_table(keyed)
+    for key in (90, 91):
+        lake = catalogs.open_table(keyed)
+        known = lake.commit([piece(lake, {key: "base"})], commit_of(1))
+    lake = catalogs.open_table(keyed)
+    first = [file for key in range(7) for file in piece(lake, {key: "first"})]
+    second = [file for key in (1, 5, 6, 90) for file in piece(lake, {key: "second"}, delete=True)]
+    commit = commit_of(2)
+    if compacted:
+        run_after_staging(monkeypatch, lambda: compact(spark, keyed))
+
+    landed = lake.commit([lake.packed(first), lake.packed(second)], commit)
+
+    expected = {**dict.fromkeys(range(7), "first"), **dict.fromkeys((1, 5, 6, 90), "second"), 91: "base"}
+    assert rows(spark, keyed) == sorted(expected.items())
+    opened = catalogs.open_table(keyed)
+    assert opened.base() == landed
+    assert opened.unregistered_commit(known).commit == commit
+    # The files of each piece are validated, and none of an append's snapshots names the offsets but the last.
+    said = [row.summary for row in spark.sql(f"SELECT summary FROM {name(keyed)}.snapshots").collect()]
+    of_commit = [each for each in said if each.get("fluss-tiering.commit-id") == commit.commit_id]
+    assert len(of_commit) == 4
+    assert sum("fluss-tiering.offsets" in each for each in of_commit) == 1
+    files = spark.sql(
+        f"SELECT sum(file_size_in_bytes) AS size, sum(record_count) AS n FROM {name(keyed)}.files"
+    ).first()
+    assert opened.size(landed).file_bytes == files.size
+    assert spark.sql(f"SELECT count(*) AS n FROM {name(keyed)} WHERE k = 6 AND v = 'second'").first().n == 1
 
 
 def test_a_compaction_between_staging_and_commit_is_no_conflict(spark, catalogs, keyed, monkeypatch):

@@ -17,6 +17,7 @@ from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round import lease as leases
+from fluss_tiering.spark.round import round as rounds
 from fluss_tiering.spark.round.plan import PlanLimits
 from fluss_tiering.spark.round.progress import TerminalProgress
 
@@ -104,6 +105,20 @@ def test_a_round_that_is_cut_into_many_pieces_is_the_same(tiering: Tiering, monk
 
     assert tiering.lake_rows(table) == sorted(expected.items())
     assert len(tiering.snapshots(table)) > 3
+
+
+# D52: the driver receives the results of a bounded number of pieces at once
+def test_a_round_of_many_pieces_runs_several_jobs(tiering: Tiering, monkeypatch):
+    monkeypatch.setattr(rounds, "_MAX_PIECES_IN_JOB", 2)
+    table = tiering.table(num_buckets=5)
+    expected = {}
+    for step in range(2):
+        tiering.write(table, named(range(step * 10, step * 10 + 30), f"step {step}"))
+        expected.update(named(range(step * 10, step * 10 + 30), f"step {step}"))
+        assert tiering.tier(table).stats.rows == 30
+
+    assert tiering.lake_rows(table) == sorted(expected.items())
+    assert len(set(tiering.files_on_disk(table))) == len(tiering.files_on_disk(table))
 
 
 # S21

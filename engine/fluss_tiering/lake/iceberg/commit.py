@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError
 
 from fluss_tiering.lake.iceberg.content_file import ContentFiles
 from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, iceberg_class, is_iceberg, java_error_text, lake_errors
+from fluss_tiering.lake.iceberg.metadata.manifests import ManifestFiles
 from fluss_tiering.lake.iceberg.summary import COMMIT_ID, to_summary
 from fluss_tiering.lake.protocol import FileContent, LakeCommit, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -25,6 +26,11 @@ _REPLACE: Final = "replace"
 """Iceberg's operation of a snapshot that changes files but no rows (`DataOperations.REPLACE`)."""
 _ADDED_FILES: Final = ("added-data-files", "added-delete-files")
 """The counts in a snapshot's summary that the fence looks for (`SnapshotSummary`)."""
+_ADDED_FILES_SIZE: Final = "added-files-size"
+"""The size of a snapshot's new files in its summary (`SnapshotSummary`)."""
+_MAX_DATA_FILES: Final = 10_000
+"""The greatest number of data files in a row delta, or in a manifest that is appended after it. Iceberg holds all files
+of a row delta in memory, which takes about 6 kB each."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +51,8 @@ class IcebergCommitter:
         self._name = str(table.name())
         self._base = base
         self._content = content
+        self._specs = table.specs()
+        self._manifests = ManifestFiles(jvm, table)
 
     def commit(
         self,
@@ -69,7 +77,7 @@ class IcebergCommitter:
         try:
             transaction = self._stage(pieces, commit, removed)
         except Exception as error:
-            delete_locations(self._table, (file.location for file in files))
+            self._delete(files)
             if not isinstance(error, JAVA_ERRORS):
                 raise
             text = java_error_text(error)
@@ -95,11 +103,8 @@ class IcebergCommitter:
         commit: LakeCommit,
         removed: Sequence[tuple[int, tuple[str, ...]]] = (),
     ) -> JavaObject:
-        """Return a transaction with a row delta for each piece that has files. The last one carries the summary."""
-        specs = self._table.specs()
-        mapper = iceberg_class(self._jvm, "util.JsonUtil").mapper()
+        """Return a transaction with a row delta for each piece that has files. The last update carries the summary."""
         everything = iceberg_class(self._jvm, "expressions.Expressions").alwaysTrue()
-        from_json = iceberg_class(self._jvm, "ContentFileParser").fromJson
         transaction = self._table.newTransaction()
         base = self._base
         if removed and base is not None:
@@ -112,20 +117,49 @@ class IcebergCommitter:
             delta.conflictDetectionFilter(everything)
             delta.validateNoConflictingDataFiles()
             delta.validateNoConflictingDeleteFiles()
+            data = [file for file in piece if file.content is FileContent.DATA]
             for file in piece:
-                node = mapper.readTree(self._content.to_json(file))
-                parsed = from_json(node, specs)
-                if file.content is FileContent.DATA:
-                    delta.addRows(parsed)
-                else:
-                    delta.addDeletes(parsed)
-            # Earlier row deltas only carry the commit id: the commit's offsets are true after the last one.
-            summary = to_summary(commit) if number == len(deltas) else {COMMIT_ID: commit.commit_id}
-            for key, value in summary.items():
-                delta.set(key, value)
-            delta.commit()
+                if file.content is not FileContent.DATA:
+                    delta.addDeletes(self._described(file))
+            for file in data[:_MAX_DATA_FILES]:
+                delta.addRows(self._described(file))
+            rest = data[_MAX_DATA_FILES:]
+            is_last = number == len(deltas)
+            self._complete(delta, commit, is_last=is_last and not rest)
+            if rest:
+                self._append(transaction, rest, commit, is_last=is_last)
             base = transaction.table().currentSnapshot().snapshotId()
         return transaction
+
+    @staticmethod
+    def _complete(update: JavaObject, commit: LakeCommit, *, is_last: bool) -> None:
+        """Add an update to its transaction. Earlier updates only carry the commit id.
+
+        The commit's offsets are true after the last update.
+        """
+        for key, value in (to_summary(commit) if is_last else {COMMIT_ID: commit.commit_id}).items():
+            update.set(key, value)
+        update.commit()
+
+    def _append(self, transaction: JavaObject, files: Sequence[LakeFile], commit: LakeCommit, *, is_last: bool) -> None:
+        """Append data files after a row delta, by manifests.
+
+        An append validates nothing: the row delta before it in the transaction is the fence for both. The deletes of
+        the row delta do not apply to the files, which come later.
+        """
+        append = transaction.newFastAppend()
+        for start in range(0, len(files), _MAX_DATA_FILES):
+            part = files[start : start + _MAX_DATA_FILES]
+            append.appendManifest(self._manifests.write(map(self._described, part)))
+        # A manifest does not say it.
+        append.set(_ADDED_FILES_SIZE, str(sum(file.size_bytes for file in files)))
+        self._complete(append, commit, is_last=is_last)
+
+    def _described(self, file: LakeFile) -> JavaObject:
+        """Return Iceberg's own description of a file."""
+        mapper = iceberg_class(self._jvm, "util.JsonUtil").mapper()
+        node = mapper.readTree(self._content.to_json(file))
+        return iceberg_class(self._jvm, "ContentFileParser").fromJson(node, self._specs)
 
     def _remove(
         self, transaction: JavaObject, base: int, removed: set[tuple[int, tuple[str, ...]]], commit: LakeCommit
@@ -160,8 +194,12 @@ class IcebergCommitter:
             raise FlussTieringError(
                 ErrorCode.STORAGE, f"the commit to the lake table {self._name} failed, its files are kept: {failure}"
             )
-        delete_locations(self._table, (file.location for file in files))
+        self._delete(files)
         raise self._conflict(failure)
+
+    def _delete(self, files: Sequence[LakeFile]) -> None:
+        """Delete files of the commit, and the manifests that were written for it."""
+        delete_locations(self._table, [*(file.location for file in files), *self._manifests.locations])
 
     def _conflict(self, failure: str) -> FlussTieringError:
         expected = "no snapshot" if self._base is None else f"snapshot {self._base}"

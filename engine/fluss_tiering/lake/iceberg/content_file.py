@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
+
+_NO_METRICS: Final = FileMetrics(0)
+_LEVEL: Final = 1
+"""The level of the compression, the fastest."""
 
 
 class ContentFiles:
@@ -23,8 +29,14 @@ class ContentFiles:
         self._spec_id = spec_id
         self._partition_fields = [str(field) for field in partition_fields]
 
+    def packed(self, file: LakeFile) -> LakeFile:
+        """Return the file with its compressed description instead of its metrics."""
+        return replace(file, metrics=_NO_METRICS, packed=zlib.compress(self.to_json(file).encode(), _LEVEL))
+
     def to_json(self, file: LakeFile) -> str:
         """Return the description of a file in Iceberg's JSON."""
+        if file.packed:
+            return zlib.decompress(file.packed).decode()
         is_delete = file.content is FileContent.EQUALITY_DELETES
         content: dict[str, Any] = {
             "spec-id": self._spec_id,

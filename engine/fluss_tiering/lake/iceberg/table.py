@@ -216,19 +216,26 @@ class IcebergTable:
             name = round_file_name(0, commit.tiering_epoch, commit.commit_id)
             location = f"{self.piece_location(0, name, partition_values)}-no-rows.parquet"
             pieces = [[write_file_without_rows(self.file_writer(), 0, location, partition_values)]]
-        content = ContentFiles(
-            self._schema.get("identifier-field-ids", ()),
-            self._spec["spec-id"],
-            [field["field-id"] for field in self._spec["fields"]],
-        )
         if not offsets_fit(commit):
             commit = self._with_offsets_file(commit)
         try:
-            return IcebergCommitter(self._jvm, self._handle, self._base, content).commit(pieces, commit, removed)
+            return IcebergCommitter(self._jvm, self._handle, self._base, self._content).commit(pieces, commit, removed)
         except FlussTieringError as error:
             if error.code is ErrorCode.LAKE_CONFLICT and commit.lake_offsets is not None:
                 self.delete_locations([commit.lake_offsets])
             raise
+
+    @cached_property
+    def _content(self) -> ContentFiles:
+        return ContentFiles(
+            self._schema.get("identifier-field-ids", ()),
+            self._spec["spec-id"],
+            [field["field-id"] for field in self._spec["fields"]],
+        )
+
+    def packed(self, files: Sequence[LakeFile]) -> tuple[LakeFile, ...]:
+        """Return the files without their metrics, which they hold in a form that takes less memory."""
+        return tuple(map(self._content.packed, files))
 
     def _with_offsets_file(self, commit: LakeCommit) -> LakeCommit:
         """Write the offsets of a commit into a file, whose name says which round it belongs to."""

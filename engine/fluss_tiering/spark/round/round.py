@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -32,6 +33,8 @@ from fluss_tiering.spark.runtime import SYSTEM, Runtime
 from fluss_tiering.storage.open import cluster_access, open_split_reader
 
 logger = logging.getLogger(__name__)
+_MAX_PIECES_IN_JOB: Final = 4096
+"""The greatest number of pieces whose results the driver receives at once. It then packs them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,43 +172,52 @@ def _read_and_write(
     limit_s = time_limit_s(table.descriptor.properties, services.max_round_duration)
     limits = services.present_limits()
     parts = [plan.pieces] if limit_s is None else list(waves(plan, limits))
-    parallelism = limits.parallelism
-    access = cluster_access(services.storage)
-    services.progress.stage(table.path, job_group(guard), sum(tasks_of(pieces, parallelism) for pieces in parts))
+    # Each job is a part of a wave that the driver can hold the results of.
+    jobs = [list(_batches(pieces, _MAX_PIECES_IN_JOB)) for pieces in parts]
+    tasks = sum(tasks_of(pieces, limits.parallelism) for of_part in jobs for pieces in of_part)
+    services.progress.stage(table.path, job_group(guard), tasks)
     done: list[Piece] = []
     results: list[PieceResult] = []
     # The id is unique to this attempt: files that another attempt may still write are never overwritten.
     attempt = uuid.uuid4()
-    for pieces in parts:
+    for of_part in jobs:
         if done and limit_s is not None and services.runtime.monotonic() - guard.began >= limit_s:
             break
-        try:
-            guard.check()
-            work = tuple(
-                PieceWork(
-                    piece,
-                    lake.piece_location(
-                        piece.bucket.bucket,
-                        round_file_name(number, guard.claim.tiering_epoch, attempt),
-                        piece.partition_values,
-                    ),
+        for pieces in of_part:
+            try:
+                guard.check()
+                names = [
+                    round_file_name(number, guard.claim.tiering_epoch, attempt)
+                    for number in range(len(done), len(done) + len(pieces))
+                ]
+                work = _work(lake, pieces, names)
+                job = StageJob(
+                    table,
+                    services.storage,
+                    services.target,
+                    lake.file_writer(),
+                    work,
+                    tasks_of(pieces, limits.parallelism),
+                    access=cluster_access(services.storage),
+                    buffer_bytes=services.buffer_bytes,
                 )
-                for number, piece in enumerate(pieces, start=len(done))
-            )
-            tasks = tasks_of(pieces, parallelism)
-            job = StageJob(
-                table,
-                services.storage,
-                services.target,
-                lake.file_writer(),
-                work,
-                tasks,
-                access=access,
-                buffer_bytes=services.buffer_bytes,
-            )
-            results += services.run_stage(services.spark, job, job_group(guard), guard)
-        except FlussTieringError:
-            lake.delete_files([file for result in results for file in result.files])
-            raise
-        done += pieces
+                wrote = services.run_stage(services.spark, job, job_group(guard), guard)
+            except FlussTieringError:
+                lake.delete_files([file for result in results for file in result.files])
+                raise
+            results += [replace(result, files=lake.packed(result.files)) for result in wrote]
+            done += pieces
     return after(plan, done), results
+
+
+def _work(lake: LakeTable, pieces: Sequence[Piece], names: Sequence[str]) -> tuple[PieceWork, ...]:
+    """Return the pieces with the locations of their files, which have these names."""
+    return tuple(
+        PieceWork(piece, lake.piece_location(piece.bucket.bucket, name, piece.partition_values))
+        for piece, name in zip(pieces, names, strict=True)
+    )
+
+
+def _batches(pieces: Sequence[Piece], size: int) -> Iterator[Sequence[Piece]]:
+    for start in range(0, len(pieces), size):
+        yield pieces[start : start + size]

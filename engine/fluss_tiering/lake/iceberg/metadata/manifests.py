@@ -1,0 +1,44 @@
+"""Manifests that the driver writes itself, so that it does not hold the descriptions of very many files at once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+
+from py4j.java_gateway import JavaObject, JVMView
+
+from fluss_tiering.lake.iceberg.java import iceberg_class
+
+
+class ManifestFiles:
+    """Writes the manifests of one commit. Errors are those of the JVM.
+
+    Args:
+        jvm: The JVM of the Spark session.
+        table: Iceberg's table object.
+
+    Attributes:
+        locations: The locations of the manifests that were begun.
+    """
+
+    def __init__(self, jvm: JVMView, table: JavaObject) -> None:
+        self._jvm = jvm
+        self._table = table
+        self._name = str(uuid.uuid4())
+        self.locations: list[str] = []
+
+    def write(self, files: Iterable[JavaObject]) -> JavaObject:
+        """Write data files, which are Iceberg's own objects, into a new manifest, and return it."""
+        operations = self._table.operations()
+        location = operations.metadataFileLocation(f"{self._name}-files-{len(self.locations)}.avro")
+        self.locations.append(str(location))
+        # Without the id of a snapshot, the files get that of the snapshot to which the manifest is appended.
+        writer = iceberg_class(self._jvm, "ManifestFiles").write(
+            operations.current().formatVersion(), self._table.spec(), self._table.io().newOutputFile(location), None
+        )
+        try:
+            for file in files:
+                writer.add(file)
+        finally:
+            writer.close()
+        return writer.toManifestFile()
