@@ -55,11 +55,15 @@ parameters: a `fluss` connection to the tiering server and a `spark` connection.
 def fluss_tiering() -> None:
     @task
     def pending_batches(params: dict[str, object]) -> list[list[str]]:
-        """The pending tables in batches; skipped, with all that follows, when there are none."""
+        """The pending tables with new rows, in batches; skipped, with all that follows, when there are none."""
+        from fluss_tiering.client import finish_unchanged_tables  # noqa: PLC0415
         from fluss_tiering.model.tiering import TieringState  # noqa: PLC0415
 
         with FlussHook(str(params["fluss_conn_id"])).get_client() as client:
             pending = [each for each in client.list_tiering_statuses() if each.state is TieringState.PENDING]
+            # Tables without new rows need no Spark.
+            unchanged = finish_unchanged_tables(client, pending)
+            pending = [each for each in pending if each.path not in unchanged]
         if not pending:
             raise AirflowSkipException("No table is pending")
         tables = [str(each.path) for each in sorted(pending, key=lambda each: each.state_since)]

@@ -20,6 +20,7 @@ CLIENT = [
     "DEFAULT_TARGET",
     "TableScan",
     "TieringClient",
+    "finish_unchanged_tables",
     "lease_latest_snapshots",
 ]
 VALUES = [

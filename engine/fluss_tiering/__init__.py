@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         AsyncTieringClient,
         TableScan,
         TieringClient,
+        finish_unchanged_tables,
         lease_latest_snapshots,
     )
 
@@ -82,6 +83,7 @@ __all__ = [
     "TieringStatus",
     "WriteKind",
     "__version__",
+    "finish_unchanged_tables",
     "lease_latest_snapshots",
 ]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rich.console import Group
 from rich.text import Text
 
 from fluss_tiering.cli import output
+from fluss_tiering.cli.outlook import Outlook
 from fluss_tiering.cli.output import Heading
+from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringStatus
 
 _HEADINGS = (
@@ -18,15 +20,20 @@ _HEADINGS = (
     Heading("Epoch", numeric=True),
     Heading("Last tiered"),
     Heading("Failures", numeric=True),
-    Heading("Next try"),
+    Heading("Next round"),
 )
+_WAITING = Heading("Waiting", numeric=True)
 _EMPTY = "No table is tiered yet. Create one with `fluss-tiering tables create`."
 
 
-def print_statuses(statuses: Iterable[TieringStatus]) -> None:
+def print_statuses(statuses: Iterable[TieringStatus], outlooks: Mapping[TablePath, Outlook]) -> None:
     """Print the statuses as a table, with their errors below."""
     shown = list(statuses)
-    output.print_table(None, _HEADINGS, (_as_row(each) for each in shown), empty=_EMPTY)
+    rows = (
+        [*_as_row(each, outlooks[each.path].next_round), output.count_cell(outlooks[each.path].waiting)]
+        for each in shown
+    )
+    output.print_table(None, [*_HEADINGS, _WAITING], rows, empty=_EMPTY)
     output.print_errors(_errors(shown))
 
 
@@ -38,7 +45,7 @@ def status_table(statuses: Iterable[TieringStatus]) -> Group:
         for what, message in _errors(shown)
         if message.strip()
     ]
-    return Group(output.make_table(None, _HEADINGS, (_as_row(each) for each in shown)), *errors)
+    return Group(output.make_table(None, _HEADINGS, (_as_row(each, each.next_retry_time) for each in shown)), *errors)
 
 
 def status_as_json(status: TieringStatus) -> dict[str, object]:
@@ -67,7 +74,7 @@ def _errors(statuses: Iterable[TieringStatus]) -> list[tuple[str, str]]:
     ]
 
 
-def _as_row(status: TieringStatus) -> list[str]:
+def _as_row(status: TieringStatus, next_round: int | None) -> list[str]:
     return [
         str(status.path),
         output.status_cell(status.state),
@@ -75,5 +82,5 @@ def _as_row(status: TieringStatus) -> list[str]:
         output.count_cell(status.tiering_epoch),
         output.ago_cell(status.last_tiered_time),
         output.count_cell(status.consecutive_failures or None),
-        "[bold red]parked:[/] fluss-tiering resume" if status.parked else output.ago_cell(status.next_retry_time),
+        "[bold red]parked:[/] fluss-tiering resume" if status.parked else output.ago_cell(next_round),
     ]

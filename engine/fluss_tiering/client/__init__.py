@@ -9,6 +9,7 @@ from fluss_tiering.client.channel import DEFAULT_PORT, DEFAULT_TARGET
 from fluss_tiering.client.client import TieringClient
 from fluss_tiering.client.leasing import lease_latest_snapshots
 from fluss_tiering.client.scan import TableScan
+from fluss_tiering.client.unchanged import finish_unchanged_tables
 
 __all__ = [
     "DEFAULT_PORT",
@@ -16,5 +17,6 @@ __all__ = [
     "AsyncTieringClient",
     "TableScan",
     "TieringClient",
+    "finish_unchanged_tables",
     "lease_latest_snapshots",
 ]

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -17,7 +18,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from fluss_tiering.client import TieringClient
+from fluss_tiering.client import TieringClient, finish_unchanged_tables
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -34,7 +35,7 @@ from fluss_tiering.spark.round.progress import LogProgress, Progress, TerminalPr
 from fluss_tiering.spark.round.result import TableResult
 from fluss_tiering.spark.round.round import RoundServices
 from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf
-from fluss_tiering.spark.startup.session import own_session
+from fluss_tiering.spark.startup.session import own_session, under_spark_submit
 from fluss_tiering.spark.startup.shipping import shipped
 from fluss_tiering.spark.startup.warm_up import warm_up
 from fluss_tiering.spark.table_run import TableRun, cancelled_error
@@ -70,10 +71,18 @@ def run(
         if options.drain:
             # A table that does not exist is reported before Spark starts.
             client.get_tables(options.tables)
-            return _Application(options, client, stack, spark, progress, starting=starting).drain()
+            done = {} if spark is not None else _without_spark(client, options, options.tables)
+            if done and not options.follow and not _is_pending(client, options.tables):
+                return [done[path] for path in sorted(done)]
+            drained = _Application(options, client, stack, spark, progress, starting=starting).drain()
+            later = {each.path: each for each in drained}
+            return [each for _, each in sorted({**done, **later}.items())]
         tables, missing = _tables(client, options.tables)
-        tiered = _Application(options, client, stack, spark, progress, starting=starting).tier(tables)
-        return [{**missing, **tiered}[path] for path in options.tables]
+        done = {} if spark is not None else _without_spark(client, options, [table.path for table in tables])
+        rest = [table for table in tables if table.path not in done]
+        if rest:
+            done |= _Application(options, client, stack, spark, progress, starting=starting).tier(rest)
+        return [{**missing, **done}[path] for path in options.tables]
 
 
 class _Application:
@@ -233,6 +242,36 @@ def _tables(client: TieringClient, paths: Sequence[TablePath]) -> tuple[list[Tab
                 raise
             missing[path] = TableResult(path, TieringState.FAILED, 0.0, error=error.message, attempted=False)
     return tables, missing
+
+
+def _without_spark(
+    client: TieringClient, options: TierOptions, paths: Sequence[TablePath]
+) -> dict[TablePath, TableResult]:
+    """Run the rounds of the tables that have nothing new, if this process would have to start Spark for them.
+
+    A drain runs those of pending tables, which are all pending tables if it names none.
+    """
+    if under_spark_submit():
+        return {}
+    wanted = frozenset(paths)
+    statuses = [
+        each
+        for each in client.list_tiering_statuses()
+        if (each.path in wanted or not paths) and (each.state is TieringState.PENDING or not options.drain)
+    ]
+    began = time.monotonic()
+    claims = finish_unchanged_tables(client, statuses, lease_id=options.lease_id, attempt_token=options.attempt_token)
+    seconds = time.monotonic() - began
+    return {
+        path: TableResult(path, TieringState.TIERED, seconds, epoch=claim.tiering_epoch, recorded=True)
+        for path, claim in claims.items()
+    }
+
+
+def _is_pending(client: TieringClient, paths: Sequence[TablePath]) -> bool:
+    """Return whether one of the tables is pending, or any table if none is named."""
+    statuses = client.list_tiering_statuses()
+    return any(each.state is TieringState.PENDING and (each.path in paths or not paths) for each in statuses)
 
 
 @contextmanager

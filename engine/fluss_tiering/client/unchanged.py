@@ -1,0 +1,81 @@
+"""Tables whose log is in the lake already: how many records wait, and rounds that need no Spark."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats, TieringStatus
+
+if TYPE_CHECKING:
+    from fluss_tiering.client.client import TieringClient
+
+logger = logging.getLogger(__name__)
+
+
+def records_waiting(client: TieringClient, paths: Sequence[TablePath]) -> dict[TablePath, int]:
+    """Return for each table how many records of its log are not in the lake, as far as the server knows.
+
+    A table that does not exist any more is left out.
+
+    Raises:
+        FlussTieringError: UNAVAILABLE if the server cannot be reached.
+    """
+    waiting = {}
+    for path in paths:
+        try:
+            (buckets,) = client.list_buckets([path]).values()
+            snapshot = client.lake_snapshot(path)
+        except FlussTieringError as error:
+            if error.code is not ErrorCode.TABLE_NOT_EXIST:
+                raise
+            continue
+        tiered = {} if snapshot is None else snapshot.log_end_offsets
+        # Records that were deleted before they were tiered wait, too: their round has to fail.
+        waiting[path] = sum(max(0, each.log_end_offset - tiered.get(each.bucket, 0)) for each in buckets)
+    return waiting
+
+
+def finish_unchanged_tables(
+    client: TieringClient,
+    statuses: Sequence[TieringStatus],
+    *,
+    lease_id: str | None = None,
+    attempt_token: int | None = None,
+) -> dict[TablePath, Claim]:
+    """Run the rounds of tables that have nothing new, without Spark, and return the claims of these rounds.
+
+    Such a round is recorded as every other: the table is Tiered, nothing was written, and its freshness begins anew. A
+    table is left out if it was never tiered, if its last round failed, or if another round holds it.
+
+    Args:
+        client: The client of the tiering server.
+        statuses: The statuses of the tables.
+        lease_id: The lease under which the rounds run; None for a name of their own.
+        attempt_token: The token of the lease's attempt.
+
+    Raises:
+        FlussTieringError: UNAVAILABLE if the server cannot be reached.
+    """
+    healthy = [each.path for each in statuses if each.last_tiered_time is not None and not each.consecutive_failures]
+    unchanged = [path for path, records in records_waiting(client, healthy).items() if records == 0]
+    if not unchanged:
+        return {}
+    lease_id = lease_id or f"fluss-tiering-{uuid.uuid4()}"
+    driver = f"no Spark, on {socket.gethostname()}, process {os.getpid()}"
+    claims = [
+        claim
+        for claim in client.claim_tables(unchanged, lease_id, attempt_token, driver)
+        if not isinstance(claim, FlussTieringError)
+    ]
+    entries = [HeartbeatEntry(claim.table_id, claim.tiering_epoch, stats=TieringStats()) for claim in claims]
+    refused = client.heartbeat(finished=entries).finished_errors if entries else {}
+    for table_id, error in refused.items():
+        logger.warning("the round of table %s without new rows was refused: %s", table_id, error)
+    return {claim.path: claim for claim in claims if claim.table_id not in refused}

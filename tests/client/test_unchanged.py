@@ -1,0 +1,102 @@
+"""Tables without new rows: their rounds need no Spark."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from engine_support import descriptor, new_path, new_table, put
+from fluss_tiering.client import TieringClient, finish_unchanged_tables
+from fluss_tiering.client.unchanged import records_waiting
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
+from fluss_tiering.spark import application
+from fluss_tiering.spark.options import TierOptions
+from waiting import wait_until
+
+
+def tier_by_hand(client: TieringClient, table: TableInfo) -> None:
+    """Register a lake snapshot with the whole log, as a round does."""
+    (claim,) = client.claim_tables([table.path], "by-hand", None, "driver")
+    ends = {each.bucket: each.log_end_offset for each in client.list_buckets([table.path])[table.path]}
+    path = client.prepare_lake_snapshot(table, claim.tiering_epoch, ends)
+    client.commit_lake_snapshot(table, claim.tiering_epoch, claim.tiering_epoch, ends, path, f"c{claim.tiering_epoch}")
+    client.heartbeat(finished=[HeartbeatEntry(table.table_id, claim.tiering_epoch)])
+
+
+def finished(client: TieringClient, *tables: TableInfo) -> set[str]:
+    statuses = [status for table in tables for status in client.list_tiering_statuses(table.path)]
+    return {str(path) for path in finish_unchanged_tables(client, statuses)}
+
+
+def test_only_tables_without_new_rows_are_finished(client: TieringClient) -> None:  # D27
+    never, unchanged, changed = (new_table(client, [1, 2]) for _ in range(3))
+    for table in (unchanged, changed):
+        tier_by_hand(client, table)
+    put(client, changed, {3: "new"})
+    assert records_waiting(client, [never.path, unchanged.path, changed.path, new_path()]) == {
+        never.path: 2,
+        unchanged.path: 0,
+        changed.path: 1,
+    }
+    assert finished(client, never, unchanged, changed) == {str(unchanged.path)}
+    (status,) = client.list_tiering_statuses(unchanged.path)
+    (newest, *_) = client.list_tiering_rounds(unchanged.path)
+    assert status.state is TieringState.SCHEDULED
+    assert (newest.state, newest.tiering_epoch) == (TieringState.TIERED, status.tiering_epoch)
+    assert newest.stats is not None
+    assert newest.stats.rows == 0
+
+
+def test_a_table_that_failed_or_is_held_is_left_alone(client: TieringClient) -> None:  # D27
+    failed, held = new_table(client, [1]), new_table(client, [1])
+    for table in (failed, held):
+        tier_by_hand(client, table)
+    (claim,) = client.claim_tables([failed.path], "lease", None, "driver")
+    client.heartbeat(failed=[HeartbeatEntry(failed.table_id, claim.tiering_epoch, "broken")])
+    client.claim_tables([held.path], "lease", None, "driver")
+    assert finished(client, failed, held) == set()
+    assert client.list_tiering_statuses(held.path)[0].state is TieringState.TIERING
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_an_application_without_new_rows_starts_no_spark(
+    client: TieringClient, server, monkeypatch: pytest.MonkeyPatch, drain: bool
+) -> None:  # D27
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(application, "own_session", started)
+    table = client.create_table(new_path(), descriptor(freshness="1ms"))
+    put(client, table, {1: "a"})
+    tier_by_hand(client, table)
+    wait_until(lambda: client.list_tiering_statuses(table.path)[0].state is TieringState.PENDING)
+    before = client.list_tiering_statuses(table.path)[0].tiering_epoch
+    options = TierOptions(server=server.target, tables=(table.path,), drain=drain)
+    if drain:
+        # With its short freshness the table may be pending again at once.
+        client.alter_table(table.path, {"table.datalake.freshness": "1h"})
+        assert client.list_tiering_statuses(table.path)[0].state is TieringState.PENDING
+    (result,) = application.run(options)
+    assert (result.failed, result.stats.rows, result.recorded) == (False, 0, True)
+    assert result.epoch is not None
+    assert result.epoch >= before
+    put(client, table, {2: "b"})
+    with pytest.raises(AssertionError, match="Spark was started"):
+        application.run(TierOptions(server=server.target, tables=(table.path,)))
+
+
+def test_status_says_what_waits_and_when_the_next_round_is_due(client: TieringClient, server, capsys) -> None:  # D27
+    from fluss_tiering.cli.status import status  # noqa: PLC0415
+
+    table = new_table(client, [1, 2, 3], freshness="1h")
+    tier_by_hand(client, table)
+    put(client, table, {4: "new", 5: "new"})
+    capsys.readouterr()
+    status(table.path, server=server.target, json=True)
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert (shown["status"], shown["records_waiting"]) == ("Scheduled", 2)
+    assert shown["next_round_time"] > shown["last_tiered_time"]
+    status(table.path, server=server.target)
+    assert "from now" in capsys.readouterr().out
