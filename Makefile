@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-fluss up up-fluss down test test-fast test-long mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs docs-site constraints dist clean
+.PHONY: help setup run run-fluss up up-fluss down test test-fast test-long test-matrix mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs docs-site constraints dist clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -88,6 +88,9 @@ simulate: setup ## Tiering with crashes, lost and late messages on a virtual clo
 
 torture: setup ## Tables, histories and faults from seeds, judged by other readers (ARGS="--minutes 60 --seed 1")
 	@PYTHONPATH=tests:tools $(BIN)/python -m torture $(ARGS)
+
+test-matrix: setup ## A real round on each Spark, Iceberg, Java and Python that is here; writes docs/reference/compatibility.md
+	@PYTHONPATH=tools $(BIN)/python -m matrix $(ARGS)
 
 bench: setup ## Speed and memory, as ratios measured in one run
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -10,27 +10,28 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from fluss_tiering.spark.submit import PACKAGES
+from fluss_tiering.spark.versions import packages
 
 JARS = Path(__file__).resolve().parent.parent / ".cache" / "jars"
 
 
-def resolve(into: Path) -> None:
-    """Let Spark's launcher resolve `PACKAGES`, and move the jar of each package into a folder."""
+def resolve(into: Path, wanted: Sequence[str]) -> None:
+    """Let Spark's launcher resolve the packages, and move the jar of each package into a folder."""
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415  (slow, and not needed when the jars are there)
 
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=into) as scratch:
         os.environ["PYSPARK_SUBMIT_ARGS"] = (
-            f"--packages {','.join(PACKAGES)} --conf spark.jars.ivy={scratch} pyspark-shell"
+            f"--packages {','.join(wanted)} --conf spark.jars.ivy={scratch} pyspark-shell"
         )
         gateway = launch_gateway()
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait(timeout=60)
-        for package in PACKAGES:
+        for package in wanted:
             group, artifact, version = package.split(":")
             shutil.move(Path(scratch) / "jars" / f"{group}_{artifact}-{version}.jar", into / file_name(package))
 
@@ -43,9 +44,9 @@ def file_name(package: str) -> str:
 
 def jars() -> list[Path]:
     """Return the paths of the jars. Missing jars are fetched first."""
-    paths = [JARS / file_name(package) for package in PACKAGES]
+    paths = [JARS / file_name(package) for package in packages()]
     if not all(path.exists() for path in paths):
-        resolve(JARS)
+        resolve(JARS, packages())
     return paths
 
 

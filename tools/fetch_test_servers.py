@@ -68,7 +68,7 @@ S3PROXY: Final = JavaServer(
     without=("com.azure", "com.amazonaws", "io.netty"),  # these are for storages other than a folder
 )
 AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
-"""Its version is that of Iceberg's Spark runtime in `fluss_tiering.spark.submit.PACKAGES`."""
+"""Its version is that of Iceberg's Spark runtime in `fluss_tiering.spark.versions`."""
 
 
 def fetch_jar(artifact: str) -> Path:

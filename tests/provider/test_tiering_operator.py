@@ -90,7 +90,7 @@ def test_jars_and_packages_are_added_to_those_that_the_application_needs(monkeyp
     called = spark("")
     operator = make(lease, packages="a:b:1", jars="/x.jar", conf={"spark.jars.packages": "c:d:2"})
     operator.execute(context("submit"))
-    assert f"spark.jars.packages=a:b:1,c:d:2,{','.join(submit.PACKAGES)}" in called()
+    assert f"spark.jars.packages=a:b:1,c:d:2,{','.join(submit.packages())}" in called()
     assert "spark.jars=/x.jar" in called()
     assert not {"--packages", "--jars"} & set(called())
 

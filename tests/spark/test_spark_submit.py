@@ -16,9 +16,9 @@ from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.submit import (
     APPLICATION,
     JARS_VARIABLE,
-    PACKAGES,
     application_arguments,
     conf_arguments,
+    packages,
     spark_conf,
 )
 
@@ -66,7 +66,7 @@ def test_a_submit_tiers_what_it_can_and_leaves_failures_to_the_status(tiering: T
 
 
 def test_the_packages_are_resolved_by_spark_unless_jars_are_at_hand():
-    assert spark_conf({})["spark.jars.packages"] == ",".join(PACKAGES)
+    assert spark_conf({})["spark.jars.packages"] == ",".join(packages())
     at_hand = spark_conf({JARS_VARIABLE: "/a.jar,/b.jar"})
     assert at_hand["spark.jars"] == "/a.jar,/b.jar"
     assert "spark.jars.packages" not in at_hand

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Final
 
 from fluss_tiering.spark.options import OPTIONS, TierOptions
+from fluss_tiering.spark.versions import packages, spark_version
 
 APPLICATION: Final = Path(__file__).with_name("application.py")
 """The file that `spark-submit` runs."""
 
-PACKAGES: Final = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "org.xerial:sqlite-jdbc:3.54.1.0")
-"""The packages that Spark needs: Iceberg, and the JDBC driver for the SQLite file of the default catalog."""
-
 JARS_VARIABLE: Final = "FLUSS_TIERING_SPARK_JARS"
-"""The environment variable with comma-separated local jars, for hosts that should not download `PACKAGES`."""
+"""The environment variable with comma-separated local jars, for hosts that should not download packages."""
+
+
+_EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
 def application_arguments(options: TierOptions) -> list[str]:
@@ -50,9 +51,12 @@ def spark_conf(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
         "spark.pyspark.python": environment.get("PYSPARK_PYTHON", sys.executable),
         "spark.ui.showConsoleProgress": "false",
     }
+    if spark_version() == "3.5":
+        # Later versions of Spark know CALL without it.
+        conf["spark.sql.extensions"] = _EXTENSIONS
     if jars := environment.get(JARS_VARIABLE):
         return {**conf, "spark.jars": jars}
-    return {**conf, "spark.jars.packages": ",".join(PACKAGES)}
+    return {**conf, "spark.jars.packages": ",".join(packages())}
 
 
 def conf_arguments(conf: Mapping[str, str]) -> list[str]:

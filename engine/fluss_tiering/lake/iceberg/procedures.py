@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from pyspark.sql import Row, SparkSession
@@ -21,11 +21,10 @@ Argument: TypeAlias = str | bool | int | datetime | list[int] | Mapping[str, str
 def call_procedure(spark: SparkSession, table: TableInfo, procedure: str, **arguments: Argument) -> list[Row]:
     """Call a procedure of the table's catalog and return its rows. The caller handles exceptions with `lake_errors`."""
     catalog = quoted(catalog_name(table.lake_catalog_properties))
-    named = "".join(f", {name} => {_literal(name, value)}" for name, value in arguments.items())
-    given = {name: value for name, value in arguments.items() if _is_parameter(value)}
-    statement = f"CALL {catalog}.system.{procedure}(table => :table{named})"
+    given: Mapping[str, Argument] = {"table": str(table.path), **arguments}
+    named = ", ".join(f"{name} => {_literal(value)}" for name, value in given.items())
     with _shuffles_of_its_size(spark):
-        return list(spark.sql(statement, args={"table": str(table.path), **given}).collect())
+        return list(spark.sql(f"CALL {catalog}.system.{procedure}({named})").collect())
 
 
 @contextmanager
@@ -46,15 +45,22 @@ def _shuffles_of_its_size(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(_SHUFFLE_PARTITIONS, before)
 
 
-def _is_parameter(value: Argument) -> bool:
-    return not isinstance(value, list | Mapping)
+def _literal(value: Argument) -> str:
+    """Return the value as SQL. Only Spark 4.1 takes named parameters in CALL."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case int():
+            return str(value)
+        case datetime():
+            return f"TIMESTAMP '{value.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'"
+        case list():
+            return f"ARRAY({', '.join(f'{number}L' for number in value)})"
+        case str():
+            return _text(value)
+    return f"MAP({', '.join(_text(text) for item in value.items() for text in item)})"
 
 
-def _literal(name: str, value: Argument) -> str:
-    """Return the value as SQL. Lists and options are literals, since Spark accepts no parameters of these types."""
-    if isinstance(value, list):
-        return f"ARRAY({', '.join(f'{number}L' for number in value)})"
-    if isinstance(value, Mapping):
-        texts = [f"'{text}'" for item in value.items() for text in item]
-        return f"MAP({', '.join(texts)})"
-    return f":{name}"
+def _text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

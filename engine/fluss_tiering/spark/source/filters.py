@@ -12,19 +12,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import datasource as ds
 
-_TEXT_MATCHES: Final[Mapping[type, Callable[[pa.Array, str], pa.BooleanArray]]] = {
-    ds.StringStartsWith: pc.starts_with,
-    ds.StringEndsWith: pc.ends_with,
-    ds.StringContains: pc.match_substring,
-}
-_COMPARISONS: Final[Mapping[type, Callable[[pa.Array, pa.Scalar], pa.BooleanArray]]] = {
-    ds.EqualTo: pc.equal,
-    ds.GreaterThan: pc.greater,
-    ds.GreaterThanOrEqual: pc.greater_equal,
-    ds.LessThan: pc.less,
-    ds.LessThanOrEqual: pc.less_equal,
-}
-_ABOVE: Final = (ds.GreaterThan, ds.GreaterThanOrEqual)
+_PUSHES_FILTERS: Final = hasattr(ds, "Filter")
+"""Whether Spark passes filters to Python sources, as it does from version 4.1 on."""
+_TEXT_MATCHES: Final[Mapping[type, Callable[[pa.Array, str], pa.BooleanArray]]] = (
+    {
+        ds.StringStartsWith: pc.starts_with,
+        ds.StringEndsWith: pc.ends_with,
+        ds.StringContains: pc.match_substring,
+    }
+    if _PUSHES_FILTERS
+    else {}
+)
+_COMPARISONS: Final[Mapping[type, Callable[[pa.Array, pa.Scalar], pa.BooleanArray]]] = (
+    {
+        ds.EqualTo: pc.equal,
+        ds.GreaterThan: pc.greater,
+        ds.GreaterThanOrEqual: pc.greater_equal,
+        ds.LessThan: pc.less,
+        ds.LessThanOrEqual: pc.less_equal,
+    }
+    if _PUSHES_FILTERS
+    else {}
+)
+_ABOVE: Final = (ds.GreaterThan, ds.GreaterThanOrEqual) if _PUSHES_FILTERS else ()
 
 
 def can_evaluate(condition: ds.Filter, schema: pa.Schema) -> bool:

@@ -42,14 +42,17 @@ _FIXED_TYPES: Final[Mapping[DataTypeRoot, types.DataType]] = {
     DataTypeRoot.BINARY: types.BinaryType(),
     DataTypeRoot.BYTES: types.BinaryType(),
     DataTypeRoot.DATE: types.DateType(),
-    DataTypeRoot.TIME: types.TimeType(3),
     DataTypeRoot.TIMESTAMP: types.TimestampNTZType(),
     DataTypeRoot.TIMESTAMP_LTZ: types.TimestampType(),
 }
 
 
 def spark_type(data_type: DataType) -> types.DataType:
-    """Return Spark's type for a Fluss type. Timestamps are rounded down to microseconds; a TIME has milliseconds."""
+    """Return Spark's type for a Fluss type. Timestamps are rounded down to microseconds; a TIME has milliseconds.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if this version of Spark has no such type.
+    """
     match data_type.root:
         case DataTypeRoot.DECIMAL:
             return types.DecimalType(data_type.precision, data_type.scale)
@@ -61,8 +64,20 @@ def spark_type(data_type: DataType) -> types.DataType:
             return types.MapType(spark_type(key.data_type), spark_type(value.data_type), value.data_type.nullable)
         case DataTypeRoot.ROW:
             return types.StructType([_field(field) for field in data_type.fields])
+        case DataTypeRoot.TIME:
+            return _time_type()
         case root:
             return _FIXED_TYPES[root]
+
+
+def _time_type() -> types.DataType:
+    if not hasattr(types, "TimeType"):
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            "this version of Spark has no type TIME: expected Spark 4.1; name the other columns with schema(...), or "
+            "read the table with `fluss-tiering scan`",
+        )
+    return types.TimeType(3)
 
 
 def spark_schema(columns: Sequence[Column]) -> types.StructType:

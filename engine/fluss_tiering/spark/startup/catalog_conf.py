@@ -13,6 +13,7 @@ from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.submit import JARS_VARIABLE
+from fluss_tiering.spark.versions import spark_version
 
 CATALOG_JAR: Final = Path(__file__).parents[1] / "jars" / "fluss-tiering-spark.jar"
 """The jar that Spark's JVM needs. It is part of an installed package; in a checkout `make setup` compiles it."""
@@ -43,8 +44,18 @@ def session_conf(
         jar: The catalog's jar.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if the catalog's jar does not exist.
+        FlussTieringError: INVALID_REQUEST if the catalog's jar does not exist, or for a Spark without such catalogs.
     """
+    version = spark_version()
+    if version != "4.1":
+        instead = (
+            '`format("fluss")` reads tables there without any setting'
+            if version == "4.0"
+            else "read the lake tables there, or use `fluss-tiering scan`"
+        )
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, f"the catalog needs Spark 4.1, but pyspark {version} is installed: {instead}"
+        )
     if not jar.exists():
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,

@@ -4,7 +4,7 @@ pyspark starts the JVM with a pipe to its standard input, at whose end the JVM e
 once its gateway runs. Before that it may download packages for minutes, whatever has become of the command. So the
 kernel is asked to end the JVM with its parent, however that ends.
 
-Spark writes hundreds of lines to standard error when nothing is wrong. A command shows lines of its own instead, and
+Spark and Ivy write hundreds of lines when nothing is wrong. A command shows lines of its own instead, and
 those of Spark with `--verbose`, or the last ones if Spark fails.
 """
 
@@ -55,7 +55,14 @@ class JvmProcess:
             self._ends_with_us()
 
         # pyspark prepares its process in the same way.
-        self._process = subprocess.Popen(command, **options, stderr=subprocess.PIPE, preexec_fn=prepare)  # noqa: PLW1509
+        self._process = subprocess.Popen(
+            # Ivy writes to standard output, which is for what the command prints.
+            command,
+            **options,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            preexec_fn=prepare,  # noqa: PLW1509
+        )
         threading.Thread(target=self._read, name="fluss-tiering-jvm-messages", daemon=True).start()
         return self._process
 
@@ -85,9 +92,9 @@ class JvmProcess:
 
     def _read(self) -> None:
         process = self._process
-        if process is None or process.stderr is None:
+        if process is None or process.stdout is None:
             return
-        for line in process.stderr:
+        for line in process.stdout:
             text = line.decode(errors="replace").rstrip()
             self._lines.append(text)
             logger.info("%s", text)

@@ -19,8 +19,14 @@ from fluss_tiering.spark.startup.jvm_process import own_jvm
 from fluss_tiering.spark.startup.local_workers import local_workers_conf
 from fluss_tiering.spark.startup.master import check_master
 from fluss_tiering.spark.submit import spark_conf
+from fluss_tiering.spark.versions import check_client
 
 logger = logging.getLogger(__name__)
+
+
+def under_spark_submit() -> bool:
+    """Return whether `spark-submit` has started this process, and a JVM for it."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 @contextmanager
@@ -32,11 +38,13 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
         jvm: Settings of the session's JVM, if this process starts it.
 
     Raises:
-        FlussTieringError: UNAVAILABLE if Spark does not start; INVALID_REQUEST if the master is no address.
+        FlussTieringError: UNAVAILABLE if Spark does not start; INVALID_REQUEST if the master is no address, or if
+            this version of Spark is not supported.
     """
     builder = SparkSession.builder.appName("fluss-tiering")
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if not under_spark_submit():
         check_master(master)
+        check_client()
         # This is not spark-submit, so this process starts the session's JVM. Spark then takes the workers' Python from
         # the environment only.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
