@@ -32,6 +32,8 @@ _STOPPING: Final = FlussTieringError(ErrorCode.UNAVAILABLE, "the server is stopp
 _NOT_ACTIVE: Final = FlussTieringError(
     ErrorCode.UNAVAILABLE, "this server is no longer the active one: watch again, and the active server answers"
 )
+_HANDOVER_GRACE_S: Final = 2.0
+"""How long running calls may take at most when a server stops that another one may take over from."""
 
 logger = structlog.get_logger(__name__)
 
@@ -115,8 +117,12 @@ class TieringServer:
         """Accept no more calls, let running calls end within the grace period, and close everything.
 
         A server that no longer leads closes at once: its calls cannot succeed, and another server waits for its data.
+        If another server may take over, running calls have little time: their clients go on there.
         """
-        await self._close(self._settings.shutdown_grace_ms / 1000 if self.is_active else 0)
+        grace_s = self._settings.shutdown_grace_ms / 1000
+        if self._replica is not None:
+            grace_s = min(grace_s, _HANDOVER_GRACE_S) if self.is_active else 0
+        await self._close(grace_s)
 
     async def run_until(self, stopped: asyncio.Event) -> None:
         """Return when `stopped` is set.

@@ -19,6 +19,7 @@ from fluss_tiering.server.threads import ServerThreads
 
 _DUE_TABLES_INTERVAL_MS: Final = 200
 """The precision with which freshness is kept. Fluss's timer has the same interval."""
+_ROUNDS_AT_ONCE: Final = 250
 _DROPPED_TABLES_INTERVAL_MS: Final = 60_000
 
 logger = structlog.get_logger(__name__)
@@ -63,7 +64,9 @@ def common_jobs(
         Job(
             "fail silent rounds",
             settings.heartbeat_check_interval_ms,
-            lambda: threads.control(standstill.before(tiering.fail_silent_rounds)),
+            lambda: _in_turns(
+                lambda: threads.control(standstill.before(lambda: tiering.fail_silent_rounds(_ROUNDS_AT_ONCE)))
+            ),
         ),
         Job(
             "move due tables",
@@ -81,6 +84,11 @@ def common_jobs(
             lambda: threads.storage(scanners.drop_expired),
         ),
     ]
+
+
+async def _in_turns(turn: Callable[[], Awaitable[bool]]) -> None:
+    while await turn():
+        pass
 
 
 class BackgroundJobs:

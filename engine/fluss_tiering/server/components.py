@@ -132,4 +132,10 @@ def _tiering_policy(settings: ServerSettings, *, due_by_freshness: bool) -> Tier
         random.Random(),  # noqa: S311 - jitter
         settings.max_consecutive_failures,
     )
-    return TieringPolicy(settings.heartbeat_timeout_ms, backoff, settings.kept_rounds, due_by_freshness)
+    return TieringPolicy(
+        settings.heartbeat_timeout_ms,
+        backoff,
+        settings.kept_rounds,
+        due_by_freshness,
+        settings.max_round_duration_ms,
+    )

@@ -171,6 +171,9 @@ class ServerSettings(BaseSettings):
     heartbeat_timeout_ms: DurationMs = 120_000
     """How long a round may send no heartbeat before it fails. Drivers send a heartbeat every 30 s. With less than a
     minute, one late heartbeat fails a healthy round; the server logs a warning then."""
+    max_round_duration_ms: DurationMs = 7 * 24 * 60 * 60 * 1000
+    """How long a round may run, however many heartbeats its driver sends. A driver that hangs while its heartbeats go
+    on would keep its table for ever. The default is longer than any first round of a large table."""
     heartbeat_check_interval_ms: DurationMs = 15_000
     """How often the server looks for rounds that send no heartbeats."""
     kv_snapshot_interval_ms: Annotated[DurationMs, FlussOption("kv.snapshot.interval")] = 10 * 60_000
@@ -208,7 +211,8 @@ class ServerSettings(BaseSettings):
     """The largest number of calls that the server answers at once, streams included. Clients repeat a call that comes
     too much."""
     shutdown_grace_ms: DurationMs = 30_000
-    """How long running calls may take to end when the server is stopped."""
+    """How long running calls may take to end when the server is stopped. With PostgreSQL it is 2 s at most, so that
+    another server takes over soon."""
     log_format: Literal["logfmt", "json"] = "logfmt"
     """The format of log lines."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

@@ -26,6 +26,7 @@ from fluss_tiering.server.failover.election import Election
 from fluss_tiering.server.store.database import Database
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.wire.errors import ERROR_CODE_METADATA_KEY
+from fluss_tiering.wire.tables import path_to_pb
 from needs import needs
 from postgres_support import Postgres
 from waiting import slowdown, wait_until
@@ -149,6 +150,33 @@ def test_the_second_takes_over_within_15_seconds(pair: Callable[..., Pair]) -> N
         assert isinstance(next_claim, Claim)
         assert next_claim.tiering_epoch == claim.tiering_epoch + 1
         assert client.list_buckets([table.path])[table.path][0].log_end_offset == 50
+
+
+def test_a_stop_beside_a_stream_gives_the_leadership_up_at_once(pair: Callable[..., Pair]) -> None:  # D16, S28
+    # Before, the test would have had to wait for these ten minutes.
+    servers = pair(FLUSS_TIERING_SHUTDOWN_GRACE="10min")
+    goes_on = threading.Event()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, SCHEMA) as writer:
+        writer.write_table(pa.table({"id": [1], "name": ["a"]}, schema=SCHEMA))
+
+    def requests() -> Iterator[tables_pb2.WriteRowsRequest]:
+        kind, path = tables_pb2.PB_WRITE_KIND_APPEND, path_to_pb(table.path)
+        yield tables_pb2.WriteRowsRequest(table_path=path, kind=kind, arrow_ipc=sink.getvalue().to_pybytes())
+        goes_on.wait(300)
+
+    with TieringClient(servers.first.target) as client:
+        table = new_table(client, primary_key=False)
+    with grpc.insecure_channel(servers.first.target) as channel:
+        assert next(TablesStub(channel).WriteRows(requests())).row_count == 1, "the stream is open"
+        assert servers.first.process is not None
+        servers.first.process.terminate()
+        wait_until(lambda: health(servers.second.target, "fluss_tiering.v1.Tables") == "SERVING")
+        goes_on.set()
+    with TieringClient(servers.second.target) as client:
+        (bucket,) = client.list_buckets([table.path])[table.path]
+    assert bucket.log_end_offset == 1
+    servers.first.process.wait(60)
 
 
 def test_the_first_one_resumed_can_write_nothing(pair: Callable[..., Pair]) -> None:  # S24, S22

@@ -7,7 +7,7 @@ import random
 import pytest
 from manager_support import BACKOFF_BASE, BACKOFF_CAP, Managers
 
-from engine_support import MINUTE, VirtualClock
+from engine_support import HOUR, MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
@@ -107,26 +107,82 @@ def test_another_definition_ends_parking_alone(managers: Managers) -> None:  # S
     assert managers.status(resting) == before, "a rest is not cut short"
 
 
-@pytest.mark.parametrize("how", ["superseded", "cancelled"])
-def test_a_round_that_somebody_ended_is_no_failure_of_its_table(
-    managers: Managers, clock: VirtualClock, how: str
-) -> None:  # S19
+def test_a_round_that_somebody_cancelled_is_no_failure_of_its_table(  # S19
+    managers: Managers, clock: VirtualClock
+) -> None:
     table = managers.add_table(1, freshness="0s")
     managers.fail(managers.claim(table))
     managers.claim(table, "X", managers.acquire("X", 1000, {}).attempt_token)
     for _ in range(MAX_CONSECUTIVE_FAILURES + 1):
-        if how == "cancelled":
-            managers.tiering.cancel("X", None, "stopped by hand")
-            status = managers.status(table)
-            assert (status.state, status.last_error) == (TieringState.FAILED, "stopped by hand")
-            assert status.next_retry_time is not None
-            assert BACKOFF_BASE / 2 <= status.next_retry_time - clock.now_ms() <= BACKOFF_BASE
+        managers.tiering.cancel("X", None, "stopped by hand")
+        status = managers.status(table)
+        assert (status.state, status.last_error) == (TieringState.FAILED, "stopped by hand")
+        assert status.next_retry_time is not None
+        assert BACKOFF_BASE / 2 <= status.next_retry_time - clock.now_ms() <= BACKOFF_BASE
         managers.claim(table, "X", managers.acquire("X", 1000, {}).attempt_token)
         assert managers.status(table).consecutive_failures == 1
-    _, ended = managers.tiering.rounds(table.path, None, 2)
-    assert ended.state is TieringState.FAILED
-    assert (ended.error or "").startswith({"superseded": "superseded by driver", "cancelled": "stopped by hand"}[how])
     assert managers.tiering.totals.of(1).failures == 1
+
+
+@pytest.mark.parametrize("same_attempt", [True, False])
+def test_a_table_whose_drivers_vanish_is_parked_however_quickly_they_are_replaced(  # D16, S19
+    managers: Managers, same_attempt: bool
+) -> None:
+    poison, other = managers.add_table(1), managers.add_table(2)
+    token = managers.acquire("X", 1000, {}).attempt_token
+
+    def claim_again(table: TableInfo) -> None:
+        nonlocal token
+        if not same_attempt:
+            token = managers.acquire("X", 1000, {}).attempt_token
+        managers.claim(table, "X", token)
+
+    claim_again(poison)
+    for failures in range(1, MAX_CONSECUTIVE_FAILURES):
+        claim_again(poison)
+        claim_again(other)
+        managers.finish(managers.claim(other, "X", token))
+        assert managers.status(poison).consecutive_failures == failures
+    with pytest.raises(FlussTieringError) as refused:
+        claim_again(poison)
+    assert refused.value.code is ErrorCode.TABLE_PARKED
+    assert "reported an outcome" in refused.value.message
+    assert managers.status(poison).parked
+    assert managers.state(other) is TieringState.SCHEDULED
+    assert managers.status(other).consecutive_failures == 0
+    managers.restart()
+    assert managers.status(poison).parked
+    managers.tiering.resume([poison.path])
+    claim_again(poison)
+
+
+def test_a_round_ends_that_only_its_heartbeats_keep_alive(managers: Managers, clock: VirtualClock) -> None:  # D16, S4
+    table = managers.add_table(1)
+    claim = managers.claim(table)
+    for _ in range(7 * 24 - 1):
+        clock.advance(HOUR)
+        assert not managers.beat(claim).tiering_errors
+        assert not managers.tiering.fail_silent_rounds()
+    managers.restart()
+    assert managers.state(table) is TieringState.TIERING, "the start of the round is remembered"
+    clock.advance(HOUR)
+    managers.beat(claim)
+    managers.tiering.fail_silent_rounds()
+    status = managers.status(table)
+    assert status.state is TieringState.FAILED
+    assert status.last_error is not None
+    assert "took too long" in status.last_error
+    assert "max-round-duration allows 604800 s" in status.last_error
+    assert "driver-1" in status.last_error
+    assert managers.beat(claim).tiering_errors
+
+
+def test_thousands_of_silent_rounds_fail_in_turns(managers: Managers, clock: VirtualClock) -> None:  # D5, S4
+    for table_id in range(1, 8):
+        managers.claim(managers.add_table(table_id))
+    clock.advance(10 * MINUTE)
+    assert [managers.tiering.fail_silent_rounds(3) for _ in range(4)] == [True, True, False, False]
+    assert {status.state for status in managers.tiering.statuses()} == {TieringState.FAILED}
 
 
 def test_a_time_out_is_a_failure(managers: Managers, clock: VirtualClock) -> None:  # S19, S4

@@ -28,6 +28,8 @@ _GIVEN_UP_S: Final = 120.0
 """The coordinator offers a table again after this time without a heartbeat (`TIERING_SERVICE_TIMEOUT_MS`)."""
 _DISCOVERY_S: Final = 5.0
 """The time between two looks for a table that was handed out and is not known here."""
+_TAKEN_PART: Final = 5
+"""The part of the time between two heartbeats in which tables are taken, one after the other."""
 _WITHIN_S: Final = 10.0
 
 _OVER: Final = frozenset({TieringState.NEW, TieringState.INITIALIZED, TieringState.SCHEDULED})
@@ -91,7 +93,9 @@ class ClusterClaims:
         return frozenset(self._held)
 
     async def run_once(self) -> None:
-        """Report the tables whose rounds are over, send heartbeats for the others, and take all tables that are due.
+        """Report the tables whose rounds are over, send heartbeats for the others, and take tables that are due.
+
+        It takes tables only for as long as the first of them can wait for its heartbeat, which the next call sends.
 
         Raises:
             FlussTieringError: UNAVAILABLE if the cluster does not answer. Tables whose end it did not confirm stay
@@ -101,8 +105,11 @@ class ClusterClaims:
             if not held.due_here:
                 await self._follow(table_id, held)
         answer = await self._report()
+        until = time.monotonic() + self._heartbeat_s / _TAKEN_PART
         while answer.claim is not None:
             await self._hold(answer.claim, answer.coordinator_epoch)
+            if time.monotonic() >= until:
+                return
             answer = await self._client.call(heartbeat(request_table=True), within=_WITHIN_S)
 
     async def _report(self) -> HeartbeatAnswer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import structlog
 
@@ -12,6 +13,9 @@ from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.fluss.storage import FlussStorage
+
+_TABLES_AT_ONCE: Final = 250
+"""The number of tables that one turn of the control thread looks at."""
 
 logger = structlog.get_logger(__name__)
 
@@ -53,16 +57,16 @@ class TableDiscovery:
             tables = await self._threads.storage(self._storage.listed.refresh)
             unusable = self._storage.listed.unusable()
             self._tell(unusable)
-            await self._threads.control(self._follow, tables, frozenset(unusable))
+            await self._threads.control(self._forget, {table.table_id for table in tables}, frozenset(unusable))
+            for first in range(0, len(tables), _TABLES_AT_ONCE):
+                await self._threads.control(self._follow, tables[first : first + _TABLES_AT_ONCE])
 
-    def _follow(self, tables: Sequence[TableInfo], unusable: frozenset[TablePath]) -> None:
+    def _follow(self, tables: Sequence[TableInfo]) -> None:
         tiering = self._managers.tiering
-        self._forget({table.table_id for table in tables}, unusable)
+        tiering.register_all([table for table in tables if table.table_id not in self._followed])
         for table in tables:
             before = self._followed.get(table.table_id)
-            if before is None:
-                tiering.register(table)
-            elif before.descriptor.properties != table.descriptor.properties:
+            if before is not None and before.descriptor.properties != table.descriptor.properties:
                 tiering.alter(table)
             self._followed[table.table_id] = table
 

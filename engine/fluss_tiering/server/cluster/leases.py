@@ -36,6 +36,8 @@ _LONGER_MS: Final = 60_000
 """A lease at the cluster lasts longer than the recorded one by this, so that recorded snapshots are always pinned."""
 _WITHIN_S: Final = 10.0
 """The time limit of a call about a lease. It is short, because callers have other leases to care for and try again."""
+_REFUSED_AGAIN_S: Final = 60.0
+_NO_ANSWER: Final = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 _PROVEN_AT_ONCE: Final = 16
 _NAME_CHARS: Final = 80
 
@@ -50,11 +52,13 @@ class _Pinned:
         lease_id: The id of the lease on this server.
         buckets: The buckets.
         until: The time on the monotonic clock after which the cluster has dropped its lease.
+        tried_again_at: The time on the monotonic clock before which a release that was refused is not tried again.
     """
 
     lease_id: str
     buckets: frozenset[TableBucket]
     until: float
+    tried_again_at: float = 0.0
 
 
 def cluster_lease_id(lease_id: str, attempt_token: int) -> str:
@@ -154,16 +158,34 @@ class ClusterLeases:
         These are buckets of older attempts, of calls that failed, of snapshots that do not exist, of expired leases and
         of dropped tables.
 
+        A release that the cluster refuses is tried again later, and keeps no other from being tried.
+
         Raises:
             FlussTieringError: UNAVAILABLE if the cluster does not answer. The next call tries again.
         """
         for name, pinned in list(self._pinned.items()):
             if pinned.until < time.monotonic():
-                del self._pinned[name]
-            elif pinned.buckets - await self._recorded(name, pinned.lease_id):
+                self._pinned.pop(name, None)
+            elif pinned.tried_again_at <= time.monotonic() and pinned.buckets - await self._recorded(
+                name, pinned.lease_id
+            ):
                 # The lock waits for a call that is about to record the lease.
                 async with self._locks.of(pinned.lease_id):
-                    await self._tidy(name)
+                    await self._try_to_tidy(name, pinned)
+
+    async def _try_to_tidy(self, name: str, pinned: _Pinned) -> None:
+        try:
+            await self._tidy(name)
+        except FlussTieringError as error:
+            if error.code in _NO_ANSWER:
+                raise
+            pinned.tried_again_at = time.monotonic() + _REFUSED_AGAIN_S
+            logger.error(
+                "release of snapshots at the cluster refused",
+                lease_id=pinned.lease_id,
+                code=error.code.value,
+                error=error.message,
+            )
 
     async def _tidy(self, name: str) -> None:
         pinned = self._pinned.get(name)

@@ -25,7 +25,7 @@ class TieringChanges:
     Attributes:
         changed: The changed tables by id.
         rounds: The rounds that began or ended, by table id and epoch.
-        interrupted: Which of these rounds were cancelled or superseded; they do not count as failures.
+        interrupted: Which of these rounds were cancelled; they do not count as failures.
     """
 
     def __init__(self, tables: TieredTables) -> None:
@@ -60,7 +60,7 @@ class TieringChanges:
         Args:
             table: The table as it is from now on.
             ended: The round that ended with the change; None if none did.
-            interrupted: Whether that round was cancelled or superseded, so that it does not count as a failure.
+            interrupted: Whether that round was cancelled, so that it does not count as a failure.
         """
         before = self.table(table.status.table_id)
         self.changed[table.status.table_id] = table

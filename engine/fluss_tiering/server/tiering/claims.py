@@ -5,7 +5,7 @@ from __future__ import annotations
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import Claim, TieringRound, TieringStatus
 from fluss_tiering.server.tiering.changes import TieringChanges
-from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner, TieredTable, begin, claimable, interrupt
+from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner, TieredTable, begin, claimable, fail
 from fluss_tiering.server.times import iso_time
 
 
@@ -15,7 +15,8 @@ def claim_table(
     """Begin a round of the table under a new epoch, whether the table is due or not.
 
     The owner supersedes a running round of its own lease: one of an older attempt, or one of the same attempt from
-    before its driver was restarted. That round is ended first, which does not count as a failure of the table.
+    before its driver was restarted. That round is ended first. Its driver reported no outcome, which counts as a
+    failure of the table: a table that ends each driver that touches it is parked at last.
 
     Raises:
         FlussTieringError: TABLE_BEING_TIERED if another owner's round runs; TABLE_PARKED if the table is parked.
@@ -26,9 +27,14 @@ def claim_table(
     if running is not None:
         if not _supersedes(owner, running):
             raise _being_tiered(table, running)
-        reason = f"superseded by driver {owner.driver or 'unknown'}, attempt {owner.attempt_token} of the same lease"
-        table, ended = interrupt(table, running, reason, backoff, now)
-        changes.put(table, ended, interrupted=True)
+        reason = (
+            f"superseded by driver {owner.driver or 'unknown'}, attempt {owner.attempt_token} of the same lease, "
+            f"before driver {running.driver or 'unknown'} reported an outcome"
+        )
+        table, ended = fail(table, running, reason, backoff, now)
+        changes.put(table, ended)
+        if table.status.parked:
+            raise _parked(table.status)
     table = begin(claimable(table, now), owner, now)
     changes.put(table)
     status = table.status

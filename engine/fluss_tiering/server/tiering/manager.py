@@ -32,7 +32,7 @@ from fluss_tiering.server.tiering.fence import COORDINATOR_EPOCH, not_tiered, re
 from fluss_tiering.server.tiering.heartbeat import Heartbeat, HeartbeatReports, check_heartbeat
 from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.server.tiering.registration import TableRegistration
-from fluss_tiering.server.tiering.states import RoundOwner, fail, interrupt, pend, resume
+from fluss_tiering.server.tiering.states import RoundOwner, TieredTable, fail, interrupt, pend, resume
 from fluss_tiering.server.tiering.tables import TieredTables
 from fluss_tiering.server.tiering.totals import RoundTotals
 from fluss_tiering.server.times import iso_time
@@ -78,6 +78,10 @@ class LakeTieringManager:
     def register(self, table: TableInfo) -> None:
         """Begin to tier a new table if its options ask for it. A repeated call changes nothing."""
         self._registration.register(table, self._clock.now_ms())
+
+    def register_all(self, tables: Iterable[TableInfo]) -> None:
+        """Begin to tier new tables whose options ask for it: see `TableRegistration.register_all`."""
+        self._registration.register_all(tables, self._clock.now_ms())
 
     def alter(self, table: TableInfo) -> None:
         """Apply the options of a table that was altered: see `TableRegistration.alter`."""
@@ -244,20 +248,41 @@ class LakeTieringManager:
         with self._ledger.changes() as changes:
             move_due(self._ledger.tables, changes, self._clock.now_ms())
 
-    def fail_silent_rounds(self) -> None:
-        """Fail the rounds whose last heartbeat is older than the time-out."""
+    def fail_silent_rounds(self, at_once: int = sys.maxsize) -> bool:
+        """Fail the rounds whose last heartbeat is older than the time-out, and those that run for too long.
+
+        Args:
+            at_once: The number of rounds to fail.
+
+        Returns:
+            Whether there were so many, so that the caller repeats the call for the others.
+        """
         now = self._clock.now_ms()
-        timeout_ms = self._policy.heartbeat_timeout_ms
         with self._ledger.changes() as changes:
             for table in self._ledger.tables.running():
-                if table.round is None or table.last_heartbeat is None or now - table.last_heartbeat < timeout_ms:
-                    continue
-                error = (
-                    f"heartbeat timed out after {(now - table.last_heartbeat) / 1000:g} s: the last one came at "
-                    f"{iso_time(table.last_heartbeat)} from driver {table.round.driver or 'unknown'}"
-                )
-                failed, ended = fail(table, table.round, error, self._policy.backoff, now)
-                changes.put(failed, ended)
+                if len(changes.rounds) >= at_once:
+                    break
+                error = None if table.round is None else self._overdue(table, table.round, now)
+                if table.round is not None and error is not None:
+                    failed, ended = fail(table, table.round, error, self._policy.backoff, now)
+                    changes.put(failed, ended)
+        return len(changes.rounds) >= at_once
+
+    def _overdue(self, table: TieredTable, running: TieringRound, now: int) -> str | None:
+        """Return why a running round fails now; None if it goes on."""
+        driver = running.driver or "unknown"
+        silent_ms = 0 if table.last_heartbeat is None else now - table.last_heartbeat
+        if table.last_heartbeat is not None and silent_ms >= self._policy.heartbeat_timeout_ms:
+            return (
+                f"heartbeat timed out after {silent_ms / 1000:g} s: the last one came at "
+                f"{iso_time(table.last_heartbeat)} from driver {driver}"
+            )
+        if now - running.start_time >= self._policy.max_round_ms:
+            return (
+                f"round took too long: it began {(now - running.start_time) / 1000:g} s ago, and max-round-duration "
+                f"allows {self._policy.max_round_ms / 1000:g} s; driver {driver} still sends heartbeats and may hang"
+            )
+        return None
 
     def allow_for_standstill(self, ms: int) -> None:
         """Give running rounds more time, because this server stood still and could take no heartbeats.

@@ -15,6 +15,7 @@ class TieringPolicy:
         heartbeat_timeout_ms: A round that sends no heartbeat for this long fails, in milliseconds.
         backoff: How long failed tables wait before their next round.
         kept_rounds: How many ended rounds the history of each table keeps.
+        max_round_ms: How long a round may run, however many heartbeats it sends, in milliseconds.
         due_by_freshness: Whether tables become Pending by themselves. On a Fluss cluster the coordinator decides.
     """
 
@@ -22,3 +23,4 @@ class TieringPolicy:
     backoff: FailureBackoff
     kept_rounds: int
     due_by_freshness: bool = True
+    max_round_ms: int = 7 * 24 * 60 * 60 * 1000

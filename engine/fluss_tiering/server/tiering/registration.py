@@ -90,12 +90,23 @@ class TableRegistration:
 
     def register(self, table: TableInfo, now: int) -> None:
         """Begin to tier a new table if its options ask for it. A repeated call changes nothing."""
-        if table.table_id in self._presumed:
-            self.alter(table, now)
-            return
-        options = LakeOptions.of(table.descriptor.properties)
-        if options.enabled and self._ledger.tables.get(table.table_id) is None:
-            self._register(table, options, TieringState.NEW, now)
+        self.register_all([table], now)
+
+    def register_all(self, tables: Iterable[TableInfo], now: int) -> None:
+        """Begin to tier new tables whose options ask for it, all in one transaction. Tables that are known stay."""
+        new: list[TieredTable] = []
+        for table in tables:
+            options = LakeOptions.of(table.descriptor.properties)
+            if table.table_id in self._presumed:
+                self.alter(table, now)
+            elif options.enabled and self._ledger.tables.get(table.table_id) is None:
+                before = self._ledger.tables.withdrawn.get(table.table_id)
+                new.append(self._registered(table, options, TieringState.NEW, now, before))
+        with self._ledger.changes() as changes:
+            for each in new:
+                changes.put(each)
+        for each in new:
+            logger.info("table registered for tiering", table=str(each.status.path), table_id=each.status.table_id)
 
     def alter(self, table: TableInfo, now: int) -> None:
         """Apply the options of a table that was altered, and resume it if it is parked.

@@ -270,7 +270,7 @@ def fail(
 def interrupt(
     table: TieredTable, running: TieringRound, reason: str, backoff: FailureBackoff, now: int
 ) -> tuple[TieredTable, TieringRound]:
-    """End a round that was cancelled or superseded: Tiering -> Failed.
+    """End a round that was cancelled: Tiering -> Failed.
 
     This does not count as a failure of the table, which waits for the base back-off only.
 
