@@ -1,8 +1,8 @@
 """Orphans, which are files in a lake table's data folder that no snapshot refers to, and which may be deleted.
 
-A dry run of Iceberg's `remove_orphan_files` finds the files that snapshots refer to: data files, delete files,
-manifests and statistics of all snapshots in the table's metadata. It refuses a grace period of less than a day, and so
-does this module.
+Iceberg's own action for orphan files, told to delete nothing, finds the files that snapshots refer to: data files,
+delete files, manifests and statistics of all snapshots in the table's metadata. Iceberg's procedure
+`remove_orphan_files` refuses a grace period of less than a day, and so does this module.
 
 In addition, a file is kept if its round may still commit it. The names of a round's files contain its tiering epoch.
 Once a round, or a later one, has committed, the lake's fence refuses another commit of this round. So the files of an
@@ -23,8 +23,8 @@ from typing import Final
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from fluss_tiering.lake.iceberg.actions import unreferenced_files
 from fluss_tiering.lake.iceberg.java import lake_errors, root_message
-from fluss_tiering.lake.iceberg.procedures import Argument, call_procedure
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.names import epoch_of_file
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -77,7 +77,7 @@ def find_orphans(spark: SparkSession, table: TableInfo, lake: IcebergTable, grac
     older_than = datetime.now(UTC) - grace
     # Iceberg does not know the offsets file that the newest commit names.
     named = None if newest is None else newest.commit.lake_offsets
-    locations = [each for each in _unreferenced(spark, table, lake.data_location(), older_than) if each != named]
+    locations = [each for each in _unreferenced(spark, table, lake, lake.data_location(), older_than) if each != named]
     shared = _shared(spark, table, lake, older_than) if locations else None
     return [Orphan(location, shared or _reason_to_keep(location, decided)) for location in locations]
 
@@ -87,7 +87,7 @@ def _shared(spark: SparkSession, table: TableInfo, lake: IcebergTable, older_tha
     if not lake.data_location().startswith(f"{lake.location()}/"):
         return f"it lies outside of the lake table's own folder {lake.location()}, where other tables may write"
     # A table's first metadata file is older than all its data files.
-    old = _unreferenced(spark, table, lake.metadata_location(), older_than)
+    old = _unreferenced(spark, table, lake, lake.metadata_location(), older_than)
     foreign = [each for each in old if _FIRST_METADATA.search(each) and not lake.is_own_metadata(each)]
     if not foreign:
         return None
@@ -104,20 +104,15 @@ def _reason_to_keep(location: str, decided_epoch: int) -> str | None:
     return f"the round of epoch {epoch} may still commit it: it is decided when that round or a later one has committed"
 
 
-def _unreferenced(spark: SparkSession, table: TableInfo, location: str, older_than: datetime) -> list[str]:
+def _unreferenced(
+    spark: SparkSession, table: TableInfo, lake: IcebergTable, location: str, older_than: datetime
+) -> list[str]:
     """Return the files of a folder that are older and that no snapshot of the table refers to."""
-    arguments: dict[str, Argument] = {
-        "location": location,
-        "older_than": older_than,
-        "dry_run": True,
-        "prefix_listing": True,
-    }
     with lake_errors(f"list the files of the lake table {table.path}"):
         try:
-            rows = call_procedure(spark, table, "remove_orphan_files", **arguments)
+            return unreferenced_files(spark, lake.java_table, location, int(older_than.timestamp() * 1000))
         except Py4JJavaError as error:
             # The folder does not exist if nothing was ever written. Any other missing file is damage.
             if root_message(error) != f"File {location} does not exist":
                 raise
             return []
-    return sorted(row.orphan_file_location for row in rows)

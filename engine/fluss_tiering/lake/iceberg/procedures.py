@@ -23,12 +23,12 @@ def call_procedure(spark: SparkSession, table: TableInfo, procedure: str, **argu
     catalog = quoted(catalog_name(table.lake_catalog_properties))
     given: Mapping[str, Argument] = {"table": str(table.path), **arguments}
     named = ", ".join(f"{name} => {_literal(value)}" for name, value in given.items())
-    with _shuffles_of_its_size(spark):
+    with shuffles_of_its_size(spark):
         return list(spark.sql(f"CALL {catalog}.system.{procedure}({named})").collect())
 
 
 @contextmanager
-def _shuffles_of_its_size(spark: SparkSession) -> Iterator[None]:
+def shuffles_of_its_size(spark: SparkSession) -> Iterator[None]:
     """Let Spark's shuffles have as many partitions as its cores need, for the time of the block.
 
     A procedure makes a task for each of them. Spark's default is 200 in every step, even for a small table. A number

@@ -1,4 +1,4 @@
-"""Checks that an existing lake table has the layout that tiering writes."""
+"""Checks that an existing lake table has the layout that tiering writes, and that Spark can read it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from fluss_tiering.lake.iceberg.layout import PartitionField
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import DataType, DataTypeRoot, TableInfo
 
 _MIN_FORMAT_VERSION: Final = 2
 
@@ -44,6 +45,29 @@ def check_layout(
             f"the lake table {name} does not have the layout that tiering writes: {difference}; "
             "undo the change, or drop or rename the lake table and re-create the table",
         )
+
+
+def refuse_times(table: TableInfo, remedy: str) -> None:
+    """Refuse a table with a TIME column or a TIME in a nested column, which Iceberg's reader for Spark cannot read.
+
+    Args:
+        table: The table.
+        remedy: What to do instead, for the message.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the table has such a column.
+    """
+    for column in table.descriptor.columns:
+        if _has_time(column.data_type):
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"table {table.path} has the column {column.name!r} of type {column.data_type}, which Spark cannot "
+                f"read from Iceberg: expected a table without TIME; {remedy}",
+            )
+
+
+def _has_time(kind: DataType) -> bool:
+    return kind.root is DataTypeRoot.TIME or any(_has_time(part.data_type) for part in kind.fields)
 
 
 def _columns_difference(actual: Sequence[Mapping[str, Any]], expected: Sequence[Mapping[str, Any]]) -> str | None:

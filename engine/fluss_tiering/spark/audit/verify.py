@@ -28,6 +28,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.repair.live_files import live_manifests
+from fluss_tiering.lake.iceberg.validation import refuse_times
 from fluss_tiering.lake.names import catalog_name, quoted
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
@@ -36,7 +37,6 @@ from fluss_tiering.model.table import (
     OFFSET_COLUMN,
     TIMESTAMP_COLUMN,
     BucketInfo,
-    DataTypeRoot,
     KvSnapshot,
     TableBucket,
     TableInfo,
@@ -81,7 +81,7 @@ def verify_table(
             cannot be reached; LOG_OFFSET_OUT_OF_RANGE if the log no longer begins at the table's start and there is no
             KV snapshot from before the lake's offsets.
     """
-    _refuse_times(table)
+    refuse_times(table, "compare this one with another reader of the lake, for example DuckDB")
     known = client.lake_snapshot(table.path)
     # An audit never creates a lake table.
     lake_table = IcebergCatalogs(spark).find_table(table)
@@ -111,17 +111,6 @@ def verify_table(
             raise failure_of(error) from None
     differences = tuple(found[:max_differences])
     return TableAudit(table.path, snapshot_id, tuple(buckets), differences, len(found) > max_differences, tuple(wrong))
-
-
-def _refuse_times(table: TableInfo) -> None:
-    """Refuse a table with a TIME column, which Iceberg's reader for Spark cannot read."""
-    for column in table.descriptor.columns:
-        if column.data_type.root is DataTypeRoot.TIME:
-            raise FlussTieringError(
-                ErrorCode.INVALID_REQUEST,
-                f"table {table.path} has the column {column.name!r} of type {column.data_type}, which Spark cannot "
-                "read from Iceberg: expected a table without TIME; compare this one with another reader of the lake",
-            )
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
 from fluss_tiering.lake.iceberg.java import is_conflict, java_error_text, lake_errors
 from fluss_tiering.lake.iceberg.procedures import Argument, call_procedure
+from fluss_tiering.lake.iceberg.validation import refuse_times
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 
@@ -108,8 +109,14 @@ class _Compactor:
 
         Raises:
             FlussTieringError: STORAGE if the lake cannot be reached or the table holds nothing yet; LAKE_CONFLICT if
-                others changed the same files in each attempt; LAKE_TABLE_MISMATCH if the lake table has another layout.
+                others changed the same files in each attempt; LAKE_TABLE_MISMATCH if the lake table has another layout;
+                INVALID_REQUEST if the table has a TIME column.
         """
+        refuse_times(
+            self._table,
+            "compact this one with an engine that reads TIME and equality deletes and keeps sequence numbers, see "
+            "'Tables with TIME' in the documentation",
+        )
         before = file_counts(self._open())
         rewritten = self._call("rewrite_data_files", options=self._options)
         if file_counts(self._open()).position_deletes:

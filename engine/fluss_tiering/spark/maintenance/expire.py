@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from datetime import timedelta
 
 from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
+from fluss_tiering.lake.iceberg.actions import expire
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.expiry import expirable_snapshots
 from fluss_tiering.lake.iceberg.java import lake_errors
-from fluss_tiering.lake.iceberg.procedures import call_procedure
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
-
-_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +88,7 @@ def _expire(
     if found.free:
         with lake_errors(f"expire snapshots of the lake table {table.path}"):
             # The snapshots are named by their ids, so that commits of others in the meantime change nothing.
-            (row,) = call_procedure(spark, table, "expire_snapshots", older_than=_EPOCH, snapshot_ids=list(found.free))
-        deleted = sum(count or 0 for count in row)
+            deleted = expire(spark, lake.java_table, found.free)
     return Expiry(
         table.path,
         expired=len(found.free),

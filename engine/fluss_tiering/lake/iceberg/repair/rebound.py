@@ -19,7 +19,7 @@ from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError
 
 from fluss_tiering.lake.iceberg.commit import delete_locations
-from fluss_tiering.lake.iceberg.java import iceberg_class
+from fluss_tiering.lake.iceberg.java import iceberg_class, is_conflict
 from fluss_tiering.lake.iceberg.repair.check import WrongFile
 from fluss_tiering.lake.iceberg.repair.live_files import Manifest
 
@@ -44,10 +44,10 @@ def rewrite_bounds(jvm: JVMView, table: JavaObject, manifests: Sequence[Manifest
             written.append(str(copy.path()))
             rewrite = rewrite.deleteManifest(manifest.java).addManifest(copy)
         rewrite.commit()
-    except Py4JError:
-        table.refresh()
-        used = {str(each.path()) for each in table.currentSnapshot().allManifests(table.io())}
-        delete_locations(table, [each for each in written if each not in used])
+    except Py4JError as error:
+        # After any other failure the commit may still happen.
+        if is_conflict(error):
+            delete_locations(table, written)
         raise
     return sum(entry.file.location in by_location for each in affected for entry in each.entries)
 

@@ -1,0 +1,55 @@
+"""Iceberg's own actions on a lake table through its Java API, which needs no Spark table.
+
+Spark opens no Iceberg table with a TIME column, so that no SQL procedure can be called on it. These actions only look
+at metadata, and work for every table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from py4j.java_gateway import JavaObject
+from pyspark.sql import SparkSession
+
+from fluss_tiering.lake.iceberg.java import iceberg_class, java_session_of, jvm_of
+from fluss_tiering.lake.iceberg.procedures import shuffles_of_its_size
+
+_COUNTS = (
+    "deletedDataFilesCount",
+    "deletedEqualityDeleteFilesCount",
+    "deletedPositionDeleteFilesCount",
+    "deletedManifestsCount",
+    "deletedManifestListsCount",
+    "deletedStatisticsFilesCount",
+)
+
+
+def expire(spark: SparkSession, table: JavaObject, snapshot_ids: Sequence[int]) -> int:
+    """Expire exactly these snapshots, delete the files that only they need, and return how many were deleted.
+
+    Errors are those of the JVM.
+    """
+    # By age alone, Iceberg would expire others, too.
+    action = _actions(spark).expireSnapshots(table).expireOlderThan(0)
+    for snapshot_id in snapshot_ids:
+        action = action.expireSnapshotId(snapshot_id)
+    with shuffles_of_its_size(spark):
+        result = action.execute()
+    return sum(int(getattr(result, count)()) for count in _COUNTS)
+
+
+def unreferenced_files(spark: SparkSession, table: JavaObject, location: str, older_than_ms: int) -> list[str]:
+    """Return the files of a folder that are older and that no snapshot of the table refers to, in order.
+
+    Errors are those of the JVM.
+    """
+    # The action gives what it would delete to a consumer. A builder is one that deletes nothing.
+    nothing = jvm_of(spark).java.util.stream.Stream.builder()
+    action = _actions(spark).deleteOrphanFiles(table).location(location).olderThan(older_than_ms)
+    with shuffles_of_its_size(spark):
+        result = action.usePrefixListing(True).deleteWith(nothing).execute()
+    return sorted(str(each) for each in result.orphanFileLocations())
+
+
+def _actions(spark: SparkSession) -> JavaObject:
+    return iceberg_class(jvm_of(spark), "spark.actions.SparkActions").get(java_session_of(spark))
