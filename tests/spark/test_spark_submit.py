@@ -62,7 +62,7 @@ def test_a_submit_tiers_what_it_can_and_leaves_failures_to_the_status(tiering: T
         (bad.path, TieringState.FAILED),
     }
     assert f"{good.path}: Tiered: 5 rows in 1 files" in output
-    assert f"{bad.path}: Failed: the lake table {bad.path} does not have the layout" in output
+    assert f"{bad.path}: Failed: rounds cannot write to the lake table" in output
 
 
 def test_the_packages_are_resolved_by_spark_unless_jars_are_at_hand():

@@ -10,7 +10,13 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
-DEFAULT_CATALOG_NAME: Final = "fluss_catalog"
+DEFAULT_CATALOG_NAME: Final = "fluss-iceberg-catalog"
+"""The name of a lake catalog that is given none, as in Fluss (its `IcebergCatalogUtils`).
+
+A JDBC catalog keeps tables by its name, so that another one would not find the tables that Fluss has made.
+"""
+FORMER_CATALOG_NAME: Final = "fluss_catalog"
+"""The default name before, which is also the default name of the catalog of Fluss tables in Spark SQL."""
 _ROUND_FILE: Final = re.compile(r"(?:^|/)\d{5,}-e(\d+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[^/]*$")
 
 

@@ -6,7 +6,7 @@ writes files on executors.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -112,6 +112,21 @@ class LakeCommit:
 
 
 @dataclass(frozen=True, slots=True)
+class ForeignCommit:
+    """A commit of another tiering service of Fluss, which names its offsets in a file only.
+
+    Attributes:
+        offsets_path: The path of the storage's file with the offsets (`fluss-offsets`).
+    """
+
+    offsets_path: str
+
+
+ReadOffsets = Callable[[str], Mapping[TableBucket, int]]
+"""Reads an offsets file of the storage: the offset, exclusive, up to which each bucket is in the lake."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommittedSnapshot:
     """A lake snapshot that one of our commits made."""
 
@@ -156,11 +171,18 @@ class LakeTable(Protocol):
         """Return the id of the snapshot that was current when the table was opened; None if there was none."""
         ...
 
-    def unregistered_commit(self, known: int | None) -> CommittedSnapshot | None:
-        """Return our newest commit in the base's history that is newer than the snapshot `known` to the storage.
+    def unregistered_commit(
+        self, known: int | None, read_offsets: ReadOffsets | None = None
+    ) -> CommittedSnapshot | None:
+        """Return the newest commit of tiering in the base's history that is newer than what the storage knows.
+
+        Args:
+            known: The snapshot that the storage knows; None if it knows none.
+            read_offsets: Reads the offsets of a commit of another tiering service. Without it there may be none.
 
         Raises:
-            FlussTieringError: LAKE_TABLE_MISMATCH if the histories of the lake and of the storage do not match.
+            FlussTieringError: LAKE_TABLE_MISMATCH if the histories of the lake and of the storage do not match, or if
+                there is a commit of another tiering service whose offsets cannot be read.
         """
         ...
 

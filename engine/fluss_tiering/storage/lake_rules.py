@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import SYSTEM_COLUMNS, TableDescriptor
+from fluss_tiering.model.table import SYSTEM_COLUMNS, DataType, DataTypeRoot, TableDescriptor
 from fluss_tiering.model.table_options import (
     ICEBERG_CODEC,
     ICEBERG_FIXED,
@@ -21,6 +21,8 @@ from fluss_tiering.model.table_options import (
     ICEBERG_TARGET_FILE_SIZE,
 )
 
+_MAX_KEY_TIMESTAMP_PRECISION: Final = 6
+"""The lake keeps microseconds, so keys that differ only in nanoseconds would be one key there."""
 _MAX_LONG: Final = 2**63 - 1
 _UNCOMPRESSED: Final = "uncompressed"
 """Iceberg's word for no compression, the only one that its Java writers know."""
@@ -37,6 +39,26 @@ def check_lake_rules(descriptor: TableDescriptor) -> None:
     for objections in (_names(descriptor), _properties(descriptor.properties)):
         for message in objections:
             raise FlussTieringError(ErrorCode.INVALID_TABLE, message)
+
+
+def check_key_precision(what: str, name: str, data_type: DataType) -> None:
+    """Check the precision of a key column.
+
+    Args:
+        what: The kind of the key, for the message.
+        name: The name of the column.
+        data_type: The type of the column.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE if two keys may be one key in the lake.
+    """
+    is_timestamp = data_type.root in {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}
+    if is_timestamp and data_type.precision > _MAX_KEY_TIMESTAMP_PRECISION:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE,
+            f"the {what} column {name!r} is {data_type}: expected a precision of at most "
+            f"{_MAX_KEY_TIMESTAMP_PRECISION}, since the lake keeps microseconds",
+        )
 
 
 def _names(descriptor: TableDescriptor) -> Iterator[str]:

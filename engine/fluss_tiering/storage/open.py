@@ -6,11 +6,12 @@ server's streams on other machines.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fluss_tiering.model.table import StorageDescription, TableInfo
+from fluss_tiering.model.table import StorageDescription, TableBucket, TableInfo
 from fluss_tiering.storage.data_dir import read_data_dir_id
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader
 from fluss_tiering.storage.fluss.supported import ICEBERG, LAKE_FORMAT
@@ -63,6 +64,24 @@ def open_split_reader(description: StorageDescription, target: str, access: Clus
     from fluss_tiering.storage.remote import RemoteSplitReader  # noqa: PLC0415
 
     return RemoteSplitReader(TieringClient(target))
+
+
+def open_offsets_reader(
+    description: StorageDescription, table: TableInfo
+) -> Callable[[str], Mapping[TableBucket, int]] | None:
+    """Return what reads the offsets files of a table; None for a storage into which no other service tiers.
+
+    The access to a cluster is taken from this process's environment.
+    """
+    if description.kind != _FLUSS_KIND:
+        return None
+    from fluss_tiering.storage.fluss.lake_offsets_files import read_offsets_file  # noqa: PLC0415 - see above
+
+    def read(path: str) -> Mapping[TableBucket, int]:
+        _, files = _connected(description.bootstrap_servers, cluster_access(description))
+        return read_offsets_file(files, table.table_id, path)
+
+    return read
 
 
 def _cluster_reader(description: StorageDescription, access: ClusterAccess | None) -> SplitReader:

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from fluss_tiering.lake.iceberg.layout import PartitionField, partition_fields, schema_json, table_properties
-from fluss_tiering.lake.iceberg.validation import check_layout
+from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout, is_wider
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor
 
@@ -155,13 +155,8 @@ def test_properties_are_prefixed_and_a_primary_key_makes_it_merge_on_read():
     }
 
 
-def check(schema=KEYED_SCHEMA, spec=KEYED_SPEC, version=2) -> None:
-    check_layout(
-        "db.t",
-        schema=(schema, schema_json(KEYED)),
-        partition=(spec, partition_fields(KEYED)),
-        format_version=version,
-    )
+def check(schema=KEYED_SCHEMA, specs=(KEYED_SPEC,), version=2, *, others=False, table=KEYED) -> dict:
+    return check_layout("db.t", LakeLayout(schema, specs, others, version), schema_json(table), partition_fields(table))
 
 
 def changed(path: str, value) -> dict:
@@ -174,46 +169,103 @@ def changed(path: str, value) -> dict:
     return schema
 
 
-def test_the_layout_passes_and_so_do_other_field_ids_and_comments():
+FURTHER = {"id": 6, "name": "extra", "required": False, "type": "int"}
+
+
+# D53
+def test_the_layout_passes_and_so_do_changes_that_are_no_obstacle():
     check()
     check(version=3)
     check(changed("fields.1.doc", "somebody's comment"))
     check(changed("fields.1.id", 17))
+    check(changed("fields", [FURTHER, *KEYED_SCHEMA["fields"]]))
+    check(changed("fields", KEYED_SCHEMA["fields"][::-1]))
+    check(changed("fields.4.required", False))
 
 
-FURTHER = {"id": 6, "name": "extra", "required": False, "type": "int"}
+def required(field: dict) -> dict:
+    return {**field, "required": True}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "difference"),
+    ("arguments", "difference", "remedy"),
     [
-        ({"schema": changed("fields.1.type", "long")}, "column 2 is name long, expected name string"),
-        ({"schema": changed("fields.1.name", "label")}, "column 2 is label string, expected name string"),
-        ({"schema": changed("fields.0.required", False)}, "column 1 is id int, expected id int required"),
+        ({"schema": changed("fields.1.type", "long")}, "`name` is long, expected string", "drop or rename that column"),
+        (
+            {"schema": changed("fields.1.name", "label")},
+            "the column `name` was renamed to `label`",
+            "ALTER TABLE db.t RENAME COLUMN `label` TO `name`",
+        ),
+        (
+            {"schema": changed("fields.1.required", True)},
+            "the column `name` is NOT NULL",
+            "ALTER TABLE db.t ALTER COLUMN `name` DROP NOT NULL",
+        ),
         (
             {"schema": changed("fields", KEYED_SCHEMA["fields"][:4])},
-            "column 5 is missing, expected __timestamp timestamptz required",
+            "the column `__timestamp` timestamptz is missing",
+            "ALTER TABLE db.t ADD COLUMN `__timestamp` TIMESTAMP",
         ),
-        ({"schema": changed("fields", [*KEYED_SCHEMA["fields"], FURTHER])}, "it has the further column extra int"),
+        (
+            {"schema": changed("fields", [*KEYED_SCHEMA["fields"], required(FURTHER)])},
+            "the further column `extra` is NOT NULL",
+            "ALTER TABLE db.t ALTER COLUMN `extra` DROP NOT NULL",
+        ),
         (
             {"schema": changed("fields.1.type", {"type": "list", "element": "int", "element-required": True})},
-            "column 2 is name list<int required>, expected name string",
+            "the column `name` is list<int required>, expected string",
+            "drop or rename that column",
         ),
         (
             {"schema": changed("identifier-field-ids", [])},
             "its identifier fields are [], expected the primary key ['id']",
+            "ALTER TABLE db.t SET IDENTIFIER FIELDS `id`",
         ),
         (
-            {"spec": {"fields": [{"transform": "bucket[8]", "source-id": 1}]}},
+            {"specs": [{"fields": [{"name": "id_bucket_8", "transform": "bucket[8]", "source-id": 1}]}]},
             "it is partitioned by ['bucket[8](id)'], expected ['bucket[4](id)']",
+            "DROP PARTITION FIELD `id_bucket_8`, then ALTER TABLE db.t ADD PARTITION FIELD bucket(4, id)",
         ),
-        ({"spec": {"fields": []}}, "it is partitioned by [], expected ['bucket[4](id)']"),
-        ({"version": 1}, "its format version is 1, expected 2 or later"),
+        (
+            {"specs": [{"fields": []}, KEYED_SPEC]},
+            "it is partitioned by [], expected ['bucket[4](id)']",
+            "ALTER TABLE db.t ADD PARTITION FIELD bucket(4, id)",
+        ),
+        ({"others": True}, "some of its files have another partitioning", "rewrite-all => true"),
+        ({"version": 1}, "its format version is 1, expected 2 or later", "'format-version' = '2'"),
     ],
 )
-def test_any_other_difference_is_named_with_what_was_expected_and_what_to_do(arguments, difference):
+def test_any_other_difference_is_named_with_the_statement_that_removes_it(arguments, difference, remedy):
     with pytest.raises(FlussTieringError, match=re.escape(difference)) as raised:
         check(**arguments)
     assert raised.value.code is ErrorCode.LAKE_TABLE_MISMATCH
     assert "db.t" in raised.value.message
-    assert "undo the change" in raised.value.message
+    assert remedy in raised.value.message
+
+
+# D53
+def test_a_log_table_is_written_with_its_own_partitioning_whatever_the_default_is():
+    log = TableDescriptor(columns(a="INT"))
+    schema = schema_json(log)
+    own = {"spec-id": 0, "fields": [{"name": "__bucket", "transform": "identity", "source-id": 2}]}
+    assert check(schema, [{"spec-id": 1, "fields": []}, own], others=True, table=log) is own
+    with pytest.raises(FlussTieringError, match="partitioned by"):
+        check(schema, [{"spec-id": 1, "fields": []}], table=log)
+
+
+# D53
+@pytest.mark.parametrize(
+    ("wanted", "found", "wider"),
+    [
+        ("int", "long", True),
+        ("float", "double", True),
+        ("decimal(10, 2)", "decimal(20, 2)", True),
+        ("decimal(10, 2)", "decimal(10, 3)", False),
+        ("decimal(10, 2)", "decimal(9, 2)", False),
+        ("long", "int", False),
+        ("int", "double", False),
+        ("date", "timestamp", False),
+    ],
+)
+def test_types_that_iceberg_may_widen(wanted, found, wider):
+    assert is_wider(wanted, found) is wider

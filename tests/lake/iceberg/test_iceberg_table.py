@@ -125,9 +125,9 @@ def test_the_size_of_the_lake_table_is_told(catalogs, keyed):
 
 def test_a_lake_table_of_another_layout_is_refused(spark, catalogs, keyed):
     catalogs.open_table(keyed)
-    spark.sql(f"ALTER TABLE {name(keyed)} ADD COLUMN extra INT")
+    spark.sql(f"ALTER TABLE {name(keyed)} DROP COLUMN v")
 
-    with pytest.raises(FlussTieringError, match="further column extra int") as raised:
+    with pytest.raises(FlussTieringError, match="`v` string is missing") as raised:
         catalogs.open_table(keyed)
     assert raised.value.code is ErrorCode.LAKE_TABLE_MISMATCH
 

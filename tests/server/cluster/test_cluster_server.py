@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,28 @@ def test_a_table_that_cannot_be_tiered_is_told_once_and_touches_no_other(
     assert status_of(client, good) is not None
     assert status_of(client, bad) is None
     fluss.call(drop_table(bad))
+
+
+# D53
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_LTZ"])
+def test_keys_that_would_be_one_key_in_the_lake_are_refused(
+    server: ServerProcess, client: TieringClient, fluss: FlussClient, kind: str
+) -> None:
+    paths = {precision: TablePath("fluss", f"served_{next(_NUMBERS)}") for precision in (9, 7, 6)}
+    for precision, path in paths.items():
+        key = Column("at", DataType.parse(f"{kind}({precision}) NOT NULL"))
+        made = replace(descriptor(), columns=(key,), primary_key=("at",), bucket_keys=("at",))
+        fluss.call(create_table(path, made))
+
+    wait_until(lambda: status_of(client, paths[6]))
+
+    for precision in (9, 7):
+        with pytest.raises(FlussTieringError, match="expected a precision of at most 6") as refused:
+            client.get_tables([paths[precision]])
+        assert refused.value.code is ErrorCode.INVALID_TABLE
+        assert status_of(client, paths[precision]) is None
+    for path in paths.values():
+        fluss.call(drop_table(path))
 
 
 @pytest.mark.system

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from spark_support import Tiering, named
+from spark_support import Tiering, lake_catalog, named
 
 from engine_support import ServerProcess
 from fluss_tiering.client import TieringClient
@@ -174,3 +175,55 @@ def test_a_warehouse_that_cannot_be_written_to(tiering: Tiering, tmp_path: Path)
     assert f"could not open the lake table {table.path}" in error
     assert f"{tmp_path}/file" in error
     assert "\n" not in error
+
+
+@pytest.fixture
+@needs("server", "system")
+def unnamed(tmp_path: Path, spark) -> Iterator[Tiering]:
+    """Yield a server whose JDBC catalog has no name, and a session of its own that opens it."""
+    catalog = {key: value for key, value in lake_catalog(tmp_path / "lake").items() if key != "name"}
+    server = ServerProcess(tmp_path, FLUSS_TIERING_LAKE_CATALOG=json.dumps(catalog)).start()
+    with TieringClient(server.target) as client:
+        yield Tiering(client, spark.newSession(), server.target)
+    assert server.stop() == 0
+
+
+# D53
+def test_a_catalog_without_a_name_has_the_one_that_fluss_gives_it(unnamed: Tiering):
+    unnamed.spark.conf.set("spark.sql.catalog.fluss_catalog", "fluss.tiering.spark.FlussCatalog")
+    table = unnamed.table()
+    for _ in range(2):
+        unnamed.write(table, named(range(10), "row"))
+        unnamed.tier(table)
+
+    lake = unnamed.spark.sql(f"SELECT id, name FROM `fluss-iceberg-catalog`.{table.path}").collect()
+
+    assert sorted((row.id, row.name) for row in lake) == sorted(named(range(10), "row").items())
+    assert equal(unnamed, table)
+    compacted = compact_table(unnamed.spark, table, CompactionOptions(min_input_files=2))
+    assert (compacted.error, compacted.after.delete_files) == (None, 0)
+
+
+# D53
+def test_tables_under_the_former_default_name_are_found(unnamed: Tiering):
+    table = unnamed.table()
+    unnamed.write(table, named(range(10), "row"))
+    former = {**table.lake_catalog_properties, "name": "fluss_catalog"}
+    session = unnamed.spark.newSession()
+    session.conf.set("spark.sql.catalog.fluss_catalog", "org.apache.iceberg.spark.SparkCatalog")
+    IcebergCatalogs(session).open_table(replace(table, lake_catalog_properties=former))
+
+    error = failed(unnamed, table)
+
+    assert "name=fluss_catalog" in error
+    assert "'fluss-iceberg-catalog', the present one" in error
+
+
+# D53
+def test_a_lake_catalog_with_the_name_of_another_catalog_is_refused(tiering: Tiering):
+    spark = tiering.spark.newSession()
+    table = tiering.table()
+    name = table.lake_catalog_properties["name"]
+    spark.conf.set(f"spark.sql.catalog.{name}", "fluss.tiering.spark.FlussCatalog")
+    with pytest.raises(FlussTieringError, match="not an Iceberg catalog: give the server's lake catalog another name"):
+        IcebergCatalogs(spark).find_table(table)

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from fluss_tiering.lake.iceberg.java import iceberg_class, is_iceberg, java_session_of, jvm_of, lake_errors
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, partition_fields, schema_json, table_properties
 from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.iceberg.validation import check_layout
-from fluss_tiering.lake.names import catalog_name
+from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout
+from fluss_tiering.lake.names import DEFAULT_CATALOG_NAME, FORMER_CATALOG_NAME, catalog_name, quoted
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 
@@ -24,6 +24,7 @@ _IDENTITY: Final = frozenset({"type", "catalog-impl", "uri", "warehouse"})
 _REST_TIME_LIMITS: Final = {"rest.client.connection-timeout-ms": "10000", "rest.client.socket-timeout-ms": "60000"}
 _POSTGRESQL_TIME_LIMITS: Final = {"jdbc.connectTimeout": "10", "jdbc.socketTimeout": "60"}
 """Without these limits both clients, and the rounds that use them, wait for minutes or for ever for a catalog."""
+_ICEBERG_CLASSES: Final = "org.apache.iceberg."
 _SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 
 
@@ -69,8 +70,31 @@ class IcebergCatalogs:
             except Py4JJavaError as error:
                 if not is_iceberg(error, "NoSuchTableException"):
                     raise
+                self._require_no_former_name(table, identifier)
                 return None
         return self._opened(table, handle)
+
+    def _require_no_former_name(self, table: TableInfo, identifier: JavaObject) -> None:
+        """Refuse a catalog without a name whose table was made when the default name was another one."""
+        properties = table.lake_catalog_properties
+        if "name" in properties or properties.get("type") != "jdbc":
+            return
+        java = jvm_of(self._spark)
+        hadoop = java_session_of(self._spark).sessionState().newHadoopConf()
+        former = self._iceberg("CatalogUtil").buildIcebergCatalog(
+            FORMER_CATALOG_NAME, java.java.util.HashMap(dict(properties)), hadoop
+        )
+        try:
+            found = former.tableExists(identifier)
+        finally:
+            former.close()
+        if found:
+            raise FlussTieringError(
+                ErrorCode.LAKE_TABLE_MISMATCH,
+                f"the lake table {table.path} is in the JDBC catalog {FORMER_CATALOG_NAME!r}, the former default name, "
+                f"and not in {DEFAULT_CATALOG_NAME!r}, the present one: give the lake catalog the name that its tables "
+                f"have, by the property name={FORMER_CATALOG_NAME} of the server's lake catalog",
+            )
 
     def _located(self, table: TableInfo) -> tuple[JavaObject, JavaObject]:
         """Return the table's catalog and its identifier there."""
@@ -84,16 +108,27 @@ class IcebergCatalogs:
         expected = schema_json(table.descriptor)
         partition = partition_fields(table.descriptor)
         with lake_errors(f"open the lake table {table.path}"):
-            actual = json.loads(self._iceberg("SchemaParser").toJson(handle.schema()))
-            spec = json.loads(self._iceberg("PartitionSpecParser").toJson(handle.spec()))
-            version = handle.operations().current().formatVersion()
-        check_layout(
-            str(table.path),
-            schema=(actual, expected),
-            partition=(spec, partition),
-            format_version=version,
+            layout = self._layout(handle)
+        names = (catalog_name(table.lake_catalog_properties), table.path.database, table.path.table)
+        spec = check_layout(".".join(map(quoted, names)), layout, expected, partition)
+        return IcebergTable(jvm_of(self._spark), table, handle, layout.schema, spec)
+
+    def _layout(self, handle: JavaObject) -> LakeLayout:
+        to_json = self._iceberg("PartitionSpecParser").toJson
+        default = handle.spec()
+        others = [spec for spec in handle.specs().values() if spec.specId() != default.specId()]
+        snapshot = handle.currentSnapshot() if others else None
+        manifests = () if snapshot is None else snapshot.dataManifests(handle.io())
+        return LakeLayout(
+            schema=json.loads(self._iceberg("SchemaParser").toJson(handle.schema())),
+            specs=[json.loads(to_json(spec)) for spec in (default, *others)],
+            other_specs_in_use=any(
+                manifest.partitionSpecId() != default.specId()
+                and (manifest.hasAddedFiles() or manifest.hasExistingFiles())
+                for manifest in manifests
+            ),
+            format_version=handle.operations().current().formatVersion(),
         )
-        return IcebergTable(jvm_of(self._spark), table, handle, actual, spec)
 
     def _create(self, catalog: JavaObject, identifier: JavaObject, table: TableInfo) -> JavaObject:
         schema = self._iceberg("SchemaParser").fromJson(json.dumps(schema_json(table.descriptor)))
@@ -152,6 +187,12 @@ class IcebergCatalogs:
             present = self._spark.conf.get(key, None)
             if present is None:
                 self._spark.conf.set(key, value)
+            elif key == prefix and not present.startswith(_ICEBERG_CLASSES):
+                raise FlussTieringError(
+                    ErrorCode.STORAGE,
+                    f"the Spark session's catalog {name!r} is a {present}, not an Iceberg catalog: give the server's "
+                    "lake catalog another name, or remove the setting from Spark",
+                )
             elif present != value and key.removeprefix(f"{prefix}.") in _IDENTITY:
                 raise FlussTieringError(
                     ErrorCode.STORAGE,

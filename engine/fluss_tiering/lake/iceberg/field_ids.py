@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -9,23 +10,30 @@ import pyarrow as pa
 
 from fluss_tiering.model.data_type import ELEMENT, KEY, VALUE
 
-_FIELD_ID: Final = "PARQUET:field_id"
+FIELD_ID: Final = "PARQUET:field_id"
+_DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
 
 
 def with_field_ids(field: Mapping[str, Any], kind: pa.DataType) -> pa.Field:
-    """Return an Arrow field of this type, with all ids of a field in Iceberg's JSON."""
+    """Return an Arrow field with all ids of a field in Iceberg's JSON.
+
+    Args:
+        field: The field. Structs in it may have further fields, in any order.
+        kind: The type of the values. The field has this type, or a wider one where Iceberg's is wider.
+    """
     return _field(field["name"], field["id"], field["type"], kind, required=field["required"])
 
 
 def _field(name: str, number: int, iceberg: str | Mapping[str, Any], kind: pa.DataType, *, required: bool) -> pa.Field:
-    return pa.field(name, _type(iceberg, kind), not required, {_FIELD_ID: str(number)})
+    return pa.field(name, _type(iceberg, kind), not required, {FIELD_ID: str(number)})
 
 
 def _type(iceberg: str | Mapping[str, Any], kind: pa.DataType) -> pa.DataType:
     if isinstance(iceberg, str):
-        return kind
+        return _widened(iceberg, kind)
     if iceberg["type"] == "struct":
-        return pa.struct([with_field_ids(part, kind.field(part["name"]).type) for part in iceberg["fields"]])
+        parts = {part["name"]: part for part in iceberg["fields"]}
+        return pa.struct([with_field_ids(parts[part.name], part.type) for part in kind])
     if iceberg["type"] == "list":
         required = iceberg["element-required"]
         return pa.list_(_field(ELEMENT, iceberg["element-id"], iceberg["element"], kind.value_type, required=required))
@@ -33,3 +41,12 @@ def _type(iceberg: str | Mapping[str, Any], kind: pa.DataType) -> pa.DataType:
         _field(KEY, iceberg["key-id"], iceberg["key"], kind.key_type, required=True),
         _field(VALUE, iceberg["value-id"], iceberg["value"], kind.item_type, required=iceberg["value-required"]),
     )
+
+
+def _widened(iceberg: str, kind: pa.DataType) -> pa.DataType:
+    if iceberg == "long" and pa.types.is_int32(kind):
+        return pa.int64()
+    if iceberg == "double" and pa.types.is_float32(kind):
+        return pa.float64()
+    decimal = _DECIMAL.fullmatch(iceberg)
+    return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal and pa.types.is_decimal(kind) else kind

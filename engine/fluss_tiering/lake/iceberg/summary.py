@@ -11,8 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from fluss_tiering.lake.protocol import LakeCommit
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.lake.protocol import ForeignCommit, LakeCommit
 from fluss_tiering.model.lake import COMMIT_USER
 from fluss_tiering.model.table import TableBucket
 
@@ -49,22 +48,15 @@ def _offsets_text(commit: LakeCommit) -> str:
     return json.dumps(offsets, separators=(",", ":"))
 
 
-def from_summary(summary: Mapping[str, str]) -> LakeCommit | None:
+def from_summary(summary: Mapping[str, str]) -> LakeCommit | ForeignCommit | None:
     """Return the commit that a snapshot completes; None for a snapshot of somebody else, or inside a commit.
 
     If its offsets lie in a file of the lake, the commit names the file and has no offsets yet.
-
-    Raises:
-        FlussTieringError: LAKE_TABLE_MISMATCH if Fluss's own tiering made the snapshot, since it lacks the offsets.
     """
     if summary.get(_COMMIT_USER_KEY) != COMMIT_USER:
         return None
     if _OFFSETS not in summary and _OFFSETS_FILE not in summary:
-        raise FlussTieringError(
-            ErrorCode.LAKE_TABLE_MISMATCH,
-            "the lake table was tiered into by another service of Fluss: expected one that this service made; "
-            "stop the other service and move its lake table away",
-        )
+        return ForeignCommit(summary.get(_OFFSETS_PATH, ""))
     table_id = int(summary[_TABLE_ID])
     offsets = json.loads(summary.get(_OFFSETS) or "{}")
     return LakeCommit(

@@ -20,15 +20,22 @@ from fluss_tiering.lake.iceberg.metadata.history import ancestors, ancestors_wit
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.lake.iceberg.metadata.lookup import has_rows
 from fluss_tiering.lake.iceberg.metadata.offsets_file import read_offsets, write_offsets
+from fluss_tiering.lake.iceberg.metadata.properties import write_properties
 from fluss_tiering.lake.iceberg.metrics.modes import metrics_modes
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.summary import from_summary, offsets_fit
 from fluss_tiering.lake.names import catalog_name, quoted, round_file_name
-from fluss_tiering.lake.protocol import CommittedSnapshot, LakeCommit, LakeFile, LakeTableSize
+from fluss_tiering.lake.protocol import (
+    CommittedSnapshot,
+    ForeignCommit,
+    LakeCommit,
+    LakeFile,
+    LakeTableSize,
+    ReadOffsets,
+)
 from fluss_tiering.lake.shared_folder import local_path, require_seen
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
-from fluss_tiering.model.table_options import ICEBERG_CODEC, ICEBERG_TARGET_FILE_SIZE
 
 _SYSTEM_TYPES: Final = {
     BUCKET_COLUMN: pa.int32(),
@@ -70,22 +77,25 @@ class IcebergTable:
         """Return the id of the snapshot that was current when the table was opened; None if there was none."""
         return self._base
 
-    def unregistered_commit(self, known: int | None) -> CommittedSnapshot | None:
-        """Return our newest commit after the snapshot `known`; None if there is none.
+    def unregistered_commit(
+        self, known: int | None, read_offsets: ReadOffsets | None = None
+    ) -> CommittedSnapshot | None:
+        """Return the newest commit of tiering after the snapshot `known`; None if there is none: see `LakeTable`.
 
         Raises:
-            FlussTieringError: LAKE_TABLE_MISMATCH if the lake's history does not match; STORAGE if it cannot be read.
+            FlussTieringError: LAKE_TABLE_MISMATCH if the lake's history does not match, or has a commit of another
+                tiering service whose offsets cannot be read; STORAGE if it cannot be read.
         """
         with lake_errors(f"read the history of the lake table {self._table.path}"):
-            newest = None
+            newest: tuple[int, LakeCommit | ForeignCommit] | None = None
             history = ancestors(self._handle) if known is None else ancestors_with_expired(self._jvm, self._handle)
             for snapshot in history:
-                snapshot_id = snapshot.snapshotId()
+                snapshot_id = int(snapshot.snapshotId())
                 if snapshot_id == known:
-                    return newest
+                    return self._committed(newest, known, read_offsets)
                 commit = from_summary(snapshot.summary())
                 if commit is not None and newest is None:
-                    newest = CommittedSnapshot(snapshot_id, self._own(commit))
+                    newest = snapshot_id, self._own(commit) if isinstance(commit, LakeCommit) else commit
             if known is not None:
                 raise self._without(known)
             if newest is None and self._has_rows():
@@ -93,7 +103,38 @@ class IcebergTable:
                     "it holds rows that tiering did not write, while nothing of the table was tiered yet",
                     "drop or rename the lake table",
                 )
-            return newest
+            return self._committed(newest, known, read_offsets)
+
+    def _committed(
+        self,
+        newest: tuple[int, LakeCommit | ForeignCommit] | None,
+        known: int | None,
+        read_offsets: ReadOffsets | None,
+    ) -> CommittedSnapshot | None:
+        """Return a commit with its offsets, which for one of another tiering service are read from their file."""
+        if newest is None:
+            return None
+        snapshot_id, commit = newest
+        if isinstance(commit, LakeCommit):
+            return CommittedSnapshot(snapshot_id, commit)
+        undo = "" if known is None else f", or go back to what is registered: {self._make_current(known)}"
+        if read_offsets is None:
+            raise self._mismatch(
+                f"another tiering service of Fluss committed the snapshot {snapshot_id}, which is not registered",
+                f"tier the table, which registers that snapshot{undo}",
+            )
+        try:
+            offsets = read_offsets(commit.offsets_path)
+        except FlussTieringError as error:
+            raise self._mismatch(
+                f"another tiering service of Fluss committed the snapshot {snapshot_id}, which is not registered, and "
+                f"its offsets cannot be read ({error.message})",
+                f"let that service end its round, or bring the file back{undo}",
+            ) from None
+        identity = f"snapshot-{snapshot_id}"
+        return CommittedSnapshot(
+            snapshot_id, LakeCommit(self._table.table_id, 0, identity, commit.offsets_path, offsets)
+        )
 
     def newest_commit(self) -> CommittedSnapshot | None:
         """Return our newest commit in the base's history; None if there is none.
@@ -104,7 +145,7 @@ class IcebergTable:
         with lake_errors(f"read the history of the lake table {self._table.path}"):
             for snapshot in ancestors(self._handle):
                 commit = from_summary(snapshot.summary())
-                if commit is not None:
+                if isinstance(commit, LakeCommit):
                     return CommittedSnapshot(snapshot.snapshotId(), self._own(commit))
             return None
 
@@ -145,23 +186,17 @@ class IcebergTable:
 
     def file_writer(self) -> ParquetFileWriter:
         """Return the writer with which executors write this table's files."""
+        fields = {field["name"]: field for field in self._schema["fields"]}
         types = {column.name: lake_type(column.data_type) for column in self._table.descriptor.columns}
-        schema = pa.schema(
-            [
-                with_field_ids(field, types.get(field["name"]) or _SYSTEM_TYPES[field["name"]])
-                for field in self._schema["fields"]
-            ]
-        )
+        # In the order in which rows come. Iceberg's readers find columns by their ids.
+        schema = pa.schema([with_field_ids(fields[name], kind) for name, kind in {**types, **_SYSTEM_TYPES}.items()])
         keys = self._table.descriptor.primary_key
-        codec = self._properties.get("write.parquet.compression-codec", ICEBERG_CODEC.default).lower()
-        level = self._properties.get("write.parquet.compression-level")
+        written = write_properties(str(self._handle.name()), self._properties)
         return ParquetFileWriter(
             schema=schema,
             delete_schema=pa.schema([schema.field(key) for key in keys]) if keys else None,
-            compression=("none" if codec == "uncompressed" else codec, None if level is None else int(level)),
-            target_file_bytes=int(
-                self._properties.get("write.target-file-size-bytes", ICEBERG_TARGET_FILE_SIZE.default)
-            ),
+            compression=(written.codec, written.level),
+            target_file_bytes=written.target_file_bytes,
             io_properties=dict(self._table.lake_catalog_properties),
             metrics_modes=metrics_modes(self._schema["fields"], self._properties, self._bounded_fields()),
             shared_folder=self._shared_folder(),
@@ -188,7 +223,7 @@ class IcebergTable:
 
     @cached_property
     def _locations(self) -> FileLocations:
-        return FileLocations(self._jvm, self._handle)
+        return FileLocations(self._jvm, self._handle, self._spec["spec-id"])
 
     def commit(
         self,
@@ -288,13 +323,14 @@ class IcebergTable:
             )
         return self._mismatch(
             f"{said}: it was rolled back or replaced",
-            f"make that snapshot the current one again: CALL {self._catalog}.system.set_current_snapshot("
-            f"table => '{self._table.path}', snapshot_id => {known})",
+            f"make that snapshot the current one again: {self._make_current(known)}",
         )
 
-    @property
-    def _catalog(self) -> str:
-        return quoted(catalog_name(self._table.lake_catalog_properties))
+    def _make_current(self, snapshot_id: int) -> str:
+        catalog = quoted(catalog_name(self._table.lake_catalog_properties))
+        return (
+            f"CALL {catalog}.system.set_current_snapshot(table => '{self._table.path}', snapshot_id => {snapshot_id})"
+        )
 
     def _mismatch(self, difference: str, remedy: str) -> FlussTieringError:
         return FlussTieringError(

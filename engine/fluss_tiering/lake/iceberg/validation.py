@@ -1,50 +1,87 @@
-"""Checks that an existing lake table has the layout that tiering writes, and that Spark can read it."""
+"""Checks that rounds can write to a lake table that users may have changed, and that Spark can read it.
+
+Columns are found by their names, so that their order does not matter. Further columns, wider types and columns that
+became nullable are no obstacle. Each other difference is refused with the statement that removes it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fluss_tiering.lake.iceberg.layout import PartitionField
+from fluss_tiering.lake.names import quoted
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import DataType, DataTypeRoot, TableInfo
 
 _MIN_FORMAT_VERSION: Final = 2
+_WIDER: Final = {"int": "long", "float": "double"}
+_DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
+_SQL_TYPES: Final = {
+    "boolean": "BOOLEAN",
+    "int": "INT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "STRING",
+    "binary": "BINARY",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP_NTZ",
+    "timestamptz": "TIMESTAMP",
+}
+
+Json = Mapping[str, Any]
 
 
-def check_layout(
-    name: str,
-    *,
-    schema: tuple[Mapping[str, Any], Mapping[str, Any]],
-    partition: tuple[Mapping[str, Any], Sequence[PartitionField]],
-    format_version: int,
-) -> None:
-    """Compare a lake table with what is expected. Field ids, comments, sort order and properties may differ.
+@dataclass(frozen=True, slots=True)
+class LakeLayout:
+    """The layout of a lake table, as far as tiering depends on it.
+
+    Attributes:
+        schema: The schema, in Iceberg's JSON.
+        specs: All partition specs, in Iceberg's JSON. The default one is first.
+        other_specs_in_use: Whether there may be data files of other specs than the default one.
+        format_version: The format version.
+    """
+
+    schema: Json
+    specs: Sequence[Json]
+    other_specs_in_use: bool
+    format_version: int
+
+
+def check_layout(name: str, layout: LakeLayout, schema: Json, partition: Sequence[PartitionField]) -> Json:
+    """Check a lake table, and return the partition spec with which files are written, in Iceberg's JSON.
 
     Args:
-        name: The name of the lake table, for the message.
-        schema: The actual and the expected schema, in Iceberg's JSON.
-        partition: The actual partition spec in Iceberg's JSON, and the expected partition fields.
-        format_version: The format version of the lake table.
+        name: The name of the lake table in SQL, for the statements in messages.
+        layout: The layout of the lake table.
+        schema: The expected schema, in Iceberg's JSON.
+        partition: The expected partition fields.
 
     Raises:
-        FlussTieringError: LAKE_TABLE_MISMATCH if something differs; the message names the first difference.
+        FlussTieringError: LAKE_TABLE_MISMATCH if the table cannot be written to; the message names the first
+            obstacle, and what removes it.
     """
-    actual_schema, expected_schema = schema
-    actual_spec, expected_partition = partition
-    difference = (
-        _columns_difference(actual_schema["fields"], expected_schema["fields"])
-        or _key_difference(actual_schema, expected_schema)
-        or _partition_difference(actual_schema, actual_spec, expected_partition)
-    )
-    if difference is None and format_version < _MIN_FORMAT_VERSION:
-        difference = f"its format version is {format_version}, expected {_MIN_FORMAT_VERSION} or later"
-    if difference is not None:
-        raise FlussTieringError(
-            ErrorCode.LAKE_TABLE_MISMATCH,
-            f"the lake table {name} does not have the layout that tiering writes: {difference}; "
-            "undo the change, or drop or rename the lake table and re-create the table",
+    check = _Check(name)
+    check.columns(layout.schema["fields"], schema["fields"])
+    check.key(layout.schema, schema)
+    if layout.format_version < _MIN_FORMAT_VERSION:
+        check.refuse(
+            f"its format version is {layout.format_version}, expected {_MIN_FORMAT_VERSION} or later",
+            f"ALTER TABLE {name} SET TBLPROPERTIES ('format-version' = '{_MIN_FORMAT_VERSION}')",
         )
+    return check.spec(layout, partition, has_key=bool(schema.get("identifier-field-ids")))
+
+
+def is_wider(wanted: str, found: str) -> bool:
+    """Return whether each value of a primitive Iceberg type is one of another type, to which Iceberg may widen it."""
+    if _WIDER.get(wanted) == found:
+        return True
+    before, after = _DECIMAL.fullmatch(wanted), _DECIMAL.fullmatch(found)
+    return before is not None and after is not None and before[2] == after[2] and int(before[1]) <= int(after[1])
 
 
 def refuse_times(table: TableInfo, remedy: str) -> None:
@@ -70,51 +107,170 @@ def _has_time(kind: DataType) -> bool:
     return kind.root is DataTypeRoot.TIME or any(_has_time(part.data_type) for part in kind.fields)
 
 
-def _columns_difference(actual: Sequence[Mapping[str, Any]], expected: Sequence[Mapping[str, Any]]) -> str | None:
-    for position, column in enumerate(expected, start=1):
-        wanted = _column_text(column)
-        if position > len(actual):
-            return f"column {position} is missing, expected {wanted}"
-        found = _column_text(actual[position - 1])
-        if found != wanted:
-            return f"column {position} is {found}, expected {wanted}"
-    if len(actual) > len(expected):
-        return f"it has the further column {_column_text(actual[len(expected)])}, expected {len(expected)} columns"
-    return None
+class _Check:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def refuse(self, difference: str, *remedies: str) -> None:
+        raise FlussTieringError(
+            ErrorCode.LAKE_TABLE_MISMATCH,
+            f"rounds cannot write to the lake table {self._name}: {difference}; {', then '.join(remedies)}",
+        )
+
+    def columns(self, actual: Sequence[Json], expected: Sequence[Json], parent: str = "") -> None:
+        """Refuse columns, or fields of a struct, that cannot be written to. Their order does not matter."""
+        by_name = {field["name"]: field for field in actual}
+        known = {field["name"] for field in expected}
+        for field in expected:
+            column = parent + quoted(field["name"])
+            if (found := by_name.get(field["name"])) is None:
+                self._missing(column, field, parent, [each for each in actual if each["name"] not in known])
+                continue
+            if found["required"] and not field["required"]:
+                self.refuse(
+                    f"the column {column} is NOT NULL, expected it to be nullable as in the Fluss table",
+                    f"ALTER TABLE {self._name} ALTER COLUMN {column} DROP NOT NULL",
+                )
+            self._type(column, found["type"], field["type"])
+        for field in actual:
+            if field["name"] not in known and field["required"] and "initial-default" not in field:
+                column = parent + quoted(field["name"])
+                self.refuse(
+                    f"the further column {column} is NOT NULL, while tiering has no values for it",
+                    f"ALTER TABLE {self._name} ALTER COLUMN {column} DROP NOT NULL",
+                )
+
+    def _missing(self, column: str, field: Json, parent: str, others: Sequence[Json]) -> None:
+        same = [each for each in others if each["id"] == field["id"] and _text(each["type"]) == _text(field["type"])]
+        if same:
+            found = parent + quoted(same[0]["name"])
+            self.refuse(
+                f"the column {column} was renamed to {found}",
+                f"ALTER TABLE {self._name} RENAME COLUMN {found} TO {quoted(field['name'])}",
+            )
+        kind = _sql_type(field["type"])
+        add = f"ALTER TABLE {self._name} ADD COLUMN {column} {kind}"
+        self.refuse(
+            f"the column {column} {_text(field['type'])} is missing: it was dropped, or added to the Fluss table later",
+            (add if kind else "add it with Iceberg's own API, since Spark has no such type")
+            + " (it is null in all rows that are there already)",
+        )
+
+    def _type(self, column: str, found: str | Json, wanted: str | Json) -> None:
+        if isinstance(found, str) or isinstance(wanted, str) or found["type"] != wanted["type"]:
+            if found != wanted and not (isinstance(found, str) and isinstance(wanted, str) and is_wider(wanted, found)):
+                self.refuse(
+                    f"the column {column} is {_text(found)}, expected {_text(wanted)} or a wider type",
+                    "drop or rename that column, which starts it anew, and give a column of its name the expected type",
+                )
+        elif wanted["type"] == "struct":
+            self.columns(found["fields"], wanted["fields"], f"{column}.")
+        elif wanted["type"] == "list":
+            self._part(f"{column}.element", found, wanted, "element")
+        else:
+            self._type(f"{column}.key", found["key"], wanted["key"])
+            self._part(f"{column}.value", found, wanted, "value")
+
+    def _part(self, column: str, found: Json, wanted: Json, part: str) -> None:
+        if found[f"{part}-required"] and not wanted[f"{part}-required"]:
+            self.refuse(
+                f"the column {column} is NOT NULL, expected it to be nullable as in the Fluss table",
+                f"ALTER TABLE {self._name} ALTER COLUMN {column} DROP NOT NULL",
+            )
+        self._type(column, found[part], wanted[part])
+
+    def key(self, actual: Json, expected: Json) -> None:
+        """Refuse other identifier fields than the primary key."""
+        found, wanted = _key_names(actual), _key_names(expected)
+        if found == wanted:
+            return
+        columns = ", ".join(map(quoted, sorted(wanted or found)))
+        self.refuse(
+            f"its identifier fields are {sorted(found)}, expected the primary key {sorted(wanted)}",
+            f"ALTER TABLE {self._name} {'SET' if wanted else 'DROP'} IDENTIFIER FIELDS {columns}",
+        )
+
+    def spec(self, layout: LakeLayout, partition: Sequence[PartitionField], *, has_key: bool) -> Json:
+        """Return the spec with the expected fields.
+
+        A log table may have got another one since: its files may have several. An equality delete applies only to files
+        of its own spec, so a table with a primary key may not.
+        """
+        names = {field["id"]: field["name"] for field in layout.schema["fields"]}
+        wanted = [(field.transform, field.column) for field in partition]
+        matching = [spec for spec in layout.specs if _fields(spec, names) == wanted]
+        default, *_ = layout.specs
+        if matching and not has_key:
+            return matching[0]
+        if not matching or matching[0] is not default:
+            self.refuse(
+                f"it is partitioned by {_fields_text(_fields(default, names))}, expected {_fields_text(wanted)}",
+                *self._repartitioned(default, names, partition),
+            )
+        if layout.other_specs_in_use:
+            self.refuse(
+                "some of its files have another partitioning, and would keep rows that are updated or deleted",
+                "rewrite them: CALL system.rewrite_data_files with the options rewrite-all => true and "
+                f"output-spec-id => {default['spec-id']}",
+            )
+        return default
+
+    def _repartitioned(self, default: Json, names: Mapping[int, str], partition: Sequence[PartitionField]) -> list[str]:
+        wanted = [(field.transform, field.column) for field in partition]
+        drops = [
+            f"ALTER TABLE {self._name} DROP PARTITION FIELD {quoted(field['name'])}"
+            for field, pair in zip(default["fields"], _fields(default, names), strict=True)
+            if pair not in wanted
+        ]
+        adds = [
+            f"ALTER TABLE {self._name} ADD PARTITION FIELD "
+            + (quoted(field.column) if field.num_buckets is None else f"bucket({field.num_buckets}, {field.column})")
+            for field in partition
+            if (field.transform, field.column) not in _fields(default, names)
+        ]
+        return drops + adds
 
 
-def _column_text(column: Mapping[str, Any]) -> str:
-    return f"{column['name']} {_type_text(column['type'])}{' required' if column['required'] else ''}"
-
-
-def _type_text(kind: str | Mapping[str, Any]) -> str:
+def _text(kind: str | Json) -> str:
     """Return a type as text, without the ids of its fields."""
     if isinstance(kind, str):
         return kind
     if kind["type"] == "struct":
-        return f"struct<{', '.join(_column_text(field) for field in kind['fields'])}>"
+        fields = (
+            f"{field['name']} {_text(field['type'])}{' required' if field['required'] else ''}"
+            for field in kind["fields"]
+        )
+        return f"struct<{', '.join(fields)}>"
     if kind["type"] == "list":
-        return f"list<{_type_text(kind['element'])}{' required' if kind['element-required'] else ''}>"
-    value = f"{_type_text(kind['value'])}{' required' if kind['value-required'] else ''}"
-    return f"map<{_type_text(kind['key'])}, {value}>"
+        return f"list<{_text(kind['element'])}{' required' if kind['element-required'] else ''}>"
+    value = f"{_text(kind['value'])}{' required' if kind['value-required'] else ''}"
+    return f"map<{_text(kind['key'])}, {value}>"
 
 
-def _key_difference(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> str | None:
-    found, wanted = _key_names(actual), _key_names(expected)
-    if found == wanted:
+def _sql_type(kind: str | Json) -> str | None:
+    """Return a type in Spark SQL; None if Spark has no such type."""
+    if isinstance(kind, str):
+        return kind.upper() if _DECIMAL.fullmatch(kind) else _SQL_TYPES.get(kind)
+    if kind["type"] == "struct":
+        parts = [(f"{quoted(field['name'])}: ", _sql_type(field["type"])) for field in kind["fields"]]
+        outer = "STRUCT"
+    elif kind["type"] == "list":
+        parts, outer = [("", _sql_type(kind["element"]))], "ARRAY"
+    else:
+        parts, outer = [("", _sql_type(kind["key"])), ("", _sql_type(kind["value"]))], "MAP"
+    if any(part is None for _, part in parts):
         return None
-    return f"its identifier fields are {sorted(found)}, expected the primary key {sorted(wanted)}"
+    return f"{outer}<{', '.join(f'{name}{part}' for name, part in parts)}>"
 
 
-def _key_names(schema: Mapping[str, Any]) -> set[str]:
+def _key_names(schema: Json) -> set[str]:
     ids = set(schema.get("identifier-field-ids", ()))
     return {field["name"] for field in schema["fields"] if field["id"] in ids}
 
 
-def _partition_difference(
-    schema: Mapping[str, Any], spec: Mapping[str, Any], expected: Sequence[PartitionField]
-) -> str | None:
-    names = {field["id"]: field["name"] for field in schema["fields"]}
-    found = [f"{field['transform']}({names.get(field['source-id'])})" for field in spec["fields"]]
-    wanted = [f"{field.transform}({field.column})" for field in expected]
-    return None if found == wanted else f"it is partitioned by {found}, expected {wanted}"
+def _fields(spec: Json, names: Mapping[int, str]) -> list[tuple[str, str | None]]:
+    return [(field["transform"], names.get(field["source-id"])) for field in spec["fields"]]
+
+
+def _fields_text(fields: Sequence[tuple[str, str | None]]) -> list[str]:
+    return [f"{transform}({column})" for transform, column in fields]

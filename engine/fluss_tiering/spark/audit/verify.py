@@ -24,6 +24,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, StructType
+from pyspark.sql.types import DataType as SparkType
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
@@ -50,7 +52,7 @@ from fluss_tiering.spark.round.measure import measured
 from fluss_tiering.spark.round.plan import PlanLimits, RoundPlan, plan_round
 from fluss_tiering.spark.round.stage import failure_of
 from fluss_tiering.spark.round.waves import tasks_of
-from fluss_tiering.storage.open import cluster_access, open_split_reader
+from fluss_tiering.storage.open import cluster_access, open_offsets_reader, open_split_reader
 
 _SEEDS: Final = (1, 2)
 """The seeds of two 64-bit hashes for each row, so that a difference is not missed by chance."""
@@ -90,7 +92,8 @@ def verify_table(
             return TableAudit(table.path, None)
         raise missing_lake_table(table, known)
     # This also fails if the lake's history does not belong to the table.
-    unregistered = lake_table.unregistered_commit(None if known is None else known.snapshot_id)
+    read_offsets = open_offsets_reader(client.describe_storage(), table)
+    unregistered = lake_table.unregistered_commit(None if known is None else known.snapshot_id, read_offsets)
     snapshot_id = lake_table.base()
     if snapshot_id is None:
         return TableAudit(table.path, None)
@@ -199,6 +202,14 @@ def _lake(
     catalog = catalog_name(table.lake_catalog_properties)
     name = ".".join(quoted(part) for part in (catalog, table.path.database, table.path.table))
     rows = spark.read.option("versionAsOf", snapshot_id).table(name)
+    # Users may have added columns to the lake table, and widened types. A hash depends on the type.
+    wanted = from_arrow_schema(schema_of(table), prefer_timestamp_ntz=True)
+    narrowed = {
+        field.name: _narrowed(sf.col(quoted(field.name)), rows.schema[field.name].dataType, field.dataType)
+        for field in wanted.fields
+        if field.name in rows.columns and rows.schema[field.name].dataType != field.dataType
+    }
+    rows = rows.withColumns(narrowed)
     if table.descriptor.partition_keys:
         present = sorted({info.partition_values for info in held})
         # The lake keeps the rows of partitions that were dropped.
@@ -210,6 +221,20 @@ def _lake(
                 elsewhere = ~(_in_partition(table, info.partition_values) & _in_bucket(info))
                 rows = rows.where(elsewhere | (sf.col(OFFSET_COLUMN) >= start))
     return rows
+
+
+def _narrowed(value: Column, found: SparkType, wanted: SparkType) -> Column:
+    """Return a column of the lake in the type of the source: without further fields, and not widened."""
+    if isinstance(found, StructType) and isinstance(wanted, StructType):
+        fields = (
+            _narrowed(value.getField(field.name), found[field.name].dataType, field.dataType).alias(field.name)
+            for field in wanted.fields
+        )
+        return sf.when(value.isNotNull(), sf.struct(*fields))
+    if isinstance(found, ArrayType) and isinstance(wanted, ArrayType):
+        before, after = found.elementType, wanted.elementType
+        return sf.transform(value, lambda element: _narrowed(element, before, after))
+    return value if found == wanted else value.cast(wanted)
 
 
 def _in_partition(table: TableInfo, values: Sequence[str]) -> Column:

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Sequence
 
 from fluss_tiering.client import TieringClient
-from fluss_tiering.lake.protocol import LakeCatalog, LakeCommit, LakeFile, LakeTable
+from fluss_tiering.lake.protocol import LakeCatalog, LakeCommit, LakeFile, LakeTable, ReadOffsets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableInfo
@@ -51,22 +51,36 @@ def missing_lake_table(table: TableInfo, known: LakeSnapshot) -> FlussTieringErr
     )
 
 
-def recover(client: TieringClient, lake: LakeTable, table: TableInfo, claim: Claim) -> LakeSnapshot | None:
-    """Register a lake snapshot that an earlier round committed and did not register, with the offsets it holds.
+def recover(
+    client: TieringClient,
+    lake: LakeTable,
+    table: TableInfo,
+    claim: Claim,
+    read_offsets: ReadOffsets | None = None,
+) -> LakeSnapshot | None:
+    """Register a lake snapshot that was committed and not registered, with the offsets that it holds.
 
-    Return the newest lake snapshot that the server then knows.
+    It may be one of an earlier round, or of another tiering service of Fluss. Return the newest lake snapshot that the
+    server then knows.
+
+    Args:
+        client: The client for the tiering server.
+        lake: The lake table.
+        table: The table.
+        claim: The claim of the round.
+        read_offsets: Reads the offsets files of the storage; None if no other service tiers its tables.
 
     Raises:
         FlussTieringError: LAKE_TABLE_MISMATCH if the lake table is not the one that the server knows;
             FENCED_TIERING_EPOCH if the round has been replaced.
     """
     known = client.lake_snapshot(table.path)
-    found = lake.unregistered_commit(None if known is None else known.snapshot_id)
+    found = lake.unregistered_commit(None if known is None else known.snapshot_id, read_offsets)
     if found is None:
         return known
     commit = found.commit
     logger.info(
-        "registering the lake snapshot %d of %s, which the round of epoch %d committed but did not register",
+        "registering the lake snapshot %d of %s, which was committed but not registered (epoch %d; 0: another service)",
         found.snapshot_id,
         table.path,
         commit.tiering_epoch,

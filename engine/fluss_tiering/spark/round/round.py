@@ -30,7 +30,7 @@ from fluss_tiering.spark.round.result import PieceResult, RoundCost, RoundOutcom
 from fluss_tiering.spark.round.stage import run_stage
 from fluss_tiering.spark.round.waves import after, tasks_of, time_limit_s, waves
 from fluss_tiering.spark.runtime import SYSTEM, Runtime
-from fluss_tiering.storage.open import cluster_access, open_split_reader
+from fluss_tiering.storage.open import cluster_access, open_offsets_reader, open_split_reader
 
 logger = logging.getLogger(__name__)
 _MAX_PIECES_IN_JOB: Final = 4096
@@ -94,7 +94,7 @@ def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guar
     services.progress.step(table.path, "planning")
     # The lake table is opened first: whatever another driver commits after this makes our commit fail.
     lake = open_lake_table(services.client, services.catalog, table)
-    known = recover(services.client, lake, table, guard.claim)
+    known = recover(services.client, lake, table, guard.claim, open_offsets_reader(services.storage, table))
     tiered = {} if known is None else known.log_end_offsets
     plan = _plan(services, table, tiered, lake, partial(lease.snapshots, guard.claim))
     planned = now()

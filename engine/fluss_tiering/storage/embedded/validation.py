@@ -10,9 +10,9 @@ from typing import Final, NoReturn
 from fluss_tiering.formats.bucketing import check_bucket_key_type
 from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataType, DataTypeRoot, TableDescriptor, TableInfo
+from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataTypeRoot, TableDescriptor, TableInfo
 from fluss_tiering.model.table_options import FIXED, LAKE_TABLE_PREFIX, OWN_PREFIX, check_option_key
-from fluss_tiering.storage.lake_rules import check_lake_rules
+from fluss_tiering.storage.lake_rules import check_key_precision, check_lake_rules
 from fluss_tiering.storage.log_compression import compression_of
 
 _MAX_BUCKETS: Final = 1024
@@ -24,8 +24,6 @@ _CHANGELOG_COLUMNS: Final = ("_change_type", "_log_offset", "_commit_timestamp")
 """Names that Fluss reserves for reading a changelog as a table."""
 _NO_KEY: Final = NESTED | {DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
 """Types that Iceberg does not allow in identifier fields (its specification, "Identifier Field IDs")."""
-_MAX_KEY_TIMESTAMP_PRECISION: Final = 6
-"""The lake keeps microseconds, so keys that differ only in nanoseconds would be one key there."""
 _ALTERABLE_PREFIX: Final = "table.datalake."
 _MERGE_ENGINE_OPTION: Final = "table.merge-engine"
 
@@ -150,7 +148,7 @@ def _check_primary_key(descriptor: TableDescriptor) -> None:
             _refuse(f"the primary key column {name!r} is nullable: expected it to be declared {data_type} NOT NULL")
         if data_type.root in _NO_KEY:
             _refuse(f"the primary key column {name!r} is {data_type}: expected a type that Iceberg takes in a key")
-        _check_key_precision("primary key", name, data_type)
+        check_key_precision("primary key", name, data_type)
 
 
 def _check_partition_keys(descriptor: TableDescriptor) -> None:
@@ -194,16 +192,7 @@ def _check_bucket_key(descriptor: TableDescriptor, bucket_keys: tuple[str, ...])
         check_bucket_key_type(data_type)
     except FlussTieringError as error:
         _refuse(f"the bucket key {name!r}: {error.message}")
-    _check_key_precision("bucket key", name, data_type)
-
-
-def _check_key_precision(what: str, name: str, data_type: DataType) -> None:
-    is_timestamp = data_type.root in {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}
-    if is_timestamp and data_type.precision > _MAX_KEY_TIMESTAMP_PRECISION:
-        _refuse(
-            f"the {what} column {name!r} is {data_type}: expected a precision of at most "
-            f"{_MAX_KEY_TIMESTAMP_PRECISION}, since the lake keeps microseconds"
-        )
+    check_key_precision("bucket key", name, data_type)
 
 
 def _check_named(what: str, names: tuple[str, ...], descriptor: TableDescriptor) -> None:

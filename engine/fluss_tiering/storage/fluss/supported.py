@@ -8,6 +8,7 @@ from typing import Final
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TablePath
 from fluss_tiering.model.table_options import LAKE_ENABLED, freshness_ms, max_round_duration_ms
+from fluss_tiering.storage.lake_rules import check_key_precision
 
 LAKE_FORMAT: Final = "table.datalake.format"
 ICEBERG: Final = "iceberg"
@@ -48,3 +49,10 @@ def check_tierable(path: TablePath, descriptor: TableDescriptor) -> None:
             f"table {path} is tiered into {lake_format or 'no lake'}: expected {LAKE_FORMAT}={ICEBERG}, the only lake "
             "that is written here; leave it to the tiering service of that lake",
         )
+    for name in descriptor.primary_key:
+        try:
+            check_key_precision("primary key", name, descriptor.column(name).data_type)
+        except FlussTieringError as error:
+            raise FlussTieringError(
+                error.code, f"table {path} cannot be tiered: {error.message}; make a table with another key"
+            ) from None

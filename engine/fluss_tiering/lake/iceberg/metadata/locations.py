@@ -18,11 +18,12 @@ class FileLocations:
     Args:
         jvm: The JVM of the Spark session.
         table: Iceberg's table object.
+        spec_id: The id of the partition spec of the files. It need not be the table's default one.
     """
 
-    def __init__(self, jvm: JVMView, table: JavaObject) -> None:
+    def __init__(self, jvm: JVMView, table: JavaObject, spec_id: int) -> None:
         self._jvm = jvm
-        self._spec = table.spec()
+        self._spec = table.specs().get(spec_id)
         self._provider = table.locationProvider()
         self._folders: dict[tuple[str, ...], str | None] = {}
 
