@@ -96,6 +96,9 @@ class MemoryStore:
         snapshots = self._snapshots.get(table_id, ())
         return next((each for each in snapshots if each.snapshot.snapshot_id == snapshot_id), None)
 
+    def lake_offsets_paths(self, table_id: int) -> Sequence[str]:
+        return [each.offsets_path for each in self._snapshots.get(table_id, ())]
+
     def close(self) -> None:
         return
 

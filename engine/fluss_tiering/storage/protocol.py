@@ -233,6 +233,22 @@ class TableStorage(Protocol):
         """Return whether `path` is an offsets file that `write_lake_offsets` made for this table and that exists."""
         ...
 
+    def delete_lake_offsets(self, table_id: int, registered: str, kept: Collection[str]) -> int:
+        """Delete the offsets files of a table that nobody needs any more, and return how many there were.
+
+        A file is needed if a lake snapshot that is kept names it, or if a round wrote it that may still commit: one
+        that is not more than a day older than the file of the lake snapshot that was registered last.
+
+        Args:
+            table_id: The table.
+            registered: The path of the file of the lake snapshot that was registered last.
+            kept: The paths of the files that lake snapshots name.
+
+        Raises:
+            FlussTieringError: STORAGE if the disk refuses; TABLE_NOT_EXIST if there is no such table.
+        """
+        ...
+
     def close(self) -> None:
         """Write everything to disk and release what the storage holds."""
         ...

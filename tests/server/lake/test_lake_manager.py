@@ -8,6 +8,7 @@ from manager_support import Managers
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo
+from fluss_tiering.server.lake import manager as lake_manager
 from fluss_tiering.server.lake.manager import CommitRegistration, require_same_offsets
 
 B0, B1, B2 = (TableBucket(1, bucket) for bucket in range(3))
@@ -61,6 +62,28 @@ def test_wrong_offsets_are_refused(
         assert refused.value.code is code
         assert named in refused.value.message
     assert managers.lake.newest(1) == LakeSnapshot(1, 1, {B0: 10})
+
+
+def test_lake_snapshots_of_a_table_are_bounded_by_their_offsets(  # D15
+    managers: Managers, table: TableInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_manager, "_KEPT_SNAPSHOTS", 4)
+    monkeypatch.setattr(lake_manager, "_KEPT_OFFSETS", 9)
+
+    def known() -> list[int]:
+        return [each for each in range(1, 20) if managers.lake.snapshot(1, each) is not None]
+
+    for snapshot_id in range(1, 7):
+        commit(managers, table, snapshot_id, {B0: snapshot_id})
+    assert known() == [3, 4, 5, 6]
+    assert len(managers.lake.offsets_paths(1)) == 4
+    # Three offsets in each: three snapshots have nine.
+    for snapshot_id in range(7, 12):
+        commit(managers, table, snapshot_id, {B0: snapshot_id, B1: snapshot_id, B2: snapshot_id})
+    assert known() == [9, 10, 11]
+    monkeypatch.setattr(lake_manager, "_KEPT_OFFSETS", 1)
+    commit(managers, table, 12, {B0: 12})
+    assert known() == [11, 12], "the last one is kept beside the newest in any case"
 
 
 def test_a_repeated_commit_changes_nothing(managers: Managers, table: TableInfo) -> None:

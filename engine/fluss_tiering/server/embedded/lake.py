@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import structlog
+
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.server.lake.manager import CommitRegistration
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.protocol import TableStorage
+
+logger = structlog.get_logger(__name__)
 
 
 class OwnLakeSnapshots:
@@ -65,3 +70,13 @@ class OwnLakeSnapshots:
         await self._threads.control(
             self._managers.commit_lake_snapshot, commit, buckets, has_offsets_file=has_offsets_file
         )
+        await self._tidy(commit)
+
+    async def _tidy(self, commit: CommitRegistration) -> None:
+        table = commit.table
+        try:
+            kept = await self._threads.control(self._lake.offsets_paths, table.table_id)
+            await self._threads.storage(self._storage.delete_lake_offsets, table.table_id, commit.offsets_path, kept)
+        except FlussTieringError as error:
+            # The commit is registered. The files are deleted after the next one.
+            logger.warning("old offsets files were not deleted", table=str(table.path), error=error.message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,8 @@ from fluss_tiering.server.store.records import CommittedLakeSnapshot
 
 _KEPT_SNAPSHOTS: Final = 100
 """The number of lake snapshots that are kept of each table. A driver that recovers asks for one of the last."""
+_KEPT_OFFSETS: Final = 100_000
+"""The number of offsets that are kept of all lake snapshots of a table, but those of at least two lake snapshots."""
 
 logger = structlog.get_logger(__name__)
 
@@ -127,7 +129,7 @@ class LakeSnapshotManager:
                     snapshot, commit.tiering_epoch, commit.commit_id, commit.offsets_path, self._clock.now_ms()
                 )
             )
-            transaction.prune_lake_snapshots(table.table_id, _KEPT_SNAPSHOTS)
+            transaction.prune_lake_snapshots(table.table_id, _kept(len(snapshot.log_end_offsets)))
         self._newest[table.table_id] = snapshot
         logger.info(
             "lake snapshot committed",
@@ -137,6 +139,10 @@ class LakeSnapshotManager:
             commit_id=commit.commit_id,
         )
 
+    def offsets_paths(self, table_id: int) -> Sequence[str]:
+        """Return the paths of the offsets files that the known lake snapshots of a table name."""
+        return self._store.lake_offsets_paths(table_id)
+
     def forget(self, table_id: int) -> None:
         """Forget a dropped table. The store has deleted its snapshots already."""
         self._newest.pop(table_id, None)
@@ -144,6 +150,10 @@ class LakeSnapshotManager:
     def _offsets(self, table_id: int) -> Mapping[TableBucket, int]:
         newest = self._newest.get(table_id)
         return newest.log_end_offsets if newest else {}
+
+
+def _kept(buckets: int) -> int:
+    return max(2, min(_KEPT_SNAPSHOTS, _KEPT_OFFSETS // max(1, buckets)))
 
 
 def require_same_offsets(commit: CommitRegistration, known: LakeSnapshot) -> None:

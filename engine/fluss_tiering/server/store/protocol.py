@@ -145,6 +145,10 @@ class TieringStore(Protocol):
         """Return a lake snapshot; None if it is not stored."""
         ...
 
+    def lake_offsets_paths(self, table_id: int) -> Sequence[str]:
+        """Return the paths of the offsets files that the stored lake snapshots of a table name."""
+        ...
+
     def close(self) -> None:
         """Close the database."""
         ...

@@ -204,6 +204,12 @@ class SqlTieringStore:
         """Break the connections, so that a call which waits for PostgreSQL fails. Any thread may call this."""
         self._database.break_off()
 
+    def lake_offsets_paths(self, table_id: int) -> Sequence[str]:
+        """Return the paths of the offsets files that the stored lake snapshots of a table name."""
+        snapshots = schema.lake_snapshots
+        rows = self._read(sa.select(snapshots.c.offsets_path).where(snapshots.c.table_id == table_id))
+        return [row.offsets_path for row in rows]
+
     def close(self) -> None:
         """Close the database."""
         self._database.engine.dispose()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,8 @@ from fluss_tiering.storage.files import reporting_os_errors, write_durably
 
 _VERSION: Final = 1
 _MISSING: Final = -1
+_MAY_STILL_COMMIT_S: Final = 24 * 60 * 60
+"""A round that wrote its offsets file so long before the last registered one can no longer commit: it is fenced."""
 
 
 def write_offsets_file(folder: Path, info: TableInfo, log_end_offsets: Mapping[TableBucket, int]) -> Path:
@@ -67,3 +69,19 @@ def write_offsets_file(folder: Path, info: TableInfo, log_end_offsets: Mapping[T
 def is_offsets_file(folder: Path, path: Path) -> bool:
     """Return whether there is an offsets file at this path, in a table's folder."""
     return path.suffix == OFFSETS_SUFFIX and path.parent == folder / METADATA_FOLDER and path.is_file()
+
+
+def delete_offsets_files(folder: Path, registered: Path, kept: Collection[str]) -> int:
+    """Delete the offsets files of a table that nobody needs any more; see `TableStorage.delete_lake_offsets`.
+
+    Raises:
+        FlussTieringError: STORAGE if the disk refuses.
+    """
+    deleted = 0
+    with reporting_os_errors("delete old offsets files in", folder):
+        needed_since = registered.stat().st_mtime - _MAY_STILL_COMMIT_S
+        for file in (folder / METADATA_FOLDER).glob(f"*{OFFSETS_SUFFIX}"):
+            if str(file) not in kept and file != registered and file.stat().st_mtime < needed_since:
+                file.unlink(missing_ok=True)
+                deleted += 1
+    return deleted

@@ -26,7 +26,7 @@ from fluss_tiering.storage.data_dir import DataDir
 from fluss_tiering.storage.embedded.catalog import Catalog
 from fluss_tiering.storage.embedded.kv.checkpoint import read_checkpoint
 from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
-from fluss_tiering.storage.embedded.lake_offsets import is_offsets_file, write_offsets_file
+from fluss_tiering.storage.embedded.lake_offsets import delete_offsets_files, is_offsets_file, write_offsets_file
 from fluss_tiering.storage.embedded.log.segment_reader import stored_batches
 from fluss_tiering.storage.embedded.log.segments import DEFAULT_SEGMENT_BYTES
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader, reporting_dropped
@@ -225,6 +225,10 @@ class EmbeddedStorage:
     def has_lake_offsets(self, table_id: int, path: str) -> bool:
         """Return whether `path` is an offsets file of this table that exists; see `TableStorage`."""
         return is_offsets_file(self._catalog.get_by_id(table_id).folder, Path(path))
+
+    def delete_lake_offsets(self, table_id: int, registered: str, kept: Collection[str]) -> int:
+        """Delete offsets files that nobody needs any more; see `TableStorage`."""
+        return delete_offsets_files(self._catalog.get_by_id(table_id).folder, Path(registered), frozenset(kept))
 
     def close(self) -> None:
         """Flush all tables and release the data folder. Waiting writes are refused."""

@@ -245,6 +245,11 @@ class FlussStorage:
         """
         return is_offsets_file(self._files, table_id, path)
 
+    def delete_lake_offsets(self, table_id: int, registered: str, kept: Collection[str]) -> int:
+        """Delete nothing, since the files are the cluster's."""
+        del table_id, registered, kept
+        return 0
+
     def close(self) -> None:
         """End the scans, and then the threads and the connections."""
         self._scans.close()
