@@ -105,7 +105,7 @@ def test_something_else_on_the_port_is_told_apart() -> None:
     finally:
         other.stop(None)
     assert failed.value.code is ErrorCode.UNSUPPORTED_VERSION
-    assert "is not a tiering server, or it is an older one" in failed.value.message
+    assert "is not a tiering server, or it is older than this client" in failed.value.message
 
 
 @pytest.mark.system

@@ -33,6 +33,7 @@ from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.startup.catalog_conf import session_conf
 from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf
 from fluss_tiering.spark.startup.session import own_session
+from fluss_tiering.spark.submit import JARS_VARIABLE
 
 _START_S = 60.0
 _SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
@@ -174,8 +175,7 @@ def main() -> None:
     versions = {"pyspark": pyspark.__version__, "python": platform.python_version()}
     with tempfile.TemporaryDirectory() as folder, server(Path(folder)) as target, TieringClient(target) as client:
         conf = {**driver_jvm_conf(), "spark.sql.session.timeZone": "UTC", "spark.ui.enabled": "false"}
-        if jars := sys.argv[1:]:
-            conf["spark.jars"] = ",".join(jars)
+        os.environ[JARS_VARIABLE] = ",".join(sys.argv[1:])
         try:
             with own_session("local[2]", conf) as spark:
                 versions["java"] = spark._jvm.System.getProperty("java.version")  # noqa: SLF001

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 import grpc
 
+from fluss_tiering import __version__
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.wire.errors import code_from_metadata, code_from_status
 
@@ -133,7 +134,10 @@ def error_of(call: FailedCall, target: str, timeout: float) -> FlussTieringError
             ErrorCode.UNAVAILABLE, f"the tiering server at {target} has too much to do ({details}): try again later"
         )
     elif status is grpc.StatusCode.UNIMPLEMENTED:
-        message = f"{target} does not serve this call: it is not a tiering server, or it is an older one ({details})"
+        message = (
+            f"{target} does not serve this call: it is not a tiering server, or it is older than this "
+            f"client, which is fluss-tiering {__version__} ({details})"
+        )
     else:
         message = f"the tiering server at {target} failed with {status.name}: {details}"
     return FlussTieringError(code_from_status(status), message)

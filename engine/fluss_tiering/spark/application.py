@@ -19,6 +19,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient, finish_unchanged_tables
+from fluss_tiering.client.versions import other_version
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -99,6 +100,8 @@ class _Application:
         starting: Callable[[], None] | None,
     ) -> None:
         storage = client.describe_storage()
+        if warning := other_version(storage.server_version):
+            logger.warning("%s", warning)
         if spark is None:
             if starting is not None:
                 starting()

@@ -192,7 +192,14 @@ def _source(client: TieringClient, spark: SparkSession, table: TableInfo, plan: 
     def work(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return read(numbers)
 
-    return spark.range(0, len(plan.pieces), 1, tasks).mapInArrow(work, schema)
+    try:
+        return spark.range(0, len(plan.pieces), 1, tasks).mapInArrow(work, schema)
+    except ImportError as error:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"Spark {spark.version} cannot read the table, since it needs a library ({error}): pip install pandas; "
+            "Spark 4.1 needs none",
+        ) from None
 
 
 def _lake(
