@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from lake_support import Lake
 
@@ -75,12 +77,20 @@ def test_spark_writes_the_same_metrics_of_the_same_rows(spark, tmp_path, mode): 
     source, copy = f"{lake.name}.db.t", f"{lake.name}.db.copy"
     spark.sql(f"CREATE TABLE {copy} USING iceberg TBLPROPERTIES ({given}) AS SELECT /*+ COALESCE(1) */ * FROM {source}")
 
+    # Physical types, logical types, field ids, and what is required.  # D50
+    assert parquet_schema(tmp_path / "db" / "t") == parquet_schema(tmp_path / "db" / "copy")
     ours, theirs = metrics_of(spark, source), metrics_of(spark, copy)
     if not mode.startswith("truncate") and mode != "full":
         # Our tables are sorted by this column, for which Iceberg then wants bounds.
         assert ours.pop("__offset")["upper_bound"] == 2
         theirs.pop("__offset")
     assert ours == theirs
+
+
+def parquet_schema(folder: Path) -> list[str]:
+    """Return the lines of the schema of a table's only file, without its own name."""
+    (file,) = folder.glob("data/**/*.parquet")
+    return str(pq.ParquetFile(file).metadata.schema).splitlines()[2:]
 
 
 def metrics_of(spark, table: str) -> dict[str, dict]:

@@ -112,6 +112,7 @@ def write_column(folder: Path, values: pa.Array) -> pa.ChunkedArray:
     piece = ParquetFileWriter(schema, None, ("zstd", None), 1 << 20, {}).open_piece(0, str(folder / "piece"), 0)
     piece.write(pa.record_batch([values], names=["c"]), np.arange(len(values)), np.zeros(len(values), np.int64))
     (file,) = piece.close()
+    assert file.size_bytes == Path(file.location).stat().st_size
     return pq.read_table(file.location).column("c")
 
 

@@ -152,6 +152,19 @@ def test_a_file_with_both_defects_is_written_again_once(spark, tmp_path):  # D40
         assert seen(lake, judge) == [1, 1, 2, 2]
 
 
+def test_a_file_that_is_written_again_keeps_its_nans_found(spark, tmp_path):  # D50
+    lake = Lake(spark, tmp_path, {"v": "INT", "f": "DOUBLE", "d": "DECIMAL(5, 1)"})
+    with older_writer(decimal_bytes=True):
+        lake.commit(
+            lake.batch([{"v": 1, "f": 1.5, "d": Decimal(1)}]), lake.batch([{"v": 2, "f": 2.5, "d": Decimal(2)}])
+        )
+        lake.commit(lake.batch([{"v": 3, "f": float("nan"), "d": None}, {"v": 4, "f": 0.5, "d": None}]))
+
+    assert repaired(lake).rewritten_files == 2
+    for judge in (DUCKDB, SPARK):
+        assert lake.values(judge, "v", Predicate("f", ">", 2.0)) == [2, 3], judge
+
+
 @pytest.mark.parametrize("meanwhile", ["round", "manifests"])
 @pytest.mark.parametrize("decimal_bytes", [False, True])
 def test_a_repair_beside_other_commits_loses_and_repeats_nothing(

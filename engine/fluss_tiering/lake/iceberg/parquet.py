@@ -169,7 +169,7 @@ class _RollingFiles:
         self._buffered_bytes = 0
         self._open: OpenFile | None = None
         self._files: list[LakeFile] = []
-        self._without_bounds: set[str] = set()
+        self._with_nan: set[str] = set()
         """The Parquet columns with a NaN so far. The row groups of later files have no bounds of them."""
 
     def write(self, columns: Sequence[pa.Array]) -> None:
@@ -191,8 +191,8 @@ class _RollingFiles:
             return
         rows = pa.Table.from_batches(self._buffer)
         with_nan = columns_with_nan(rows)
-        if not with_nan <= self._without_bounds:
-            self._without_bounds |= with_nan
+        if not with_nan <= self._with_nan:
+            self._with_nan |= with_nan
             self._finish()
         if self._open is None:
             location = f"{self._prefix}-{len(self._files):05d}.parquet"
@@ -202,7 +202,7 @@ class _RollingFiles:
                 self._settings,
                 self._filesystem,
                 dictionaries=repeating_columns(rows),
-                without_bounds=self._without_bounds,
+                with_nan=frozenset(self._with_nan),
             )
         self._open.write(rows)
         self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
@@ -245,13 +245,13 @@ class OpenFile:
         filesystem: fs.FileSystem,
         *,
         dictionaries: Sequence[str] = (),
-        without_bounds: Collection[str] = (),
+        with_nan: Collection[str] = (),
     ) -> None:
         self.location = location
         path = path_of(location)
         if isinstance(filesystem, fs.LocalFileSystem):
             filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-        self._metrics = FileMetricsCollector(schema, settings.metrics_modes)
+        self._metrics = FileMetricsCollector(schema, settings.metrics_modes, with_nan)
         self._footers: list[pq.FileMetaData] = []
         self._sink = filesystem.open_output_stream(path)
         codec, level = settings.compression
@@ -261,7 +261,7 @@ class OpenFile:
             compression=codec,
             compression_level=level,
             use_dictionary=list(dictionaries),
-            write_statistics=statistics_without(schema, without_bounds),
+            write_statistics=statistics_without(schema, with_nan),
             store_schema=False,
             # Iceberg's spec wants the physical types int32 and int64 for decimals of up to 9 and 18 digits.
             store_decimal_as_integer=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from pyspark.sql import Row, SparkSession
@@ -15,7 +14,7 @@ from fluss_tiering.model.table import TableInfo
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _TASKS_PER_CORE: Final = 2
 
-Argument: TypeAlias = str | bool | int | datetime | list[int] | Mapping[str, str]
+Argument: TypeAlias = str | bool | int | Mapping[str, str]
 
 
 def call_procedure(spark: SparkSession, table: TableInfo, procedure: str, **arguments: Argument) -> list[Row]:
@@ -52,10 +51,6 @@ def _literal(value: Argument) -> str:
             return str(value).lower()
         case int():
             return str(value)
-        case datetime():
-            return f"TIMESTAMP '{value.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'"
-        case list():
-            return f"ARRAY({', '.join(f'{number}L' for number in value)})"
         case str():
             return _text(value)
     return f"MAP({', '.join(_text(text) for item in value.items() for text in item)})"

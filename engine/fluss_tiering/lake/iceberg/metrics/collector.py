@@ -91,9 +91,13 @@ class FileMetricsCollector:
     Args:
         schema: The schema of the file.
         modes: What is wanted of each field; `truncate(16)` for a field that is not named.
+        with_nan: The names of the columns that may have NaNs.
     """
 
-    def __init__(self, schema: pa.Schema, modes: Mapping[int, MetricsMode]) -> None:
+    def __init__(
+        self, schema: pa.Schema, modes: Mapping[int, MetricsMode], with_nan: Collection[str] = frozenset()
+    ) -> None:
+        self._with_nan = with_nan
         self._leaves = leaves_of(schema)
         self._modes = [modes.get(leaf.field_id, TRUNCATED) for leaf in self._leaves]
         self._nans = [0] * len(self._leaves)
@@ -109,7 +113,8 @@ class FileMetricsCollector:
                 continue
             if pa.types.is_floating(leaf.kind):
                 values = _values(rows, leaf)
-                self._nans[number] += pc.sum(pc.is_nan(values)).as_py() or 0
+                if leaf.name in self._with_nan:
+                    self._nans[number] += pc.sum(pc.is_nan(values)).as_py() or 0
                 self._nulls[number] += values.null_count
             elif mode.bounds and _has_any_length(leaf.kind):
                 self._find_long(number, _values(rows, leaf))

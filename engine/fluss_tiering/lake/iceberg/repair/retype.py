@@ -17,6 +17,7 @@ from py4j.java_gateway import JavaObject, JVMView
 
 from fluss_tiering.lake.iceberg.content_file import described_metrics
 from fluss_tiering.lake.iceberg.java import iceberg_class
+from fluss_tiering.lake.iceberg.metrics.collector import columns_with_nan, leaves_of
 from fluss_tiering.lake.iceberg.parquet import OpenFile, ParquetFileWriter, filesystem_of, path_of
 from fluss_tiering.lake.iceberg.repair.live_files import Entry, Manifest
 from fluss_tiering.lake.protocol import FileMetrics
@@ -59,9 +60,13 @@ class FileRewriter:
         name = f"{location.removesuffix('.parquet')}-{uuid.uuid4()}.parquet"
         with filesystem.open_input_file(path_of(location)) as source:
             parquet = pq.ParquetFile(source)
-            file = OpenFile(name, parquet.schema_arrow, self.settings, filesystem)
+            groups = range(parquet.metadata.num_row_groups)
+            with_nan: set[str] = set()
+            if any(pa.types.is_floating(leaf.kind) for leaf in leaves_of(parquet.schema_arrow)):
+                with_nan.update(*(columns_with_nan(parquet.read_row_group(group)) for group in groups))
+            file = OpenFile(name, parquet.schema_arrow, self.settings, filesystem, with_nan=with_nan)
             try:
-                for group in range(parquet.metadata.num_row_groups):
+                for group in groups:
                     file.write(_plain(parquet.read_row_group(group)))
                 size, metrics = file.close()
             except BaseException:
