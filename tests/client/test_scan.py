@@ -150,6 +150,13 @@ def test_a_limit_is_of_the_whole_table(client: TieringClient, limit: int) -> Non
     assert len(set(found)) == len(found) == min(limit, 300)
 
 
+def test_a_limit_in_the_middle_of_a_batch_cuts_it(client: TieringClient) -> None:  # K9, D17
+    table = new_table(client, range(300), num_buckets=3)
+    # Each bucket gives all of its rows in one batch, and the limit ends in that of the second one.
+    found = ids(client.scan(table, limit=150))
+    assert len(set(found)) == len(found) == 150
+
+
 def test_what_cannot_be_scanned_is_named(client: TieringClient) -> None:  # K3
     for fields in ({"limit": 0}, {"limit": -1}, {"batch_size_bytes": 0}):
         error = refusal(lambda fields=fields: client.scan(new_path(), **fields))

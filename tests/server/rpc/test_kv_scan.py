@@ -355,6 +355,26 @@ def test_an_open_whose_client_went_away_leaves_nothing(  # K17
     settled(server, 0)
 
 
+def test_an_open_that_is_cancelled_while_it_waits_leaves_nothing_for_its_time_to_end(  # K17, D17
+    client: TieringClient, stub: KvScanStub, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = new_table(client, range(100))
+    reading, go_on = threading.Event(), threading.Event()
+    read = EmbeddedKvScan.read
+
+    def read_late(self: EmbeddedKvScan, *arguments: Any) -> object:
+        reading.set()
+        assert go_on.wait(30)
+        return read(self, *arguments)
+
+    monkeypatch.setattr(EmbeddedKvScan, "read", read_late)
+    call = stub.ScanKv.future(request(table, batch_size_bytes=1), timeout=30)
+    assert reading.wait(30)
+    assert call.cancel()
+    go_on.set()
+    wait_until(lambda: (server.open_count, views()) == (0, 0))
+
+
 def test_a_restart_ends_all_and_leaves_nothing_open(tmp_path: Path) -> None:  # K12, K17
     with Server(tmp_path) as first, TieringClient(first.target) as client:
         table = new_table(client, range(100))

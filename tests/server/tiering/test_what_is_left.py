@@ -76,6 +76,22 @@ def test_a_drop_that_was_recorded_late_is_recorded_once(managers: Managers, cloc
     assert managers.tiering.lease_outcome("X", None) == recorded
 
 
+def test_time_that_a_server_stood_still_is_given_to_running_rounds(  # S4, D3
+    managers: Managers, clock: VirtualClock
+) -> None:
+    idle, running = managers.add_table(1), managers.add_table(2)
+    claim = managers.claim(running)
+    managers.tiering.allow_for_standstill(MINUTE)
+    clock.advance(HEARTBEAT_TIMEOUT + MINUTE - 1)
+    managers.tiering.fail_silent_rounds()
+    assert managers.state(running) is TieringState.TIERING
+    clock.advance(1)
+    managers.tiering.fail_silent_rounds()
+    assert managers.state(running) is TieringState.FAILED
+    assert managers.state(idle) is TieringState.SCHEDULED
+    assert managers.beat(claim).tiering_errors
+
+
 def test_a_success_leaves_nothing_of_the_failures_before_it(managers: Managers, clock: VirtualClock) -> None:  # S12
     table = managers.add_table(1, freshness="1h")
     managers.fail(managers.claim(table), "disk full")
