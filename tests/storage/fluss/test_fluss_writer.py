@@ -94,6 +94,16 @@ def test_many_rows_take_several_batches(storage: FlussStorage, monkeypatch: pyte
         assert [row for _, row in log] == rows(0, 5_000).to_pylist()
 
 
+def test_a_key_that_is_changed_very_often_at_once(storage: FlussStorage) -> None:
+    # Fluss failed at more than 65,536 changes of small rows in one batch, whose types have a page of 128 KiB.
+    table = storage.create_table(new_path(), descriptor(primary_key=True))
+    count = 70_000
+    changes = pa.table({"id": [1] * count, "name": [None, "x"] * (count // 2)}, schema=arrow_schema(COLUMNS))
+    assert list(storage.write(table.path, WriteKind.UPSERT, changes).values()) == [2 * count - 1]
+    storage.write(table.path, WriteKind.UPSERT, table_of(rows(0, count)))
+    assert list(storage.write(table.path, WriteKind.DELETE, table_of(rows(0, count))).values()) == [4 * count]
+
+
 def test_upserts_and_deletes_make_a_changelog(storage: FlussStorage) -> None:
     table = storage.create_table(new_path(), descriptor(primary_key=True))
     storage.write(table.path, WriteKind.UPSERT, table_of(rows(0, 3)))

@@ -31,6 +31,8 @@ from fluss_tiering.storage.row_validation import conform_write
 
 _BATCH_BYTES: Final = 2 << 20
 """The size of one batch in Arrow, which is that of Fluss's clients (`client.writer.batch-size`)."""
+_KV_BATCH_ROWS: Final = 1 << 15
+"""Fluss writes the types of a batch's changes, up to two for each row, into a page of 128 KiB and fails beyond it."""
 _MAX_TABLES: Final = 10_000
 _EARLY_S: Final = 10.0
 """How long a write is repeated that may be too early for what its table has got."""
@@ -112,7 +114,7 @@ class ClusterWriter:
     def _send(self, table: TableInfo, kind: WriteKind, bucket: TableBucket, records: pa.RecordBatch) -> int:
         """Write rows to one bucket and return the log's end after them."""
         end = 0
-        for batch in parts_of(records, _BATCH_BYTES):
+        for batch in parts_of(records, _BATCH_BYTES, None if kind is WriteKind.APPEND else _KV_BATCH_ROWS):
             if kind is WriteKind.APPEND:
                 encoded = encode_log_batch(
                     0,
