@@ -79,6 +79,11 @@ def _run(world: World, plan: Plan, report: Report) -> str | None:
         PlanRun(world, plan, report.tally).run()
     except WrongError as error:
         kind, outcome = error.kind, f"WRONG: {error}"
+        if world.cluster is not None and world.cluster.missed_a_table():
+            # A known defect of Fluss 0.9.1, which may be the reason of anything.
+            world.cluster.heal()
+            report.tally.left_out["plan: Fluss's coordinator missed a table"] += 1
+            kind, outcome = None, f"left out: {error}"
     except Exception as error:  # noqa: BLE001 - one plan that cannot be run must not hide what the others find
         traceback.print_exc()
         kind, outcome = f"the torture itself fails: {error!r:.80}", f"BROKEN: {error!r}"

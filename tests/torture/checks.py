@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -42,6 +44,16 @@ class Tally:
     left_out: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
+    seconds: Counter[str] = field(default_factory=Counter)
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        """Add up the seconds of the block."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[what] += time.monotonic() - began  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -95,9 +107,11 @@ def check_lake(lake: Readable, model: TableModel, tally: Tally, seed: int, *, sp
             tally.left_out[limit] += 1
             continue
         try:
-            _compare_rows(judge, lake, model, rows, tally)
+            with tally.timed(f"{judge} reads"):
+                _compare_rows(judge, lake, model, rows, tally)
             if not extra:
-                _compare_answers(judge, lake, rows, asked, expected, tally)
+                with tally.timed(f"{judge} answers"):
+                    _compare_answers(judge, lake, rows, asked, expected, tally)
         except (JudgeRefusedError, CommandFailedError) as error:
             limit = refusal_limit(judge, str(error))
             if limit is None:

@@ -77,7 +77,7 @@ def question_limit(judge: str, question: Question, columns: Sequence[Column], va
     """Return why a judge's answer to a question cannot be compared; None if it can."""
     column = columns[question.places[0]]
     if judge == judges.CLICKHOUSE:
-        if question.data_type.root in _FLOATS:
+        if question.data_type.root in _FLOATS and any(_any_part(column.data_type, value, _is_nan) for value in values):
             return "ClickHouse compares NaN as IEEE 754 does"
         if question.value is not None and _out_of_clickhouse(question.data_type, question.value):
             return "ClickHouse has dates and timestamps of the years 1900 to 2299 only"
@@ -85,7 +85,7 @@ def question_limit(judge: str, question: Question, columns: Sequence[Column], va
     if judge == judges.PYICEBERG:
         if question.value is not None and question.data_type.root in {*_TIMESTAMPS, DataTypeRoot.DATE}:
             return "pyiceberg is asked for no timestamps and dates, which need not fit Python's"
-        if question.data_type.root in _FLOATS:
+        if question.data_type.root in _FLOATS and any(_any_part(column.data_type, value, _is_nan) for value in values):
             return "pyiceberg compares NaN as IEEE 754 does"
         if len(question.places) > 1 or question.data_type.fields:
             return "pyiceberg is not asked about nested columns, of which it projects only some"
@@ -116,6 +116,10 @@ def _out_of_clickhouse(data_type: DataType, value: Value) -> bool:
         return False
     days = value if data_type.root is DataTypeRoot.DATE else math.floor(value / _MICROS_OF_A_DAY)
     return not _DAYS_OF_CLICKHOUSE[0] <= days < _DAYS_OF_CLICKHOUSE[1]
+
+
+def _is_nan(data_type: DataType, value: Value) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _null_nested(data_type: DataType, value: Value) -> bool:

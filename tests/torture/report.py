@@ -52,12 +52,13 @@ class Report:
         for title, counter in (
             ("done", tally.counts),
             ("compared", tally.comparisons),
+            ("seconds", tally.seconds),
             ("left out, and why", tally.left_out),
             ("refused, as it may be", tally.refused),
         ):
             say(f"{title}:")
             for name, count in sorted(counter.items()):
-                say(f"  {count:10,} {name}")
+                say(f"  {count:10,.0f} {name}")
         say("found:" if self.found else "found nothing")
         for kind, each in self.found.items():
             say(f"  {each.times} x {kind}: first by seed {each.seed} after {each.minutes:.1f} minutes")

@@ -18,7 +18,7 @@ from torture.world import World
 
 _ROOT = Path(__file__).resolve().parents[2]
 _CASES = (("long texts", 1), ("late", 1), ("late", 4))
-_SEEDS = (1, 2, 3, 4, 5, 6)
+_SEEDS = (1, 2, 4, 5)
 
 
 def command(*arguments: str, minutes: float) -> subprocess.CompletedProcess[str]:

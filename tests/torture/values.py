@@ -105,7 +105,7 @@ _INTEGER_BITS: Final = {
 }
 _NULL_SHARE: Final = 0.15
 _EDGE_SHARE: Final = 0.3
-_LONG_SHARE: Final = 0.01
+_LONG_SHARE: Final = 0.12
 
 
 def digits_of(data_type: DataType) -> int:
@@ -220,7 +220,7 @@ def _timestamp(data_type: DataType, chance: random.Random, *, edge: bool) -> int
 
 
 def _text(chance: random.Random, *, edge: bool, long: bool) -> str:
-    if long and chance.random() < _LONG_SHARE * 5:
+    if long and chance.random() < _LONG_SHARE:
         return (
             chance.choice(("", "m", "~", "\ud7ff"))
             + "x" * (LONG_BYTES + chance.choice((0, 1, 904)))
@@ -232,7 +232,7 @@ def _text(chance: random.Random, *, edge: bool, long: bool) -> str:
 
 
 def _bytes(chance: random.Random, *, edge: bool, long: bool) -> bytes:
-    if long and chance.random() < _LONG_SHARE * 5:
+    if long and chance.random() < _LONG_SHARE:
         return chance.choice((b"", b"\xff")) + b"y" * (LONG_BYTES + chance.choice((0, 1, 904)))
     return chance.choice(_BYTES) if edge else chance.randbytes(chance.randint(1, 6))
 
