@@ -107,6 +107,21 @@ def test_a_round_that_is_cut_into_many_pieces_is_the_same(tiering: Tiering, monk
     assert len(tiering.snapshots(table)) > 3
 
 
+# D52: readers apply the deletes of each snapshot to all rows before it
+def test_a_hot_bucket_with_much_to_catch_up_commits_in_few_snapshots(tiering: Tiering, monkeypatch):
+    monkeypatch.setattr(application, "PlanLimits", lambda **given: PlanLimits(**given, change_piece_bytes=1))
+    table = tiering.table()
+    expected = {}
+    for step in range(40):
+        tiering.write(table, named(range(step % 7, step % 7 + 5), f"step {step}"))
+        expected.update(named(range(step % 7, step % 7 + 5), f"step {step}"))
+
+    tiering.tier(table)
+
+    assert tiering.lake_rows(table) == sorted(expected.items())
+    assert len(tiering.snapshots(table)) == 16
+
+
 # D52: the driver receives the results of a bounded number of pieces at once
 def test_a_round_of_many_pieces_runs_several_jobs(tiering: Tiering, monkeypatch):
     monkeypatch.setattr(rounds, "_MAX_PIECES_IN_JOB", 2)
