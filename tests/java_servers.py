@@ -25,6 +25,7 @@ class RunningServer:
         options: The options of the JVM.
         arguments: The arguments of the program.
         environment: Environment variables that are added to those of this process.
+        jars: Jars that are added to those of the server.
     """
 
     def __init__(
@@ -36,10 +37,12 @@ class RunningServer:
         options: Sequence[str] = (),
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        jars: Sequence[Path] = (),
     ) -> None:
         fetch(server)
         folder.mkdir(parents=True, exist_ok=True)
-        command = ["java", *_JVM, *options, "-cp", server.class_path, server.main_class, *arguments]
+        class_path = ":".join([server.class_path, *map(str, jars)])
+        command = ["java", *_JVM, *options, "-cp", class_path, server.main_class, *arguments]
         self.port = port
         self._watchdog = Watchdog()
         self._process = FlussServer(

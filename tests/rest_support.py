@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from examples.ports import free_ports
@@ -10,23 +11,45 @@ from java_servers import RunningServer
 
 
 class RestCatalog(RunningServer):
-    """A REST catalog that keeps its tables in a JDBC catalog on SQLite; `with` starts and ends it."""
+    """A REST catalog that keeps its tables in a JDBC catalog on SQLite; `with` starts and ends it.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: The folder for its files.
+        warehouse: The location of the tables; None for a folder in `folder`.
+        properties: Properties of the catalog that the server itself opens. It vends keys for an object store that are
+            among them.
+        jars: Jars that it needs for these properties.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        warehouse: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        jars: Sequence[Path] = (),
+    ) -> None:
         (port,) = free_ports(1)
-        self.warehouse = folder / "warehouse"
+        self.warehouse = warehouse or f"file:{folder / 'warehouse'}"
+        opened = {
+            "uri": f"jdbc:sqlite:{folder}/catalog.db",
+            "warehouse": self.warehouse,
+            **(properties or {}),
+        }
         super().__init__(
             ICEBERG_REST,
             folder,
             port,
             environment={
                 "CATALOG_REST_PORT": str(port),
-                "CATALOG_URI": f"jdbc:sqlite:{folder}/catalog.db",
-                "CATALOG_WAREHOUSE": f"file:{self.warehouse}",
+                # As the server spells properties in its environment.
+                **{f"CATALOG_{key.replace('-', '__').replace('.', '_').upper()}": each for key, each in opened.items()},
+                **({"CATALOG_INCLUDE__CREDENTIALS": "true"} if properties else {}),
             },
+            jars=jars,
         )
 
     @property
     def properties(self) -> dict[str, str]:
         """The properties of the catalog, without a name."""
-        return {"type": "rest", "uri": f"http://127.0.0.1:{self.port}", "warehouse": f"file:{self.warehouse}"}
+        return {"type": "rest", "uri": f"http://127.0.0.1:{self.port}", "warehouse": self.warehouse}

@@ -69,6 +69,12 @@ S3PROXY: Final = JavaServer(
 )
 AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
 """Its version is that of Iceberg's Spark runtime in `fluss_tiering.spark.versions`."""
+REST_AWS: Final = (
+    "org.apache.iceberg:iceberg-aws:1.10.0",
+    "org.apache.iceberg:iceberg-aws-bundle:1.10.0",
+    "dev.failsafe:failsafe:3.3.2",
+)
+"""What `ICEBERG_REST` needs for S3, of its version."""
 
 
 def fetch_jar(artifact: str) -> Path:
@@ -115,3 +121,5 @@ if __name__ == "__main__":
     for each in (ICEBERG_REST, S3PROXY):
         fetch(each)
     fetch_jar(AWS_BUNDLE)
+    for artifact in REST_AWS:
+        fetch_jar(artifact)

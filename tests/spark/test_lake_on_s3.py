@@ -6,22 +6,25 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from spark_support import Tiering, driver_environment, named
 
 from engine_support import ServerProcess
-from fetch_test_servers import AWS_BUNDLE, fetch_jar
+from fetch_test_servers import AWS_BUNDLE, REST_AWS, fetch_jar
 from fluss_tiering.client import TieringClient
 from fluss_tiering.spark.submit import JARS_VARIABLE
 from needs import needs
+from rest_support import RestCatalog
 from s3_support import ACCESS_KEY, REGION, SECRET_KEY, S3Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.system, pytest.mark.long, pytest.mark.timeout(900)]
 
 BUCKET = "lake"
+KEYS = {"s3.access-key-id": ACCESS_KEY, "s3.secret-access-key": SECRET_KEY}
+Catalog = Callable[[Path], dict[str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -35,28 +38,36 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture(scope="module")
 @needs("server")
 def server(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> Iterator[ServerProcess]:
-    folder = tmp_path_factory.mktemp("lake-on-s3")
-    catalog = {
-        "type": "jdbc",
+    yield from started(tmp_path_factory.mktemp("lake-on-s3"), jdbc_catalog, s3, KEYS)
+
+
+def started(folder: Path, catalog: Catalog, s3: S3Server, keys: dict[str, str]) -> Iterator[ServerProcess]:
+    properties = {
+        **catalog(folder),
         "name": "lake_on_s3",
-        "uri": f"jdbc:sqlite:{folder}/catalog.db",
-        "jdbc.schema-version": "V1",
-        "warehouse": f"s3://{BUCKET}/warehouse",
         "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
         "s3.endpoint": f"http://{s3.endpoint}",
-        "s3.access-key-id": ACCESS_KEY,
-        "s3.secret-access-key": SECRET_KEY,
         "s3.region": REGION,
         "s3.path-style-access": "true",
         "client.region": REGION,
+        **keys,
     }
-    running = ServerProcess(folder, FLUSS_TIERING_LAKE_CATALOG=json.dumps(catalog)).start()
+    running = ServerProcess(folder, FLUSS_TIERING_LAKE_CATALOG=json.dumps(properties)).start()
     yield running
     assert running.stop() == 0
 
 
-def run(server: ServerProcess, spark_jars: str, *arguments: str) -> list[dict]:
-    """Return what a command prints as JSON."""
+def jdbc_catalog(folder: Path) -> dict[str, str]:
+    return {
+        "type": "jdbc",
+        "uri": f"jdbc:sqlite:{folder}/catalog.db",
+        "jdbc.schema-version": "V1",
+        "warehouse": f"s3://{BUCKET}/{folder.name}",
+    }
+
+
+def run(server: ServerProcess, spark_jars: str, *arguments: str, settings: str = "") -> list[dict]:
+    """Return what a command prints as JSON. No secret is among what it prints."""
     jars = f"{spark_jars},{fetch_jar(AWS_BUNDLE)}"
     ended = subprocess.run(
         [str(Path(sys.executable).with_name("fluss-tiering")), *arguments, "--server", server.target, "--json"],
@@ -66,6 +77,7 @@ def run(server: ServerProcess, spark_jars: str, *arguments: str) -> list[dict]:
         env={
             **os.environ,
             **driver_environment(),
+            "PYSPARK_SUBMIT_ARGS": f"--conf spark.ui.enabled=false {settings} pyspark-shell",
             JARS_VARIABLE: jars,
             "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
         },
@@ -73,6 +85,8 @@ def run(server: ServerProcess, spark_jars: str, *arguments: str) -> list[dict]:
         check=False,
     )
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+    assert SECRET_KEY not in ended.stdout + ended.stderr
+    assert SECRET_KEY not in server.log_file.read_text()
     return json.loads(ended.stdout)
 
 
@@ -94,4 +108,45 @@ def test_rounds_audits_and_maintenance_of_a_lake_on_s3(server: ServerProcess, s3
             assert run(server, spark_jars, "verify", name)[0]["equal"]
         (cleaned,) = run(server, spark_jars, "clean", names[1])
         assert (cleaned["files"], cleaned["error"]) == ([], None)
-    assert list(s3.objects.glob(f"{BUCKET}/warehouse/db/*/data/**/*.parquet"))
+    assert list(s3.objects.glob(f"{BUCKET}/lake-on-s30/db/*/data/**/*.parquet"))
+
+
+def tiered_and_equal(server: ServerProcess, spark_jars: str, settings: str = "") -> None:
+    """Tier a log table and a primary-key table twice, and compare the lake with them."""
+    with TieringClient(server.target) as client:
+        tiering = Tiering(client, None, server.target)
+        tables = [tiering.table(primary_key=False), tiering.table()]
+        for number in range(2):
+            for table in tables:
+                tiering.write(table, named(range(10), f"round {number}"))
+            results = run(server, spark_jars, "tier", *(str(table.path) for table in tables), settings=settings)
+            assert {each["status"] for each in results} == {"Tiered"}
+        for table in tables:
+            assert run(server, spark_jars, "verify", str(table.path), settings=settings)[0]["equal"]
+
+
+# D47
+def test_keys_that_only_the_spark_session_has(tmp_path: Path, s3: S3Server, spark_jars: str):
+    settings = " ".join(f"--conf spark.sql.catalog.lake_on_s3.{key}={value}" for key, value in KEYS.items())
+    for server in started(tmp_path, jdbc_catalog, s3, {}):
+        tiered_and_equal(server, spark_jars, settings)
+
+
+# D47
+def test_keys_that_a_rest_catalog_vends(tmp_path: Path, s3: S3Server, spark_jars: str, monkeypatch: pytest.MonkeyPatch):
+    own = {
+        **KEYS,
+        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        "s3.endpoint": f"http://{s3.endpoint}",
+        "s3.path-style-access": "true",
+        "client.region": REGION,
+    }
+    (tmp_path / "rest").mkdir()
+    warehouse = f"s3://{BUCKET}/{tmp_path.name}"
+    jars = [fetch_jar(artifact) for artifact in REST_AWS]
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+    with (
+        RestCatalog(tmp_path / "rest", warehouse=warehouse, properties=own, jars=jars) as rest,
+    ):
+        for server in started(tmp_path, lambda _: rest.properties, s3, {}):
+            tiered_and_equal(server, spark_jars)

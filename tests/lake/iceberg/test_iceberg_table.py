@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import time
 import uuid
 from dataclasses import replace
 from decimal import Decimal
@@ -18,9 +19,12 @@ from py4j.protocol import Py4JError
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg import commit as commits
 from fluss_tiering.lake.iceberg import summary
+from fluss_tiering.lake.iceberg import table as table_module
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter
+from fluss_tiering.lake.iceberg.metadata.file_io import file_io_properties
 from fluss_tiering.lake.iceberg.metadata.offsets_file import from_json, to_json
+from fluss_tiering.lake.object_store import credentials_expire_ms
 from fluss_tiering.lake.protocol import LakeCommit, LakeTableSize
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
@@ -649,3 +653,53 @@ def run_after_staging(monkeypatch, action) -> None:
         return transaction
 
     monkeypatch.setattr(IcebergCommitter, "_stage", staged)
+
+
+# D47
+def test_credentials_that_end_soon_are_renewed_before_a_stage(catalogs, keyed, monkeypatch):
+    lake = catalogs.open_table(keyed)
+    loaded = []
+
+    def vended(jvm, handle, *arguments):
+        loaded.append(handle)
+        minutes = 5 if len(loaded) == 1 else 60
+        return {"s3.session-token-expires-at-ms": str(int((time.time() + 60 * minutes) * 1000))}
+
+    monkeypatch.setattr(table_module, "file_io_properties", vended)
+
+    writer = lake.file_writer()
+
+    assert len(loaded) == 2
+    assert loaded[1] != loaded[0], "the table is loaded again, since the catalog vends credentials with it"
+    assert credentials_expire_ms(writer.io_properties) > (time.time() + 30 * 60) * 1000
+    assert lake.base() is None
+    assert len(loaded) == 2
+    lake.file_writer()
+    assert len(loaded) == 3, "those that are fresh stay"
+    assert "expires" not in repr(writer)
+
+
+# D47
+def test_settings_of_the_session_and_of_hadoop_reach_executors(spark, keyed):
+    session = spark.newSession()
+    name = keyed.lake_catalog_properties["name"]
+    session.conf.set(f"spark.sql.catalog.{name}.s3.access-key-id", "of the session")
+    keyed.lake_catalog_properties["s3.access-key-id"] = "of the server"
+    keyed.lake_catalog_properties["s3.region"] = "of the server"
+    lake = IcebergCatalogs(session).open_table(keyed)
+    properties = lake.file_writer().io_properties
+    assert (properties["s3.access-key-id"], properties["s3.region"]) == ("of the session", "of the server")
+
+    conf = lake.java_table.io().getConf()
+    for key, value in {
+        "fs.s3a.access.key": "a",
+        "fs.s3a.bucket.lake.access.key": "b",
+        "fs.s3a.endpoint": "h:9000",
+        "fs.s3a.connection.ssl.enabled": "false",
+        "fs.s3a.encryption.algorithm": "SSE-KMS",
+    }.items():
+        conf.set(key, value)
+    found = file_io_properties(spark._jvm, lake.java_table, "s3a://lake/db/t", {})
+    assert found["s3.access-key-id"] == "b"
+    assert found["s3.endpoint"] == "http://h:9000"
+    assert found["s3.sse.type"] == "kms"

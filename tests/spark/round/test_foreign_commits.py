@@ -10,6 +10,7 @@ from urllib.parse import urlparse
 
 import pyarrow as pa
 import pytest
+from fluss_tables import add_column
 from source_support import columns
 from spark_support import Tiering, named, served
 
@@ -25,6 +26,8 @@ from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.retrying_client import RetryingClient
 from fluss_tiering.storage.fluss.lake_offsets_files import read_offsets_file
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
+from fluss_tiering.storage.fluss.rpc.calls.tables import table as table_call
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from needs import needs
 
 DAYS = columns(id="BIGINT NOT NULL", day="STRING NOT NULL")
@@ -141,3 +144,17 @@ def test_an_offsets_file_that_is_none_is_named(tmp_path: Path, content: object, 
     assert raised.value.code is ErrorCode.CORRUPT_DATA
     with pytest.raises(FlussTieringError, match="no offsets file of the table 9"):
         read_offsets_file(RemoteFiles(), 9, f"file://{file}")
+
+
+# D53
+def test_fluss_itself_adds_no_column_to_a_table_in_an_iceberg_lake(cluster: Tiering, fluss: FlussClient):
+    table = cluster.table(freshness="1s")
+    write(cluster, table, range(5))
+    cluster.tier(table, claim_timeout_s=60)
+
+    with pytest.raises(FlussTieringError, match="Unsupported table change"):
+        add_column(fluss, fluss.call(table_call(table.path)), "added", "INTEGER")
+
+    write(cluster, table, range(5, 8))
+    cluster.tier(table, claim_timeout_s=60)
+    assert cluster.lake_rows(table) == sorted(named(range(8), "row").items())

@@ -111,7 +111,10 @@ class IcebergCatalogs:
             layout = self._layout(handle)
         names = (catalog_name(table.lake_catalog_properties), table.path.database, table.path.table)
         spec = check_layout(".".join(map(quoted, names)), layout, expected, partition)
-        return IcebergTable(jvm_of(self._spark), table, handle, layout.schema, spec)
+        catalog, identifier = self._located(table)
+        return IcebergTable(
+            jvm_of(self._spark), table, handle, layout.schema, spec, reload=lambda: catalog.loadTable(identifier)
+        )
 
     def _layout(self, handle: JavaObject) -> LakeLayout:
         to_json = self._iceberg("PartitionSpecParser").toJson

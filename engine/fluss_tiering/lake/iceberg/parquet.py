@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlparse
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +21,7 @@ from fluss_tiering.formats.micros import as_type, column_of
 from fluss_tiering.formats.nested_arrays import without_hidden_nulls
 from fluss_tiering.lake.iceberg.metrics.collector import FileMetricsCollector, columns_with_nan, statistics_without
 from fluss_tiering.lake.iceberg.metrics.modes import MetricsMode
+from fluss_tiering.lake.object_store import filesystem_of, naming_expired_credentials, path_of
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, Int64s, LakeFile, PieceWriter
 from fluss_tiering.lake.shared_folder import require_shared
 from fluss_tiering.model.table import OFFSET_COLUMN
@@ -83,6 +83,7 @@ class ParquetPieceWriter:
 
     def __init__(self, settings: ParquetFileWriter, place: _Place, prefix: str) -> None:
         self._bucket = place.bucket
+        self._io_properties = settings.io_properties
         self._data = _RollingFiles(settings, settings.schema, FileContent.DATA, place, prefix)
         self._deletes: _RollingFiles | None = None
         if settings.delete_schema is not None:
@@ -93,24 +94,26 @@ class ParquetPieceWriter:
     def write(self, rows: pa.RecordBatch, offsets: Int64s, timestamps_ms: Int64s) -> None:
         """Add rows, with the log offset and the commit timestamp of each row."""
         count = rows.num_rows
-        self._data.write(
-            [
-                *rows.columns,
-                column_of(pa.int32(), np.full(count, self._bucket, np.int32)),
-                column_of(pa.int64(), offsets),
-                column_of(pa.timestamp("us", "UTC"), timestamps_ms * _MICROS_PER_MILLI),
-            ]
-        )
+        columns = [
+            *rows.columns,
+            column_of(pa.int32(), np.full(count, self._bucket, np.int32)),
+            column_of(pa.int64(), offsets),
+            column_of(pa.timestamp("us", "UTC"), timestamps_ms * _MICROS_PER_MILLI),
+        ]
+        with naming_expired_credentials(self._io_properties):
+            self._data.write(columns)
 
     def delete(self, keys: pa.RecordBatch) -> None:
         """Delete the rows with these keys, whose columns are in the order of the schema."""
         if self._deletes is None:
             raise TypeError("a log table has no keys to delete by")
-        self._deletes.write(keys.columns)
+        with naming_expired_credentials(self._io_properties):
+            self._deletes.write(keys.columns)
 
     def close(self) -> Sequence[LakeFile]:
         """Finish the files and return them."""
-        return [*self._data.close(), *(self._deletes.close() if self._deletes else ())]
+        with naming_expired_credentials(self._io_properties):
+            return [*self._data.close(), *(self._deletes.close() if self._deletes else ())]
 
     def abort(self) -> None:
         """Delete what was written, as far as possible. Files that remain are orphans."""
@@ -299,19 +302,3 @@ def write_file_without_rows(
     filesystem = filesystem_of(location, settings.io_properties)
     size, metrics = OpenFile(location, settings.schema, settings, filesystem).close()
     return LakeFile(FileContent.DATA, bucket, location, size, metrics, partition_values)
-
-
-def path_of(location: str) -> str:
-    """Return the location without its scheme, and for `file:` also without an authority."""
-    parsed = urlparse(location)
-    return parsed.path if parsed.scheme in ("", "file") else f"{parsed.netloc}{parsed.path}"
-
-
-def filesystem_of(location: str, properties: Mapping[str, str]) -> fs.FileSystem:
-    """Return the file system of a location, for paths as `path_of` returns them."""
-    parsed = urlparse(location)
-    if parsed.scheme in ("", "file"):
-        return fs.LocalFileSystem()
-    from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415 - takes seconds, see the module's docstring
-
-    return PyArrowFileIO(dict(properties)).fs_by_scheme(parsed.scheme, parsed.netloc)

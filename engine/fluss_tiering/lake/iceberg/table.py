@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
@@ -16,6 +17,7 @@ from fluss_tiering.lake.iceberg.content_file import ContentFiles
 from fluss_tiering.lake.iceberg.field_ids import with_field_ids
 from fluss_tiering.lake.iceberg.java import iceberg_class, lake_errors, to_dict
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN
+from fluss_tiering.lake.iceberg.metadata.file_io import file_io_properties
 from fluss_tiering.lake.iceberg.metadata.history import ancestors, ancestors_with_expired
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.lake.iceberg.metadata.lookup import has_rows
@@ -25,6 +27,7 @@ from fluss_tiering.lake.iceberg.metrics.modes import metrics_modes
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.summary import from_summary, offsets_fit
 from fluss_tiering.lake.names import catalog_name, quoted, round_file_name
+from fluss_tiering.lake.object_store import credentials_expire_ms, require_writable
 from fluss_tiering.lake.protocol import (
     CommittedSnapshot,
     ForeignCommit,
@@ -37,6 +40,8 @@ from fluss_tiering.lake.shared_folder import local_path, require_seen
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
 
+_FRESH_MS: Final = 15 * 60_000
+"""Credentials that expire before this time are renewed before a stage, or a wave of a round, begins."""
 _SYSTEM_TYPES: Final = {
     BUCKET_COLUMN: pa.int32(),
     OFFSET_COLUMN: pa.int64(),
@@ -57,12 +62,16 @@ class IcebergTable:
         handle: JavaObject,
         schema: Mapping[str, Any],
         spec: Mapping[str, Any],
+        *,
+        reload: Callable[[], JavaObject] | None = None,
     ) -> None:
+        """Take over a table that was loaded. `reload` loads it again, with credentials that the catalog vends then."""
         self._jvm = jvm
         self._table = table
         self._handle = handle
         self._schema = schema
         self._spec = spec
+        self._reload = reload
         with lake_errors(f"read the lake table {table.path}"):
             self._properties = to_dict(jvm, handle.properties())
             current = handle.currentSnapshot()
@@ -197,10 +206,23 @@ class IcebergTable:
             delete_schema=pa.schema([schema.field(key) for key in keys]) if keys else None,
             compression=(written.codec, written.level),
             target_file_bytes=written.target_file_bytes,
-            io_properties=dict(self._table.lake_catalog_properties),
+            io_properties=self._io_properties(),
             metrics_modes=metrics_modes(self._schema["fields"], self._properties, self._bounded_fields()),
             shared_folder=self._shared_folder(),
         )
+
+    def _io_properties(self) -> dict[str, str]:
+        """Return the properties with which executors open the lake's store; with new credentials if the old expire."""
+        found = self._io_properties_of(self._handle)
+        expire_ms = credentials_expire_ms(found)
+        if self._reload is not None and expire_ms is not None and expire_ms - time.time() * 1000 < _FRESH_MS:
+            with lake_errors(f"get new credentials for the lake table {self._table.path}"):
+                found = self._io_properties_of(self._reload())
+        require_writable(self.data_location(), found)
+        return found
+
+    def _io_properties_of(self, handle: JavaObject) -> dict[str, str]:
+        return file_io_properties(self._jvm, handle, self.data_location(), self._table.lake_catalog_properties)
 
     def _bounded_fields(self) -> set[int]:
         """Return the ids of the fields of the key and of the sort order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Iterable
 
@@ -28,16 +29,26 @@ class ManifestFiles:
         self.locations: list[str] = []
 
     def write(self, files: Iterable[JavaObject]) -> JavaObject:
-        """Write data files, which are Iceberg's own objects, into a new manifest, and return it."""
+        """Write data files, which are Iceberg's own objects, into a new manifest, and return it.
+
+        Args:
+            files: One file or more, all of one partition spec, which need not be the table's default one.
+        """
+        # They are described one after the other: held all at once, they take much memory.
+        rest = iter(files)
+        first = next(rest)
         operations = self._table.operations()
         location = operations.metadataFileLocation(f"{self._name}-files-{len(self.locations)}.avro")
         self.locations.append(str(location))
         # Without the id of a snapshot, the files get that of the snapshot to which the manifest is appended.
         writer = iceberg_class(self._jvm, "ManifestFiles").write(
-            operations.current().formatVersion(), self._table.spec(), self._table.io().newOutputFile(location), None
+            operations.current().formatVersion(),
+            self._table.specs().get(first.specId()),
+            self._table.io().newOutputFile(location),
+            None,
         )
         try:
-            for file in files:
+            for file in itertools.chain([first], rest):
                 writer.add(file)
         finally:
             writer.close()

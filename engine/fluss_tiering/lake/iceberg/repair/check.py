@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from fluss_tiering.lake.iceberg.metrics.bounds import RawValue, decoded, encoded
 from fluss_tiering.lake.iceberg.metrics.collector import Leaf, leaves_of
 from fluss_tiering.lake.iceberg.metrics.modes import TRUNCATED, MetricsMode
-from fluss_tiering.lake.iceberg.parquet import filesystem_of, path_of
+from fluss_tiering.lake.object_store import filesystem_of, path_of
 
 Bounds = Mapping[int, bytes]
 Extremes = tuple[RawValue, RawValue]

@@ -18,8 +18,9 @@ from py4j.java_gateway import JavaObject, JVMView
 from fluss_tiering.lake.iceberg.content_file import described_metrics
 from fluss_tiering.lake.iceberg.java import iceberg_class
 from fluss_tiering.lake.iceberg.metrics.collector import columns_with_nan, leaves_of
-from fluss_tiering.lake.iceberg.parquet import OpenFile, ParquetFileWriter, filesystem_of, path_of
+from fluss_tiering.lake.iceberg.parquet import OpenFile, ParquetFileWriter
 from fluss_tiering.lake.iceberg.repair.live_files import Entry, Manifest
+from fluss_tiering.lake.object_store import filesystem_of, path_of
 from fluss_tiering.lake.protocol import FileMetrics
 
 

@@ -1,0 +1,144 @@
+"""The file systems that executors write to, opened with the properties of Iceberg's own FileIO.
+
+The properties have Iceberg's names: the keys, tokens, roles and endpoints of the catalog, those that a REST catalog has
+vended for a table, and those of the Spark session.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import urlparse
+
+from pyarrow import fs
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+_S3_SCHEMES: Final = ("s3", "s3a", "s3n")
+_LOCAL_SCHEMES: Final = ("", "file")
+_EXPIRES: Final = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms")
+"""The properties, or their beginnings, that say until when vended credentials are valid, in ms since the epoch."""
+_ROLE: Final = ("client.assume-role.arn", "s3.role-arn", "client.role-arn")
+_S3_ARGUMENTS: Final = {
+    "access_key": ("s3.access-key-id", "client.access-key-id"),
+    "secret_key": ("s3.secret-access-key", "client.secret-access-key"),
+    "session_token": ("s3.session-token", "client.session-token"),
+    "region": ("s3.region", "client.region", "client.assume-role.region"),
+    "endpoint_override": ("s3.endpoint",),
+    "proxy_options": ("s3.proxy-uri",),
+}
+_STATIC: Final = ("access_key", "secret_key", "session_token")
+_ENCRYPTION: Final = "s3.sse.type"
+_ENCRYPTIONS: Final = ("none", "s3")
+_SIGNING: Final = "s3.remote-signing-enabled"
+
+
+def path_of(location: str) -> str:
+    """Return the location without its scheme, and for `file:` also without an authority."""
+    parsed = urlparse(location)
+    return parsed.path if parsed.scheme in _LOCAL_SCHEMES else f"{parsed.netloc}{parsed.path}"
+
+
+def require_writable(location: str, properties: Mapping[str, str]) -> None:
+    """Check, on the driver, that executors can write to a location as the properties demand it.
+
+    Raises:
+        FlussTieringError: STORAGE if the properties demand what executors cannot do.
+    """
+    if urlparse(location).scheme not in _S3_SCHEMES:
+        return
+    encryption = properties.get(_ENCRYPTION, "none").lower()
+    if encryption not in _ENCRYPTIONS:
+        raise FlussTieringError(
+            ErrorCode.STORAGE,
+            f"the lake catalog has {_ENCRYPTION}={encryption}, which executors cannot ask the store for: expected "
+            f"{' or '.join(_ENCRYPTIONS)}; make it the default encryption of the bucket, and remove the property",
+        )
+    if properties.get(_SIGNING, "false").lower() == "true":
+        raise FlussTieringError(
+            ErrorCode.STORAGE,
+            f"the lake catalog has {_SIGNING}=true, and executors cannot ask it to sign their requests: expected "
+            "vended credentials; set header.X-Iceberg-Access-Delegation=vended-credentials for the lake catalog",
+        )
+
+
+def filesystem_of(location: str, properties: Mapping[str, str]) -> fs.FileSystem:
+    """Return the file system of a location, for paths as `path_of` returns them.
+
+    Args:
+        location: A location in it.
+        properties: The properties of Iceberg's FileIO.
+    """
+    parsed = urlparse(location)
+    if parsed.scheme in _LOCAL_SCHEMES:
+        return fs.LocalFileSystem()
+    if parsed.scheme in _S3_SCHEMES:
+        return fs.S3FileSystem(**s3_arguments(parsed.netloc, properties))
+    # It takes seconds to load.
+    from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415
+
+    return PyArrowFileIO(dict(properties)).fs_by_scheme(parsed.scheme, parsed.netloc)
+
+
+def s3_arguments(bucket: str, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments of pyarrow's S3FileSystem. Without keys or a role, each machine uses its own."""
+    found = {name: _first(keys, properties) for name, keys in _S3_ARGUMENTS.items()}
+    arguments: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
+    if (role := _first(_ROLE, properties)) is not None:
+        # As in Iceberg, the role is assumed with what the machine itself has.
+        arguments = {name: value for name, value in arguments.items() if name not in _STATIC}
+        arguments["role_arn"] = role
+        session = _first(
+            ("client.assume-role.session-name", "s3.role-session-name", "client.role-session-name"), properties
+        )
+        if session is not None:
+            arguments["session_name"] = session
+        if "client.assume-role.external-id" in properties:
+            arguments["external_id"] = properties["client.assume-role.external-id"]
+    if properties.get("s3.anonymous", "false").lower() == "true":
+        arguments["anonymous"] = True
+    if properties.get("s3.force-virtual-addressing", "false").lower() == "true":
+        arguments["force_virtual_addressing"] = True
+    for name in ("connect_timeout", "request_timeout"):
+        if (value := properties.get(f"s3.{name.replace('_', '-')}")) is not None:
+            arguments[name] = float(value)
+    if "s3.acl" in properties:
+        arguments["default_metadata"] = {"ACL": properties["s3.acl"]}
+    if not arguments.keys() & {"region", "endpoint_override"}:
+        arguments["region"] = fs.resolve_s3_region(bucket)
+    return arguments
+
+
+def credentials_expire_ms(properties: Mapping[str, str]) -> int | None:
+    """Return until when the vended credentials are valid, in ms since the epoch; None if that is not known."""
+    times = [value for key, value in properties.items() if key.startswith(_EXPIRES)]
+    return min((int(each) for each in times if each.isdecimal()), default=None)
+
+
+@contextmanager
+def naming_expired_credentials(properties: Mapping[str, str]) -> Iterator[None]:
+    """Let an error of a store say that the credentials have expired, if they have.
+
+    Raises:
+        FlussTieringError: STORAGE for an error of the store after the credentials have expired.
+    """
+    try:
+        yield
+    except OSError as error:
+        expires = credentials_expire_ms(properties)
+        if expires is None or time.time() * 1000 < expires:
+            raise
+        at = datetime.fromtimestamp(expires / 1000, UTC).isoformat(timespec="seconds")
+        raise FlussTieringError(
+            ErrorCode.STORAGE,
+            f"the credentials that the lake catalog vended for this round expired at {at}, while files were written: "
+            "expected them to be valid until then; let them live longer, or give rounds a shorter "
+            "--max-round-duration, since each wave of a round gets new ones",
+        ) from error
+
+
+def _first(keys: tuple[str, ...], properties: Mapping[str, str]) -> str | None:
+    return next((properties[key] for key in keys if properties.get(key)), None)

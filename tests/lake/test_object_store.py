@@ -1,0 +1,88 @@
+"""The properties of Iceberg's FileIO as executors use them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from fluss_tiering.lake.object_store import (
+    credentials_expire_ms,
+    naming_expired_credentials,
+    require_writable,
+    s3_arguments,
+)
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+KEYS = {"s3.access-key-id": "key", "s3.secret-access-key": "secret", "s3.session-token": "token"}
+ROLE = {
+    "client.assume-role.arn": "arn:aws:iam::1:role/lake",
+    "client.assume-role.external-id": "external",
+    "client.assume-role.session-name": "rounds",
+    "client.assume-role.region": "eu-central-1",
+}
+
+
+# D47
+@pytest.mark.parametrize(
+    ("properties", "arguments"),
+    [
+        (
+            {**KEYS, "client.region": "eu-west-1"},
+            {"access_key": "key", "secret_key": "secret", "session_token": "token", "region": "eu-west-1"},
+        ),
+        ({"s3.endpoint": "http://h:9"}, {"endpoint_override": "http://h:9"}),
+        (
+            {**KEYS, **ROLE},
+            {
+                "role_arn": "arn:aws:iam::1:role/lake",
+                "external_id": "external",
+                "session_name": "rounds",
+                "region": "eu-central-1",
+            },
+        ),
+        (
+            {"s3.region": "us-east-1", "s3.acl": "bucket-owner-full-control", "s3.request-timeout": "5"},
+            {
+                "region": "us-east-1",
+                "default_metadata": {"ACL": "bucket-owner-full-control"},
+                "request_timeout": 5.0,
+            },
+        ),
+    ],
+)
+def test_the_arguments_of_an_s3_file_system(properties, arguments):
+    assert s3_arguments("bucket", properties) == arguments
+
+
+# D47
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({"s3.sse.type": "kms", "s3.sse.key": "arn:aws:kms:1"}, "default encryption of the bucket"),
+        ({"s3.sse.type": "custom"}, "default encryption of the bucket"),
+        ({"s3.remote-signing-enabled": "true"}, "X-Iceberg-Access-Delegation=vended-credentials"),
+    ],
+)
+def test_what_executors_cannot_do_is_refused_before_they_write(properties, said):
+    with pytest.raises(FlussTieringError, match=said) as refused:
+        require_writable("s3://bucket/db/t/data", properties)
+    assert refused.value.code is ErrorCode.STORAGE
+    require_writable("file:/lake/db/t/data", properties)
+    require_writable("s3a://bucket/db/t/data", {**KEYS, "s3.sse.type": "s3", "s3.remote-signing-enabled": "false"})
+
+
+# D47
+def test_an_error_after_the_credentials_have_expired_says_so():
+    now = int(time.time() * 1000)
+    for properties, expired in (
+        ({}, False),
+        ({"s3.session-token-expires-at-ms": str(now + 60_000)}, False),
+        ({"s3.session-token-expires-at-ms": str(now - 1)}, True),
+        ({"adls.sas-token-expires-at-ms.account": str(now - 1), "gcs.oauth2.token-expires-at": "soon"}, True),
+    ):
+        expected = pytest.raises(FlussTieringError, match="expired at 20") if expired else pytest.raises(OSError)
+        with expected, naming_expired_credentials(properties):
+            raise OSError("AWS Error ACCESS_DENIED")
+    assert credentials_expire_ms({"s3.session-token-expires-at-ms": "5", "gcs.oauth2.token-expires-at": "3"}) == 3
+    assert credentials_expire_ms(KEYS) is None
