@@ -21,6 +21,8 @@ JAR = ENGINE / "fluss_tiering" / "spark" / "jars" / "fluss-tiering-spark.jar"
 
 RELEASE = "17"
 """The oldest Java that Spark runs on."""
+PYSPARK = "pyspark>=4.1,<4.2"
+"""The release whose jars the catalog is compiled against: it uses classes that only Spark 4.1 has."""
 JARS_VARIABLE = "FLUSS_TIERING_BUILD_SPARK_JARS"
 """Environment variable: the folder `jars` of a Spark 4.1 to compile against, so that pyspark need not be downloaded."""
 JDK_WANTED = (

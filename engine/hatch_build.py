@@ -30,7 +30,7 @@ class CatalogJarHook(BuildHookInterface):
     """Compiles the jar when it is not there, or when it is older than its sources."""
 
     def dependencies(self) -> list[str]:
-        """Return what the build needs: the release of pyspark that the extra `spark` names, for its jars."""
+        """Return what the build needs: a pyspark, for its jars."""
         if catalog_jar.is_current():
             return []
         with errors_in_one_line():
@@ -38,8 +38,7 @@ class CatalogJarHook(BuildHookInterface):
             catalog_jar.compiler()
         if catalog_jar.JARS_VARIABLE in os.environ:
             return []
-        extra = self.metadata.core.optional_dependencies["spark"]
-        return [requirement for requirement in extra if requirement.startswith("pyspark")]
+        return [catalog_jar.PYSPARK]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Make sure that the jar is there before files are collected."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -26,7 +27,7 @@ def tiered(command, client, table):
 def test_status_shows_why_a_table_failed(command, tiered):
     answer = command("status", tiered)
     assert "Failed" in answer.out
-    assert f"{tiered}, now: no [bold]space[/] left" in answer.out
+    assert re.search(rf"^{re.escape(tiered)}, (now|.* ago): no \[bold\]space\[/\] left$", answer.out, re.M)
     (status,) = json.loads(command("status", tiered, "--json").out)
     assert status["status"] == "Failed"
     assert status["last_error"] == "no [bold]space[/] left"

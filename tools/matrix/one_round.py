@@ -35,7 +35,9 @@ from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf
 from fluss_tiering.spark.startup.session import own_session
 from fluss_tiering.spark.submit import JARS_VARIABLE
 
-_START_S = 60.0
+_START_S = 120.0
+_CALL_S = 300.0
+"""A new environment compiles its kernels in the first calls."""
 _SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 
 
@@ -173,7 +175,11 @@ def main() -> None:
     """Run the steps, and print their outcomes: None for a step that worked, else the reason."""
     outcomes: dict[str, str | None] = {}
     versions = {"pyspark": pyspark.__version__, "python": platform.python_version()}
-    with tempfile.TemporaryDirectory() as folder, server(Path(folder)) as target, TieringClient(target) as client:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        server(Path(folder)) as target,
+        TieringClient(target, timeout=_CALL_S) as client,
+    ):
         conf = {**driver_jvm_conf(), "spark.sql.session.timeZone": "UTC", "spark.ui.enabled": "false"}
         os.environ[JARS_VARIABLE] = ",".join(sys.argv[1:])
         try:
