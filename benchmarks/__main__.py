@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster_reading, commits, planning, scaling, scan
+from benchmarks import cluster_reading, commits, planning, scaling, scan, turns
 from benchmarks.cluster import JARS
 from benchmarks.control import ControlBenchmark, ControlSizes, Figure
 from benchmarks.tiering import CORES, Measured, Sizes, TieringBenchmark
@@ -27,6 +27,7 @@ class Part(StrEnum):
     SCALING = "scaling"
     PLANNING = "planning"
     COMMITS = "commits"
+    TURNS = "turns"
 
 
 console = Console(width=None if sys.stdout.isatty() else 140)
@@ -46,6 +47,8 @@ def main(
         full = ControlSizes()
         sizes = ControlSizes(*(max(1, int(getattr(full, name) * min(scale, 1))) for name in ControlSizes.__slots__))
         _print_figures(f"One server with {sizes.tables:,} lake tables", ControlBenchmark(sizes).run())
+    if only in (None, Part.TURNS):
+        _print_figures("The longest turn of the control thread in each call", turns.measure(min(scale, 1)))
     # Without Maven there are no jars of a Fluss cluster.
     if only is Part.CLUSTER_READING or (only is None and JARS.exists()):
         _print_figures("Reading a real Fluss cluster", cluster_reading.measure(scale))

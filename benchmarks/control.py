@@ -68,13 +68,13 @@ class ControlBenchmark:
         with tempfile.TemporaryDirectory(prefix="fluss-tiering-control-") as folder:
             data_dir = Path(folder) / "data"
             # A process of its own makes the tables: memory that the storage leaves behind would slow down the client.
-            making = multiprocessing.get_context("spawn").Process(target=_make_tables, args=(data_dir, sizes.tables))
+            making = multiprocessing.get_context("spawn").Process(target=make_tables, args=(data_dir, sizes.tables))
             making.start()
             making.join()
             if making.exitcode:
                 raise SystemExit(f"error: the tables could not be made: the process ended with {making.exitcode}")
             with _server(data_dir) as (client, _, process):
-                claimed = client.claim_tables([_path(n) for n in range(sizes.beating)], "bench", None, "bench")
+                claimed = client.claim_tables([table_path(n) for n in range(sizes.beating)], "bench", None, "bench")
                 claims = [claim for claim in claimed if isinstance(claim, Claim)]
                 leases = _lease(client, sizes.leases)
                 process.kill()
@@ -139,11 +139,12 @@ class ControlBenchmark:
         yield Figure("heartbeat p99 while it is scraped without a pause", f"{p99:.1f} ms", "", kept=True)
 
 
-def _path(number: int) -> TablePath:
+def table_path(number: int) -> TablePath:
+    """Return the path of a table of the benchmark. Those with odd numbers have a primary key."""
     return TablePath("bench", f"table_{number}")
 
 
-def _make_tables(data_dir: Path, count: int) -> None:
+def make_tables(data_dir: Path, count: int) -> None:
     """Create tables as the server's storage does, but without a sync for each: a crash here loses nothing of value."""
     shutil.rmtree(data_dir, ignore_errors=True)
     columns = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
@@ -155,7 +156,7 @@ def _make_tables(data_dir: Path, count: int) -> None:
     with mock.patch("os.fsync"):
         storage = EmbeddedStorage.open(data_dir, clock=SystemClock())
         for number in range(count):
-            storage.create_table(_path(number), keyed if number % 2 else log)
+            storage.create_table(table_path(number), keyed if number % 2 else log)
         storage.create_table(_KEYED, keyed)
         storage.write(_KEYED, WriteKind.UPSERT, pa.table({"id": pa.array([1], pa.int64()), "name": ["a"]}))
         storage.close()

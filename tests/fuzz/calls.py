@@ -10,16 +10,19 @@ from typing import Any, Final
 import grpc
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from fluss_tiering.model.errors import GRPC_STATUS_NAMES, ErrorCode
 from fluss_tiering.server.rpc.services import SERVICES
 from fuzz.messages import Generator, Memory, parts_of, strings_of
+from fuzz.model import Model
 
 _DEADLINE_S: Final = 20.0
 _STREAM_S: Final = 0.1
 """A stream may go on for ever: of its answers, those of a moment are looked at."""
 _STREAMED: Final = 5
+_JUDGED_SHARE: Final = 0.25
+"""The share of calls that the model suggests, because it can judge their answers."""
 _BAD: Final = frozenset(
     {
         grpc.StatusCode.INTERNAL,
@@ -54,10 +57,17 @@ class Fuzzer:
         self.memory = Memory(self._chance)
         self._generator = Generator(self._chance, self.memory)
         self._methods = [method for service in SERVICES for method in service.descriptor.methods]
+        self.model = Model()
         self.answered: dict[tuple[str, str], int] = {}
 
     def next_call(self) -> tuple[MethodDescriptor, list[bytes]]:
         """A method and its requests: one, or several where they are a stream."""
+        if self._chance.random() < _JUDGED_SHARE:
+            suggested = self.model.suggest(self._chance, self.memory.recall)
+            if suggested is not None:
+                name, request = suggested
+                found = next(each for each in self._methods if each.name == name)
+                return found, [request.SerializeToString()]
         method = self._chance.choice(self._methods)
         kind = method.input_type
         if self._chance.random() < 0.02:
@@ -81,11 +91,28 @@ class Fuzzer:
             wrong += self._wrong(method, outcome, patient=patience is None)
             for answer in outcome.answers:
                 self.memory.learn(answer)
+            wrong += self._judged(method, requests, outcome, patient=patience is None)
         if outcome.status is grpc.StatusCode.OK:
             # What the server took is worth repeating with a change.
             for request in requests:
                 self.memory.learn(message_factory.GetMessageClass(method.input_type).FromString(request))
         return wrong
+
+    def _judged(
+        self, method: MethodDescriptor, requests: list[bytes], outcome: Outcome, *, patient: bool
+    ) -> Iterator[str]:
+        """Yield what the model finds wrong with an answer."""
+        if method.server_streaming:
+            return
+        try:
+            request = message_factory.GetMessageClass(method.input_type).FromString(requests[0])
+        except DecodeError:
+            return
+        heard = patient and outcome.status not in {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
+        if not heard:
+            self.model.unheard(method.name, request)
+        elif outcome.answers:
+            yield from self.model.judge(method.name, request, outcome.answers[0])
 
     def _outcome(self, method: MethodDescriptor, requests: list[bytes], patience: float | None) -> Outcome:
         path = f"/{method.containing_service.full_name}/{method.name}"

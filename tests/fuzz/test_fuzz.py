@@ -66,7 +66,7 @@ def client(server):
 
 @pytest.mark.slow
 def test_2000_generated_calls_are_answered_with_a_status_that_fits(server, client, record_property):
-    # K2, K7, K8, K11, K13, L6, L19, L20, S5, S6, S8, S16
+    # D17, K2, K7, K8, K11, K13, L6, L19, L20, S5, S6, S8, S16
     record_property("answers", str(fuzz(server, client, int(os.environ.get("FUZZ_CALLS", "2000")))))
 
 
@@ -116,6 +116,9 @@ def fuzz(server: ServerProcess, client: TieringClient, calls: int) -> Counter[st
     # Deep enough: of every method at least one call was taken.
     taken = {method for method, status in fuzzer.answered if status == "OK"}
     assert taken == {method.full_name for service in SERVICES for method in service.descriptor.methods}
+    # The model judged answers by each of its rules.
+    rules = {"acquire", "drop", "list", "stale", "claim", "report"}
+    assert rules <= fuzzer.model.judged.keys(), fuzzer.model.judged
     no_leaks(server, client)
     log = server.log_file.read_text()
     assert "call failed" not in log

@@ -14,7 +14,7 @@ from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.fluss.storage import FlussStorage
 
-_TABLES_AT_ONCE: Final = 250
+_TABLES_AT_ONCE: Final = 100
 """The number of tables that one turn of the control thread looks at."""
 
 logger = structlog.get_logger(__name__)
