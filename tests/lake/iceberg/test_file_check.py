@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from written_files import BINARY, FULL_RANGE, TEXT, array_of, groups_of, write_groups
@@ -53,3 +54,23 @@ def test_exactly_the_narrow_bounds_are_found(tmp_path: Path, kind: pa.DataType, 
                 assert found.right_bounds == {1: (lower, upper)}
 
     check()
+
+
+def test_columns_with_dots_in_their_names_are_told_apart(tmp_path: Path) -> None:  # D40
+    def field(name: str, number: int, kind: pa.DataType = pa.string()) -> pa.Field:  # noqa: B008 - it cannot change
+        return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
+
+    nested = field("c", 3, pa.struct([field("x.y", 4)]))
+    schema = pa.schema([field("a.b", 1), field("a", 2), nested])
+    long = "y" * 5000
+    rows = [{"a.b": f"b{long}", "a": f"m{long}", "c": {"x.y": f"z{long}"}}]
+    location = str(tmp_path / "dots.parquet")
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), location)
+    wide = {1: b"b", 2: b"m", 4: b"z"}
+    checker = FileChecker({}, {})
+
+    assert checker(ListedFile(location, wide, {1: b"c", 2: b"n", 4: b"{"})) is None
+    found = checker(ListedFile(location, wide, {1: b"c", 2: b"m", 4: b"z"}))
+    assert found is not None
+    assert found.narrow_bounds == ("a", "c.x.y")
+    assert found.right_bounds[2] == (b"m" + b"y" * 15, b"m" + b"y" * 14 + b"z")

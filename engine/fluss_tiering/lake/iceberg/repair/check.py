@@ -141,9 +141,12 @@ def _extremes(parquet: pq.ParquetFile, column: int, leaf: Leaf) -> Extremes | No
 def _read_extremes(parquet: pq.ParquetFile, group: int, path: str, leaf: Leaf) -> Iterator[Extremes]:
     """Yield the smallest and the largest value of each part of a row group."""
     for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[path]):
-        values = batch.column(0)
-        while pa.types.is_struct(values.type):
-            (values,) = values.flatten()
+        # The path `a` also selects a column with the name `a.b`.
+        field = parquet.schema_arrow.field(leaf.path[0])
+        values = batch.column(field.name)
+        for position in leaf.path[1:]:
+            field = field.type.field(position)
+            values = pc.struct_field(values, field.name)
         values = values.drop_null()
         if pa.types.is_floating(leaf.kind):
             values = values.filter(pc.invert(pc.is_nan(values)))
