@@ -31,6 +31,7 @@ class MemoryStore:
         self._leases: dict[str, KvSnapshotLease] = {}
         self._attempts: dict[str, LeaseAttempt] = {}
         self._attempt_token = 0
+        self._coordinator_epoch = 0
         self._statuses: dict[int, TieringStatus] = {}
         self._rounds: dict[int, dict[int, TieringRound]] = {}
         self._snapshots: dict[int, list[CommittedLakeSnapshot]] = {}
@@ -53,6 +54,9 @@ class MemoryStore:
 
     def attempt_token(self) -> int:
         return self._attempt_token
+
+    def coordinator_epoch(self) -> int:
+        return self._coordinator_epoch
 
     def statuses(self) -> Sequence[TieringStatus]:
         return list(self._statuses.values())
@@ -134,6 +138,9 @@ class MemoryTransaction:
     def delete_attempts(self, lease_ids: Iterable[str]) -> None:
         for lease_id in lease_ids:
             self.writes.append(lambda gone=lease_id: self._store._attempts.pop(gone, None))
+
+    def put_coordinator_epoch(self, coordinator_epoch: int) -> None:
+        self.writes.append(lambda: setattr(self._store, "_coordinator_epoch", coordinator_epoch))
 
     def put_attempt_token(self, attempt_token: int) -> None:
         self.writes.append(lambda: setattr(self._store, "_attempt_token", attempt_token))

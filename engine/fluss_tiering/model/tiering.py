@@ -133,6 +133,8 @@ class TieringRound:
         error: Why the round failed; None if it did not fail or gave no reason.
         stats: What the round wrote; None if it has not succeeded or its driver did not report it.
         force_finished: Whether the driver ended the round before everything was tiered, so that the table is due again.
+        coordinator_epoch: The coordinator epoch in which the round was handed out. Only the server knows it; it is 0
+            for clients.
     """
 
     table_id: int
@@ -147,6 +149,7 @@ class TieringRound:
     error: str | None = None
     stats: TieringStats | None = None
     force_finished: bool = False
+    coordinator_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +160,13 @@ class Claim:
         table_id: The table's id.
         path: The table's path.
         tiering_epoch: The epoch of the round. The driver names it in every report and commit.
+        coordinator_epoch: The coordinator epoch in which the round is handed out. The driver names it in every report.
     """
 
     table_id: int
     path: TablePath
     tiering_epoch: int
+    coordinator_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +193,8 @@ class HeartbeatEntry:
         tiering_epoch: The epoch of the round.
         error_message: Why the round failed; None if it did not fail or gives no reason.
         stats: What a finished round wrote; None if the driver does not report it.
-        coordinator_epoch: The epoch of the server that handed the round out. Another server refuses the report.
+        coordinator_epoch: The coordinator epoch in which the round was handed out; 0 to name none. A report is refused
+            if the round was handed out in another one, unless it is the present one.
     """
 
     table_id: int
@@ -203,7 +209,7 @@ class HeartbeatAnswer:
     """The answer to a heartbeat: the table that was handed out, and the reports that were refused.
 
     Attributes:
-        coordinator_epoch: The epoch of the server.
+        coordinator_epoch: The present coordinator epoch. The claim was handed out in it.
         claim: The table that was handed out; None if the driver did not ask for one or none is due.
         tiering_errors: The refused reports that a round still runs, as errors by table id.
         finished_errors: The refused reports that a round finished, as errors by table id.

@@ -150,7 +150,9 @@ class TableRun:
         )
 
     def _finish(self, claim: Claim, outcome: RoundOutcome) -> None:
-        entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, stats=outcome.stats)
+        entry = HeartbeatEntry(
+            claim.table_id, claim.tiering_epoch, stats=outcome.stats, coordinator_epoch=claim.coordinator_epoch
+        )
         rest = () if outcome.complete else (claim.table_id,)
         answer = self._services.client.heartbeat(finished=[entry], force_finished=rest)
         if refusal := answer.finished_errors.get(claim.table_id):
@@ -158,7 +160,9 @@ class TableRun:
 
     def _fail(self, claim: Claim, error: str) -> bool:
         """Record the failure, and return whether the server knows an outcome of this round, this one or another."""
-        entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, error_message=error)
+        entry = HeartbeatEntry(
+            claim.table_id, claim.tiering_epoch, error_message=error, coordinator_epoch=claim.coordinator_epoch
+        )
         try:
             answer = self._services.client.heartbeat(failed=[entry])
         except FlussTieringError as unreachable:

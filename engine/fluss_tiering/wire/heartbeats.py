@@ -67,7 +67,8 @@ def answer_from_pb(message: pb.LakeTieringHeartbeatResponse) -> HeartbeatAnswer:
     claim = None
     if message.HasField("tiering_table"):
         table = message.tiering_table
-        claim = Claim(table.table_id, path_from_pb(table.table_path), table.tiering_epoch)
+        path = path_from_pb(table.table_path)
+        claim = Claim(table.table_id, path, table.tiering_epoch, message.coordinator_epoch)
     return HeartbeatAnswer(
         coordinator_epoch=message.coordinator_epoch,
         claim=claim,

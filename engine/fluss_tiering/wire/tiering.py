@@ -59,14 +59,20 @@ def claim_to_pb(path: TablePath, claim: Claim | FlussTieringError) -> pb.PbClaim
     """Return the message of a table's claim, or of the error that says why it was refused."""
     if isinstance(claim, FlussTieringError):
         return pb.PbClaim(table_path=path_to_pb(path), error=error_to_pb(claim))
-    return pb.PbClaim(table_path=path_to_pb(path), table_id=claim.table_id, tiering_epoch=claim.tiering_epoch)
+    return pb.PbClaim(
+        table_path=path_to_pb(path),
+        table_id=claim.table_id,
+        tiering_epoch=claim.tiering_epoch,
+        coordinator_epoch=claim.coordinator_epoch,
+    )
 
 
 def claim_from_pb(message: pb.PbClaim) -> Claim | FlussTieringError:
     """Return a table's claim, or the error that says why it was refused."""
     if message.HasField("error"):
         return error_from_pb(message.error)
-    return Claim(message.table_id, path_from_pb(message.table_path), message.tiering_epoch)
+    path = path_from_pb(message.table_path)
+    return Claim(message.table_id, path, message.tiering_epoch, message.coordinator_epoch)
 
 
 def status_to_pb(status: TieringStatus) -> pb.PbTableTieringStatus:

@@ -231,16 +231,74 @@ def test_a_commit_whose_answer_is_lost_is_settled(
 
 
 def test_a_commit_that_cannot_be_settled_ends_a_server_whose_memory_is_behind(
-    candidate: Callable[..., Candidate], monkeypatch: pytest.MonkeyPatch
+    candidate: Callable[..., Candidate], postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # L10
     first = candidate("first", lease_s=60)
     assert first.leadership.acquire()
     store = first.open_store()
-    with store.transaction() as transaction:
-        transaction.put_attempt_token(7)
-        with_name = transaction._connection.exec_driver_sql("SELECT CAST(pg_current_xact_id() AS TEXT)").scalar()
-    assert store._fence is not None
-    store._fence._unsettled = with_name  # as after a commit without an answer, in a database that was away too long
-    refused(lambda: write(store, 8))
+    write(store, 6)
+    dialect = store._database.engine.dialect
+    commit = type(dialect).do_commit
+
+    def lose_the_answer_and_the_network(connection) -> None:
+        commit(dialect, connection)
+        first.clock.now += 100  # for so long that the outcome is no longer asked for
+        postgres.drop_connections(first.url)
+        connection.execute("SELECT 1")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dialect, "do_commit", lose_the_answer_and_the_network)
+        with pytest.raises(FlussTieringError) as lost:
+            write(store, 7)
+        assert "not known" in lost.value.message
+    first.leadership.renew()
+    assert "loads its state anew" in refused(lambda: write(store, 8)).message
+    assert first.leadership.was_given_up
     refused(first.leadership.require)
+    refused(lambda: write(store, 8))
+    assert store.attempt_token() == 7
+    first.leadership.resign()
+    assert first.leadership.acquire()
+    again = first.open_store()
+    write(again, 9)
+    assert again.attempt_token() == 9
+    store.close()
+    again.close()
+
+
+@pytest.mark.parametrize("lost", ["the answered transaction", "the unanswered one", "both"])
+def test_a_database_that_lost_transactions_is_noticed(
+    candidate: Callable[..., Candidate], postgres: Postgres, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:  # D9
+    """PostgreSQL fails over to a copy that was behind. Another test does it for real, which takes longer."""
+    first = candidate("first", lease_s=60)
+    assert first.leadership.acquire()
+    store = first.open_store()
+    write(store, 6)
+    before = postgres.execute("SELECT token FROM server_transaction", first.url)[0][0]
+    write(store, 7)
+    if lost == "the answered transaction":
+        postgres.execute(f"UPDATE server_transaction SET token = {before}", first.url)
+        assert "loads its state anew" in refused(lambda: write(store, 8)).message
+    else:
+        dialect = store._database.engine.dialect
+
+        def lose(connection) -> None:
+            type(dialect).do_rollback(dialect, connection)
+            if lost == "both":
+                postgres.execute(f"UPDATE server_transaction SET token = {before}", first.url)
+            postgres.drop_connections(first.url)
+            connection.execute("SELECT 1")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(dialect, "do_commit", lose)
+            with pytest.raises(FlussTieringError) as error:
+                write(store, 8)
+        expected = ErrorCode.NOT_LEADER_OR_FOLLOWER if lost == "both" else ErrorCode.UNAVAILABLE
+        assert error.value.code is expected
+    if lost == "the unanswered one":
+        write(store, 9)
+        assert not first.leadership.was_given_up
+    else:
+        assert first.leadership.was_given_up
     store.close()

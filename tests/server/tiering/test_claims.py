@@ -82,8 +82,9 @@ def test_a_token_that_was_never_given_out_claims_nothing(managers: Managers, lea
     assert refused.value.code is ErrorCode.INVALID_REQUEST
     assert f"attempt token {made_up} was never given out by this server" in refused.value.message
     assert managers.state(table) is TieringState.SCHEDULED
-    assert begin_attempt(managers, lease_id) == made_up
-    managers.claim(table, lease_id, made_up)
+    token = begin_attempt(managers, lease_id)
+    assert token > made_up, "tokens that a lost database may have given out are skipped"  # D12
+    managers.claim(table, lease_id, token)
 
 
 def test_a_claim_without_a_token_is_of_the_newest_attempt(managers: Managers) -> None:

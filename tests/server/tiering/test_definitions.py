@@ -117,7 +117,7 @@ def test_a_driver_with_a_stale_coordinator_epoch_is_told_at_once(client: Tiering
         refused = {"tiering": answer.tiering_errors, "finished": answer.finished_errors, "failed": answer.failed_errors}
         (error,) = refused[report].values()
         assert error.code is ErrorCode.INVALID_COORDINATOR
-        assert "coordinator epoch 7 is not 0" in error.message
+        assert "coordinator epoch 7 is not that of the round" in error.message
     assert not client.heartbeat(tiering=[HeartbeatEntry(stale.table_id, stale.tiering_epoch)]).tiering_errors
 
 

@@ -114,7 +114,7 @@ def test_failed_then_tiering_then_finished_then_work(managers: Managers, clock: 
     assert not answer.finished_errors, "still tiering came before finished"
     assert answer.claim is not None
     assert answer.claim.path == waiting.path, "the one that waits longest, not the one just finished"
-    assert managers.request() == Claim(2, finishing.path, finished.tiering_epoch + 1)
+    assert managers.request() == Claim(2, finishing.path, finished.tiering_epoch + 1, finished.coordinator_epoch)
     assert managers.request() is None
 
 

@@ -33,7 +33,9 @@ class PbHeartbeatReqForTable(_message.Message):
     table_id: _builtins.int
     """The id of the table."""
     coordinator_epoch: _builtins.int
-    """The coordinator epoch that the server named when it handed the round out. It is always 0."""
+    """The coordinator epoch that the server named when it handed the round out, or a later one that it named since. 0 names
+    none. The report is refused if the round was handed out in another one.
+    """
     tiering_epoch: _builtins.int
     """The tiering epoch of the round. The report is refused if it is not the present one of the table."""
     error_message: _builtins.str
@@ -204,7 +206,9 @@ class LakeTieringHeartbeatResponse(_message.Message):
     FINISHED_TABLE_RESP_FIELD_NUMBER: _builtins.int
     FAILED_TABLE_RESP_FIELD_NUMBER: _builtins.int
     coordinator_epoch: _builtins.int
-    """The coordinator epoch of the server. It is always 0."""
+    """The coordinator epoch of the server, which grows each time a server becomes active. The table that was claimed is
+    handed out in it.
+    """
     @_builtins.property
     def tiering_table(self) -> Global___PbLakeTieringTable:
         """The table that was claimed. It is absent if the driver did not ask for one, or if no table is Pending."""
@@ -376,10 +380,13 @@ class PbClaim(_message.Message):
     TABLE_ID_FIELD_NUMBER: _builtins.int
     TIERING_EPOCH_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     """The id of the table. It is 0 if the claim was refused."""
     tiering_epoch: _builtins.int
     """The tiering epoch of the round, which fences it. It is 0 if the claim was refused."""
+    coordinator_epoch: _builtins.int
+    """The coordinator epoch in which the round was handed out. It is 0 if the claim was refused."""
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table."""
@@ -395,10 +402,11 @@ class PbClaim(_message.Message):
         table_id: _builtins.int = ...,
         tiering_epoch: _builtins.int = ...,
         error: _common_pb2.PbError | None = ...,
+        coordinator_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "error", b"error", "table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "error", b"error", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "coordinator_epoch", b"coordinator_epoch", "error", b"error", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015

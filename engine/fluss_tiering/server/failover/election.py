@@ -19,6 +19,13 @@ CREATE TABLE IF NOT EXISTS server_leader (
     address TEXT NOT NULL,
     valid_until TIMESTAMPTZ NOT NULL
 )"""
+# In the one row is the token of the last transaction that an active server committed.
+_CREATE_TRANSACTION: Final = """
+CREATE TABLE IF NOT EXISTS server_transaction (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    token BIGINT NOT NULL
+)"""
+_FIRST_TRANSACTION: Final = "INSERT INTO server_transaction VALUES (1, 0) ON CONFLICT DO NOTHING"
 _CREATE_LOCK: Final = 0x666C_7573_736C_6561
 _PREPARE_LIMIT_S: Final = 30.0
 
@@ -34,9 +41,13 @@ _RENEW: Final = f"UPDATE server_leader SET valid_until = {_UNTIL} WHERE generati
 _RESIGN: Final = "UPDATE server_leader SET valid_until = clock_timestamp() WHERE generation = :generation"
 _LEADER: Final = "SELECT generation, holder_id, address FROM server_leader WHERE valid_until >= clock_timestamp()"
 
-# The lock delays a take-over until the transaction ends. The id tells afterwards whether it was committed.
-_ENTER: Final = "SELECT generation, CAST(pg_current_xact_id() AS TEXT) AS xact FROM server_leader FOR SHARE"
-_STATUS: Final = "SELECT pg_xact_status(CAST(:xact AS xid8))"
+# The lock of the leader's row delays a take-over until the transaction ends. The lock of the other row waits for an
+# earlier transaction whose outcome is not known yet.
+_ENTER: Final = """
+SELECT leader.generation, last.token FROM server_leader AS leader CROSS JOIN server_transaction AS last
+FOR SHARE OF leader FOR UPDATE OF last"""
+_NOTE_TRANSACTION: Final = "UPDATE server_transaction SET token = :token"
+_LAST_TRANSACTION: Final = "SELECT token FROM server_transaction FOR UPDATE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +83,15 @@ class Election:
         self._candidate = {"holder_id": holder_id, "address": address, "lease_s": lease_s}
 
     def prepare(self) -> None:
-        """Make the table if it does not exist yet."""
+        """Make the tables if they do not exist yet."""
         with (
             self._database.errors("the server did not start"),
             self._database.time_limit(_PREPARE_LIMIT_S),
             self._database.engine.begin() as connection,
         ):
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATE_LOCK)))
-            connection.exec_driver_sql(_CREATE)
+            for statement in (_CREATE, _CREATE_TRANSACTION, _FIRST_TRANSACTION):
+                connection.exec_driver_sql(statement)
 
     def acquire(self) -> int | None:
         """Become the leader if there is none. Return the new generation, or None."""
@@ -113,16 +125,20 @@ class Election:
             return result.first() if result.returns_rows else None
 
 
-def enter(connection: sa.Connection) -> tuple[int | None, str]:
-    """Return the present generation and the name of the connection's transaction.
+def enter(connection: sa.Connection, token: int) -> tuple[int | None, int]:
+    """Give the connection's transaction a token, which is in the database if and only if the transaction is committed.
 
-    The generation cannot change until that transaction ends.
+    Returns:
+        The present generation, which cannot change until the transaction ends, and the token of the transaction that
+        was committed before this one.
     """
     row = connection.execute(sa.text(_ENTER)).first()
-    return (None, "") if row is None else (int(row.generation), row.xact)
+    if row is None:
+        return None, 0
+    connection.execute(sa.text(_NOTE_TRANSACTION), {"token": token})
+    return int(row.generation), int(row.token)
 
 
-def transaction_status(connection: sa.Connection, name: str) -> str | None:
-    """Return the outcome of a transaction: "committed", "aborted", "in progress", or None if it is too old."""
-    status: str | None = connection.scalar(sa.text(_STATUS), {"xact": name})
-    return status
+def last_token(connection: sa.Connection) -> int:
+    """Return the token of the last transaction that was committed. Wait for one that has not ended."""
+    return int(connection.scalar(sa.text(_LAST_TRANSACTION)) or 0)

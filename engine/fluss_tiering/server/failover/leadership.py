@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 
 import sqlalchemy as sa
 import structlog
@@ -16,6 +17,7 @@ from fluss_tiering.server.store.database import Database
 _SETTLE_ATTEMPTS: Final = 10
 _SETTLE_PAUSE_S: Final = 0.5
 _SETTLE_LIMIT_S: Final = 4.0
+_TOKEN_BITS: Final = 62
 
 logger = structlog.get_logger(__name__)
 
@@ -149,6 +151,12 @@ class Leadership:
 class LeadershipFence:
     """Lets only transactions of the present leader into the store. It is the store's `Fence`.
 
+    Each transaction writes a token of its own. By the token that the next one finds, the fence knows whether the last
+    one was committed, although the commit got no answer; and whether the database lost transactions that were
+    committed, because it failed over to a copy that was behind or was restored. What the managers hold in memory is
+    wrong in both cases, so that this server gives up the leadership and loads everything anew. A transaction's number
+    would not tell: after a failover of the database, another transaction may have it.
+
     Args:
         leadership: The leadership of this server.
         database: The database.
@@ -157,7 +165,7 @@ class LeadershipFence:
     def __init__(self, leadership: Leadership, database: Database) -> None:
         self._leadership = leadership
         self._database = database
-        self._unsettled: str | None = None
+        self._last: int | None = None
 
     def enter(self, connection: sa.Connection) -> str:
         """Let a transaction pass if this server leads, and keep others from taking over until it ends.
@@ -166,17 +174,21 @@ class LeadershipFence:
             The name of the transaction.
 
         Raises:
-            FlussTieringError: NOT_LEADER_OR_FOLLOWER if another server leads.
+            FlussTieringError: NOT_LEADER_OR_FOLLOWER if another server leads, or if this one has to load its state
+                anew.
         """
-        if self._unsettled is not None and self._settle(connection, self._unsettled):
-            # The managers continued without what the transaction wrote. They must be loaded again.
-            self._leadership.generation = None
-        self._unsettled = None
-        generation, name = election.enter(connection)
+        token = secrets.randbits(_TOKEN_BITS)
+        generation, last = election.enter(connection, token)
         if self._leadership.generation is None or generation != self._leadership.generation:
             self._leadership.generation = None
-            raise _superseded()
-        return name
+            self._leadership.require()
+        if self._last is not None and last != self._last:
+            self._give_up()
+        return str(token)
+
+    def committed(self, name: str) -> None:
+        """Note that a transaction was committed."""
+        self._last = int(name)
 
     def was_committed(self, name: str) -> bool:
         """Return whether a transaction was committed although its commit got no answer.
@@ -185,7 +197,8 @@ class LeadershipFence:
             name: The name of the transaction.
 
         Raises:
-            FlussTieringError: UNAVAILABLE if the database cannot be asked in time. The next transaction asks again.
+            FlussTieringError: UNAVAILABLE if the database cannot be asked in time, and the next transaction finds it
+                out; NOT_LEADER_OR_FOLLOWER if the database lost earlier transactions too.
         """
         for attempt in range(_SETTLE_ATTEMPTS):
             if attempt:
@@ -195,21 +208,28 @@ class LeadershipFence:
                 break
             try:
                 with self._database.time_limit(_SETTLE_LIMIT_S), self._database.engine.connect() as connection:
-                    return self._settle(connection, name)
-            except (sa.exc.DBAPIError, FlussTieringError) as error:
+                    last = election.last_token(connection)
+            except sa.exc.DBAPIError as error:
                 logger.warning("the outcome of a transaction is not known yet", error=str(error))
-        self._unsettled = name
+                continue
+            if last != int(name) and self._last is not None and last != self._last:
+                self._give_up()
+            return last == int(name)
         raise FlussTieringError(
             ErrorCode.UNAVAILABLE,
             f"the connection to the server's database {self._database.name} was lost during a commit, and whether the "
             "change was made is not known: check that first, then try again",
         )
 
-    def _settle(self, connection: sa.Connection, name: str) -> bool:
-        status = election.transaction_status(connection, name)
-        if status == "in progress":
-            raise FlussTieringError(ErrorCode.UNAVAILABLE, "the transaction has not ended: try again")
-        return status == "committed"
+    def _give_up(self) -> NoReturn:
+        reason = (
+            "this server loads its state anew, because its database does not hold what the server wrote last: it "
+            "failed over to a copy that was behind, was restored, or committed a change without an answer"
+        )
+        logger.error(reason)
+        self._leadership.give_up(reason)
+        self._leadership.require()
+        raise AssertionError
 
 
 def _superseded() -> FlussTieringError:

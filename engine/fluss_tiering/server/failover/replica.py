@@ -169,7 +169,7 @@ class FailoverReplica:
             for task in (leading, opening):
                 task.cancel()
             await asyncio.wait([leading, opening])
-        self._standby.follow(None, "this server lost its database and no longer leads")
+        self._standby.follow(None, "this server stopped leading")
         await self._close_active()
         await self._succession.resign()
 

@@ -15,6 +15,9 @@ from fluss_tiering.server.store.records import LeaseAttempt
 _REMEMBERED_MS: Final = 7 * 24 * 60 * 60 * 1000
 """After this time an attempt without a lease is deleted. No task waits in a queue or is retried for so long."""
 
+_SKIPPED: Final = 1000
+"""How many tokens are skipped when a server becomes active."""
+
 _PRUNED_AT_ONCE: Final = 500
 
 
@@ -32,7 +35,11 @@ class LeaseAttempts:
             store: The store that holds them.
             now: The present time, in milliseconds since the epoch. A stored time behind it counts as the present.
         """
-        self._newest_token = store.attempt_token()
+        stored = store.attempt_token()
+        # The database may have lost tokens that were given out: it failed over to a copy that was behind, or it was
+        # restored from a backup.
+        self._newest_token = stored + _SKIPPED if stored else 0
+        self._given_token = stored
         self._attempts = {
             each.lease_id: replace(each, started_time=min(each.started_time, now)) for each in store.attempts()
         }
@@ -50,10 +57,16 @@ class LeaseAttempts:
         """Return the attempt that begins now. The caller writes and remembers it."""
         return LeaseAttempt(lease_id, self._newest_token + 1, now)
 
-    def reserve(self, lease_id: str, now: int) -> LeaseAttempt:
-        """Return an attempt like `next`, but never give its token out again, even if the attempt is not written."""
+    def reserve(self, store: TieringStore, lease_id: str, now: int) -> LeaseAttempt:
+        """Return an attempt like `next`, but never give its token out again, even if the attempt is not written.
+
+        The token is written, because a cluster knows the lease of the attempt by it: another server must not give it to
+        another attempt, whose lease a late call about this one would then end.
+        """
         attempt = self.next(lease_id, now)
-        self._newest_token = attempt.attempt_token
+        with store.transaction() as transaction:
+            transaction.put_attempt_token(attempt.attempt_token)
+        self._newest_token = self._given_token = attempt.attempt_token
         return attempt
 
     def cancelled(self, attempt: LeaseAttempt, reason: str) -> LeaseAttempt:
@@ -63,12 +76,13 @@ class LeaseAttempts:
     def write(self, transaction: StoreTransaction, attempt: LeaseAttempt) -> None:
         """Write an attempt and the newest token."""
         transaction.put_attempt(attempt)
-        transaction.put_attempt_token(max(attempt.attempt_token, self._newest_token))
+        transaction.put_attempt_token(max(attempt.attempt_token, self._given_token))
 
     def remember(self, attempt: LeaseAttempt) -> None:
         """Make a written attempt the newest one of its lease id."""
         self._attempts[attempt.lease_id] = attempt
         self._newest_token = max(attempt.attempt_token, self._newest_token)
+        self._given_token = max(attempt.attempt_token, self._given_token)
 
     def is_stale(self, lease_id: str, attempt_token: int | None) -> bool:
         """Return whether a newer attempt began under the lease id. A caller without a token is never stale."""
@@ -83,7 +97,7 @@ class LeaseAttempts:
                 token was never given out under the lease id.
         """
         newest = self._attempts.get(lease_id)
-        newest_token = self._newest_token if newest is None else newest.attempt_token
+        newest_token = self._given_token if newest is None else newest.attempt_token
         if attempt_token is not None and attempt_token > newest_token:
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,

@@ -120,7 +120,7 @@ class KvSnapshotLeaseManager:
         """
         self.require_acquirable(lease_id, snapshots)
         pinned = {**self._snapshots.get(lease_id, {}), **snapshots}
-        return self._attempts.reserve(lease_id, self._clock.now_ms()), pinned
+        return self._attempts.reserve(self._store, lease_id, self._clock.now_ms()), pinned
 
     def present(self, lease_id: str, attempt_token: int | None = None) -> KvSnapshotLease | None:
         """Return a lease that has not expired; None if there is none or the attempt is stale."""

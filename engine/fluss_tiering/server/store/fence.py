@@ -21,6 +21,10 @@ class Fence(Protocol):
         """
         ...
 
+    def committed(self, name: str) -> None:
+        """Note that a transaction was committed."""
+        ...
+
     def was_committed(self, name: str) -> bool:
         """Return whether a transaction was committed although the commit got no answer.
 

@@ -43,6 +43,10 @@ class StoreTransaction(Protocol):
         """Set the newest token that was given out."""
         ...
 
+    def put_coordinator_epoch(self, coordinator_epoch: int) -> None:
+        """Set the coordinator epoch of the server that is active now."""
+        ...
+
     def put_statuses(self, statuses: Sequence[TieringStatus]) -> None:
         """Insert or replace the statuses of tables."""
         ...
@@ -103,6 +107,10 @@ class TieringStore(Protocol):
 
     def attempt_token(self) -> int:
         """Return the newest token that was given out; 0 if none was."""
+        ...
+
+    def coordinator_epoch(self) -> int:
+        """Return the coordinator epoch of the server that was active last; 0 if none was."""
         ...
 
     def statuses(self) -> Sequence[TieringStatus]:

@@ -94,6 +94,7 @@ def round_to_columns(tiering_round: TieringRound) -> Mapping[str, object]:
         "files": None if stats is None else stats.files,
         "lake_snapshot_id": None if stats is None else stats.lake_snapshot_id,
         "force_finished": tiering_round.force_finished,
+        "coordinator_epoch": tiering_round.coordinator_epoch,
     }
 
 
@@ -112,6 +113,7 @@ def round_from_row(row: sa.Row[Any]) -> TieringRound:
         error=row.error,
         stats=None if row.rows is None else TieringStats(row.rows, row.bytes, row.files, row.lake_snapshot_id),
         force_finished=row.force_finished,
+        coordinator_epoch=row.coordinator_epoch or 0,
     )
 
 

@@ -17,12 +17,14 @@ server_meta = sa.Table(
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("value", sa.BigInteger, nullable=False),
 )
-"""Numbers that belong to the server as a whole: `SCHEMA_VERSION_NAME`, `ATTEMPT_TOKEN_NAME`."""
+"""Numbers that belong to the server as a whole, by the names below."""
 
 SCHEMA_VERSION_NAME: Final = "schema_version"
 """Only servers of the first release read this number; Alembic keeps the revision of the layout."""
 
 ATTEMPT_TOKEN_NAME: Final = "attempt_token"  # noqa: S105 - the name of a row
+
+COORDINATOR_EPOCH_NAME: Final = "coordinator_epoch"
 
 bound_storage = sa.Table(
     "bound_storage",
@@ -102,6 +104,8 @@ tiering_rounds = sa.Table(
     sa.Column("files", sa.BigInteger),
     sa.Column("lake_snapshot_id", sa.BigInteger),
     sa.Column("force_finished", sa.Boolean, nullable=False),
+    # NULL for rounds that a server began before there were coordinator epochs.
+    sa.Column("coordinator_epoch", sa.BigInteger),
     sa.Index("ix_tiering_rounds_of_lease", "lease_id", "table_id", "tiering_epoch"),
     # Few rows at a time are not over, and they are found when the server starts.
     sa.Index("ix_tiering_rounds_running", "table_id", sqlite_where=_RUNNING, postgresql_where=_RUNNING),

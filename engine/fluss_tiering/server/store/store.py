@@ -116,6 +116,8 @@ class SqlTieringStore:
             except sa.exc.DBAPIError:
                 if self._fence is None or name is None or not self._fence.was_committed(name):
                     raise
+            if self._fence is not None and name is not None:
+                self._fence.committed(name)
 
     def leases(self) -> Sequence[KvSnapshotLease]:
         """Return all leases except damaged ones."""
@@ -137,9 +139,11 @@ class SqlTieringStore:
 
     def attempt_token(self) -> int:
         """Return the newest token that was given out; 0 if none was."""
-        meta = schema.server_meta
-        rows = self._read(sa.select(meta.c.value).where(meta.c.name == schema.ATTEMPT_TOKEN_NAME))
-        return int(rows[0].value) if rows else 0
+        return self._number(schema.ATTEMPT_TOKEN_NAME)
+
+    def coordinator_epoch(self) -> int:
+        """Return the coordinator epoch of the server that was active last; 0 if none was."""
+        return self._number(schema.COORDINATOR_EPOCH_NAME)
 
     def statuses(self) -> Sequence[TieringStatus]:
         """Return the statuses of all tables."""
@@ -237,6 +241,12 @@ class SqlTieringStore:
         return stored_leases(
             self._read(sa.select(schema.kv_snapshot_leases)), self._read(sa.select(schema.leased_snapshots))
         )
+
+    def _number(self, name: str) -> int:
+        """Return a number that belongs to the server as a whole; 0 if there is none."""
+        meta = schema.server_meta
+        rows = self._read(sa.select(meta.c.value).where(meta.c.name == name))
+        return int(rows[0].value) if rows else 0
 
     def _values(self, query: sa.Select[Any], convert: Callable[[sa.Row[Any]], T]) -> list[T]:
         """Return the rows of a query as values.

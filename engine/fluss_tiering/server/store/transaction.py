@@ -92,6 +92,10 @@ class SqlTransaction:
         """Set the newest token that was given out."""
         self._put(schema.server_meta, [{"name": schema.ATTEMPT_TOKEN_NAME, "value": attempt_token}])
 
+    def put_coordinator_epoch(self, coordinator_epoch: int) -> None:
+        """Set the coordinator epoch of the server that is active now."""
+        self._put(schema.server_meta, [{"name": schema.COORDINATOR_EPOCH_NAME, "value": coordinator_epoch}])
+
     def put_statuses(self, statuses: Sequence[TieringStatus]) -> None:
         """Insert or replace the statuses of tables."""
         self._put(schema.tiering_statuses, [status_to_columns(status) for status in statuses])

@@ -38,7 +38,7 @@ def claim_table(
     table = begin(claimable(table, now), owner, now)
     changes.put(table)
     status = table.status
-    return Claim(status.table_id, status.path, status.tiering_epoch)
+    return Claim(status.table_id, status.path, status.tiering_epoch, owner.coordinator_epoch)
 
 
 def _supersedes(owner: RoundOwner, running: TieringRound) -> bool:

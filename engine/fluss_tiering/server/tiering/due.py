@@ -34,4 +34,5 @@ def hand_out(tables: TieredTables, changes: TieringChanges, requester: RoundOwne
     if first is None:
         return None
     changes.put(begin(first, requester, now))
-    return Claim(first.status.table_id, first.status.path, first.status.tiering_epoch)
+    status = first.status
+    return Claim(status.table_id, status.path, status.tiering_epoch, requester.coordinator_epoch)

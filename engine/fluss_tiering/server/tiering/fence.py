@@ -10,22 +10,53 @@ from fluss_tiering.model.tiering import TieringRound
 from fluss_tiering.server.tiering.options import ENABLED
 from fluss_tiering.server.tiering.states import TieredTable
 
-COORDINATOR_EPOCH: Final = 0
-"""The coordinator epoch of this server. It never changes, since one server is active and tiering epochs persist."""
+_FIRST_SECOND: Final = 1_735_689_600
+"""The beginning of the year 2025. Coordinator epochs are counted from there, so that they fit in 32 bits for long."""
+_LARGEST_EPOCH: Final = 2**31 - 1
 
 
-def require_coordinator(coordinator_epoch: int) -> None:
-    """Check that this server handed the round out.
+def next_coordinator_epoch(last: int, now: int) -> int:
+    """Return the coordinator epoch of a server that becomes active.
+
+    It is greater than the last one that is known. It also follows the time, so that an epoch that the database has
+    lost, because it was restored from a backup or failed over to a copy that was behind, is not given out again.
+
+    Args:
+        last: The coordinator epoch in the database; 0 if there is none.
+        now: The present time, in milliseconds since the epoch.
+    """
+    by_time = now // 1000 - _FIRST_SECOND
+    return max(last + 1, by_time if by_time < _LARGEST_EPOCH else 0)
+
+
+def is_present(named: int, present: int) -> bool:
+    """Return whether a driver names the present coordinator epoch, or none."""
+    return named in (0, present)
+
+
+def require_coordinator(named: int, tiering_round: TieringRound | None, present: int) -> None:
+    """Check that a round was handed out in the coordinator epoch that its driver names.
+
+    A change of the active server alone ends no round: the round keeps the coordinator epoch in which it was handed out.
+    But if the database lost what was written last, a tiering epoch may be handed out a second time. The coordinator
+    epochs then tell the two rounds apart.
+
+    Args:
+        named: The coordinator epoch that the driver names; 0 if it names none. A driver may name the one in which its
+            round was handed out, or the present one, as Fluss's own service does.
+        tiering_round: The round; None if it is not known.
+        present: The present coordinator epoch.
 
     Raises:
-        FlussTieringError: INVALID_COORDINATOR if another server did.
+        FlussTieringError: INVALID_COORDINATOR if the round was handed out in another coordinator epoch.
     """
-    if coordinator_epoch != COORDINATOR_EPOCH:
-        raise FlussTieringError(
-            ErrorCode.INVALID_COORDINATOR,
-            f"coordinator epoch {coordinator_epoch} is not {COORDINATOR_EPOCH}: another server handed the round out; "
-            "stop the round",
-        )
+    if is_present(named, present) or (tiering_round is not None and named == tiering_round.coordinator_epoch):
+        return
+    raise FlussTieringError(
+        ErrorCode.INVALID_COORDINATOR,
+        f"coordinator epoch {named} is not that of the round, and the present one is {present}: the server's state was "
+        "lost or restored since the round was handed out, or another server handed it out; stop the round",
+    )
 
 
 def require_epoch(table: TieredTable | None, table_id: int, tiering_epoch: int) -> TieredTable:

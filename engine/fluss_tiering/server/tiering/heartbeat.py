@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import structlog
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.tiering import HeartbeatAnswer, HeartbeatEntry, TieringState
+from fluss_tiering.model.tiering import HeartbeatAnswer, HeartbeatEntry, TieringRound, TieringState
 from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.tiering.changes import TieringChanges
-from fluss_tiering.server.tiering.fence import require_coordinator, require_running
+from fluss_tiering.server.tiering.fence import is_present, require_coordinator, require_running
 from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner, fail, finish
 
 logger = structlog.get_logger(__name__)
@@ -91,7 +91,16 @@ class HeartbeatReports:
     Each method returns the reports that were refused, as errors by table id. All other reports are applied.
     """
 
-    def __init__(self, changes: TieringChanges, store: TieringStore, backoff: FailureBackoff, now: int) -> None:
+    def __init__(
+        self,
+        changes: TieringChanges,
+        store: TieringStore,
+        backoff: FailureBackoff,
+        now: int,
+        *,
+        coordinator_epoch: int,
+    ) -> None:
+        self._coordinator_epoch = coordinator_epoch
         self._changes = changes
         self._store = store
         self._backoff = backoff
@@ -138,10 +147,23 @@ class HeartbeatReports:
         table = self._changes.table(entry.table_id)
         if table is None or (table.round is not None and table.round.tiering_epoch == entry.tiering_epoch):
             return False
-        ended = self._changes.round(entry.table_id, entry.tiering_epoch) or self._store.round(
+        ended = self._ended(entry)
+        return ended is not None and ended.state is outcome
+
+    def _ended(self, entry: HeartbeatEntry) -> TieringRound | None:
+        """Return the round of a report if it has ended; None if it is not known."""
+        return self._changes.round(entry.table_id, entry.tiering_epoch) or self._store.round(
             entry.table_id, entry.tiering_epoch
         )
-        return ended is not None and ended.state is outcome
+
+    def _require_coordinator(self, entry: HeartbeatEntry) -> None:
+        named, present = entry.coordinator_epoch, self._coordinator_epoch
+        if is_present(named, present):
+            return
+        table = self._changes.table(entry.table_id)
+        running = None if table is None else table.round
+        its_own = running if running is not None and running.tiering_epoch == entry.tiering_epoch else None
+        require_coordinator(named, its_own or self._ended(entry), present)
 
     def _each(
         self, entries: Iterable[HeartbeatEntry], apply: Callable[[HeartbeatEntry], None]
@@ -149,7 +171,7 @@ class HeartbeatReports:
         refused = {}
         for entry in entries:
             try:
-                require_coordinator(entry.coordinator_epoch)
+                self._require_coordinator(entry)
                 apply(entry)
             except FlussTieringError as error:
                 logger.warning(

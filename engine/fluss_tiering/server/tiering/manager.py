@@ -28,7 +28,7 @@ from fluss_tiering.server.tiering.broadcaster import StatusBroadcaster, StatusWa
 from fluss_tiering.server.tiering.changes import TieringChanges, TieringLedger
 from fluss_tiering.server.tiering.claims import claim_table
 from fluss_tiering.server.tiering.due import hand_out, move_due
-from fluss_tiering.server.tiering.fence import COORDINATOR_EPOCH, not_tiered, require_running
+from fluss_tiering.server.tiering.fence import next_coordinator_epoch, not_tiered, require_running
 from fluss_tiering.server.tiering.heartbeat import Heartbeat, HeartbeatReports, check_heartbeat
 from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.server.tiering.registration import TableRegistration
@@ -52,6 +52,7 @@ class LakeTieringManager:
         self._attempts = attempts
         self._policy = policy
         self._ledger = TieringLedger(store, policy.kept_rounds)
+        self._coordinator_epoch = 0
         self._registration = TableRegistration(self._ledger, store, policy)
 
     @property
@@ -72,8 +73,13 @@ class LakeTieringManager:
     # Tables
 
     def load(self, tables: Iterable[TableInfo], unusable: Collection[TablePath] = ()) -> None:
-        """Continue where the server stopped: see `TableRegistration.load`."""
-        self._registration.load(tables, unusable, self._clock.now_ms())
+        """Continue where the server stopped, in a new coordinator epoch: see `TableRegistration.load`."""
+        now = self._clock.now_ms()
+        epoch = next_coordinator_epoch(self._store.coordinator_epoch(), now)
+        with self._store.transaction() as transaction:
+            transaction.put_coordinator_epoch(epoch)
+        self._coordinator_epoch = epoch
+        self._registration.load(tables, unusable, now)
 
     def register(self, table: TableInfo) -> None:
         """Begin to tier a new table if its options ask for it. A repeated call changes nothing."""
@@ -146,12 +152,14 @@ class LakeTieringManager:
         requester = heartbeat.requester and self._current(heartbeat.requester)
         now = self._clock.now_ms()
         with self._ledger.changes() as changes:
-            reports = HeartbeatReports(changes, self._store, self._policy.backoff, now)
+            reports = HeartbeatReports(
+                changes, self._store, self._policy.backoff, now, coordinator_epoch=self._coordinator_epoch
+            )
             failed = reports.failed(heartbeat.failed)
             tiering = reports.tiering(heartbeat.tiering)
             finished = reports.finished(heartbeat.finished, heartbeat.force_finished)
             claim = hand_out(self._ledger.tables, changes, requester, now) if requester else None
-        return HeartbeatAnswer(COORDINATOR_EPOCH, claim, tiering, finished, failed)
+        return HeartbeatAnswer(self._coordinator_epoch, claim, tiering, finished, failed)
 
     def require_current(self, requester: RoundOwner) -> None:
         """Check that a driver may ask for a table.
@@ -343,4 +351,8 @@ class LakeTieringManager:
         return self._attempts.newest(lease_id)
 
     def _current(self, owner: RoundOwner) -> RoundOwner:
-        return replace(owner, attempt_token=self._attempts.require_current(owner.lease_id, owner.attempt_token))
+        return replace(
+            owner,
+            attempt_token=self._attempts.require_current(owner.lease_id, owner.attempt_token),
+            coordinator_epoch=self._coordinator_epoch,
+        )

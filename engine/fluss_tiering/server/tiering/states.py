@@ -68,11 +68,13 @@ class RoundOwner:
         lease_id: The KV snapshot lease under which the round runs.
         attempt_token: The token of the lease's attempt; None if the lease was never acquired.
         driver: The name of the driver, for messages and logs.
+        coordinator_epoch: The coordinator epoch in which the round is handed out.
     """
 
     lease_id: str
     attempt_token: int | None
     driver: str
+    coordinator_epoch: int = 0
 
 
 class FailureBackoff:
@@ -217,6 +219,7 @@ def begin(table: TieredTable, owner: RoundOwner, now: int) -> TieredTable:
             attempt_token=owner.attempt_token,
             driver=owner.driver,
             start_time=now,
+            coordinator_epoch=owner.coordinator_epoch,
         ),
         last_heartbeat=now,
     )

@@ -158,7 +158,10 @@ class KeepAlive(Closing):
             guards = dict(self._guards)
         if not guards:
             return
-        entries = [HeartbeatEntry(table_id, guard.claim.tiering_epoch) for table_id, guard in guards.items()]
+        entries = [
+            HeartbeatEntry(table_id, guard.claim.tiering_epoch, coordinator_epoch=guard.claim.coordinator_epoch)
+            for table_id, guard in guards.items()
+        ]
         for table_id, error in self._client.heartbeat(tiering=entries).tiering_errors.items():
             # A round that ended while the heartbeat was on its way is no longer watched and need not be stopped.
             with self._lock:
