@@ -10,7 +10,7 @@ from manager_support import BACKOFF_BASE, BACKOFF_CAP, HEARTBEAT_TIMEOUT, Manage
 from engine_support import MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, TieringStatus
 from fluss_tiering.server.tiering.broadcaster import StatusBroadcaster, StatusWatcher
 from fluss_tiering.server.tiering.changes import TieringChanges
 from fluss_tiering.server.tiering.claims import claim_table
@@ -18,7 +18,15 @@ from fluss_tiering.server.tiering.due import move_due
 from fluss_tiering.server.tiering.heartbeat import Heartbeat
 from fluss_tiering.server.tiering.manager import LakeTieringManager
 from fluss_tiering.server.tiering.policy import TieringPolicy
-from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES, FailureBackoff, RoundOwner, begin, pend
+from fluss_tiering.server.tiering.states import (
+    MAX_CONSECUTIVE_FAILURES,
+    FailureBackoff,
+    RoundOwner,
+    TieredTable,
+    begin,
+    claimable,
+    pend,
+)
 
 WEEK = 7 * 24 * 60 * MINUTE
 BACKOFF = FailureBackoff(BACKOFF_BASE, BACKOFF_CAP, random.Random(7))
@@ -183,6 +191,26 @@ def test_a_driver_supersedes_rounds_of_its_attempt_and_of_older_ones(  # L17, S2
         assert refused.value.code is ErrorCode.TABLE_BEING_TIERED
     with pytest.raises(FlussTieringError):
         claim_table(changes, begun, owner(9, "another lease"), BACKOFF, 2)
+
+
+@pytest.mark.parametrize(("driver", "named"), [("driver-2", "driver-2"), ("", "unknown")])
+def test_a_superseded_round_tells_by_whom(managers: Managers, driver: str, named: str) -> None:  # L17, S10
+    table = managers.add_table(1)
+    managers.claim(table, "X", managers.acquire("X", MINUTE, {}).attempt_token)
+    token = managers.acquire("X", MINUTE, {}).attempt_token
+    managers.tiering.claim([table.path], RoundOwner("X", token, driver))
+    _, superseded = managers.tiering.rounds(table.path, None, 2)
+    assert superseded.error is not None
+    assert superseded.error.startswith(f"superseded by driver {named}, attempt {token} of the same lease")
+
+
+@pytest.mark.parametrize("state", sorted(set(TieringState) - {TieringState.TIERING}))
+def test_a_claim_by_name_takes_legal_steps_from_every_state(state: TieringState) -> None:  # S1, S3
+    status = TieringStatus(1, TablePath("db", "t"), state, state_since=5, tiering_epoch=3)
+    claimed = claimable(TieredTable(status, MINUTE, 0), 9).status
+    was_pending = state is TieringState.PENDING
+    assert (claimed.state, claimed.tiering_epoch) == (TieringState.PENDING, 3 if was_pending else 4)
+    assert claimed.state_since == (5 if was_pending else 9)
 
 
 def test_a_report_that_comes_twice_in_one_heartbeat_is_applied_once(managers: Managers) -> None:  # S9
