@@ -60,7 +60,7 @@ def measure(scale: float) -> Iterator[Figure]:
             rows = pa.table({"id": pa.array([1], pa.int64()), "name": ["a"]})
             keyed = [table_path(number) for number in range(1, 2 * _SNAPSHOT_TABLES, 2)]
             for path in keyed:
-                client.write_rows(path, WriteKind.UPSERT, [rows])
+                assert sum(client.write_rows(path, WriteKind.UPSERT, [rows])) == 1
             client.take_kv_snapshots(keyed)
             table_ids = {table.path: table.table_id for table in client.list_tables()}
         _add_rounds_and_pins(data_dir, list(table_ids.values()), sizes)
@@ -160,6 +160,7 @@ def _add_rounds_and_pins(data_dir: Path, table_ids: list[int], sizes: TurnSizes)
 def _add_snapshots(data_dir: Path, count: int) -> int:
     """Add old KV snapshots, and return how many there are once the old ones are collected."""
     folders = sorted(data_dir.glob("tables/*/*/kv-0/snap-*"))
+    assert len(folders) == _SNAPSHOT_TABLES
     for folder in folders:
         for number in range(1, count // len(folders) + 2):
             copy = folder.with_name(f"snap-{number}")
