@@ -12,8 +12,8 @@ import traceback
 from pathlib import Path
 from typing import Final
 
-from torture.checks import WrongError
 from torture.defects import DEFECTS
+from torture.judging.checks import WrongError
 from torture.makers.cases import CASES
 from torture.makers.histories import make_case, make_plan
 from torture.plan import Plan

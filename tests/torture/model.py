@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from fluss_tiering.model.table import WriteKind
 from torture.arrow_values import comparable, lake_value
@@ -27,7 +26,6 @@ class TableModel:
         self._partition = [names.index(name) for name in planned.partition_keys]
         self._stored: dict[Hashable, Row] = {}
         self._appended: list[Row] = []
-        self._doubtful: list[Row] = []
         self._pending: list[tuple[Hashable, Row | None, Row]] = []
         self._lake: dict[Hashable, Row] = {}
         self._number = 0
@@ -46,10 +44,6 @@ class TableModel:
                 self._pending.append((key, values, values))
             elif key in self._stored:
                 self._pending.append((key, None, self._stored.pop(key)))
-
-    def doubtful(self, rows: Iterable[Sequence[Value]]) -> None:
-        """Note appended rows that were not acknowledged: the lake may have them once more than it must."""
-        self._doubtful += [self._of_lake(row) for row in rows]
 
     def lost(self, count: int) -> None:
         """Note that the oldest rows of a log table were deleted before they were tiered."""
@@ -85,14 +79,6 @@ class TableModel:
     def stored_rows(self) -> list[Row]:
         """Return the rows that the Fluss table must hold, if it has a primary key."""
         return list(self._stored.values())
-
-    def stored_keys(self) -> Iterator[list[Value]]:
-        for row in self._stored.values():
-            yield [row[place] for place in self._keys]
-
-    def doubtful_rows(self) -> Counter[Hashable]:
-        """Return rows that may be in the lake in addition."""
-        return Counter(comparable(row) for row in self._doubtful)
 
     def _key(self, row: Row) -> Hashable:
         return tuple(comparable(row[place]) for place in self._keys)

@@ -6,7 +6,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from torture.checks import Tally
+from torture.judging.checks import Tally
 
 
 @dataclass

@@ -14,16 +14,17 @@ from urllib.parse import urlparse
 
 import pyarrow as pa
 
+from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, WriteKind
 from torture.arrow_values import table_of
-from torture.checks import Readable, Tally, WrongError, check_lake
-from torture.logs import cut_first_batch
+from torture.faults.logs import cut_first_batch
+from torture.faults.rounds import calls_met, meet, wait
+from torture.judging.checks import Readable, Tally, WrongError, check_lake, check_scan
 from torture.makers.rows import columns_of, partition_values, rows_of_step
 from torture.model import TableModel
 from torture.plan import Plan, PlannedTable, Step
 from torture.processes import CommandFailedError, DriverDiedError
-from torture.round_faults import calls_met, meet, wait
 from torture.world import World
 
 _NUMBERS = itertools.count(1)
@@ -190,8 +191,8 @@ class PlanRun:
         if names:
             self._round(names, step, step.get("fault"))
 
-    def _check_summary(self, name: str, metadata: str) -> None:
-        """Check the size of what the newest snapshot says of itself: it is kept as long as the snapshot."""
+    def _check_summary(self, name: str, metadata: str) -> bool:
+        """Check the size of what the newest snapshot says of itself, and return whether there is one."""
         table = json.loads(Path(urlparse(metadata).path).read_text())
         newest = next(
             (each for each in table["snapshots"] if each["snapshot-id"] == table["current-snapshot-id"]), None
@@ -200,6 +201,7 @@ class PlanRun:
         self._tally.counts["largest summary in bytes"] = max(size, self._tally.counts["largest summary in bytes"])
         if size > _SUMMARY_BYTES:
             raise WrongError("a snapshot's summary is large", f"{size:,} bytes, at most {_SUMMARY_BYTES:,}")
+        return newest is not None
 
     def _round(self, names: list[str], step: Step, fault: dict[str, str] | None) -> None:
         if fault is not None:
@@ -216,6 +218,8 @@ class PlanRun:
                 continue
             model = self._models[name]
             model.tiered()
+            peak = self._tally.counts["largest memory of a worker in bytes"]
+            self._tally.counts["largest memory of a worker in bytes"] = max(peak, result["peak_bytes"])
             if result["peak_bytes"] > self._world.most_worker_bytes:
                 raise WrongError(TOO_MUCH_MEMORY, f"{result['peak_bytes']:,} bytes")
         for name in names:
@@ -234,7 +238,7 @@ class PlanRun:
             wanted = [name for name in names if name not in done]
             if not wanted:
                 break
-            results = self._world.call("tier", fault=None, **self._wanted(wanted, step))
+            results = self._world.call("tier", fault=None, beside=self._beside(step), **self._wanted(wanted, step))
             for name, result in zip(wanted, results, strict=True):
                 failures[name, result["error"]] += 1
                 # The same error again and again does not come from the fault.
@@ -243,6 +247,14 @@ class PlanRun:
             if len(done) < len(names):
                 time.sleep(_PAUSE_S)
         return list(done.values())
+
+    def _beside(self, step: Step) -> dict[str, str] | None:
+        """Return what is maintained while rounds run; the lake table must exist."""
+        beside = step.get("beside")
+        if beside is None or beside["table"] not in self._lake_exists:
+            return None
+        self._tally.counts[f"{beside['what']} beside a round"] += 1
+        return {**beside, "table": str(self._infos[beside["table"]].path)}
 
     def _wanted(self, names: Sequence[str], step: Step) -> dict[str, Any]:
         """Return which tables a driver tiers, under a new attempt of the plan's lease, as a task of Airflow does."""
@@ -276,12 +288,12 @@ class PlanRun:
             if model.lake_rows():
                 raise WrongError("there is no lake table", path) from None
             return
-        self._lake_exists.add(name)
-        self._check_summary(name, metadata)
+        if self._check_summary(name, metadata):
+            self._lake_exists.add(name)
         out = self._world.folder / "read.arrow"
 
         def spark_read(columns: Any) -> pa.Table:
-            self._world.call("read", table=path, columns=list(columns), where=None, out=str(out))
+            self._world.call("read", table=path, columns=list(columns), out=str(out))
             with pa.OSFile(str(out)) as file:
                 return pa.ipc.open_file(file).read_all()
 
@@ -294,6 +306,10 @@ class PlanRun:
         )
         most = 0 if light else self._most
         check_lake(lake, model, self._tally, seed, spark=not light and seed % 3 == 0, most=most)
+        if planned.primary_key and seed % 2 == 0 and not light:
+            with self._world.client.scan(info) as scan:
+                batches = list(scan)
+            check_scan(planned.typed, pa.Table.from_batches(batches, arrow_schema(planned.typed)), model, self._tally)
         self._tally.counts["checks"] += 1
 
 

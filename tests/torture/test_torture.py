@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from torture.checks import Tally
 from torture.defects import DEFECTS
+from torture.judging.checks import Tally
 from torture.makers.histories import make_case, make_plan
 from torture.run import PlanRun
 from torture.world import World

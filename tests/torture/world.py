@@ -15,7 +15,7 @@ from fault_proxy import FaultProxy
 from fluss_support import FlussCluster, Watchdog
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TableInfo
-from torture.judge_process import JudgeProcess
+from torture.judging.process import JudgeProcess
 from torture.processes import DriverProcess
 
 
@@ -50,7 +50,7 @@ class World:
             storage_settings = {"FLUSS_TIERING_FLUSS": self.cluster.bootstrap}
         self.server = ServerProcess(
             folder / "server",
-            program=(sys.executable, "-m", "torture.server_process"),
+            program=(sys.executable, "-m", "torture.faults.server"),
             PYTHONPATH=str(Path(__file__).resolve().parents[1]),
             TORTURE_CLOCK=str(folder / "clock"),
             FLUSS_TIERING_FAILURE_BACKOFF_BASE="1s",

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -46,14 +47,27 @@ class Driver:
         self._clients: dict[str, TieringClient] = {}
         row_groups.switch_on()
 
-    def tier(self, *, server: str, tables: list[str], fault: dict[str, str] | None, options: dict[str, Any]) -> Any:
-        """Run a round of each table."""
+    def tier(
+        self,
+        *,
+        server: str,
+        tables: list[str],
+        fault: dict[str, str] | None,
+        options: dict[str, Any],
+        beside: dict[str, str] | None = None,
+    ) -> Any:
+        """Run a round of each table, and maintenance of a lake table beside it."""
         self._faults.plan(fault)
         paths = tuple(TablePath.parse(each) for each in tables)
+        pool = ThreadPoolExecutor(1)
+        maintenance = pool.submit(self.maintain, server=server, **beside) if beside else None
         try:
             results = application.run(TierOptions(server=server, tables=paths, **options), self._spark, LogProgress())
         finally:
             self._faults.plan(None)
+            pool.shutdown()
+        if maintenance is not None:
+            logging.getLogger("torture").info("beside the rounds: %s", maintenance.result())
         return [
             {
                 "table": str(result.path),
@@ -64,13 +78,11 @@ class Driver:
             for result in results
         ]
 
-    def read(self, *, server: str, table: str, columns: list[str] | None, where: str | None, out: str) -> Any:
+    def read(self, *, server: str, table: str, columns: list[str], out: str) -> Any:
         """Write rows of a lake table, as Spark reads them, into an Arrow file."""
         info = self._table(server, table)
-        names = ", ".join(_quoted(each) for each in columns) if columns is not None else "*"
-        rows = self._spark.sql(
-            f"SELECT {names} FROM {self._name(info)}" + (f" WHERE {where}" if where else "")
-        ).toArrow()
+        names = ", ".join(map(_quoted, columns))
+        rows = self._spark.sql(f"SELECT {names} FROM {self._name(info)}").toArrow()
         with pa.OSFile(out, "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
             writer.write_table(rows)
         return {"rows": rows.num_rows}
@@ -87,12 +99,6 @@ class Driver:
             for row in self._spark.sql(" UNION ALL ".join(parts[start : start + 16])).collect():
                 counts[row.n] = row.c
         return [counts[number] for number in range(len(predicates))]
-
-    def summaries(self, *, server: str, table: str) -> Any:
-        """Return the size of each lake snapshot's summary in bytes, the newest last."""
-        name = self._name(self._table(server, table))
-        rows = self._spark.sql(f"SELECT summary FROM {name}.snapshots ORDER BY committed_at").collect()
-        return [sum(len(key) + len(value) for key, value in row.summary.items()) for row in rows]
 
     def sql(self, *, server: str, table: str, text: str) -> Any:
         """Run a statement; `{table}` in it stands for the lake table."""

@@ -16,7 +16,7 @@ _KEY: Final = ["id", "BIGINT NOT NULL"]
 
 def _large_values(chance: random.Random, seed: int, storage: str) -> Plan:
     """A worker's memory has a bound, however large the values are and however well they compress."""
-    keyed = chance.random() < 0.7
+    keyed = chance.random() < 0.9
     table = PlannedTable(
         "large", [_KEY, ["text", "STRING"]], ["id"] if keyed else [], "id" if keyed else None, properties=_OPTIONS
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import Final
 
+from torture.faults.rounds import METHODS
 from torture.makers.cases import CASES, OPEN, ORDER
 from torture.makers.tables import make_table
 from torture.plan import Plan, PlannedTable, Step
-from torture.round_faults import METHODS
 
 _OF_PROCESSES: Final = ("disk full", "kill worker", "stop worker", "kill server", "stop server")
 _OF_CLUSTERS: Final = ("kill coordinator", "kill tablet server", "stop tablet server")
@@ -57,7 +57,11 @@ def make_plan(seed: int, storage: str) -> Plan:
             steps.append({"do": "lake_user", "table": chance.choice(tables).name, "key": key, "value": value})
         if chance.random() < 0.2:
             steps.append(
-                {"do": "maintain", "table": chance.choice(tables).name, "what": chance.choice(("compact", "expire"))}
+                {
+                    "do": "maintain",
+                    "table": chance.choice(tables).name,
+                    "what": chance.choice(("compact", "expire", "clean")),
+                }
             )
     return Plan(seed, storage, tables, steps)
 
@@ -71,6 +75,8 @@ def _round(chance: random.Random, tables: list[PlannedTable], storage: str, *, f
     step: Step = {"do": "tier", "tables": [table.name for table in tables], "seed": chance.randrange(1 << 30)}
     if chance.random() < 0.2:
         step["options"] = chance.choice(({"max_round_bytes": 3000}, {"worker_buffer_bytes": 1 << 20}))
+    if chance.random() < 0.15:
+        step["beside"] = {"table": chance.choice(tables).name, "what": chance.choice(("compact", "expire", "clean"))}
     if fault:
         step["fault"] = _fault(chance, storage)
     return step

@@ -13,8 +13,8 @@ from typing import Any, Final
 import judges
 from fluss_tiering.model.table import Column
 from torture.arrow_values import comparable, rows_of
-from torture.judge_process import JudgeProcess, JudgeRefusedError
-from torture.limits import column_limit, question_limit, refusal_limit, table_limit
+from torture.judging.limits import column_limit, question_limit, refusal_limit, table_limit
+from torture.judging.process import JudgeProcess, JudgeRefusedError
 from torture.makers.predicates import Question, questions
 from torture.model import TableModel
 from torture.processes import CommandFailedError
@@ -95,12 +95,11 @@ def check_lake(lake: Readable, model: TableModel, tally: Tally, seed: int, *, sp
     """
     rows = model.lake_rows()
     if not most:
-        _compare_rows(judges.DUCKDB, replace(lake, columns=lake.columns[:1]), model, rows, tally)
+        _compare_rows(judges.DUCKDB, replace(lake, columns=lake.columns[:1]), rows, tally)
         return
     chosen = [judges.DUCKDB, judges.CLICKHOUSE, judges.PYICEBERG, *([judges.SPARK] if spark else [])]
     asked = questions(lake.columns, rows, random.Random(f"questions/{seed}"), most)
     expected = [sum(map(question.holds, rows)) for question in asked]
-    extra = [tuple(row) for row in model.doubtful_rows()]
     for judge in chosen:
         limit = table_limit(judge, lake.columns, has_deletes=lake.has_deletes, keys=lake.keys)
         if limit is not None:
@@ -108,10 +107,9 @@ def check_lake(lake: Readable, model: TableModel, tally: Tally, seed: int, *, sp
             continue
         try:
             with tally.timed(f"{judge} reads"):
-                _compare_rows(judge, lake, model, rows, tally)
-            if not extra:
-                with tally.timed(f"{judge} answers"):
-                    _compare_answers(judge, lake, rows, asked, expected, tally)
+                _compare_rows(judge, lake, rows, tally)
+            with tally.timed(f"{judge} answers"):
+                _compare_answers(judge, lake, rows, asked, expected, tally)
         except (JudgeRefusedError, CommandFailedError) as error:
             limit = refusal_limit(judge, str(error))
             if limit is None:
@@ -119,7 +117,7 @@ def check_lake(lake: Readable, model: TableModel, tally: Tally, seed: int, *, sp
             tally.left_out[limit] += 1
 
 
-def _compare_rows(judge: str, lake: Readable, model: TableModel, rows: Sequence[Sequence[Value]], tally: Tally) -> None:
+def _compare_rows(judge: str, lake: Readable, rows: Sequence[Sequence[Value]], tally: Tally) -> None:
     compared = []
     for place, column in enumerate(lake.columns):
         limit = column_limit(judge, column, [row[place] for row in rows])
@@ -137,15 +135,27 @@ def _compare_rows(judge: str, lake: Readable, model: TableModel, rows: Sequence[
         found = Counter(comparable(row) for row in rows_of(columns, table))
     expected = Counter(comparable(tuple(row[place] for place in compared)) for row in rows)
     missing, surplus = expected - found, found - expected
-    doubtful: Counter[Hashable] = Counter()
-    for row, count in model.doubtful_rows().items():
-        doubtful[tuple(row[place] for place in compared)] += count  # type: ignore[index]
-    surplus -= doubtful
     if missing or surplus:
         raise WrongError(
             f"{judge} reads other rows",
             f"{sum(missing.values())} are missing, {sum(surplus.values())} are too many; columns {names[:8]}; missing "
             f"{_shown(missing)}; too many {_shown(surplus)}",
+        )
+
+
+def check_scan(columns: Sequence[Column], table: Any, model: TableModel, tally: Tally) -> None:
+    """Compare the rows that a scan of the Fluss table has read with the model.
+
+    Raises:
+        WrongError: the rows are others.
+    """
+    found = Counter(comparable(row) for row in rows_of(columns, table))
+    expected = Counter(comparable(row) for row in model.stored_rows())
+    tally.comparisons["rows of scans"] += table.num_rows
+    if found != expected:
+        raise WrongError(
+            "a scan reads other rows",
+            f"missing {_shown(expected - found)}; too many {_shown(found - expected)}",
         )
 
 

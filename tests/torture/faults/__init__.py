@@ -1,0 +1,1 @@
+"""Faults that meet a run from outside: processes, calls, disks, clocks and logs."""
