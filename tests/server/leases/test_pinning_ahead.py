@@ -1,0 +1,92 @@
+"""Acquires of so many snapshots that most are pinned before the acquire itself: what is there half-way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from manager_support import Managers
+
+from engine_support import HOUR, MINUTE, VirtualClock
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lease import KvSnapshotLease
+from fluss_tiering.model.table import TableBucket
+from fluss_tiering.server.leases import turns
+
+B0, B1, B2 = (TableBucket(1, number) for number in range(3))
+
+
+def lease(managers: Managers, lease_id: str = "X") -> KvSnapshotLease:
+    (found,) = managers.leases.leases(lease_id)
+    return found
+
+
+def test_what_is_pinned_ahead_is_on_the_disk_and_ends_with_its_duration(  # L1, L10, D5
+    managers: Managers, clock: VirtualClock
+) -> None:
+    began = clock.now_ms()
+    managers.leases.pin_ahead("X", HOUR, {B0: 5, B1: 6})
+    clock.advance(MINUTE)
+    for _ in range(2):
+        assert lease(managers) == KvSnapshotLease("X", began, began + HOUR, 0, {B0: 5, B1: 6})
+        assert managers.leases.protected() == {(B0, 5), (B1, 6)}
+        managers.restart()
+    clock.advance(HOUR)
+    assert managers.leases.drop_expired() == ["X"]
+
+
+def test_pinning_ahead_begins_no_attempt(managers: Managers) -> None:  # L22, D5
+    token = managers.acquire("X", HOUR, {B0: 5}).attempt_token
+    managers.leases.drop("X", token)
+    managers.leases.pin_ahead("X", HOUR, {B0: 6})
+    assert lease(managers).attempt_token == token
+    assert managers.attempts.require_current("X", None) == token
+
+
+def test_pinning_ahead_leaves_what_the_lease_has_until_the_acquire(  # L2, L4, D5
+    managers: Managers, clock: VirtualClock
+) -> None:
+    managers.acquire("X", HOUR, {B0: 5})
+    before = lease(managers)
+    clock.advance(MINUTE)
+    managers.leases.pin_ahead("X", 5 * HOUR, {B0: 6, B1: 7})
+    for _ in range(2):
+        ahead = lease(managers)
+        assert dict(ahead.snapshots) == {B0: 5, B1: 7}
+        assert (ahead.acquired_time, ahead.expiration_time) == (before.acquired_time, before.expiration_time)
+        managers.restart()
+    managers.leases.pin_ahead("X", 5 * HOUR, {B0: 6, B1: 7})
+    assert lease(managers) == ahead, "again changes nothing"
+    managers.leases.acquire("X", 5 * HOUR, {B0: 6, B1: 7, B2: 8}, {})
+    assert dict(lease(managers).snapshots) == {B0: 6, B1: 7, B2: 8}
+    assert lease(managers).expiration_time == clock.now_ms() + 5 * HOUR
+
+
+def test_what_cannot_be_acquired_is_not_pinned_ahead(managers: Managers) -> None:  # L20, D5
+    managers.acquire("X", HOUR, {B0: 5})
+    with pytest.raises(FlussTieringError, match="lease X mixes buckets") as refused:
+        managers.leases.pin_ahead("X", HOUR, {TableBucket(1, 0, partition_id=3): 5})
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    with managers.failing_disk(), pytest.raises(FlussTieringError):
+        managers.leases.pin_ahead("X", HOUR, {B1: 5})
+    assert managers.leases.protected() == {(B0, 5)}
+
+
+@pytest.mark.parametrize(("snapshots", "calls"), [(0, []), (1, []), (2, []), (3, [2]), (4, [2]), (5, [2, 2])])
+def test_the_acquire_itself_pins_what_one_call_may(  # D5
+    managers: Managers, monkeypatch: pytest.MonkeyPatch, snapshots: int, calls: list[int]
+) -> None:
+    monkeypatch.setattr(turns, "PINS_AT_ONCE", 2)
+    made: list[int] = []
+
+    async def control(call: Callable[..., Any], lease_id: str, duration_ms: int, some: dict[TableBucket, int]) -> Any:
+        assert (lease_id, duration_ms) == ("X", HOUR)
+        made.append(len(some))
+        return call(lease_id, duration_ms, some)
+
+    wanted = {TableBucket(1, number): number for number in range(snapshots)}
+    asyncio.run(turns.pin_ahead(control, managers.leases, "X", HOUR, wanted))
+    assert made == calls
+    assert managers.leases.protected() == set(list(wanted.items())[: sum(calls)])
