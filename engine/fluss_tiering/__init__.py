@@ -35,6 +35,7 @@ from fluss_tiering.model.tiering import (
     TieringStats,
     TieringStatus,
 )
+from fluss_tiering.version import __version__
 
 if TYPE_CHECKING:
     from fluss_tiering.client import (
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
         finish_unchanged_tables,
         lease_latest_snapshots,
     )
-
-__version__ = "0.1.0"
 
 __all__ = [
     "DEFAULT_PORT",

@@ -17,7 +17,6 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from fluss_tiering import __version__
 from fluss_tiering.cli import (
     adopt,
     class_archive,
@@ -41,6 +40,7 @@ from fluss_tiering.cli import (
     verify,
 )
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.version import __version__
 
 _USAGE_CODES: Final = frozenset(
     {ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_TABLE, ErrorCode.INVALID_ROWS, ErrorCode.UNAVAILABLE}

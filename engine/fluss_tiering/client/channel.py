@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 import grpc
 
-from fluss_tiering import __version__
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.version import __version__
 from fluss_tiering.wire.errors import code_from_metadata, code_from_status
 
 DEFAULT_PORT: Final = 9133

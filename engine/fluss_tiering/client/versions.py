@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluss_tiering import __version__
+from fluss_tiering.version import __version__
 
 
 def other_version(server: str) -> str | None:

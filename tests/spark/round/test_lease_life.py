@@ -16,12 +16,12 @@ from pathlib import Path
 
 import grpc
 import pytest
-from fault_proxy import FaultProxy, refused
 from held_writer import HeldStage
 from pyspark import TaskContext, cloudpickle
 from spark_support import Tiering, in_background, lake_server, named, replace_stage
 
 from engine_support import ServerProcess
+from fault_proxy import FaultProxy, refused
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
