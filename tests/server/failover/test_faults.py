@@ -163,7 +163,7 @@ def lose_folder(cluster: Cluster) -> None:
     away = cluster.data_dir.with_name("away")
     cluster.data_dir.rename(away)
     time.sleep(5)
-    cluster.data_dir.rename(away.with_name("data"))
+    away.rename(cluster.data_dir)
 
 
 FAULTS: dict[str, Callable[[Cluster], None]] = {
