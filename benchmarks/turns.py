@@ -117,6 +117,7 @@ def _calls(client: TieringClient, turns: _Turns, port: int, table_ids: list[int]
         f"acquire {min(10_000, len(pinned)):,} snapshots": lambda: client.acquire_lease(
             "more", _HOUR_MS, dict.fromkeys(_keyed(client, pinned)[:10_000], 0)
         ),
+        "drop that lease": lambda: client.drop_lease("more"),
         "drop a table": lambda: client.drop_table(paths[9]),
     }
     for work, call in calls.items():

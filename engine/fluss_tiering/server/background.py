@@ -19,7 +19,7 @@ from fluss_tiering.server.threads import ServerThreads
 
 _DUE_TABLES_INTERVAL_MS: Final = 200
 """The precision with which freshness is kept. Fluss's timer has the same interval."""
-_ROUNDS_AT_ONCE: Final = 100
+_ROUNDS_AT_ONCE: Final = 50
 _DROPPED_TABLES_INTERVAL_MS: Final = 60_000
 
 logger = structlog.get_logger(__name__)

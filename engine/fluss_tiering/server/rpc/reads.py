@@ -30,7 +30,7 @@ from fluss_tiering.wire.tables import path_from_pb
 _DEFAULT_ROUNDS: Final = 20
 _MAX_ROUNDS: Final = 1000
 _TABLES_AT_ONCE: Final = 50
-_ROUNDS_AT_ONCE: Final = 1000
+_ROUNDS_AT_ONCE: Final = 400
 _LEASES_AT_ONCE: Final = 500
 _SNAPSHOTS_AT_ONCE: Final = 10_000
 

@@ -18,7 +18,7 @@ from fluss_tiering.wire.checks import bounded, identifier, optional_token
 from fluss_tiering.wire.heartbeats import answer_to_pb, entry_from_pb
 from fluss_tiering.wire.tables import path_from_pb
 
-_TABLES_AT_ONCE: Final = 100
+_TABLES_AT_ONCE: Final = 50
 """About how many tables one turn of the control thread changes, so that other calls come in between."""
 
 

@@ -22,7 +22,7 @@ from fluss_tiering.wire.tables import path_from_pb, path_to_pb
 _SIGN_OF_LIFE_S: Final = 10.0
 """The longest time between two messages to a watcher, so that it can tell an idle server from a lost one."""
 
-_TABLES_AT_ONCE: Final = 100
+_TABLES_AT_ONCE: Final = 50
 
 
 class StatusCalls:
