@@ -90,3 +90,56 @@ def test_the_acquire_itself_pins_what_one_call_may(  # D5
     asyncio.run(turns.pin_ahead(control, managers.leases, "X", HOUR, wanted))
     assert made == calls
     assert managers.leases.protected() == set(list(wanted.items())[: sum(calls)])
+
+
+class Control:
+    """Takes the place of the control thread, and keeps what it was asked to call."""
+
+    def __init__(self, before: Callable[[int], object] = lambda _: None) -> None:
+        self._before = before
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    async def __call__(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        self._before(len(self.calls))
+        self.calls.append((call.__name__, arguments))
+        return call(*arguments, **options)
+
+
+@pytest.mark.parametrize("superseded_in_turn", [0, 1])
+def test_a_stale_attempt_releases_nothing_in_any_turn(  # L22, D5
+    managers: Managers, monkeypatch: pytest.MonkeyPatch, superseded_in_turn: int
+) -> None:
+    monkeypatch.setattr(turns, "PINS_AT_ONCE", 2)
+    wanted = {TableBucket(1, number): number for number in range(5)}
+    old = managers.acquire("X", HOUR, wanted).attempt_token
+
+    def supersede(turn: int) -> None:
+        if turn == superseded_in_turn:
+            managers.acquire("X", HOUR, wanted)
+
+    assert asyncio.run(turns.release(Control(supersede), managers.leases, "X", list(wanted), old)) is False
+    assert managers.leases.protected() == set(wanted.items()), "the newer attempt has all of its pins"
+
+
+@pytest.mark.parametrize(
+    ("pins", "dropped"),
+    [
+        ([2, 2], [["0", "1"]]),
+        ([2, 2, 2], [["0", "1"], ["2"]]),
+        ([1, 4, 1], [["0"], ["1"], ["2"]]),
+        ([3, 1, 4], [["0", "1"], ["2"]]),
+        ([], [[]]),
+    ],
+)
+def test_expired_leases_are_dropped_together_as_far_as_one_turn_allows(  # L9, D5
+    managers: Managers, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, pins: list[int], dropped: list[list[str]]
+) -> None:
+    monkeypatch.setattr(turns, "PINS_AT_ONCE", 4)
+    for lease_id, number in enumerate(pins):
+        managers.acquire(str(lease_id), HOUR, {TableBucket(lease_id, each): 1 for each in range(number)})
+    managers.acquire("lives", 2 * HOUR, {B0: 1})
+    clock.advance(HOUR + 1)
+    control = Control()
+    asyncio.run(turns.drop_expired(control, managers.leases))
+    assert [arguments[0] for name, arguments in control.calls if name == "drop_expired"] == dropped
+    assert [each.lease_id for each in managers.leases.leases()] == ["lives"]
