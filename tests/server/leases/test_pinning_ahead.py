@@ -11,7 +11,7 @@ from manager_support import Managers
 
 from engine_support import HOUR, MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import KvSnapshotLease
+from fluss_tiering.model.lease import KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.leases import turns
 
@@ -143,3 +143,38 @@ def test_expired_leases_are_dropped_together_as_far_as_one_turn_allows(  # L9, D
     asyncio.run(turns.drop_expired(control, managers.leases))
     assert [arguments[0] for name, arguments in control.calls if name == "drop_expired"] == dropped
     assert [each.lease_id for each in managers.leases.leases()] == ["lives"]
+
+
+@pytest.mark.parametrize("pins", [1, 2, 3, 5])
+def test_only_the_newest_attempt_drops_a_lease_however_many_pins_it_has(  # L22, D5
+    managers: Managers, monkeypatch: pytest.MonkeyPatch, pins: int
+) -> None:
+    monkeypatch.setattr(turns, "PINS_AT_ONCE", 2)
+    wanted = {TableBucket(1, number): number for number in range(pins)}
+    old, new = (managers.acquire("X", HOUR, wanted).attempt_token for _ in range(2))
+    assert asyncio.run(turns.drop(Control(), managers.leases, "X", old)) is LeaseDrop.STALE
+    assert managers.leases.protected() == set(wanted.items())
+    control = Control()
+    assert asyncio.run(turns.drop(control, managers.leases, "X", new)) is LeaseDrop.DROPPED
+    assert managers.leases.protected() == set()
+    released = [name for name, _ in control.calls].count("release_some")
+    assert released == 1 + (pins - 1) // 2, "each releases two, and the last one finds that the rest can be dropped"
+    assert asyncio.run(turns.drop(Control(), managers.leases, "X", None)) is LeaseDrop.UNKNOWN
+
+
+def test_old_attempts_are_forgotten_in_turns(  # L22, D5
+    managers: Managers, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fluss_tiering.server.leases.attempts._PRUNED_AT_ONCE", 2)
+    for lease_id in ("A", "B", "C"):
+        managers.acquire(lease_id, HOUR, {})
+    clock.advance(8 * 24 * HOUR)
+
+    def known() -> int:
+        return sum(managers.attempts.newest(lease_id) is not None for lease_id in ("A", "B", "C"))
+
+    assert managers.leases.prune_attempts()
+    assert known() == 1
+    while managers.leases.prune_attempts():
+        """More are left."""
+    assert known() == 0
