@@ -32,7 +32,7 @@ TOO_MUCH_MEMORY: Final = "a worker uses too much memory"
 _RETRIES: Final = 40
 _PAUSE_S: Final = 0.5
 _REPEATS: Final = 4
-_SUMMARY_BYTES: Final = 10 << 10
+_SUMMARY_BYTES: Final = 9_500
 """What a snapshot may say of itself, however many buckets the table has."""
 _LIMITED_ROUNDS: Final = 3
 _LEASE_MS: Final = 600_000

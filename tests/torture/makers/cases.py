@@ -31,14 +31,20 @@ def _large_values(chance: random.Random, seed: int, storage: str) -> Plan:
     return Plan(seed, storage, [table], [*steps, _tier(chance, table, light=True, options=options)])
 
 
-def _many_buckets(chance: random.Random, seed: int, storage: str) -> Plan:
+def _many_buckets(chance: random.Random, seed: int, storage: str, *, keyed: bool = False) -> Plan:
     """What a snapshot says about offsets stays small with many buckets, and with partitions that come and go."""
     table = PlannedTable(
-        "buckets", [_KEY, ["p", "STRING NOT NULL"]], ["id", "p"], "id", ["p"], num_buckets=1024, properties=_OPTIONS
+        "buckets",
+        [["id", "BIGINT NOT NULL" if keyed else "BYTES NOT NULL"], ["p", "STRING NOT NULL"]],
+        ["id", "p"] if keyed else [],
+        "id",
+        ["p"],
+        num_buckets=1024,
+        properties=_OPTIONS,
     )
     steps: list[Step] = []
     for partition in range(2):
-        write = _write(table, chance, 4000, keys=(0, 4000), distinct=True, partition=partition)
+        write = _write(table, chance, 6000, keys=(0, 6000), distinct=True, partition=partition)
         steps += [write, _tier(chance, table, light=True), {"do": "drop_partition", "table": "buckets", "partition": 0}]
     return Plan(seed, storage, [table], steps)
 
@@ -110,6 +116,11 @@ def _long_texts(chance: random.Random, seed: int, storage: str) -> Plan:
     return Plan(seed, storage, [table], steps)
 
 
+def _many_keyed_buckets(chance: random.Random, seed: int, storage: str) -> Plan:
+    """A first round takes the KV snapshots of a thousand buckets."""
+    return _many_buckets(chance, seed, storage, keyed=True)
+
+
 def _siblings(chance: random.Random, seed: int, storage: str) -> Plan:
     """Another attempt of a lease begins, and is cancelled, while a round of an older one goes on."""
     table = PlannedTable("sibling", [_KEY, ["n", "INT"]], properties=_OPTIONS)
@@ -135,6 +146,7 @@ CASES: Final[Mapping[str, Callable[[random.Random, int, str], Plan]]] = {
     "late": _late,
     "long texts": _long_texts,
     "many buckets": _many_buckets,
+    "many keyed buckets": _many_keyed_buckets,
     "siblings": _siblings,
 }
 """The kinds, by their names."""
@@ -152,5 +164,9 @@ ORDER: Final = (
 )
 """The kinds in the order in which seeds come to them, the cheap ones twice."""
 
-OPEN: Final = frozenset({"siblings"})
-"""Kinds that show a defect which is known and not mended yet. They run only if they are asked for."""
+OPEN: Final = frozenset({"siblings", "many keyed buckets"})
+"""Kinds that show a defect which is known and not mended yet. They run only if they are asked for.
+
+Another attempt's cancel ends a healthy round of a sibling. A first round that takes the KV snapshots of a thousand
+buckets exceeds the deadline of a call.
+"""
