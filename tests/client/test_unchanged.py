@@ -87,7 +87,7 @@ def test_an_application_without_new_rows_starts_no_spark(
         application.run(TierOptions(server=server.target, tables=(table.path,)))
 
 
-def test_status_says_what_waits_and_when_the_next_round_is_due(client: TieringClient, server, capsys) -> None:  # D27
+def test_status_says_what_waits_and_when_the_next_round_is_due(client: TieringClient, server, capsys, monkeypatch) -> None:  # D27
     from fluss_tiering.cli.status import status  # noqa: PLC0415
 
     table = new_table(client, [1, 2, 3], freshness="1h")
@@ -98,5 +98,6 @@ def test_status_says_what_waits_and_when_the_next_round_is_due(client: TieringCl
     (shown,) = json.loads(capsys.readouterr().out)
     assert (shown["status"], shown["records_waiting"]) == ("Scheduled", 2)
     assert shown["next_round_time"] > shown["last_tiered_time"]
+    monkeypatch.setenv("COLUMNS", "160")
     status(table.path, server=server.target)
     assert "from now" in capsys.readouterr().out

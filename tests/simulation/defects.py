@@ -81,7 +81,7 @@ def _acknowledged_first() -> Iterator[None]:
         yield
 
 
-def _own_offsets(client: Any, lake: Any, table: Any, claim: Any) -> LakeSnapshot | None:
+def _own_offsets(client: Any, lake: Any, table: Any, claim: Any, _is_offsets_file: Any) -> LakeSnapshot | None:
     """Register what `recover` finds, but with the present ends of the log."""
     known = client.lake_snapshot(table.path)
     found = lake.unregistered_commit(None if known is None else known.snapshot_id)
@@ -173,7 +173,7 @@ DEFECTS: Final[dict[str, Planted]] = {
         _patched(spark_round, "recover", _own_offsets), "its own offsets|rows lost"
     ),
     "a found snapshot is not registered": Planted(
-        _patched(spark_round, "recover", lambda client, lake, table, claim: client.lake_snapshot(table.path)),
+        _patched(spark_round, "recover", lambda client, lake, table, *_: client.lake_snapshot(table.path)),
         "rows lost|goes back",
     ),
     "the lease is released before the round's end": Planted(_wrapped(TableRun, "_round", _released_first), "L13"),

@@ -19,9 +19,9 @@ from fluss_tiering.server.lake.catalog import LakeCatalogProperties
 from fluss_tiering.server.leases import turns
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.rpc.kv_snapshot_leases import LeasesServicer
-from fluss_tiering.server.rpc.lake_tiering import LakeTieringServicer
 from fluss_tiering.server.rpc.services import SERVICES
 from fluss_tiering.server.rpc.tables import TablesServicer
+from fluss_tiering.server.rpc.tiering.lake_tiering import LakeTieringServicer
 from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.server.tiering.states import FailureBackoff
 from simulation.scheduler import Process, Scheduler

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -93,8 +92,5 @@ def test_the_source_loads_in_a_spark_without_times_and_filters(monkeypatch) -> N
 
 def test_arguments_of_procedures_are_literals() -> None:  # D54
     assert _literal("it's a \\ path") == r"'it\'s a \\ path'"
-    assert (_literal(True), _literal(5), _literal([1, 2**40])) == ("true", "5", "ARRAY(1L, 1099511627776L)")
+    assert (_literal(True), _literal(5)) == ("true", "5")
     assert _literal({"a": "b'c"}) == r"MAP('a', 'b\'c')"
-    noon = datetime(2026, 1, 2, 12, 0, 0, 5, tzinfo=timezone(timedelta(hours=2)))
-    assert _literal(noon) == "TIMESTAMP '2026-01-02 10:00:00.000005Z'"
-    assert _literal(datetime.fromtimestamp(0, UTC)) == "TIMESTAMP '1970-01-01 00:00:00.000000Z'"

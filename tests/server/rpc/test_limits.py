@@ -19,8 +19,8 @@ from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
-from fluss_tiering.server.rpc import rounds
 from fluss_tiering.server.rpc.services import METHODS
+from fluss_tiering.server.rpc.tiering import rounds
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 from fluss_tiering.wire import leases as leases_wire
 from fluss_tiering.wire.checks import MAX_ENTRIES

@@ -185,6 +185,7 @@ def test_the_command_line_says_all_that_the_options_hold():
         max_round_bytes=9,
         max_round_duration="10min",
         skip_missing_log=True,
+        worker_buffer_bytes=5 << 20,
         table_concurrency=3,
         outcome_in_status=True,
         drain=True,

@@ -16,9 +16,9 @@ from fluss_tiering.api.v1.tables_pb2_grpc import add_TablesServicer_to_server
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.rpc.kv_scan import KvScanServicer
 from fluss_tiering.server.rpc.kv_snapshot_leases import LeasesServicer
-from fluss_tiering.server.rpc.lake_tiering import LakeTieringServicer
 from fluss_tiering.server.rpc.roles import Handler
 from fluss_tiering.server.rpc.tables import TablesServicer
+from fluss_tiering.server.rpc.tiering.lake_tiering import LakeTieringServicer
 
 
 @dataclass(frozen=True, slots=True)

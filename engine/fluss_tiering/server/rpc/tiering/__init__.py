@@ -1,0 +1,1 @@
+"""The LakeTiering service: its calls, by what they are about."""
