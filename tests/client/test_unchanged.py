@@ -87,7 +87,9 @@ def test_an_application_without_new_rows_starts_no_spark(
         application.run(TierOptions(server=server.target, tables=(table.path,)))
 
 
-def test_status_says_what_waits_and_when_the_next_round_is_due(client: TieringClient, server, capsys, monkeypatch) -> None:  # D27
+def test_status_says_what_waits_and_when_the_next_round_is_due(
+    client: TieringClient, server, capsys, monkeypatch
+) -> None:  # D27
     from fluss_tiering.cli.status import status  # noqa: PLC0415
 
     table = new_table(client, [1, 2, 3], freshness="1h")
