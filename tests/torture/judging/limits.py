@@ -21,6 +21,7 @@ _MICROS_OF_A_DAY: Final = 86_400 * 10**6
 
 _REFUSALS: Final = (
     (judges.CLICKHOUSE, "out of allowed Date32 range", "ClickHouse refuses files with dates after the year 9999"),
+    (judges.CLICKHOUSE, "Tuple element name 'null' is reserved", "ClickHouse has no field with the name null"),
 )
 """What a judge says when it meets a limit that only shows in its files."""
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any, Final
 
+import numpy as np
+
 import judges
 from fluss_tiering.model.data_type import NESTED, DataType, DataTypeRoot
 from fluss_tiering.model.table import Column
@@ -126,7 +128,14 @@ def _neighbours(data_type: DataType, value: Value) -> list[Value]:
         case DataTypeRoot.BYTES | DataTypeRoot.BINARY:
             return [value + b"\x00", value[:-1], value[:15] + b"\xff\xff"]
         case DataTypeRoot.FLOAT | DataTypeRoot.DOUBLE:
-            return [] if not math.isfinite(value) else [math.nextafter(value, math.inf), -value]
+            if not math.isfinite(value):
+                return []
+            # pyiceberg rounds what it compares a FLOAT with.
+            is_single = data_type.root is DataTypeRoot.FLOAT
+            following = (
+                np.nextafter(np.float32(value), np.float32("inf")) if is_single else math.nextafter(value, math.inf)
+            )
+            return [float(following), -value]
         case DataTypeRoot.DECIMAL:
             next_one = _EXACT.add(value, Decimal(1).scaleb(-data_type.scale))
             return [next_one] if abs(next_one.scaleb(data_type.scale, _EXACT)) < 10**data_type.precision else []
