@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from torture.driver.row_groups import ROW_GROUP_ROWS
+from torture.makers.tables import nested_row
 from torture.plan import Plan, PlannedTable, Step
 
 _ENABLED: Final = "table.datalake.enabled"
@@ -121,6 +122,19 @@ def _many_keyed_buckets(chance: random.Random, seed: int, storage: str) -> Plan:
     return _many_buckets(chance, seed, storage, keyed=True)
 
 
+def _nested(chance: random.Random, seed: int, storage: str) -> Plan:
+    """Rows that may be null with fields that may not, at each depth, from a log, from a snapshot, and as changes."""
+    kinds = [nested_row(chance) for _ in range(3)]
+    columns = [_KEY, *([f"c{number}", kind] for number, kind in enumerate(kinds))]
+    columns += [["a", f"ARRAY<{kinds[0]}>"], ["m", f"MAP<INT NOT NULL, {kinds[1]}>"]]
+    table = PlannedTable("nested", columns, ["id"], "id", properties=_OPTIONS)
+    steps = [_write(table, chance, 20, keys=(0, 20), distinct=True)]
+    if chance.random() < 0.5:
+        steps.append({"do": "snapshot", "table": table.name})
+    steps += [_tier(chance, table), _write(table, chance, 10, keys=(0, 30)), _tier(chance, table)]
+    return Plan(seed, storage, [table], steps)
+
+
 def _siblings(chance: random.Random, seed: int, storage: str) -> Plan:
     """Another attempt of a lease begins, and is cancelled, while a round of an older one goes on."""
     table = PlannedTable("sibling", [_KEY, ["n", "INT"]], properties=_OPTIONS)
@@ -147,6 +161,7 @@ CASES: Final[Mapping[str, Callable[[random.Random, int, str], Plan]]] = {
     "long texts": _long_texts,
     "many buckets": _many_buckets,
     "many keyed buckets": _many_keyed_buckets,
+    "nested": _nested,
     "siblings": _siblings,
 }
 """The kinds, by their names."""
@@ -154,6 +169,7 @@ CASES: Final[Mapping[str, Callable[[random.Random, int, str], Plan]]] = {
 ORDER: Final = (
     "long texts",
     "late",
+    "nested",
     "large values",
     "many buckets",
     "hot key",

@@ -81,6 +81,11 @@ def make_table(chance: random.Random, name: str, *, storage: str = "embedded") -
     )
 
 
+def nested_row(chance: random.Random) -> str:
+    """Return a ROW that may be null, with one field that may not, and others of any type."""
+    return f"ROW<r {chance.choice(_SCALARS)} NOT NULL, x {_type(chance, 2)}, y {_type(chance, 2)}>"
+
+
 def _properties(chance: random.Random, names: list[str]) -> dict[str, str]:
     properties = {_ENABLED: "true", "table.datalake.freshness": _FRESH}
     if chance.random() < 0.5:
