@@ -111,9 +111,12 @@ class LeaseChecks:
 
     def _acquired(self, request: Any, response: Any, floor: int) -> None:
         lease, token = self._lease(request.lease_id), response.attempt_token
-        if token <= floor or token <= lease.newest_token:
+        if token <= floor or token == lease.newest_token:
             self._violated(f"L22: attempt token {token} of lease {request.lease_id} is not above {floor}")
         self._max_token = max(self._max_token, token)
+        if token < lease.newest_token:
+            # Both acquires were under way at once. The newer one is answered already, and decides what is pinned.
+            return
         lease.newest_token, lease.maybe_newer = token, False
         unavailable = snapshots_from_pb(response.unavailable_snapshots)
         asked = snapshots_from_pb(request.snapshots_to_lease)
