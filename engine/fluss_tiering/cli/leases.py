@@ -27,9 +27,9 @@ def list_leases(server: options.Server = DEFAULT_TARGET, json: options.Json = Fa
         None,
         [
             Heading("Lease"),
-            Heading("Acquired"),
+            Heading("Acquired", spare=1),
             Heading("Expires"),
-            Heading("Tables", numeric=True),
+            Heading("Tables", numeric=True, spare=2),
             Heading("Snapshots", numeric=True),
         ],
         (

@@ -6,20 +6,23 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final
 
 import humanize
-from rich import box
-from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
+
+from fluss_tiering.cli.layout import Heading, lay_out, side_by_side, stacked, width_of_whole
+
+__all__ = ["Heading"]
 
 _PIPED_WIDTH: Final = 140
-"""The width in a pipe or a log. The 80 columns that rich takes by default would break words of wide tables."""
+"""The least width in a pipe or a log. The 80 columns that rich takes by default would break words of wide tables."""
+_WIDEST_PIPED_CELL: Final = 200
 
 _ON_TERMINAL: Final = sys.stdout is not None and sys.stdout.isatty()
 console = Console(width=None if _ON_TERMINAL or "COLUMNS" in os.environ else _PIPED_WIDTH)
@@ -42,14 +45,6 @@ _STATUS_STYLES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """The title of a column. Numeric columns are aligned to the right and never broken over lines."""
-
-    title: str
-    numeric: bool = False
-
-
 def print_error(message: str) -> None:
     """Print an error message to standard error."""
     error_console.print(f"[bold red]error:[/] {escape(harmless(message))}", highlight=False, soft_wrap=True)
@@ -62,28 +57,45 @@ def print_progress(message: str) -> None:
 
 def print_table(title: str | None, headings: Sequence[Heading], rows: Iterable[Sequence[str]], empty: str) -> None:
     """Print a table of cells with rich markup, or the sentence `empty` if there are no rows."""
-    table = make_table(title, headings, rows)
-    if table.row_count:
-        console.print(table)
-    else:
-        console.print(empty, highlight=False)
-
-
-def make_table(title: str | None, headings: Sequence[Heading], rows: Iterable[Sequence[str]]) -> Table:
-    """Return a table of cells with rich markup. A first column wider than half of the console may be folded."""
     cells = list(rows)
-    first_fits = all(2 * cell_len(row[0]) <= console.width for row in cells)
-    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, heading in enumerate(headings):
-        table.add_column(
-            heading.title,
-            justify="right" if heading.numeric else "left",
-            overflow="fold",
-            no_wrap=heading.numeric or (number == 0 and first_fits),
-        )
-    for row in cells:
-        table.add_row(*row)
-    return table
+    if not cells:
+        console.print(empty, highlight=False)
+        return
+    if title is not None:
+        console.print(f"[italic]{escape(title)}[/]", highlight=False, soft_wrap=True)
+    with _wide_enough(headings, cells):
+        console.print(make_table(headings, cells))
+
+
+def make_table(headings: Sequence[Heading], rows: Iterable[Sequence[str]]) -> RenderableType:
+    """Return a table of cells with rich markup that can be read in the width of the console.
+
+    On a terminal that is too narrow, columns that can be spared are left out, and a line says so. If that is not
+    enough, each cell has a line of its own.
+    """
+    cells = list(rows)
+    layout = lay_out(headings, cells, console.width, leave_out=console.is_terminal)
+    if layout.widths is None and console.is_terminal:
+        return stacked(headings, cells)
+    table = side_by_side(headings, cells, layout)
+    left_out = [heading.title for number, heading in enumerate(headings) if number not in layout.shown]
+    if not left_out:
+        return table
+    return Group(table, Text(f"Not shown in this width: {', '.join(left_out)}. See --json.", "dim"))
+
+
+@contextmanager
+def _wide_enough(headings: Sequence[Heading], cells: Sequence[Sequence[str]]) -> Iterator[None]:
+    """Let a pipe be as wide as the table for the block. A terminal, or a width that somebody set, stays as it is."""
+    if console.is_terminal or "COLUMNS" in os.environ:
+        yield
+        return
+    before = console.width
+    console.width = max(before, width_of_whole(headings, cells, _WIDEST_PIPED_CELL))
+    try:
+        yield
+    finally:
+        console.width = before
 
 
 def print_errors(errors: Iterable[tuple[str, str]]) -> None:

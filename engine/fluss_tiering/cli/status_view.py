@@ -16,10 +16,10 @@ from fluss_tiering.model.tiering import TieringStatus
 _HEADINGS = (
     Heading("Table"),
     Heading("Status"),
-    Heading("For"),
-    Heading("Epoch", numeric=True),
+    Heading("For", spare=1),
+    Heading("Epoch", numeric=True, spare=3),
     Heading("Last tiered"),
-    Heading("Failures", numeric=True),
+    Heading("Failures", numeric=True, spare=2),
     Heading("Next round"),
 )
 _WAITING = Heading("Waiting", numeric=True)
@@ -45,7 +45,7 @@ def status_table(statuses: Iterable[TieringStatus]) -> Group:
         for what, message in _errors(shown)
         if message.strip()
     ]
-    return Group(output.make_table(None, _HEADINGS, (_as_row(each, each.next_retry_time) for each in shown)), *errors)
+    return Group(output.make_table(_HEADINGS, (_as_row(each, each.next_retry_time) for each in shown)), *errors)
 
 
 def status_as_json(status: TieringStatus) -> dict[str, object]:

@@ -224,7 +224,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logger.error("%s", error.message)
         return EXIT_CANNOT_START
     for result in results:
-        if result.error is not None and not result.attempted:
+        # Log lines have told the error of a round that was tried; bars have not.
+        if result.error is not None and (not result.attempted or sys.stderr.isatty()):
             logger.error("%s: %s", result.path, result.error)
     return exit_code(results, outcome_in_status=options.outcome_in_status)
 

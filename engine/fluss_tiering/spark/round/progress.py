@@ -12,6 +12,7 @@ from pyspark import SparkContext
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
+from rich.table import Column
 
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.table import TablePath
@@ -76,16 +77,25 @@ class LogProgress(Closing):
 
 
 class TerminalProgress(Closing):
-    """Shows a bar for each table, which grows as Spark's tasks end."""
+    """Shows a bar for each table, which grows as Spark's tasks end.
+
+    A bar ends with the outcome, but without an error: errors are long, and the caller shows them.
+
+    Args:
+        context: The Spark context that runs the tasks.
+        console: The terminal; None for standard error, since results go to standard output.
+    """
 
     def __init__(self, context: SparkContext, console: Console | None = None) -> None:
+        console = console or Console(stderr=True)
         self._tracker = context.statusTracker()
         self._bars = RichProgress(
             SpinnerColumn(),
-            TextColumn("[bold]{task.fields[table]}"),
-            BarColumn(),
+            # Only texts are broken over lines where a terminal is narrow.
+            TextColumn("[bold]{task.fields[table]}", table_column=Column(overflow="fold")),
+            BarColumn(bar_width=min(40, console.width // 8)),
             MofNCompleteColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", table_column=Column(overflow="fold")),
             TimeElapsedColumn(),
             console=console,
         )
@@ -119,13 +129,13 @@ class TerminalProgress(Closing):
             self._groups[path] = group
 
     def done(self, result: TableResult) -> None:
-        """Fill the bar, or show the error."""
+        """Fill the bar, or show that the round failed."""
         with self._lock:
             self._groups.pop(result.path, None)
         task = self._task(result.path)
         total = self._bars.tasks[self._bars.task_ids.index(task)].total or 1
         colour = "red" if result.failed else "green"
-        self._bars.update(task, total=total, description=f"[{colour}]{outcome_text(result)}")
+        self._bars.update(task, total=total, description=f"[{colour}]{_short_outcome(result)}")
         if not result.failed:
             self._bars.update(task, completed=total)
         self._bars.stop_task(task)
@@ -163,3 +173,12 @@ def outcome_text(result: TableResult) -> str:
         f"{result.state}: {result.stats.rows:,} rows in {result.stats.files} files, lake snapshot "
         f"{result.stats.lake_snapshot_id} ({result.seconds:.1f} s){rest}"
     )
+
+
+def _short_outcome(result: TableResult) -> str:
+    if result.failed:
+        return str(result.state)
+    if result.stats.lake_snapshot_id is None:
+        return f"{result.state}, nothing new"
+    rest = "" if result.complete else ", more is due"
+    return f"{result.state}: {result.stats.rows:,} rows in {result.stats.files} files{rest}"

@@ -1,0 +1,137 @@
+"""How wide the columns of a table are, and which columns a narrow terminal leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich import box
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+_EDGES: Final = 2
+_GAP: Final = 3
+"""The columns of the terminal around a table and between two of its columns, see `whole_table`."""
+_LONGEST_WORD: Final = 20
+"""A longer word may be broken."""
+_TWO_LINES: Final = 40
+"""A longer text may take more than two lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """The title of a column.
+
+    Attributes:
+        title: The text of the title.
+        numeric: Whether the column is aligned to the right and never broken over lines.
+        spare: Greater than 0 if a narrow terminal may leave the column out. The greatest is left out first.
+    """
+
+    title: str
+    numeric: bool = False
+    spare: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of a table that are shown.
+
+    Attributes:
+        shown: The numbers of the columns.
+        widths: The width of each of them; None if they do not fit, however often their cells are broken over lines.
+    """
+
+    shown: Sequence[int]
+    widths: Sequence[int] | None
+
+
+def lay_out(headings: Sequence[Heading], rows: Sequence[Sequence[str]], width: int, *, leave_out: bool) -> Layout:
+    """Return which columns are shown in a width, and how wide each of them is.
+
+    The first column names the rows. It gets up to two fifths of the width before another column is left out, and all
+    that the other columns do not need.
+
+    Args:
+        headings: The titles.
+        rows: The cells of each row, with rich markup.
+        width: The width of the console.
+        leave_out: Whether columns may be left out.
+    """
+    texts = [[Text.from_markup(cell) for cell in row] for row in rows]
+    columns = [[Text(heading.title), *(row[number] for row in texts)] for number, heading in enumerate(headings)]
+    whole = [max(_width(text) for text in column) for column in columns]
+    least = [
+        whole[number] if heading.numeric else max(_least_width(text) for text in column)
+        for number, (heading, column) in enumerate(zip(headings, columns, strict=True))
+    ]
+    least[0] = max(least[0], min(whole[0], width * 2 // 5))
+    shown = list(range(len(headings)))
+    while (room := _room(width, shown) - sum(least[number] for number in shown)) < 0:
+        spare = max(shown, key=lambda number: headings[number].spare)
+        if not leave_out or not headings[spare].spare:
+            return Layout(shown, None)
+        shown.remove(spare)
+    widths = {number: least[number] for number in shown}
+    # Then as many columns as possible are so wide that no cell is broken.
+    for number in sorted(shown, key=lambda number: (number > 0, whole[number] - least[number])):
+        more = min(room, whole[number] - least[number])
+        widths[number] += more
+        room -= more
+    return Layout(shown, [widths[number] for number in shown])
+
+
+def width_of_whole(headings: Sequence[Heading], rows: Sequence[Sequence[str]], most: int) -> int:
+    """Return the width that a table needs if no column is left out and a cell of at most `most` is not broken."""
+    cells = [[heading.title, *(row[number] for row in rows)] for number, heading in enumerate(headings)]
+    widest = (max(_width(Text.from_markup(cell)) for cell in column) for column in cells)
+    return sum(min(each, most) for each in widest) + _EDGES + _GAP * (len(headings) - 1)
+
+
+def side_by_side(headings: Sequence[Heading], rows: Sequence[Sequence[str]], layout: Layout) -> Table:
+    """Return a table with a line for each row."""
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, number in enumerate(layout.shown):
+        heading = headings[number]
+        table.add_column(
+            heading.title,
+            justify="right" if heading.numeric else "left",
+            overflow="fold",
+            no_wrap=heading.numeric,
+            width=layout.widths[place] if layout.widths else None,
+        )
+    for row in rows:
+        table.add_row(*(row[number] for number in layout.shown))
+    return table
+
+
+def stacked(headings: Sequence[Heading], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table with a line for each cell, and an empty line between rows."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", overflow="fold", max_width=40)
+    table.add_column(overflow="fold")
+    for number, row in enumerate(rows):
+        if number:
+            table.add_row()
+        for heading, cell in zip(headings, row, strict=True):
+            table.add_row(Text(heading.title), cell)
+    return table
+
+
+def _room(width: int, shown: Sequence[int]) -> int:
+    return width - _EDGES - _GAP * (len(shown) - 1)
+
+
+def _width(text: Text) -> int:
+    return max((cell_len(line) for line in text.plain.splitlines()), default=0)
+
+
+def _least_width(text: Text) -> int:
+    """Return the width in which a text takes two lines, or in which none of its words is broken if it is long."""
+    words = text.plain.split()
+    longest = max((cell_len(word) for word in words), default=0)
+    halves = (max(cell_len(" ".join(words[:at])), cell_len(" ".join(words[at:]))) for at in range(1, len(words)))
+    two_lines = min(halves, default=longest) if cell_len(text.plain) <= _TWO_LINES else longest
+    return min(_LONGEST_WORD, max(longest, two_lines))

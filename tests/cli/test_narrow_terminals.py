@@ -1,0 +1,131 @@
+"""What the listing commands print on terminals of several widths, and into pipes."""
+
+from __future__ import annotations
+
+import re
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from engine_support import SCHEMA
+from fluss_tiering.cli import output, tier
+from fluss_tiering.cli.output import Heading, print_table
+from fluss_tiering.client import TieringClient, lease_latest_snapshots
+from fluss_tiering.model.table import TablePath, WriteKind
+from fluss_tiering.model.tiering import HeartbeatEntry, TieringState, TieringStats
+from fluss_tiering.spark.round.result import TableResult
+
+WIDTHS = (80, 100, 160)
+NAMES = ("shop.orders", "warehouse_production.clickstream_events_enriched_daily")
+
+
+@pytest.fixture(scope="module")
+def tables(server) -> None:
+    """A short and a long name, each with rows, a round and a lease."""
+    from engine_support import descriptor  # noqa: PLC0415
+
+    with TieringClient(server.target) as client:
+        for name in NAMES:
+            path = TablePath.parse(name)
+            table = client.create_table(path, descriptor())
+            rows = SCHEMA.empty_table().from_pylist([{"id": 1, "name": "a"}], SCHEMA)
+            list(client.write_rows(path, WriteKind.UPSERT, [rows]))
+            lease_latest_snapshots(client, f"tiering-{name}-manual__2026-11-22T10:56:00+00:00", [path], 60_000)
+            (claim,) = client.claim_tables([path], "lease", None, "local-1795345000150 on host.example.org, process 77")
+            entry = HeartbeatEntry(table.table_id, claim.tiering_epoch, stats=TieringStats(1_000_000, 3 << 30, 128))
+            client.heartbeat(finished=[entry])
+    yield
+    with TieringClient(server.target) as client:
+        for name in NAMES:
+            client.drop_table(TablePath.parse(name))
+            client.drop_lease(f"tiering-{name}-manual__2026-11-22T10:56:00+00:00")
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> Console:
+    console = Console(file=StringIO(), width=width, height=50, force_terminal=True, color_system=None)
+    monkeypatch.setattr(output, "console", console)
+    return console
+
+
+def read(console: Console) -> str:
+    assert isinstance(console.file, StringIO)
+    shown = console.file.getvalue()
+    assert all(len(line) <= console.width for line in shown.splitlines())
+    assert "…" not in shown
+    return shown
+
+
+def columns(shown: str) -> list[list[str]]:
+    """The texts of the columns below the heading, of the only table that is shown."""
+    _, rule, body = re.split("^ *(─+) *$", shown, maxsplit=1, flags=re.MULTILINE)
+    assert rule
+    lines = body.split("\n \n")[0].splitlines()
+    return [re.split(" {3,}", line.strip()) for line in lines if line.strip()]
+
+
+COMMANDS = {
+    "status": (["status"], ["Scheduled", "Waiting", "from now"]),
+    "tables": (["tables", "list"], ["primary key", "Freshness", "id"]),
+    "history": (["history", NAMES[1]], ["Tiered", "1,000,000", "Started"]),
+    "describe": (["tables", "describe", NAMES[1]], ["STRING", "table.datalake.freshness", "KV snapshot"]),
+    "leases": (["leases", "list"], ["Expires", "Snapshots"]),
+}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("arguments", "words"), COMMANDS.values(), ids=COMMANDS)
+def test_a_listing_is_readable_on_a_terminal(command, tables, monkeypatch, arguments, words, width):  # D27
+    console = terminal(monkeypatch, width)
+    assert command(*arguments).code == 0
+    shown = read(console)
+    flat = " ".join(shown.split())
+    for word in words:
+        # Two words may stand in two lines of a cell.
+        assert all(re.search(rf"\b{re.escape(each)}\b", flat) for each in word.split()), shown
+    assert NAMES[0] in shown or "shop.orders" not in " ".join(arguments + words)
+    if width == 160:
+        assert "Not shown" not in shown
+
+
+@pytest.mark.parametrize(("arguments", "words"), COMMANDS.values(), ids=COMMANDS)
+def test_a_pipe_gets_every_column_in_one_line_a_row(command, tables, monkeypatch, arguments, words):  # D27
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(output, "console", Console(width=140, height=50, force_terminal=False))
+    answer = command(*arguments)
+    assert answer.code == 0
+    assert "Not shown" not in answer.out
+    assert all(word in answer.out for word in words)
+    if arguments[0] != "history":
+        assert any(NAMES[1] in line for line in answer.out.splitlines())
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_outcomes_of_rounds_are_readable_on_a_terminal(monkeypatch, width):  # D27
+    console = terminal(monkeypatch, width)
+    stats = TieringStats(1_000_000, 3 << 30, 128, lake_snapshot_id=8123456789012345678)
+    tier._print([TableResult(TablePath.parse(name), TieringState.TIERED, 12.3, epoch=7, stats=stats) for name in NAMES])
+    shown = read(console)
+    assert shown.count("Tiered") == shown.count("1,000,000") == shown.count("12.3") == 2
+    assert ("8123456789012345678" in shown) is (width == 160)
+
+
+def test_a_name_gives_way_last(command, tables, monkeypatch):  # D27
+    """Columns that can be spared are left out before a path is broken into many pieces."""
+    console = terminal(monkeypatch, 80)
+    command("status")
+    shown = read(console)
+    assert "Not shown in this width: For, Epoch, Failures. See --json." in shown
+    pieces = [row[0].split()[0] for row in columns(shown)]
+    assert NAMES[0] in pieces
+    at = next(number for number, piece in enumerate(pieces) if piece.startswith("warehouse_production"))
+    assert "".join(pieces[at : at + 2]) == NAMES[1]
+
+
+def test_more_columns_than_a_terminal_has_room_for_are_stacked(monkeypatch):  # D27
+    console = terminal(monkeypatch, 80)
+    headings = [Heading(f"number_{number}", numeric=True) for number in range(30)]
+    print_table(None, headings, [[str(10**9 + number) for number in range(30)]] * 2, "nothing")
+    lines = read(console).splitlines()
+    assert [line.split() for line in lines[:2]] == [["number_0", "1000000000"], ["number_1", "1000000001"]]
+    assert sum("number_29" in line and "1000000029" in line for line in lines) == 2
