@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from engine_support import HOUR, SCHEMA, ServerThread, new_table
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import AcquiredLease
-from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim
 
 
@@ -56,6 +57,25 @@ def test_tiered_buckets_need_no_snapshot(client: TieringClient) -> None:
     acquired = lease_latest_snapshots(client, "tiered", [table.path], HOUR)
     assert (acquired.expiration_time, pinned(client, "tiered")) == (0, {})
     assert acquired.attempt_token > 0, "an attempt begins all the same"
+
+
+def test_the_snapshots_of_many_buckets_are_taken_some_at_a_time(
+    client: TieringClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A table of a thousand buckets needs longer than the deadline of one call.
+    many, few = new_table(client, range(2_000), num_buckets=150), new_table(client, range(50), num_buckets=3)
+    asked: list[int] = []
+    take = client.take_kv_snapshots
+
+    def counted(paths: Sequence[TablePath], buckets: Collection[TableBucket] = ()) -> dict[int, list[KvSnapshot]]:
+        taken = take(paths, buckets)
+        asked.append(sum(map(len, taken.values())))
+        return taken
+
+    monkeypatch.setattr(client, "take_kv_snapshots", counted)
+    lease_latest_snapshots(client, "many", [many.path, few.path], HOUR)
+    assert asked == [64, 64, 25], "and a call takes those of more than one table"
+    assert pinned(client, "many") == {**latest(client, many), **latest(client, few)}
 
 
 @pytest.mark.parametrize("options", [{"primary_key": False}, {}])

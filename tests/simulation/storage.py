@@ -114,9 +114,12 @@ class ModelStorage:
 
     # KV snapshots
 
-    def take_kv_snapshots(self, path: TablePath) -> Sequence[KvSnapshot]:
+    def take_kv_snapshots(
+        self, path: TablePath, buckets: Collection[TableBucket] | None = None
+    ) -> Sequence[KvSnapshot]:
         info = self.table(path)
-        return [self._take(TableBucket(info.table_id, number)) for number in range(info.descriptor.num_buckets)]
+        all_of_them = [TableBucket(info.table_id, number) for number in range(info.descriptor.num_buckets)]
+        return [self._take(bucket) for bucket in all_of_them if buckets is None or bucket in buckets]
 
     def kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:
         content = self._buckets.get(bucket)

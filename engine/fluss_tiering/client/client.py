@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -172,14 +172,21 @@ class TieringClient(Closing):
         """
         return self._call(tables.list_buckets(paths))
 
-    def take_kv_snapshots(self, paths: Sequence[TablePath]) -> dict[int, list[KvSnapshot]]:
+    def take_kv_snapshots(
+        self, paths: Sequence[TablePath], buckets: Collection[TableBucket] = ()
+    ) -> dict[int, list[KvSnapshot]]:
         """Take KV snapshots now, and return the latest snapshot of each bucket by the id of its table.
+
+        Args:
+            paths: The tables.
+            buckets: The buckets of these tables that are wanted; all of them if there are none. A snapshot takes some
+                10 ms, so that a call for thousands of buckets may take longer than its deadline.
 
         Raises:
             FlussTieringError: TABLE_NOT_EXIST if one of the tables does not exist; TABLE_WITHOUT_PRIMARY_KEY if one of
                 them is a log table.
         """
-        return self._call(tables.take_kv_snapshots(paths))
+        return self._call(tables.take_kv_snapshots(paths, buckets))
 
     def kv_snapshot_metadata(self, snapshots: Sequence[tuple[TableBucket, int]]) -> list[KvSnapshot]:
         """Return KV snapshots by bucket and id, in the order of the arguments.

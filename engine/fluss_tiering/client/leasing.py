@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from fluss_tiering.client.client import TieringClient
 
 _MAX_PLANS: Final = 3
+_TAKEN_AT_ONCE: Final = 64
+"""How many KV snapshots a call takes. A slow disk needs seconds for them, and a call has a deadline."""
 
 logger = logging.getLogger(__name__)
 
@@ -83,15 +85,16 @@ def _to_snapshot(client: TieringClient, paths: Sequence[TablePath]) -> dict[Tabl
 def _plan(client: TieringClient, buckets: Mapping[TablePath, set[TableBucket]]) -> dict[TableBucket, int]:
     """Return the id of each bucket's latest KV snapshot; take a snapshot now if a bucket has none to go on from."""
     latest: dict[TableBucket, int] = {}
-    to_take = []
+    to_take: list[tuple[TablePath, TableBucket]] = []
     for path, infos in client.list_buckets(list(buckets)).items() if buckets else ():
         snapshots = [_usable(info) for info in infos if info.bucket in buckets[path]]
         latest.update({each.bucket: each.snapshot_id for each in snapshots if each is not None})
-        if None in snapshots:
-            to_take.append(path)
-    if to_take:
-        wanted = set[TableBucket]().union(*(buckets[path] for path in to_take)) - latest.keys()
-        for taken in client.take_kv_snapshots(to_take).values():
+        to_take += [(path, bucket) for bucket in buckets[path] - latest.keys()]
+    for first in range(0, len(to_take), _TAKEN_AT_ONCE):
+        some = to_take[first : first + _TAKEN_AT_ONCE]
+        wanted = {bucket for _, bucket in some}
+        for taken in client.take_kv_snapshots(list(dict(some)), wanted).values():
+            # A server that does not know the buckets of this request takes a snapshot of each.
             latest.update({each.bucket: each.snapshot_id for each in taken if each.bucket in wanted})
     return latest
 

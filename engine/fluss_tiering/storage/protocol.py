@@ -150,8 +150,14 @@ class TableStorage(Protocol):
         """
         ...
 
-    def take_kv_snapshots(self, path: TablePath) -> Sequence[KvSnapshot]:
+    def take_kv_snapshots(
+        self, path: TablePath, buckets: Collection[TableBucket] | None = None
+    ) -> Sequence[KvSnapshot]:
         """Return a KV snapshot of each bucket. A new one is taken unless the bucket's latest one is up to date.
+
+        Args:
+            path: The table.
+            buckets: The buckets that are wanted; None for all of them. Those that do not exist are left out.
 
         Raises:
             FlussTieringError: TABLE_NOT_EXIST if there is no such table; TABLE_WITHOUT_PRIMARY_KEY if it has no primary

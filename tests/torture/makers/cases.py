@@ -180,9 +180,8 @@ ORDER: Final = (
 )
 """The kinds in the order in which seeds come to them, the cheap ones twice."""
 
-OPEN: Final = frozenset({"siblings", "many keyed buckets"})
+OPEN: Final = frozenset({"siblings"})
 """Kinds that show a defect which is known and not mended yet. They run only if they are asked for.
 
-Another attempt's cancel ends a healthy round of a sibling. A first round that takes the KV snapshots of a thousand
-buckets exceeds the deadline of a call.
+Another attempt's cancel ends a healthy round of a sibling.
 """

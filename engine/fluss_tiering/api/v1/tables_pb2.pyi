@@ -1021,18 +1021,26 @@ class TakeKvSnapshotsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATHS_FIELD_NUMBER: _builtins.int
+    BUCKETS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]:
         """The paths of the tables. All must be primary-key tables."""
+
+    @_builtins.property
+    def buckets(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTableBucket]:
+        """The buckets of these tables that are wanted. Without any, all buckets are. A table may have more buckets than can be
+        written within the deadline of a call, so that a client asks for some of them at a time.
+        """
 
     def __init__(
         self,
         *,
         table_paths: _abc.Iterable[_common_pb2.PbTablePath] | None = ...,
+        buckets: _abc.Iterable[_common_pb2.PbTableBucket] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["table_paths", b"table_paths"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "table_paths", b"table_paths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1074,7 +1082,7 @@ class PbTableKvSnapshots(_message.Message):
     """The id of the table."""
     @_builtins.property
     def snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbKvSnapshot]:
-        """The snapshots, one for each bucket that was ever written to."""
+        """The snapshots, one for each wanted bucket that was ever written to."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fluss_tiering.api.v1 import tables_pb2 as pb
 from fluss_tiering.client.calls.call import PAGE_SIZE, UnaryCall
@@ -17,6 +17,7 @@ from fluss_tiering.model.table import (
 )
 from fluss_tiering.wire import tables as wire
 from fluss_tiering.wire.bucket_infos import buckets_from_pb
+from fluss_tiering.wire.buckets import bucket_to_pb
 from fluss_tiering.wire.kv_snapshots import kv_snapshot_from_pb, snapshot_ref_to_pb
 from fluss_tiering.wire.storage import description_from_pb
 
@@ -106,12 +107,15 @@ def list_buckets(
 
 
 def take_kv_snapshots(
-    paths: Sequence[TablePath],
+    paths: Sequence[TablePath], buckets: Collection[TableBucket]
 ) -> UnaryCall[pb.TakeKvSnapshotsRequest, pb.TakeKvSnapshotsResponse, dict[int, list[KvSnapshot]]]:
     """Take KV snapshots of tables now."""
     return UnaryCall(
         lambda stubs: stubs.tables.TakeKvSnapshots,
-        pb.TakeKvSnapshotsRequest(table_paths=[wire.path_to_pb(path) for path in paths]),
+        pb.TakeKvSnapshotsRequest(
+            table_paths=[wire.path_to_pb(path) for path in paths],
+            buckets=[bucket_to_pb(bucket) for bucket in buckets],
+        ),
         lambda response: {
             table.table_id: [kv_snapshot_from_pb(table.table_id, snapshot) for snapshot in table.snapshots]
             for table in response.tables

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -118,7 +118,9 @@ class TablesServicer(GeneratedTablesServicer):
 
     async def TakeKvSnapshots(self, request: pb.TakeKvSnapshotsRequest, context: object) -> pb.TakeKvSnapshotsResponse:
         """Take KV snapshots of tables now."""
-        tables = await self._each(request, request.table_paths, self._take_kv_snapshots)
+        buckets = {bucket_from_pb(each) for each in bounded(request, "buckets", request.buckets)}
+        take = partial(self._take_kv_snapshots, buckets=buckets or None)
+        tables = await self._each(request, request.table_paths, take)
         return pb.TakeKvSnapshotsResponse(tables=tables)
 
     async def GetKvSnapshotMetadata(
@@ -158,8 +160,9 @@ class TablesServicer(GeneratedTablesServicer):
     def _buckets(self, path: TablePath) -> pb.PbTableBuckets:
         return buckets_to_pb(self._storage.table(path), self._storage.buckets(path))
 
-    def _take_kv_snapshots(self, path: TablePath) -> pb.PbTableKvSnapshots:
-        return taken_snapshots_to_pb(self._storage.table(path).table_id, self._storage.take_kv_snapshots(path))
+    def _take_kv_snapshots(self, path: TablePath, *, buckets: Collection[TableBucket] | None) -> pb.PbTableKvSnapshots:
+        taken = self._storage.take_kv_snapshots(path, buckets)
+        return taken_snapshots_to_pb(self._storage.table(path).table_id, taken)
 
     def _kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot:
         snapshot = self._storage.kv_snapshot(bucket, snapshot_id)

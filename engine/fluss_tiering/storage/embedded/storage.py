@@ -132,9 +132,11 @@ class EmbeddedStorage:
         """Drop a partition with its files; see `TableStorage`."""
         self._catalog.get(path).drop_partition(tuple(values))
 
-    def take_kv_snapshots(self, path: TablePath) -> Sequence[KvSnapshot]:
+    def take_kv_snapshots(
+        self, path: TablePath, buckets: Collection[TableBucket] | None = None
+    ) -> Sequence[KvSnapshot]:
         """Return a KV snapshot of each bucket that was ever written to; see `TableStorage`."""
-        return self._catalog.get(path).take_snapshots()
+        return self._catalog.get(path).take_snapshots(buckets)
 
     def kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:
         """Return the KV snapshot that has this id, or None if it does not exist or exists no more."""

@@ -183,7 +183,9 @@ class FlussStorage:
         """Return every bucket of every partition of a table; see `TableStorage`."""
         return self._buckets.infos(self.table(path))
 
-    def take_kv_snapshots(self, path: TablePath) -> Sequence[KvSnapshot]:
+    def take_kv_snapshots(
+        self, path: TablePath, buckets: Collection[TableBucket] | None = None
+    ) -> Sequence[KvSnapshot]:
         """Return the latest KV snapshots, since a cluster takes them by itself; see `TableStorage`."""
         table = self.table(path)
         if not table.has_primary_key:
@@ -192,6 +194,7 @@ class FlussStorage:
             snapshot
             for partition in self._buckets.partitions(table)
             for snapshot in self._buckets.latest_kv_snapshots(table, partition).values()
+            if buckets is None or snapshot.bucket in buckets
         ]
 
     def kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -141,8 +141,11 @@ class EmbeddedTable:
                 bucket.apply()
             return {bucket.bucket: bucket.log_end_offset for bucket in buckets}
 
-    def take_snapshots(self) -> list[KvSnapshot]:
+    def take_snapshots(self, buckets: Collection[TableBucket] | None = None) -> list[KvSnapshot]:
         """Return a KV snapshot of each bucket that was ever written to.
+
+        Args:
+            buckets: The buckets that are wanted; None for all of them.
 
         Raises:
             FlussTieringError: TABLE_WITHOUT_PRIMARY_KEY if the table has no primary key; STORAGE if a snapshot cannot
@@ -152,6 +155,8 @@ class EmbeddedTable:
             raise without_primary_key(self.info.path, "KV snapshots")
         taken = []
         for bucket in self._kv_buckets:
+            if buckets is not None and bucket.bucket not in buckets:
+                continue
             with ignoring_dropped_partitions(), self._locked([bucket]):
                 snapshot = bucket.take_snapshot()
                 if snapshot is not None:
