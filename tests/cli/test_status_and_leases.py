@@ -91,3 +91,9 @@ def test_tier_prints_the_submit_that_does_the_same(command, server, table):
     assert printed.startswith("spark-submit --master spark://host:7077 ")
     assert f"--server {server.target}" in printed
     assert printed.rstrip().endswith(table)
+
+
+def test_another_server_than_the_named_one_is_an_error(command, client, server):  # D30
+    server_id = client.describe_storage().data_dir_id
+    assert command("status", "--server", f"{server_id}@{server.target}").code == 0
+    assert command("status", "--server", f"other@{server.target}").refuses(2, "other", server_id, "ID@HOST:PORT")

@@ -11,7 +11,11 @@ from fluss_tiering.model.table import TablePath
 Server = Annotated[
     str,
     typer.Option(
-        "--server", "-s", envvar="FLUSS_TIERING_SERVER", metavar="HOST:PORT", help="The address of the tiering server."
+        "--server",
+        "-s",
+        envvar="FLUSS_TIERING_SERVER",
+        metavar="[ID@]HOST:PORT",
+        help="The address of the tiering server. With an id, a server of another id is an error.",
     ),
 ]
 

@@ -5,10 +5,10 @@ The names in `__all__` are public, here and in `fluss_tiering`. The modules of t
 
 import fluss_tiering.client.fork  # noqa: F401 - before gRPC is loaded
 from fluss_tiering.client.aio import AsyncTieringClient
-from fluss_tiering.client.channel import DEFAULT_PORT, DEFAULT_TARGET
 from fluss_tiering.client.client import TieringClient
 from fluss_tiering.client.leasing import lease_latest_snapshots
 from fluss_tiering.client.scan import TableScan
+from fluss_tiering.client.target import DEFAULT_PORT, DEFAULT_TARGET
 from fluss_tiering.client.unchanged import finish_unchanged_tables
 
 __all__ = [

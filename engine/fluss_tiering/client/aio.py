@@ -14,7 +14,8 @@ import grpc.aio
 from fluss_tiering.api.v1.lake_tiering_pb2 import WatchTieringStatusesResponse
 from fluss_tiering.client.calls import leases, tiering
 from fluss_tiering.client.calls.call import Stubs, UnaryCall, next_page
-from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, checked_target, error_of
+from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, error_of
+from fluss_tiering.client.target import Target
 from fluss_tiering.model.closing import AsyncClosing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import KvSnapshotLease, LeaseDrop
@@ -35,19 +36,22 @@ class AsyncTieringClient(AsyncClosing):
     It has the errors and deadlines of `TieringClient`. It belongs to the event loop in which it is made.
 
     Args:
-        target: The address of the server, as "host:port".
+        target: The address of the server, as "host:port". With "id@host:port" each call is refused unless the server
+            has this id, which it logs at its start.
         timeout: The deadline of each call, and the longest wait for each message of a stream, in seconds.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if the address has no host or no port.
+        FlussTieringError: INVALID_REQUEST if the address has no host or no port. Each call raises it if a server of
+            another id answers.
     """
 
     def __init__(self, target: str, *, timeout: float = 30.0) -> None:
-        self._target = checked_target(target)
+        named = Target.parse(target)
+        self._target = named.address
         self._timeout = timeout
-        self._channel = grpc.aio.insecure_channel(target, CHANNEL_OPTIONS)
+        self._channel = grpc.aio.insecure_channel(named.address, CHANNEL_OPTIONS)
         # The generated stubs serve both kinds of channel. Their methods return different things, see `_call`.
-        self._stubs = Stubs(cast("grpc.Channel", self._channel))
+        self._stubs = Stubs(named.naming(cast("grpc.Channel", self._channel)))
 
     async def close(self) -> None:
         """Close the connection."""

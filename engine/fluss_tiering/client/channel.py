@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from typing import Final, Protocol
 
@@ -12,11 +11,6 @@ import grpc
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.version import __version__
 from fluss_tiering.wire.errors import code_from_metadata, code_from_status
-
-DEFAULT_PORT: Final = 9133
-"""The port is near Fluss's own port 9123. Fluss's Docker set-up uses 9124 to 9126 for tablet servers."""
-
-DEFAULT_TARGET: Final = f"127.0.0.1:{DEFAULT_PORT}"
 
 _TOO_LARGE: Final = "larger than max"
 """A part of gRPC's text for a message that is too large. Such a call has the status of a server that throttles."""
@@ -67,21 +61,6 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2000),
 )
-
-
-def checked_target(target: str) -> str:
-    """Return the address if gRPC takes it: HOST:PORT, or a resolver's scheme before that.
-
-    Raises:
-        FlussTieringError: INVALID_REQUEST if the host or the port is missing. gRPC's own error would not say so.
-    """
-    host, _, port = target.rpartition(":")
-    if not host or not re.fullmatch("[0-9]{1,5}", port) or re.search(r"\s", host):
-        raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST,
-            f"the tiering server's address is {target!r}: expected HOST:PORT, for example {DEFAULT_TARGET}",
-        )
-    return target
 
 
 class FailedCall(Protocol):

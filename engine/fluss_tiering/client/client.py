@@ -14,8 +14,9 @@ from fluss_tiering.client import streams
 from fluss_tiering.client.calls import lake, leases, tables
 from fluss_tiering.client.calls import tiering as tiering_calls
 from fluss_tiering.client.calls.call import Stubs, UnaryCall, next_page
-from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, checked_target, error_of
+from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, error_of
 from fluss_tiering.client.scan import TableScan
+from fluss_tiering.client.target import Target
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
@@ -61,18 +62,21 @@ class TieringClient(Closing):
     cannot be reached or is too slow. The section "Raises" of a method lists the other codes.
 
     Args:
-        target: The address of the server, as "host:port".
+        target: The address of the server, as "host:port". With "id@host:port" each call is refused unless the server
+            has this id, which it logs at its start.
         timeout: The deadline of each call, and the longest wait for each message of a stream, in seconds.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if the address has no host or no port.
+        FlussTieringError: INVALID_REQUEST if the address has no host or no port. Each call raises it if a server of
+            another id answers.
     """
 
     def __init__(self, target: str, *, timeout: float = 30.0) -> None:
-        self._target = checked_target(target)
+        named = Target.parse(target)
+        self._target = named.address
         self._timeout = timeout
-        self._channel = grpc.insecure_channel(target, CHANNEL_OPTIONS)
-        self._stubs = Stubs(self._channel)
+        self._channel = grpc.insecure_channel(named.address, CHANNEL_OPTIONS)
+        self._stubs = Stubs(named.naming(self._channel))
 
     def close(self) -> None:
         """Close the connection. Calls that are in flight end with UNAVAILABLE."""

@@ -190,7 +190,10 @@ class TieringServer:
         def end_streams() -> None:
             components.managers.tiering.broadcaster.end(_STOPPING if _passes(check) else _NOT_ACTIVE)
 
-        return ActiveRole(active_handlers(components), check, end_streams)
+        server_id = components.storage.describe().data_dir_id
+        # Clients may name it.
+        logger.info("tables and state loaded", server_id=server_id)
+        return ActiveRole(active_handlers(components), check, end_streams, server_id)
 
     async def _close(self, grace_s: float) -> None:
         if self._listener is not None:

@@ -17,7 +17,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, Secret
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from fluss_tiering.client.channel import DEFAULT_PORT, MAX_MESSAGE_BYTES
+from fluss_tiering.client.channel import MAX_MESSAGE_BYTES
+from fluss_tiering.client.target import DEFAULT_PORT
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

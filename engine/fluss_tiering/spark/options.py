@@ -69,7 +69,7 @@ class TierOptions:
         tables: The tables, each once. There is at least one, but for a drain: without tables it takes all.
     """
 
-    server: str = field(metadata=_about("--server", "The tiering server.", metavar="HOST:PORT"))
+    server: str = field(metadata=_about("--server", "The tiering server.", metavar="[ID@]HOST:PORT"))
     tables: tuple[TablePath, ...]
     lease_id: str | None = field(
         default=None,

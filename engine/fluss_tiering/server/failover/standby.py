@@ -27,6 +27,9 @@ class StandbyRole:
         reads: The handlers that answer from the database, by the path of the method.
     """
 
+    server_id: str | None = None
+    """The active server compares the id."""
+
     def __init__(self, reads: Mapping[str, Handler]) -> None:
         self._reads = reads
         self._active: ActiveServer | None = None

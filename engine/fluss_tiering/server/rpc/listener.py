@@ -13,9 +13,10 @@ from grpc_reflection.v1alpha import reflection
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.rpc.interceptor import ErrorInterceptor
 from fluss_tiering.server.rpc.limits import CallLimits
-from fluss_tiering.server.rpc.roles import Handler, Role, StartingRole
+from fluss_tiering.server.rpc.roles import Handler, Role, StartingRole, handler_for
 from fluss_tiering.server.rpc.services import METHODS, SERVICES
 from fluss_tiering.server.settings import ServerSettings
+from fluss_tiering.wire.server_id import named_server_id
 
 _NAMES: Final = tuple(service.name for service in SERVICES)
 
@@ -103,7 +104,9 @@ class _Switch(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
         method = str(handler_call_details.method)
-        return self.role.handler(method) if method in METHODS else None
+        if method not in METHODS:
+            return None
+        return handler_for(self.role, method, named_server_id(handler_call_details.invocation_metadata))
 
     def present_check(self) -> Callable[[], None]:
         return self.role.check

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
@@ -19,7 +20,13 @@ else:
 
 
 class Role(Protocol):
-    """A role of a server."""
+    """A role of a server.
+
+    Attributes:
+        server_id: The id of the server, which is that of its storage; None if calls may name any id.
+    """
+
+    server_id: str | None
 
     def handler(self, method: str) -> Handler:
         """Return the handler of a method of our services.
@@ -45,11 +52,17 @@ class ActiveRole:
         handlers: The handlers of all methods, by the path of the method.
         check: Raises an error once this server is no longer the active one.
         end_streams: Ends the streams that would not end by themselves.
+        server_id: The id of the server.
     """
 
     def __init__(
-        self, handlers: Mapping[str, Handler], check: Callable[[], None], end_streams: Callable[[], None]
+        self,
+        handlers: Mapping[str, Handler],
+        check: Callable[[], None],
+        end_streams: Callable[[], None],
+        server_id: str,
     ) -> None:
+        self.server_id: str | None = server_id
         self._handlers = handlers
         self.check = check
         self.end_streams = end_streams
@@ -62,6 +75,8 @@ class ActiveRole:
 class StartingRole:
     """A server that is not ready yet: it refuses all calls."""
 
+    server_id: str | None = None
+
     def handler(self, method: str) -> Handler:
         """Return a handler that refuses."""
         del method
@@ -72,6 +87,32 @@ class StartingRole:
 
     def end_streams(self) -> None:
         """Do nothing: there are no streams."""
+
+
+def handler_for(role: Role, method: str, named: str | None) -> Handler:
+    """Return the role's handler of a method, or one that refuses a call that is for another server.
+
+    Args:
+        role: The present role.
+        method: The path of the method.
+        named: The id of the server that the call names; None if it names none.
+    """
+    if named is None or role.server_id in (None, named):
+        return role.handler(method)
+    return bytes_handler(partial(_refuse_stray, str(role.server_id), named))
+
+
+async def _refuse_stray(
+    present: str, named: str, requests: AsyncIterator[bytes], context: Context
+) -> AsyncIterator[bytes]:
+    del context
+    await anext(requests, None)
+    raise FlussTieringError(
+        ErrorCode.INVALID_REQUEST,
+        f"another tiering server listens here: its id is {present}, and the call is for the server {named}; check the "
+        "address, or name the right id in ID@HOST:PORT",
+    )
+    yield b""  # makes the function a generator
 
 
 async def _refuse(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:

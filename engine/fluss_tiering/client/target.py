@@ -1,0 +1,91 @@
+"""The server that a client is for: its address and, if the client names it, its id."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final, Self, cast
+
+import grpc
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.wire.server_id import SERVER_ID_METADATA_KEY
+
+DEFAULT_PORT: Final = 9133
+"""The port is near Fluss's own port 9123. Fluss's Docker set-up uses 9124 to 9126 for tablet servers."""
+
+DEFAULT_TARGET: Final = f"127.0.0.1:{DEFAULT_PORT}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server, as a client names it.
+
+    Attributes:
+        address: The address as gRPC takes it: HOST:PORT, or a resolver's scheme before that.
+        server_id: The id that the server must have; None for any server.
+    """
+
+    address: str
+    server_id: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the server that a text such as `127.0.0.1:9133` or `ID@127.0.0.1:9133` names.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST if the host, the port or the id is missing. gRPC's own error would not
+                say so.
+        """
+        server_id, at, address = text.rpartition("@")
+        host, _, port = address.rpartition(":")
+        if not host or not re.fullmatch("[0-9]{1,5}", port) or re.search(r"\s", host):
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"the tiering server's address is {text!r}: expected HOST:PORT, for example {DEFAULT_TARGET}",
+            )
+        if at and not re.fullmatch(r"[A-Za-z0-9_.-]+", server_id):
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"the tiering server's id in {text!r} is {server_id!r}: expected the id that the server logs at its "
+                "start, as in ID@HOST:PORT, or no id and no @",
+            )
+        return cls(address, server_id or None)
+
+    def naming(self, channel: grpc.Channel) -> grpc.Channel:
+        """Return the channel, blocking or asyncio, whose calls name the server's id if there is one."""
+        if self.server_id is None:
+            return channel
+        return cast("grpc.Channel", _NamingChannel(channel, ((SERVER_ID_METADATA_KEY, self.server_id),)))
+
+
+class _NamingChannel:
+    """A channel whose calls carry metadata. The interceptors of gRPC differ for blocking and for asyncio channels."""
+
+    def __init__(self, channel: Any, metadata: tuple[tuple[str, str], ...]) -> None:  # noqa: ANN401 - of two kinds
+        self._channel = channel
+        self._metadata = metadata
+
+    def unary_unary(self, *method: Any, **coders: Any) -> _NamingCall:
+        return _NamingCall(self._channel.unary_unary(*method, **coders), self._metadata)
+
+    def unary_stream(self, *method: Any, **coders: Any) -> _NamingCall:
+        return _NamingCall(self._channel.unary_stream(*method, **coders), self._metadata)
+
+    def stream_unary(self, *method: Any, **coders: Any) -> _NamingCall:
+        return _NamingCall(self._channel.stream_unary(*method, **coders), self._metadata)
+
+    def stream_stream(self, *method: Any, **coders: Any) -> _NamingCall:
+        return _NamingCall(self._channel.stream_stream(*method, **coders), self._metadata)
+
+
+class _NamingCall:
+    def __init__(self, call: Any, metadata: tuple[tuple[str, str], ...]) -> None:  # noqa: ANN401 - of eight kinds
+        self._call = call
+        self._metadata = metadata
+
+    def __call__(self, request: object, **options: Any) -> Any:  # noqa: ANN401 - an answer, a stream or an awaitable
+        return self._call(request, metadata=self._metadata, **options)
+
+    def future(self, request: object, **options: Any) -> Any:  # noqa: ANN401 - grpc.Future is generic in stubs only
+        return self._call.future(request, metadata=self._metadata, **options)
