@@ -97,3 +97,17 @@ def test_another_server_than_the_named_one_is_an_error(command, client, server):
     server_id = client.describe_storage().data_dir_id
     assert command("status", "--server", f"{server_id}@{server.target}").code == 0
     assert command("status", "--server", f"other@{server.target}").refuses(2, "other", server_id, "ID@HOST:PORT")
+
+
+def test_a_table_that_does_not_exist_is_told_once(command, client, table):  # D30
+    alone = command("tier", "cli.nowhere")
+    assert alone.refuses(1, "cli.nowhere")
+    assert (alone.out + alone.err).count("does not exist") == 1
+    # A table without new rows needs no Spark.
+    command("tables", "create", table, "-c", "id BIGINT", "-c", "name STRING")
+    (claim,) = client.claim_tables([TablePath.parse(table)], "cli-lease", None, "driver-1")
+    client.heartbeat(finished=[HeartbeatEntry(claim.table_id, claim.tiering_epoch)])
+    together = command("tier", "cli.nowhere", table)
+    assert together.code == 1
+    assert (together.out + together.err).count("does not exist") == 1
+    assert re.search(rf"^ {re.escape(table)} +Tiered ", together.out, re.M)

@@ -293,3 +293,17 @@ def test_three_wrong_rows_in_a_million_are_found(tiering: Tiering, primary_key):
             (Difference.MISSING, 567890, 1, 0),
             (Difference.REPEATED, 345678, 1, 2),
         ]
+
+
+@pytest.mark.parametrize("primary_key", [False, True])
+def test_a_table_that_was_never_tiered_is_no_success(tiering: Tiering, monkeypatch, capsys, primary_key):  # D30
+    table = tiering.table(primary_key=primary_key)
+    tiering.write(table, named(range(3), "row"))
+    run = command(tiering, monkeypatch)
+    assert run("verify", str(table.path), "--server", tiering.target) == 1
+    printed = capsys.readouterr().out
+    assert f"{table.path}: nothing was tiered yet" in printed
+    assert "`fluss-tiering tier`" in printed
+    assert run("verify", str(table.path), "--json", "--server", tiering.target) == 1
+    (told,) = json.loads(capsys.readouterr().out)
+    assert (told["lake_snapshot_id"], told["buckets"]) == (None, [])
