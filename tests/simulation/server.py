@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath
 from fluss_tiering.server.components import ServerComponents
+from fluss_tiering.server.definitions import SETTLE_INTERVAL_MS
 from fluss_tiering.server.embedded.backend import ActiveEmbeddedBackend
 from fluss_tiering.server.embedded.jobs import collect_kv_snapshots
 from fluss_tiering.server.lake.catalog import LakeCatalogProperties
@@ -130,6 +131,7 @@ class SimServer:
         self._repeat("fail silent rounds", HEARTBEAT_CHECK_MS, tiering.fail_silent_rounds)
         self._repeat("move due tables", 5_000, tiering.move_due_tables)
         self._repeat("take KV snapshots", 20_000, self._take_kv_snapshots)
+        self._repeat("forget dropped tables", SETTLE_INTERVAL_MS, managers.forget_dropped)
 
     def crash(self, down_ms: int) -> None:
         """End the server where it is. It starts again after `down_ms`."""
