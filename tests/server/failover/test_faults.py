@@ -1,7 +1,8 @@
 """The table of faults: two real servers and a real PostgreSQL, through networks that can be cut. It prints what it saw.
 
 Each fault is put to two servers that share a data folder, while a driver sends heartbeats for ten rounds and holds a
-lease. A server must answer again, no round may fail whose driver lives, and no lease may be lost.
+lease. A server must answer again, no round may fail whose driver lives, and no lease may be lost. What was acknowledged
+otherwise is still there, or whoever was told of it is told that it is lost.
 """
 
 from __future__ import annotations
@@ -9,123 +10,37 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from faulty_servers import ROUNDS, Cluster
 
-from engine_support import HOUR, ServerProcess, new_table
+from engine_support import HOUR, ServerProcess, new_table, put
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
 from metrics_support import scrape, value
 from needs import needs
-from postgres_support import socket_of, through
-from tcp_proxy import TcpProxy
-from waiting import wait_until
-
-GAUGES = (
-    "fluss_coordinator_activeCoordinatorCount",
-    "fluss_tiering_database_reachable",
-    "fluss_tiering_take_over_waits",
-)
-ROUNDS = 10
+from postgres_support import Postgres
+from waiting import T, wait_until
 
 pytestmark = pytest.mark.long
 
 
-@dataclass
-class Driver(threading.Thread):
-    """Sends heartbeats of its rounds through the first address that answers, and keeps when it was answered."""
-
-    targets: list[str]
-    claims: list[Claim]
-    answered: list[float] = field(default_factory=list)
-    refused: dict[int, FlussTieringError] = field(default_factory=dict)
-    ended: threading.Event = field(default_factory=threading.Event)
-
-    def __post_init__(self) -> None:
-        super().__init__(daemon=True)
-
-    __hash__ = threading.Thread.__hash__
-
-    def run(self) -> None:
-        entries = [
-            HeartbeatEntry(each.table_id, each.tiering_epoch, coordinator_epoch=each.coordinator_epoch)
-            for each in self.claims
-        ]
-        with ExitStack() as stack:
-            clients = [stack.enter_context(TieringClient(each, timeout=2)) for each in self.targets]
-            while not self.ended.wait(0.1):
-                for client in clients:
-                    with suppress(FlussTieringError):
-                        self.refused |= client.heartbeat(tiering=entries).tiering_errors
-                        self.answered.append(time.monotonic())
-                        break
-
-
-class Cluster:
-    """Two servers on one data folder, with their networks to PostgreSQL and one in front of the first server."""
-
-    def __init__(self, folder: Path, url: str, stack: ExitStack) -> None:
-        self.data_dir = folder / "data"
-        self.networks = [stack.enter_context(TcpProxy(socket_of(url))) for _ in range(2)]
-        self.servers: list[ServerProcess] = []
-        for name, network in zip(("first", "second"), self.networks, strict=True):
-            server = ServerProcess(
-                folder / name, data_dir=self.data_dir, FLUSS_TIERING_STORE_URL=through(network.port, url)
-            )
-            stack.callback(self._end, server)
-            self.servers.append(server.start())
-        self.front = stack.enter_context(TcpProxy(self.servers[0].port))
-        self.driver: Driver | None = None
-
-    def begin_rounds(self) -> Driver:
-        with TieringClient(self.servers[0].target) as client:
-            tables = [new_table(client, [each]).path for each in range(ROUNDS)]
-            lease = lease_latest_snapshots(client, "X", tables, HOUR)
-            claims = client.claim_tables(tables, "X", lease.attempt_token, "driver")
-        self.driver = Driver([f"127.0.0.1:{self.front.port}", self.servers[1].target], list(claims))  # type: ignore[arg-type]
-        self.driver.start()
-        wait_until(lambda: self.driver.answered)
-        return self.driver
-
-    def signal(self, server: int, number: int) -> None:
-        process = self.servers[server].process
-        assert process is not None
-        process.send_signal(number)
-
-    def stop_for(self, seconds: float) -> None:
-        self.signal(0, signal.SIGSTOP)
-        time.sleep(seconds)
-        self.signal(0, signal.SIGCONT)
-
-    def gauges(self) -> str:
-        """Return the gauges of each server, as "active database waits"; "down" for one that does not answer."""
-        seen = []
-        for server in self.servers:
-            try:
-                samples = scrape(server.metrics_port)
-                seen.append("".join(str(round(value(samples, name))) for name in GAUGES))
-            except OSError:
-                seen.append("down")
-        return "/".join(seen)
-
-    def _end(self, server: ServerProcess) -> None:
-        if server.process is not None and server.process.poll() is None:
-            server.process.send_signal(signal.SIGCONT)
-            server.kill()
-
-
 @pytest.fixture
 @needs("system", "postgres")
-def cluster(tmp_path: Path, postgres_url: str) -> Iterator[Cluster]:
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
     with ExitStack() as stack:
-        yield Cluster(tmp_path, postgres_url, stack)
+        # Outside of pytest's folders, which another user may not read: see the fixture `postgres`.
+        folder = stack.enter_context(TemporaryDirectory(prefix="postgres-of-faults-", ignore_cleanup_errors=True))
+        postgres = Postgres(Path(folder))
+        stack.callback(postgres.stop)
+        yield Cluster(tmp_path, postgres, stack)
 
 
 def cut(*servers: int) -> Callable[[Cluster], None]:
@@ -166,6 +81,98 @@ def lose_folder(cluster: Cluster) -> None:
     away.rename(cluster.data_dir)
 
 
+def lose_transactions(cluster: Cluster) -> None:  # D9
+    """PostgreSQL fails over to a copy that was made before the last lease and the last round."""
+    copy = Path(cluster.postgres.folder).with_name("copy")
+    cluster.postgres.copy(copy)
+    with TieringClient(cluster.servers[0].target) as client:
+        table = new_table(client, [1])
+        lease = lease_latest_snapshots(client, "late", [table.path], HOUR)
+        (claim,) = client.claim_tables([table.path], "late", lease.attempt_token, "late driver")
+    cluster.postgres.fail_over(copy)
+    # The first write notices the loss. It is refused, and the server loads its state anew.
+    with TieringClient(cluster.servers[1].target, timeout=5) as client:
+        renewed = wait_until(lambda: answer_of(lambda: client.renew_leases({"late": HOUR})))["late"]
+    assert isinstance(renewed, FlussTieringError)
+    assert renewed.code is ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST
+
+    def is_told(client: TieringClient) -> None:
+        assert isinstance(claim, Claim)
+        entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, coordinator_epoch=claim.coordinator_epoch)
+        assert set(client.heartbeat(tiering=[entry]).tiering_errors) == {claim.table_id}
+        # The storage does not depend on the database.
+        assert [rows["id"] for rows in scanned(client, table)] == [1]
+        logs = [server.log_file.read_text() for server in cluster.servers]
+        assert any("does not hold what the server wrote last" in log for log in logs)
+
+    cluster.at_the_end.append(is_told)
+
+
+def fill_disk(cluster: Cluster) -> None:
+    """The disk of the data folder is full for a while, in which rows are written."""
+    if not cluster.has_own_disk:
+        pytest.skip("needs the right to mount")
+    acknowledged: dict[int, str] = {}
+    refused: list[FlussTieringError] = []
+    names = itertools.count()
+
+    def write(client: TieringClient) -> bool:
+        rows = {next(names): "x" * 50_000 for _ in range(20)}
+        try:
+            put(client, table, rows)
+        except FlussTieringError as error:
+            refused.append(error)
+            return False
+        acknowledged.update(rows)
+        return True
+
+    with TieringClient(cluster.servers[0].target, timeout=5) as client:
+        table = new_table(client)
+        assert write(client)
+        filler = cluster.disk / "filler"
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while file.write(b"x" * (1 << 16)):
+                pass
+        until = time.monotonic() + 5
+        while time.monotonic() < until or not refused:
+            write(client)
+        filler.unlink()
+        wait_until(lambda: write(client))
+    # What the alert of calls that fail looks at.
+    assert any(
+        labels["status"] == "INTERNAL" and count
+        for labels, count in scrape(cluster.servers[0].metrics_port)["fluss_tiering_rpc_total"]
+    )
+    say(f"full disk: {len(acknowledged)} rows acknowledged, {len(refused)} writes refused: {refused[-1]}")
+
+    def has_every_row(client: TieringClient) -> None:
+        rows = {row["id"]: row["name"] for row in scanned(client, table)}
+        assert {key: rows.get(key) for key in acknowledged} == acknowledged
+
+    cluster.at_the_end.append(has_every_row)
+
+
+def set_clock(ahead_s: int) -> Callable[[Cluster], None]:
+    def fault(cluster: Cluster) -> None:  # D3
+        cluster.set_clock(ahead_s)
+        for server in cluster.servers:
+            behind = wait_until(lambda server=server: clock_behind(server))
+            assert (behind > 0) is (ahead_s > 0)
+
+    return fault
+
+
+def clock_behind(server: ServerProcess) -> float:
+    """Return what the alert of a clock that was set looks at; 0 while it would not fire."""
+    behind = value(scrape(server.metrics_port), "fluss_tiering_clock_behind_seconds")
+    return behind if abs(behind) > 60 else 0
+
+
+def scanned(client: TieringClient, table: TableInfo) -> list[dict[str, object]]:
+    with client.scan(table) as scan:
+        return [row for batch in scan for row in batch.to_pylist()]
+
+
 FAULTS: dict[str, Callable[[Cluster], None]] = {
     "leader alone cut from the database": cut(0),
     "standby alone cut from the database": cut(1),
@@ -176,7 +183,12 @@ FAULTS: dict[str, Callable[[Cluster], None]] = {
     "leader suspended for 60 s": lambda cluster: cluster.stop_for(60),
     "half-open connections": half_open,
     "data folder away for 5 s": lose_folder,
+    "data folder full for 5 s": fill_disk,
     "server moved to another address": move,
+    "database failed over and lost its last transactions": lose_transactions,
+    "clock 130 s ahead": set_clock(130),
+    "clock an hour back": set_clock(-3600),
+    "clock a year ahead": set_clock(365 * 24 * 3600),
 }
 
 
@@ -197,8 +209,10 @@ def test_a_fault_ends_no_round_and_loses_no_lease(cluster: Cluster, name: str) -
     shown.append(cluster.gauges())
     with TieringClient(cluster.servers[1].target, timeout=30) as client:
         wait_until(lambda: answers(client))
-        rounds = client.list_tiering_rounds()
-        leases = client.list_leases()
+        for check in cluster.at_the_end:
+            check(client)
+        rounds = [each for each in client.list_tiering_rounds() if each.lease_id == "X"]
+        leases = client.list_leases("X")
     failed = sum(each.state is TieringState.FAILED for each in rounds)
     say(f"| {name} | {longest:.1f} s | {failed} | {1 - len(leases)} | {' '.join(shown)} |")
     assert driver.refused == {}
@@ -206,11 +220,15 @@ def test_a_fault_ends_no_round_and_loses_no_lease(cluster: Cluster, name: str) -
 
 
 def answers(client: TieringClient) -> bool:
+    return answer_of(client.list_tables) is not None
+
+
+def answer_of(call: Callable[[], T]) -> T | None:
+    """Return the answer of a call, or None if there was none."""
     try:
-        client.list_tables()
+        return call()
     except FlussTieringError:
-        return False
-    return True
+        return None
 
 
 def say(line: str) -> None:
