@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import sqlalchemy as sa
 
 from engine_support import VirtualClock, table_info
 from fluss_tiering.model.lease import AcquiredLease
@@ -153,3 +156,36 @@ class Managers:
 
     def request(self, driver: str = "driver-1") -> Claim | None:
         return self.tiering.heartbeat(Heartbeat(requester=RoundOwner("", None, driver))).claim
+
+
+class Turns:
+    """Takes the place of the control thread, and counts its turns and the rows that each writes."""
+
+    def __init__(self, managers: Managers, between: Callable[[], object] = lambda: None) -> None:
+        self._managers = managers
+        self._between = between
+        self.rows: list[int] = []
+
+    async def __call__(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        with rows_written(self._managers) as rows:
+            result = function(*arguments, **options)
+        self.rows.append(rows["rows"])
+        self._between()
+        return result
+
+
+@contextmanager
+def rows_written(managers: Managers) -> Iterator[Counter[str]]:
+    """Count the rows that the store's statements insert, replace and delete."""
+    counted: Counter[str] = Counter()
+
+    def count(_connection: Any, cursor: Any, statement: str, parameters: Any, _context: Any, many: bool) -> None:
+        if not statement.startswith(("SELECT", "BEGIN", "PRAGMA")):
+            counted["rows"] += max(cursor.rowcount, len(parameters) if many else 1)
+
+    engine = managers.store._database.engine
+    sa.event.listen(engine, "after_cursor_execute", count)
+    try:
+        yield counted
+    finally:
+        sa.event.remove(engine, "after_cursor_execute", count)

@@ -69,8 +69,8 @@ class LakeChecks:
     def registered(self, managers: Managers, table_id: int, snapshot_id: int) -> None:
         """Check a lake snapshot that the server registered: it exists and has these offsets."""
         table = next(each for each in self._tables.values() if each.table_id == table_id)
-        known = managers.lake.snapshot(table_id, snapshot_id)
-        offsets = {bucket.bucket: offset for bucket, offset in known.log_end_offsets.items()} if known else None
+        known = managers.lake.known(table_id, snapshot_id)
+        offsets = {bucket.bucket: end for bucket, end in known.unpack().log_end_offsets.items()} if known else None
         if offsets != table.by_snapshot.get(snapshot_id):
             self._violated(
                 f"table {table_id}: lake snapshot {snapshot_id} is registered with {offsets}, "

@@ -98,7 +98,7 @@ class MemoryStore:
 
     def lake_snapshot(self, table_id: int, snapshot_id: int) -> CommittedLakeSnapshot | None:
         snapshots = self._snapshots.get(table_id, ())
-        return next((each for each in snapshots if each.snapshot.snapshot_id == snapshot_id), None)
+        return next((each for each in snapshots if each.snapshot_id == snapshot_id), None)
 
     def lake_offsets_paths(self, table_id: int) -> Sequence[str]:
         return [each.offsets_path for each in self._snapshots.get(table_id, ())]
@@ -159,7 +159,7 @@ class MemoryTransaction:
             self.writes.append(lambda table_id=table_id: self._prune_rounds(table_id, keep))
 
     def put_lake_snapshot(self, committed: CommittedLakeSnapshot) -> None:
-        self.writes.append(lambda: self._store._snapshots.setdefault(committed.snapshot.table_id, []).append(committed))
+        self.writes.append(lambda: self._store._snapshots.setdefault(committed.table_id, []).append(committed))
 
     def prune_lake_snapshots(self, table_id: int, keep: int) -> None:
         self.writes.append(lambda: self._store._snapshots.get(table_id, []).__delitem__(slice(0, -keep)))

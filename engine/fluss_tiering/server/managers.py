@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import structlog
 
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.lease import AcquiredLease
-from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo, TablePath
-from fluss_tiering.server.lake.manager import CommitRegistration, LakeSnapshotManager
+from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.server.lake.manager import LakeSnapshotManager
+from fluss_tiering.server.lake.merging import CommitRegistration, MergedCommit
 from fluss_tiering.server.leases.attempts import LeaseAttempts
 from fluss_tiering.server.leases.limits import LeaseLimits
 from fluss_tiering.server.leases.manager import KvSnapshotLeaseManager
@@ -120,32 +122,23 @@ class Managers:
             self.forget_table(table_id, had)
         return bool(again)
 
-    def prepare_lake_snapshot(
-        self,
-        table: TableInfo,
-        tiering_epoch: int,
-        buckets: Sequence[BucketInfo],
-        log_end_offsets: Mapping[TableBucket, int],
-        *,
-        ignore_previous: bool,
-    ) -> dict[TableBucket, int]:
-        """Return the content of the running round's offsets file: see `LakeSnapshotManager.prepare`."""
-        self.tiering.require_round(table.table_id, tiering_epoch)
-        return self.lake.prepare(table, buckets, log_end_offsets, ignore_previous=ignore_previous)
+    def newest_of_round(self, table_id: int, tiering_epoch: int) -> LakeSnapshot | None:
+        """Return the newest lake snapshot of a table, with whose offsets the running round merges its own.
 
-    def commit_lake_snapshot(
-        self, commit: CommitRegistration, buckets: Iterable[BucketInfo], *, has_offsets_file: bool
-    ) -> None:
-        """Register the running round's lake snapshot. If it is refused, the table keeps the reason."""
-        table_id = commit.table.table_id
-        self.tiering.require_round(table_id, commit.tiering_epoch)
-        try:
-            if not has_offsets_file:
-                raise no_offsets_file(commit)
-            self.lake.commit(commit, buckets)
-        except FlussTieringError as error:
-            self.note_refused_commit(commit, error)
-            raise
+        Raises:
+            FlussTieringError: See `LakeTieringManager.require_round`.
+        """
+        self.tiering.require_round(table_id, tiering_epoch)
+        return self.lake.newest(table_id)
+
+    def commit_lake_snapshot(self, merged: MergedCommit) -> bool:
+        """Register the running round's lake snapshot: see `LakeSnapshotManager.commit`.
+
+        Raises:
+            FlussTieringError: See `LakeTieringManager.require_round`.
+        """
+        self.tiering.require_round(merged.snapshot.table_id, merged.commit.tiering_epoch)
+        return self.lake.commit(merged)
 
     def _has(self, table_id: int) -> bool:
         try:

@@ -9,7 +9,12 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo
 from fluss_tiering.server.lake import manager as lake_manager
-from fluss_tiering.server.lake.manager import CommitRegistration, require_same_offsets
+from fluss_tiering.server.lake.merging import (
+    CommitRegistration,
+    merge_commit,
+    prepared_offsets,
+    require_same_offsets,
+)
 
 B0, B1, B2 = (TableBucket(1, bucket) for bucket in range(3))
 
@@ -24,9 +29,32 @@ def buckets(*log_ends: int) -> list[BucketInfo]:
 
 
 def commit(managers: Managers, table: TableInfo, snapshot_id: int, offsets: dict[TableBucket, int]) -> None:
-    managers.lake.commit(
-        CommitRegistration(table, 1, snapshot_id, offsets, f"commit {snapshot_id}", "/offsets"), buckets(100, 100, 100)
+    registered(
+        managers,
+        CommitRegistration(table, 1, snapshot_id, offsets, f"commit {snapshot_id}", "/offsets"),
+        buckets(100, 100, 100),
     )
+
+
+def registered(managers: Managers, commit: CommitRegistration, present: list[BucketInfo]) -> None:
+    """As a server of its own storage registers a commit, in one thread."""
+    known = managers.lake.known(commit.table.table_id, commit.snapshot_id)
+    if known is not None:
+        require_same_offsets(commit, known.unpack())
+    else:
+        newest = managers.lake.newest(commit.table.table_id)
+        assert managers.lake.commit(merge_commit(commit, present, newest))
+
+
+def prepare(
+    managers: Managers, table: TableInfo, present: list[BucketInfo], offsets: dict[TableBucket, int]
+) -> dict[TableBucket, int]:
+    return prepared_offsets(table, present, managers.lake.newest(table.table_id), offsets)
+
+
+def known(managers: Managers, snapshot_id: int) -> LakeSnapshot | None:
+    found = managers.lake.known(1, snapshot_id)
+    return None if found is None else found.unpack()
 
 
 def test_offsets_are_merged_with_the_newest_snapshot(managers: Managers, table: TableInfo) -> None:
@@ -34,10 +62,10 @@ def test_offsets_are_merged_with_the_newest_snapshot(managers: Managers, table: 
     commit(managers, table, 5, {B1: 20})
     managers.restart()
     assert managers.lake.newest(1) == LakeSnapshot(1, 5, {B0: 10, B1: 20}), "the newest, though its id is smaller"
-    assert managers.lake.snapshot(1, 900) == LakeSnapshot(1, 900, {B0: 10})
-    prepared = managers.lake.prepare(table, buckets(100, 100, 100), {B1: 30}, ignore_previous=False)
+    assert known(managers, 900) == LakeSnapshot(1, 900, {B0: 10})
+    prepared = prepare(managers, table, buckets(100, 100, 100), {B1: 30})
     assert prepared == {B0: 10, B1: 30, B2: -1}
-    prepared = managers.lake.prepare(table, buckets(100, 100, 100), {B1: 15}, ignore_previous=True)
+    prepared = prepared_offsets(table, buckets(100, 100, 100), None, {B1: 15})
     assert prepared == {B0: -1, B1: 15, B2: -1}
 
 
@@ -54,7 +82,7 @@ def test_wrong_offsets_are_refused(
 ) -> None:
     commit(managers, table, 1, {B0: 10})
     for step in (
-        lambda: managers.lake.prepare(table, buckets(100, 100, 100), offsets, ignore_previous=False),
+        lambda: prepare(managers, table, buckets(100, 100, 100), offsets),
         lambda: commit(managers, table, 2, offsets),
     ):
         with pytest.raises(FlussTieringError) as refused:
@@ -70,20 +98,20 @@ def test_lake_snapshots_of_a_table_are_bounded_by_their_offsets(  # D15
     monkeypatch.setattr(lake_manager, "_KEPT_SNAPSHOTS", 4)
     monkeypatch.setattr(lake_manager, "_KEPT_OFFSETS", 9)
 
-    def known() -> list[int]:
-        return [each for each in range(1, 20) if managers.lake.snapshot(1, each) is not None]
+    def kept() -> list[int]:
+        return [each for each in range(1, 20) if known(managers, each) is not None]
 
     for snapshot_id in range(1, 7):
         commit(managers, table, snapshot_id, {B0: snapshot_id})
-    assert known() == [3, 4, 5, 6]
+    assert kept() == [3, 4, 5, 6]
     assert len(managers.lake.offsets_paths(1)) == 4
     # Three offsets in each: three snapshots have nine.
     for snapshot_id in range(7, 12):
         commit(managers, table, snapshot_id, {B0: snapshot_id, B1: snapshot_id, B2: snapshot_id})
-    assert known() == [9, 10, 11]
+    assert kept() == [9, 10, 11]
     monkeypatch.setattr(lake_manager, "_KEPT_OFFSETS", 1)
     commit(managers, table, 12, {B0: 12})
-    assert known() == [11, 12], "the last one is kept beside the newest in any case"
+    assert kept() == [11, 12], "the last one is kept beside the newest in any case"
 
 
 def test_a_repeated_commit_changes_nothing(managers: Managers, table: TableInfo) -> None:
@@ -118,7 +146,7 @@ def test_a_dropped_table_has_no_lake_snapshot(managers: Managers, table: TableIn
     assert managers.lake.newest(1) is None
     managers.restart()
     assert managers.lake.newest(1) is None
-    assert managers.lake.snapshot(1, 1) is None
+    assert known(managers, 1) is None
 
 
 def test_a_refused_commit_is_kept_as_last_error(managers: Managers, table: TableInfo) -> None:  # S10, S12
@@ -155,22 +183,22 @@ def test_a_partition_that_was_dropped_in_mid_round_does_not_stop_it(managers: Ma
     present = [BucketInfo(kept, 0, 100, 800)]
     planned = {kept: 50, dropped: 20}
     # D49: what is dropped is forgotten. Who tiers a later partition of its values asks the lake for its rows.
-    assert managers.lake.prepare(table, present, planned, ignore_previous=False) == {kept: 50}
+    assert prepare(managers, table, present, planned) == {kept: 50}
     committed = CommitRegistration(table, 1, 1, planned, "commit", "/offsets")
     for _ in range(2):
-        managers.lake.commit(committed, present)
+        registered(managers, committed, present)
     assert managers.lake.newest(1) == LakeSnapshot(1, 1, {kept: 50})
     # A cluster has forgotten the partition; the commit is the same.
     require_same_offsets(committed, LakeSnapshot(1, 1, {kept: 50}))
     with pytest.raises(FlussTieringError, match="other offsets"):
         require_same_offsets(committed, LakeSnapshot(1, 1, {kept: 49}))
     with pytest.raises(FlussTieringError, match="has no"):
-        managers.lake.prepare(table, present, {TableBucket(1, 1, 7): 1}, ignore_previous=False)
+        prepare(managers, table, present, {TableBucket(1, 1, 7): 1})
 
 
 def test_a_log_that_lost_its_end_takes_nothing_back(managers: Managers, table: TableInfo) -> None:
     commit(managers, table, 1, {B0: 10})
     shorter = buckets(4, 100, 100)
-    assert managers.lake.prepare(table, shorter, {B0: 10, B1: 5}, ignore_previous=False) == {B0: 10, B1: 5, B2: -1}
+    assert prepare(managers, table, shorter, {B0: 10, B1: 5}) == {B0: 10, B1: 5, B2: -1}
     with pytest.raises(FlussTieringError, match="past the log's end, 4"):
-        managers.lake.prepare(table, shorter, {B0: 11}, ignore_previous=False)
+        prepare(managers, table, shorter, {B0: 11})

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
-from manager_support import Managers
+from manager_support import Managers, Turns, rows_written
 
 from engine_support import HOUR, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -22,39 +19,6 @@ from fluss_tiering.server.leases.manager import PINS_AT_ONCE, KvSnapshotLeaseMan
 
 MANY = {TableBucket(number // 16, number % 16): number for number in range(3 * PINS_AT_ONCE + 1)}
 FEW = {TableBucket(1, number): 7 for number in range(3)}
-
-
-class Turns:
-    """Takes the place of the control thread, and counts its turns and the rows that each writes."""
-
-    def __init__(self, managers: Managers, between: Callable[[], object] = lambda: None) -> None:
-        self._managers = managers
-        self._between = between
-        self.rows: list[int] = []
-
-    async def __call__(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        with rows_written(self._managers) as rows:
-            result = function(*arguments, **options)
-        self.rows.append(rows["rows"])
-        self._between()
-        return result
-
-
-@contextmanager
-def rows_written(managers: Managers) -> Iterator[Counter[str]]:
-    """Count the rows that the store's statements insert, replace and delete."""
-    counted: Counter[str] = Counter()
-
-    def count(_connection: Any, cursor: Any, statement: str, parameters: Any, _context: Any, many: bool) -> None:
-        if not statement.startswith(("SELECT", "BEGIN", "PRAGMA")):
-            counted["rows"] += max(cursor.rowcount, len(parameters) if many else 1)
-
-    engine = managers.store._database.engine
-    sa.event.listen(engine, "after_cursor_execute", count)
-    try:
-        yield counted
-    finally:
-        sa.event.remove(engine, "after_cursor_execute", count)
 
 
 def pinned(managers: Managers, lease_id: str = "X") -> dict[TableBucket, int]:

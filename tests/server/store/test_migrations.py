@@ -13,6 +13,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import LakeSnapshot
+from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.server.store import layout, schema
 from fluss_tiering.server.store.store import SqlTieringStore, open_database
@@ -63,10 +65,43 @@ def test_a_database_of_the_first_release_is_taken_over(first_release: Path) -> N
     assert [each.tiering_epoch for each in store.running_rounds()] == [7]
     assert store.attempt_token() == 3
     assert [lease.lease_id for lease in store.leases()] == ["X"]
-    assert store.lake_snapshots()[0].snapshot.snapshot_id == 42
+    assert store.lake_snapshots()[0].unpack() == LakeSnapshot(1, 42, {TableBucket(1, 0): 100})
     store.close()
     assert differences(first_release) == []
     SqlTieringStore.open(first_release).close()
+
+
+def test_rows_of_offsets_are_packed(store_location: Path | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(layout, "HEAD", "0004")
+        SqlTieringStore.open(store_location).close()
+    columns = "(commit_order, table_id, snapshot_id, tiering_epoch, commit_id, offsets_path, committed_time)"
+    # Enough of them that they are written in several parts; the last one has no offsets.
+    snapshots = [(order, order % 7, order << 32, order, f"c{order}", "/p", order) for order in range(1, 452)]
+    rows = [
+        (order, partition_id, bucket, (order << 33) + bucket)
+        for order, table_id, *_ in snapshots[:-1]
+        for partition_id in ((5, 1 << 40) if table_id == 3 else (-1,))
+        for bucket in range(order % 3 + 1)
+    ]
+    execute(
+        store_location,
+        *(f"INSERT INTO lake_snapshots {columns} VALUES {each}" for each in snapshots),
+        *(f"INSERT INTO lake_snapshot_offsets VALUES {each}" for each in rows),
+    )
+    expected: dict[int, dict[TableBucket, int]] = {order: {} for order, *_ in snapshots}
+    for order, partition_id, bucket, offset in rows:
+        of_table = TableBucket(order % 7, bucket, None if partition_id == -1 else partition_id)
+        expected[order][of_table] = offset
+    store = SqlTieringStore.open(store_location)
+    for order, table_id, snapshot_id, *_ in snapshots:
+        committed = store.lake_snapshot(table_id, snapshot_id)
+        assert committed is not None
+        assert committed.unpack() == LakeSnapshot(table_id, snapshot_id, expected[order])
+        assert (committed.tiering_epoch, committed.commit_id, committed.committed_time) == (order, f"c{order}", order)
+    assert sorted(each.snapshot_id >> 32 for each in store.lake_snapshots()) == list(range(445, 452))
+    store.close()
+    assert differences(store_location) == []
 
 
 def test_a_newer_layout_is_refused(store_location: Path | str) -> None:

@@ -18,6 +18,7 @@ from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStats, TieringStatus
 from fluss_tiering.server.store.database import checked_store_url
+from fluss_tiering.server.store.offsets import PackedOffsets
 from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt
 from fluss_tiering.server.store.store import SqlTieringStore
 from postgres_support import Postgres
@@ -57,11 +58,10 @@ ROUND = TieringRound(
 
 def test_everything_comes_back_as_it_was_written(open_store: Callable[[], SqlTieringStore]) -> None:  # S24, L11
     store = open_store()
+    offsets = {TableBucket(1, 0): 3, TableBucket(1, 1): -1}
     committed = [
-        CommittedLakeSnapshot(
-            LakeSnapshot(1, -5 << 40, {TableBucket(1, 0): 3, TableBucket(1, 1): -1}), 4, "c", "/p", 9
-        ),
-        CommittedLakeSnapshot(LakeSnapshot(1, -9 << 40, {}), 5, "d", "/q", 10),
+        CommittedLakeSnapshot(1, -5 << 40, PackedOffsets.of(offsets), 4, "c", "/p", 9),
+        CommittedLakeSnapshot(1, -9 << 40, PackedOffsets.of({}), 5, "d", "/q", 10),
     ]
     attempt = LeaseAttempt("X", 1 << 40, 5, "stopped\nby hand")
     with store.transaction() as transaction:
@@ -82,12 +82,13 @@ def test_everything_comes_back_as_it_was_written(open_store: Callable[[], SqlTie
     assert [each.tiering_epoch for each in store.running_rounds()] == [5]
     assert store.lake_snapshots() == committed[1:]
     assert store.lake_snapshot(1, -5 << 40) == committed[0]
+    assert [each.unpack() for each in committed] == [LakeSnapshot(1, -5 << 40, offsets), LakeSnapshot(1, -9 << 40)]
     assert store.lake_snapshot(1, 6) is None
     with store.transaction() as transaction:
         transaction.delete_lease("X")
         transaction.delete_table(1)
     assert execute(store, "SELECT count(*) FROM leased_snapshots") == [(0,)]
-    assert execute(store, "SELECT count(*) FROM lake_snapshot_offsets") == [(0,)]
+    assert execute(store, "SELECT count(*) FROM lake_snapshots") == [(0,)]
 
 
 def test_writing_again_replaces(store: SqlTieringStore) -> None:  # L2, L4

@@ -6,7 +6,7 @@ table. So this module checks each call before it goes to the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,9 +14,16 @@ import structlog
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
-from fluss_tiering.model.table import TableBucket, TableInfo
+from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo
 from fluss_tiering.server.cluster.locks import Locks
-from fluss_tiering.server.lake.manager import CommitRegistration, require_same_offsets
+from fluss_tiering.server.lake.merging import (
+    CommitRegistration,
+    MergedCommit,
+    merge_commit,
+    pack_commit,
+    prepared_offsets,
+    require_same_offsets,
+)
 from fluss_tiering.server.managers import Managers, no_offsets_file
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
@@ -107,14 +114,9 @@ class ClusterLakeSnapshots:
             await self._require_present(table)
             newest = await self._newest(table)
             buckets = await self._threads.storage(self._storage.buckets, table.path)
-            offsets = await self._threads.control(
-                self._managers.prepare_lake_snapshot,
-                table,
-                tiering_epoch,
-                buckets,
-                log_end_offsets,
-                ignore_previous=ignore_previous,
-            )
+            own = await self._threads.control(self._managers.newest_of_round, table.table_id, tiering_epoch)
+            previous = None if ignore_previous else own
+            offsets = await self._threads.storage(prepared_offsets, table, buckets, previous, log_end_offsets)
             return await self._prepare(table, offsets, ignore_previous=ignore_previous or newest.unreadable)
 
     async def commit(self, commit: CommitRegistration) -> None:
@@ -136,27 +138,27 @@ class ClusterLakeSnapshots:
         await self._require_present(table)
         newest = await self._newest(table)
         if not newest.unreadable and await self._is_known(commit, newest):
-            await self._threads.control(self._record, commit, None)
+            await self._record_known(commit)
             return
         buckets = await self._threads.storage(self._storage.buckets, table.path)
-        merged = await self._threads.control(self._lake.merged, commit, buckets)
+        own = await self._threads.control(self._lake.newest, table.table_id)
+        merged = await self._threads.storage(merge_commit, commit, buckets, own)
         path = commit.offsets_path
         if newest.unreadable:
             # The cluster would merge the commit with offsets that it cannot read. The file that the commit names may be
             # the missing one.
-            path = await self._prepare(table, merged.log_end_offsets, ignore_previous=True)
+            path = await self._prepare(table, merged.snapshot.log_end_offsets, ignore_previous=True)
             logger.warning("offsets that the cluster could not read are replaced", table=str(table.path), path=path)
         elif not await self._threads.storage(self._storage.has_lake_offsets, table.table_id, path):
             raise no_offsets_file(commit)
+        offsets = await self._threads.storage(_present, merged.snapshot.log_end_offsets, buckets)
         # Checked again, because the steps before took time.
         await self._threads.control(self._managers.tiering.require_round, table.table_id, commit.tiering_epoch)
         self._check()
-        present = {info.bucket for info in buckets}
-        offsets = {bucket: offset for bucket, offset in merged.log_end_offsets.items() if bucket in present}
         await self._client.call(
             commit_lake_snapshot(table.table_id, commit.snapshot_id, path, offsets), within=_WITHIN_S
         )
-        await self._threads.control(self._record, commit, merged)
+        await self._threads.control(self._record, merged)
 
     async def _is_known(self, commit: CommitRegistration, newest: _Newest) -> bool:
         """Return whether the cluster knows the commit already, so that it is a repetition.
@@ -170,32 +172,28 @@ class ClusterLakeSnapshots:
         if present.snapshot_id != commit.snapshot_id:
             # Either this commit is an older one that comes late, or a late call of an older round came after it. In the
             # second case it is committed again.
-            if not all(newest.offsets.get(bucket, -1) >= offset for bucket, offset in commit.log_end_offsets.items()):
+            if not await self._threads.storage(_reaches, newest.offsets, commit.log_end_offsets):
                 return False
             known = await self._ask(commit.table, commit.snapshot_id)
             if known is None:
                 return False
             present = known
-        require_same_offsets(commit, present)
+        await self._threads.storage(require_same_offsets, commit, present)
         return True
 
-    def _record(self, commit: CommitRegistration, merged: LakeSnapshot | None) -> None:
-        """Put a commit into the store, once; in the control thread.
+    async def _record_known(self, commit: CommitRegistration) -> None:
+        """Put a commit that the cluster knew before into the store, if it is the newest one."""
+        newest = await self._threads.control(self._lake.newest, commit.table.table_id)
+        if newest is not None and newest.snapshot_id == commit.snapshot_id:
+            merged = await self._threads.storage(pack_commit, commit, newest, newest)
+            await self._threads.control(self._record, merged)
 
-        Args:
-            commit: The commit.
-            merged: The lake snapshot with the offsets of all buckets; None if the cluster knew it before.
-        """
-        table_id = commit.table.table_id
-        newest = self._lake.newest(table_id)
-        if merged is None and newest is not None and newest.snapshot_id == commit.snapshot_id:
-            merged = newest
-        if merged is None:
-            return
-        if self._lake.snapshot(table_id, commit.snapshot_id) is None:
-            self._lake.record(commit, merged)
+    def _record(self, merged: MergedCommit) -> None:
+        """Put a commit into the store, once; in the control thread."""
+        if self._lake.known(merged.snapshot.table_id, merged.snapshot.snapshot_id) is None:
+            self._lake.record(merged)
         else:
-            self._lake.learn(merged)
+            self._lake.learn(merged.snapshot)
 
     async def _newest(self, table: TableInfo) -> _Newest:
         try:
@@ -243,6 +241,15 @@ class ClusterLakeSnapshots:
     async def _call(self, call: Call[Any, Any]) -> Any:  # noqa: ANN401 - the answer of any call
         # The coordinator writes lake snapshots, so it reads what it wrote. Another server may be a moment behind.
         return await self._client.call(replace(call, destination=ServerKind.COORDINATOR), within=_WITHIN_S)
+
+
+def _reaches(newest: Mapping[TableBucket, int], log_end_offsets: Mapping[TableBucket, int]) -> bool:
+    return all(newest.get(bucket, -1) >= offset for bucket, offset in log_end_offsets.items())
+
+
+def _present(log_end_offsets: Mapping[TableBucket, int], buckets: Sequence[BucketInfo]) -> dict[TableBucket, int]:
+    present = {info.bucket for info in buckets}
+    return {bucket: offset for bucket, offset in log_end_offsets.items() if bucket in present}
 
 
 def _replaced(table: TableInfo, table_id: int) -> FlussTieringError:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import structlog
 
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
-from fluss_tiering.model.table import TableBucket, TableInfo
-from fluss_tiering.server.lake.manager import CommitRegistration
-from fluss_tiering.server.managers import Managers
+from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo
+from fluss_tiering.server.lake.merging import (
+    CommitRegistration,
+    merge_commit,
+    prepared_offsets,
+    require_same_offsets,
+)
+from fluss_tiering.server.managers import Managers, no_offsets_file
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.protocol import TableStorage
 
@@ -38,7 +43,8 @@ class OwnLakeSnapshots:
 
     async def snapshot(self, table: TableInfo, snapshot_id: int) -> LakeSnapshot | None:
         """Return the lake snapshot of an id: see `LakeService`."""
-        return await self._threads.control(self._lake.snapshot, table.table_id, snapshot_id)
+        known = await self._threads.control(self._lake.known, table.table_id, snapshot_id)
+        return None if known is None else await self._threads.storage(known.unpack)
 
     async def prepare(
         self,
@@ -50,14 +56,9 @@ class OwnLakeSnapshots:
     ) -> str:
         """Write the offsets file of a lake snapshot: see `LakeService`."""
         buckets = await self._threads.storage(self._storage.buckets, table.path)
-        merged = await self._threads.control(
-            self._managers.prepare_lake_snapshot,
-            table,
-            tiering_epoch,
-            buckets,
-            log_end_offsets,
-            ignore_previous=ignore_previous,
-        )
+        newest = await self._threads.control(self._managers.newest_of_round, table.table_id, tiering_epoch)
+        previous = None if ignore_previous else newest
+        merged = await self._threads.storage(prepared_offsets, table, buckets, previous, log_end_offsets)
         return await self._threads.storage(self._storage.write_lake_offsets, table.table_id, merged)
 
     async def commit(self, commit: CommitRegistration) -> None:
@@ -67,10 +68,28 @@ class OwnLakeSnapshots:
             self._storage.has_lake_offsets, table.table_id, commit.offsets_path
         )
         buckets = await self._threads.storage(self._storage.buckets, table.path)
-        await self._threads.control(
-            self._managers.commit_lake_snapshot, commit, buckets, has_offsets_file=has_offsets_file
-        )
+        try:
+            await self._register(commit, buckets, has_offsets_file=has_offsets_file)
+        except FlussTieringError as error:
+            await self._threads.control(self._managers.note_refused_commit, commit, error)
+            raise
         await self._tidy(commit)
+
+    async def _register(
+        self, commit: CommitRegistration, buckets: Sequence[BucketInfo], *, has_offsets_file: bool
+    ) -> None:
+        table_id, registered = commit.table.table_id, False
+        while not registered:
+            newest = await self._threads.control(self._managers.newest_of_round, table_id, commit.tiering_epoch)
+            if not has_offsets_file:
+                raise no_offsets_file(commit)
+            known = await self.snapshot(commit.table, commit.snapshot_id)
+            if known is not None:
+                await self._threads.storage(require_same_offsets, commit, known)
+                return
+            merged = await self._threads.storage(merge_commit, commit, buckets, newest)
+            # It is not registered if another call made a newer lake snapshot meanwhile, maybe the same call again.
+            registered = await self._threads.control(self._managers.commit_lake_snapshot, merged)
 
     async def _tidy(self, commit: CommitRegistration) -> None:
         table = commit.table

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableBucket, TableInfo
-from fluss_tiering.server.lake.manager import CommitRegistration
+from fluss_tiering.server.lake.merging import CommitRegistration
 
 
 class LakeService(Protocol):
@@ -38,7 +38,7 @@ class LakeService(Protocol):
             ignore_previous: Whether to leave out the offsets of the newest lake snapshot.
 
         Raises:
-            FlussTieringError: The errors of `LakeTieringManager.require_round` and `LakeSnapshotManager.prepare`.
+            FlussTieringError: The errors of `LakeTieringManager.require_round` and `prepared_offsets`.
         """
         ...
 
@@ -46,7 +46,7 @@ class LakeService(Protocol):
         """Register the running round's lake snapshot. A repeated call changes nothing.
 
         Raises:
-            FlussTieringError: The errors of `LakeTieringManager.require_round` and `LakeSnapshotManager.commit`;
-                INVALID_REQUEST if the offsets file does not exist.
+            FlussTieringError: The errors of `prepare`; INVALID_REQUEST if the snapshot is known with other offsets, or
+                if the offsets file does not exist.
         """
         ...

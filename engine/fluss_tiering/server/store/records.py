@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.tiering import TieringRound
+from fluss_tiering.server.store.offsets import PackedOffsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +32,26 @@ class CommittedLakeSnapshot:
     """A lake snapshot and the commit that made it.
 
     Attributes:
-        snapshot: The lake snapshot.
+        table_id: The table's id.
+        snapshot_id: The id of the snapshot in the lake.
+        offsets: The offset up to which each bucket is in the lake.
         tiering_epoch: The epoch of the round that committed it.
         commit_id: The id by which a repeated commit is recognised.
         offsets_path: The offsets file that the snapshot's summary names.
         committed_time: When the commit was registered, in milliseconds since the epoch.
     """
 
-    snapshot: LakeSnapshot
+    table_id: int
+    snapshot_id: int
+    offsets: PackedOffsets
     tiering_epoch: int
     commit_id: str
     offsets_path: str
     committed_time: int
+
+    def unpack(self) -> LakeSnapshot:
+        """Return the lake snapshot. Raises the errors of `PackedOffsets.unpack`."""
+        return LakeSnapshot(self.table_id, self.snapshot_id, self.offsets.unpack(self.table_id))
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,19 +122,7 @@ lake_snapshots = sa.Table(
     sa.Column("commit_id", sa.Text, nullable=False),
     sa.Column("offsets_path", sa.Text, nullable=False),
     sa.Column("committed_time", sa.BigInteger, nullable=False),
+    # Of all buckets together, see `offsets`: a row for each bucket would take seconds to write.
+    sa.Column("log_end_offsets", sa.LargeBinary, nullable=False),
     sa.UniqueConstraint("table_id", "snapshot_id"),
-)
-
-lake_snapshot_offsets = sa.Table(
-    "lake_snapshot_offsets",
-    metadata,
-    sa.Column(
-        "commit_order",
-        sa.ForeignKey("lake_snapshots.commit_order", ondelete="CASCADE"),
-        primary_key=True,
-        autoincrement=False,
-    ),
-    sa.Column("partition_id", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("bucket_id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("log_end_offset", sa.BigInteger, nullable=False),
 )

@@ -11,17 +11,17 @@ from typing import Any, Self, TypeVar
 import sqlalchemy as sa
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.lease import KvSnapshotLease
-from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.store import schema
 from fluss_tiering.server.store.database import Database
 from fluss_tiering.server.store.fence import Fence
 from fluss_tiering.server.store.layout import check_layout, migrate
 from fluss_tiering.server.store.lease_rows import StoredLeases, stored_leases
+from fluss_tiering.server.store.offsets import PackedOffsets
 from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt, RoundsPage
-from fluss_tiering.server.store.rows import attempt_from_row, bucket_from_row, round_from_row, status_from_row
+from fluss_tiering.server.store.rows import attempt_from_row, round_from_row, status_from_row
 from fluss_tiering.server.store.transaction import SqlTransaction
 
 T = TypeVar("T")
@@ -219,22 +219,17 @@ class SqlTieringStore:
         self._database.engine.dispose()
 
     def _committed(self, which: sa.ColumnElement[bool]) -> list[CommittedLakeSnapshot]:
-        snapshots, offsets = schema.lake_snapshots, schema.lake_snapshot_offsets
-        log_end_offsets: dict[int, dict[TableBucket, int]] = {}
-        joined = sa.select(snapshots.c.table_id, offsets).join_from(snapshots, offsets).where(which)
-        for each in self._read(joined):
-            log_end_offsets.setdefault(each.commit_order, {})[bucket_from_row(each.table_id, each)] = (
-                each.log_end_offset
-            )
         return [
             CommittedLakeSnapshot(
-                snapshot=LakeSnapshot(row.table_id, row.snapshot_id, log_end_offsets.get(row.commit_order, {})),
+                table_id=row.table_id,
+                snapshot_id=row.snapshot_id,
+                offsets=PackedOffsets(row.log_end_offsets),
                 tiering_epoch=row.tiering_epoch,
                 commit_id=row.commit_id,
                 offsets_path=row.offsets_path,
                 committed_time=row.committed_time,
             )
-            for row in self._read(sa.select(snapshots).where(which))
+            for row in self._read(sa.select(schema.lake_snapshots).where(which))
         ]
 
     def _stored_leases(self) -> StoredLeases:

@@ -111,26 +111,18 @@ class SqlTransaction:
 
     def put_lake_snapshot(self, committed: CommittedLakeSnapshot) -> None:
         """Add a lake snapshot, as the newest one of its table."""
-        inserted = self._connection.execute(
+        self._connection.execute(
             sa.insert(schema.lake_snapshots),
             {
-                "table_id": committed.snapshot.table_id,
-                "snapshot_id": committed.snapshot.snapshot_id,
+                "table_id": committed.table_id,
+                "snapshot_id": committed.snapshot_id,
                 "tiering_epoch": committed.tiering_epoch,
                 "commit_id": committed.commit_id,
                 "offsets_path": committed.offsets_path,
                 "committed_time": committed.committed_time,
+                "log_end_offsets": committed.offsets.data,
             },
         )
-        (commit_order,) = inserted.inserted_primary_key or (None,)
-        if committed.snapshot.log_end_offsets:
-            self._connection.execute(
-                sa.insert(schema.lake_snapshot_offsets),
-                [
-                    {"commit_order": commit_order, **bucket_to_columns(bucket), "log_end_offset": offset}
-                    for bucket, offset in committed.snapshot.log_end_offsets.items()
-                ],
-            )
 
     def prune_lake_snapshots(self, table_id: int, keep: int) -> None:
         """Delete a table's lake snapshots except the newest `keep`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.lake.manager import CommitRegistration
+from fluss_tiering.server.lake.merging import CommitRegistration
 from fluss_tiering.server.lake.service import LakeService
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.protocol import TableStorage
