@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from manager_support import Managers
+from manager_support import Turns as TakenTurns
 
 from engine_support import HOUR, MINUTE
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -18,6 +19,7 @@ from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.server import background
 from fluss_tiering.server.background import BackgroundJobs, common_jobs
 from fluss_tiering.server.settings import ServerSettings
+from fluss_tiering.server.tiering.due import MOVED_AT_ONCE
 
 LEASE_CHECK = 10 * MINUTE
 HEARTBEAT_CHECK = 15_000
@@ -140,3 +142,17 @@ def test_a_silent_round_fails_within_one_check_after_its_time_out(managers: Mana
     assert silent[99] == HEARTBEAT_TIMEOUT
     assert min(silent.values()) == HEARTBEAT_TIMEOUT
     assert max(silent.values()) < HEARTBEAT_TIMEOUT + HEARTBEAT_CHECK
+
+
+def test_due_tables_are_moved_in_turns(managers: Managers, tmp_path: Path) -> None:  # D5, S7
+    count = 2 * MOVED_AT_ONCE + 3
+    for table_id in range(1, count + 1):
+        managers.add_table(table_id, freshness="1min")
+    managers.clock.advance(MINUTE)
+    control = TakenTurns(managers)
+    scanners: Any = SimpleNamespace(allow_for_standstill=None)
+    threads: Any = SimpleNamespace(control=control)
+    jobs = common_jobs(threads, managers, scanners, ServerSettings(data_dir=tmp_path))  # type: ignore[arg-type]
+    asyncio.run(next(job for job in jobs if job.name == "move due tables").run())  # type: ignore[arg-type]
+    assert {status.state for status in managers.tiering.statuses()} == {TieringState.PENDING}
+    assert control.rows == [MOVED_AT_ONCE, MOVED_AT_ONCE, 3]

@@ -71,7 +71,7 @@ def common_jobs(
         Job(
             "move due tables",
             _DUE_TABLES_INTERVAL_MS,
-            lambda: threads.control(standstill.before(tiering.move_due_tables)),
+            lambda: _in_turns(lambda: threads.control(standstill.before(tiering.move_due_tables))),
         ),
         Job(
             "forget outcomes of dropped tables",

@@ -9,19 +9,28 @@ from fluss_tiering.server.tiering.changes import TieringChanges
 from fluss_tiering.server.tiering.states import RoundOwner, begin, is_due, pend
 from fluss_tiering.server.tiering.tables import TieredTables
 
-_MOVED_AT_ONCE: Final = 500
-"""How many due tables become Pending in one go.
+MOVED_AT_ONCE: Final = 50
+"""How many due tables become Pending in one turn.
 
 After a restart many thousands may be due together, and heartbeats must not wait for all of them.
 """
 
 
-def move_due(tables: TieredTables, changes: TieringChanges, now: int) -> None:
-    """Move Scheduled and Failed tables whose time has come to Pending, as many as one call may move."""
-    for table_id in tables.due.until(now)[:_MOVED_AT_ONCE]:
+def move_due(tables: TieredTables, changes: TieringChanges, now: int) -> bool:
+    """Move Scheduled and Failed tables whose time has come to Pending, as many as one turn may move.
+
+    Returns:
+        Whether there were so many, so that the caller repeats the call for the others.
+    """
+    moved = 0
+    for table_id in tables.due.until(now):
+        if moved == MOVED_AT_ONCE:
+            break
         table = changes.table(table_id)
         if table is not None and is_due(table, now):
             changes.put(pend(table, now))
+            moved += 1
+    return moved == MOVED_AT_ONCE
 
 
 def hand_out(tables: TieredTables, changes: TieringChanges, requester: RoundOwner, now: int) -> Claim | None:

@@ -251,10 +251,10 @@ class LakeTieringManager:
 
     # Time
 
-    def move_due_tables(self) -> None:
-        """Move Scheduled and Failed tables whose time has come to Pending, as many as one call may move."""
+    def move_due_tables(self) -> bool:
+        """Move Scheduled and Failed tables whose time has come to Pending: see `move_due`."""
         with self._ledger.changes() as changes:
-            move_due(self._ledger.tables, changes, self._clock.now_ms())
+            return move_due(self._ledger.tables, changes, self._clock.now_ms())
 
     def fail_silent_rounds(self, at_once: int = sys.maxsize) -> bool:
         """Fail the rounds whose last heartbeat is older than the time-out, and those that run for too long.
