@@ -85,6 +85,32 @@ def test_many_pins_are_changed_in_turns(managers: Managers, clock: VirtualClock)
     assert [lease.lease_id for lease in managers.leases.leases()] == ["stays"]
 
 
+def test_a_new_lease_on_a_cluster_is_recorded_in_turns(managers: Managers) -> None:  # D5
+    leases = managers.leases
+    control = Turns(managers)
+
+    def acquire(snapshots: dict[TableBucket, int]) -> int:
+        attempt, _ = leases.reserve("X", snapshots)
+        asyncio.run(turns.pin_ahead(control, leases, "X", HOUR, snapshots, attempt=attempt))
+        with rows_written(managers) as rows:
+            leases.acquire("X", HOUR, snapshots, {}, attempt)
+        control.rows.append(rows["rows"])
+        return attempt.attempt_token
+
+    token = acquire(MANY)
+    assert len(control.rows) == 4
+    assert max(control.rows) <= PINS_AT_ONCE + 5
+    # The cluster knows a lease by its attempt, so a part of another attempt's snapshots is never recorded with it.
+    more = {TableBucket(999_999, number): 5 for number in range(PINS_AT_ONCE + 1)}
+    attempt, _ = leases.reserve("X", more)
+    asyncio.run(turns.pin_ahead(control, leases, "X", HOUR, more, attempt=attempt))
+    (lease,) = leases.leases("X")
+    assert (lease.attempt_token, lease.snapshots) == (token, MANY)
+    assert acquire(more) > token
+    managers.restart()
+    assert pinned(managers) == {**MANY, **more}
+
+
 @pytest.mark.parametrize("way", ["drop", "expire"])
 def test_a_newer_attempt_keeps_its_pins_while_the_lease_is_dropped(  # D5, L22
     managers: Managers, clock: VirtualClock, way: str

@@ -81,9 +81,12 @@ def test_the_acquire_itself_pins_what_one_call_may(  # D5
     monkeypatch.setattr(turns, "PINS_AT_ONCE", 2)
     made: list[int] = []
 
-    async def control(call: Callable[..., Any], lease_id: str, duration_ms: int, some: dict[TableBucket, int]) -> Any:
+    async def control(
+        call: Callable[..., Any], lease_id: str, duration_ms: int, some: dict[TableBucket, int], attempt: None
+    ) -> Any:
         assert (lease_id, duration_ms) == ("X", HOUR)
         made.append(len(some))
+        assert attempt is None
         return call(lease_id, duration_ms, some)
 
     wanted = {TableBucket(1, number): number for number in range(snapshots)}

@@ -103,7 +103,8 @@ class ClusterLeases:
     ) -> AcquiredLease:
         """Pin snapshots at the cluster, then check that they exist, because the cluster pins them without a check.
 
-        After an error the recorded lease is unchanged, and `tidy` releases what was pinned.
+        After an error the recorded lease is unchanged, and `tidy` releases what was pinned. If it was a new lease of
+        many snapshots, a part of them may be recorded.
 
         Raises:
             FlussTieringError: The errors of `LeaseService.acquire`; UNAVAILABLE if the cluster does not answer;
@@ -122,6 +123,9 @@ class ClusterLeases:
                 refused = await self._pin(name, duration_ms, pinned)
                 unavailable = {**refused, **await self._missing(snapshots)}
             available = {bucket: id_ for bucket, id_ in snapshots.items() if bucket not in unavailable}
+            await turns.pin_ahead(
+                self._threads.control, self._leases, lease_id, duration_ms, available, attempt=attempt
+            )
             return await self._threads.control(
                 self._leases.acquire, lease_id, duration_ms, available, unavailable, attempt
             )

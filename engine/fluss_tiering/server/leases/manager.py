@@ -141,10 +141,23 @@ class KvSnapshotLeaseManager:
             lease_ids=self._attempts.count + (self._attempts.newest(lease_id) is None),
         )
 
-    def pin_ahead(self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int]) -> None:
+    def pin_ahead(
+        self,
+        lease_id: str,
+        duration_ms: int,
+        snapshots: Mapping[TableBucket, int],
+        attempt: LeaseAttempt | None = None,
+    ) -> None:
         """Pin some of the snapshots of an acquire that has too many for one call. It begins no attempt.
 
         Buckets that the lease pins already stay as they are until the acquire itself.
+
+        Args:
+            lease_id: The lease to create or extend.
+            duration_ms: How long a new lease lasts from now on, in milliseconds.
+            snapshots: The snapshots to pin, by bucket.
+            attempt: The attempt that `reserve` returned; None without a cluster. The cluster knows a lease by the token
+                of its attempt. So a new lease gets this token, and a lease of another attempt stays as it is.
 
         Raises:
             FlussTieringError: See `acquire`.
@@ -153,7 +166,9 @@ class KvSnapshotLeaseManager:
         now = self._clock.now_ms()
         present = self._snapshots.get(lease_id, {})
         added = {bucket: id_ for bucket, id_ in snapshots.items() if bucket not in present}
-        newest = self._attempts.newest(lease_id)
+        newest = attempt or self._attempts.newest(lease_id)
+        if attempt is not None and present and self._leases[lease_id].attempt_token != attempt.attempt_token:
+            return
         lease = self._leases.get(lease_id) or KvSnapshotLease(
             lease_id, now, now + duration_ms, newest.attempt_token if newest else 0
         )

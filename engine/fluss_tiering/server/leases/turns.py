@@ -14,6 +14,7 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.leases.manager import PINS_AT_ONCE, KvSnapshotLeaseManager
+from fluss_tiering.server.store.records import LeaseAttempt
 
 Control: TypeAlias = Callable[..., Awaitable[Any]]
 """Runs a function in the control thread: `ServerThreads.control`."""
@@ -25,11 +26,13 @@ async def pin_ahead(
     lease_id: str,
     duration_ms: int,
     snapshots: Mapping[TableBucket, int],
+    *,
+    attempt: LeaseAttempt | None = None,
 ) -> None:
     """Pin snapshots before an acquire of them, except for as many as the acquire itself may pin."""
     rest = iter(snapshots.items())
     for _ in range((len(snapshots) - 1) // PINS_AT_ONCE):
-        await control(leases.pin_ahead, lease_id, duration_ms, dict(islice(rest, PINS_AT_ONCE)))
+        await control(leases.pin_ahead, lease_id, duration_ms, dict(islice(rest, PINS_AT_ONCE)), attempt)
 
 
 async def renew(
