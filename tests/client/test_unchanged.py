@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from rich.console import Console
 
 from engine_support import descriptor, new_path, new_table, put
 from fluss_tiering.client import TieringClient, finish_unchanged_tables
@@ -90,6 +91,7 @@ def test_an_application_without_new_rows_starts_no_spark(
 def test_status_says_what_waits_and_when_the_next_round_is_due(
     client: TieringClient, server, capsys, monkeypatch
 ) -> None:  # D27
+    from fluss_tiering.cli import output  # noqa: PLC0415
     from fluss_tiering.cli.status import status  # noqa: PLC0415
 
     table = new_table(client, [1, 2, 3], freshness="1h")
@@ -100,6 +102,6 @@ def test_status_says_what_waits_and_when_the_next_round_is_due(
     (shown,) = json.loads(capsys.readouterr().out)
     assert (shown["status"], shown["records_waiting"]) == ("Scheduled", 2)
     assert shown["next_round_time"] > shown["last_tiered_time"]
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr(output, "console", Console(width=160))
     status(table.path, server=server.target)
     assert "from now" in capsys.readouterr().out

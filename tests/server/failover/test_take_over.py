@@ -299,7 +299,8 @@ def test_a_lost_database_changes_nothing_and_all_goes_on_when_it_is_back(
             postgres.start()
         wait_until(lambda: health(running.target, "fluss_tiering.v1.Tables") == "SERVING")
         assert (client.list_leases(), client.list_tiering_statuses()) == before
-        assert client.acquire_lease("Y", HOUR, {}, allow_empty=True).attempt_token == 2
+        # A server that becomes active again leaves out tokens that it may have given out.
+        assert client.acquire_lease("Y", HOUR, {}, allow_empty=True).attempt_token > 1
         assert client.list_buckets([table.path])[table.path][0].log_end_offset == 1
 
 

@@ -54,9 +54,9 @@ def silent_repository(tmp_path: Path) -> Iterator[SilentRepository]:
 
 def begin(environment: dict[str, str], target: str, tmp_path: Path) -> subprocess.Popen[bytes]:
     with (tmp_path / "messages").open("wb") as messages:
-        return subprocess.Popen(
-            [COMMAND, "clean", "--server", target], env=environment, stdout=subprocess.DEVNULL, stderr=messages
-        )
+        # Whoever runs the tests with `nohup` ignores SIGHUP, and so would the command.
+        command = ["env", "--default-signal=HUP", COMMAND, "clean", "--server", target]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=messages)
 
 
 def jvm_of(command: subprocess.Popen[bytes]) -> psutil.Process | None:
