@@ -243,7 +243,7 @@ class Model:
         ):
             twice = {table_id for table_id, count in Counter(each.table_id for each in entries).items() if count > 1}
             for entry, answered in zip(entries, answers, strict=True):
-                if entry.table_id in twice or entry.coordinator_epoch != answer.coordinator_epoch:
+                if entry.table_id in twice or entry.coordinator_epoch not in (0, answer.coordinator_epoch):
                     self._rounds.pop(entry.table_id, None)
                     continue
                 yield from self._report(kind, entry, answered)
