@@ -175,7 +175,7 @@ class Generator:
 
 def name_of(field: FieldDescriptor) -> str:
     """What values of a field are remembered by: fields of one name and type mean the same in this API."""
-    return f"{field.name}:{field.type}"
+    return f"{field.name.removeprefix('next_')}:{field.type}"
 
 
 def strings_of(message: Message) -> Iterator[str]:

@@ -67,6 +67,9 @@ class Model:
         """Forget what a call may have changed whose answer nobody heard."""
         if hasattr(request, "lease_id"):
             self._unsure_leases.add(request.lease_id)
+            if method == "AcquireKvSnapshotLease":
+                # It may have begun an attempt.
+                self._tokens.pop(request.lease_id, None)
         for renewal in getattr(request, "renewals", ()):
             self._unsure_leases.add(renewal.lease_id)
         if method in (

@@ -176,6 +176,7 @@ def prepared(client: TieringClient, number: int) -> Iterator[Message]:
             client.take_kv_snapshots([path])
             yield from snapshot_requests(table)
         yield from round_requests(client, table)
+        yield from list_requests(table)
 
 
 def row_requests(table: TableInfo) -> Iterator[Message]:
@@ -198,6 +199,17 @@ def snapshot_requests(table: TableInfo) -> Iterator[Message]:
     yield kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseRequest(
         lease_id="lease", lease_duration_ms=60_000, snapshots_to_lease=pinned
     )
+
+
+def list_requests(table: TableInfo) -> Iterator[Message]:
+    path = path_to_pb(table.path)
+    yield lake_tiering_pb2.ListTieringRoundsRequest(table_path=path, limit=2)
+    yield lake_tiering_pb2.ListTieringRoundsRequest(page_size=2)
+    yield lake_tiering_pb2.ListTieringStatusesRequest(table_path=path)
+    yield lake_tiering_pb2.GetLakeSnapshotRequest(table_path=path)
+    yield lake_tiering_pb2.ListTieringStatusesRequest(page_size=2)
+    yield kv_snapshot_leases_pb2.ListKvSnapshotLeasesRequest(page_size=2)
+    yield tables_pb2.ListTablesRequest(page_size=2)
 
 
 def round_requests(client: TieringClient, table: TableInfo) -> Iterator[Message]:
