@@ -153,6 +153,8 @@ class Model:
             lease = Lease()  # what it pinned before may have been dropped
             self._unsure_leases.discard(request.lease_id)
             known = not answer.expiration_time
+        elif request.lease_id in self._unsure_leases and not answer.expiration_time:
+            lease, known = Lease(), True  # a call that nobody heard of let go of all that it pinned
         else:
             known = True
         lease.pins |= {bucket: id_ for bucket, id_ in asked.items() if bucket not in unavailable}
