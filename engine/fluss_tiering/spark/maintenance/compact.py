@@ -11,31 +11,26 @@ round.
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass, replace
 from typing import Final
 
 from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError
 from pyspark.sql import Row, SparkSession
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
-from fluss_tiering.lake.iceberg.java import is_conflict, java_error_text, lake_errors
 from fluss_tiering.lake.iceberg.procedures import Argument, call_procedure
 from fluss_tiering.lake.iceberg.validation import refuse_times
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.spark.maintenance.conflicts import ConflictTries
 
 _ATTEMPTS: Final = 3
 """How often each procedure is tried while others change the same files. Iceberg itself repeats a late commit."""
 _MANY_MANIFESTS: Final = 10
 _SMALL_MANIFEST_BYTES: Final = 4 * 1024 * 1024
 """Half of the manifest size that Iceberg aims at (the default of `commit.manifest.target-size-bytes`)."""
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +97,7 @@ class _Compactor:
             # This is Iceberg's default. With it a round's equality deletes apply to files that are rewritten meanwhile.
             "use-starting-sequence-number": "true",
         }
-        self._conflicts = 0
+        self._tries = ConflictTries(table.path, "compact", _ATTEMPTS, "no other compaction and no DELETE is under way")
 
     def run(self) -> Compaction:
         """Compact the table and return what was done.
@@ -131,7 +126,7 @@ class _Compactor:
             rewritten_files=rewritten.rewritten_data_files_count,
             rewritten_bytes=rewritten.rewritten_bytes_count,
             added_files=rewritten.added_data_files_count,
-            conflicts=self._conflicts,
+            conflicts=self._tries.conflicts,
         )
 
     def _open(self) -> JavaObject:
@@ -144,31 +139,5 @@ class _Compactor:
         return lake.java_table
 
     def _call(self, procedure: str, **arguments: Argument) -> Row:
-        doing = f"compact the lake table {self._table.path}"
-        retrying = Retrying(
-            retry=retry_if_exception(is_conflict),
-            wait=wait_random_exponential(multiplier=0.5, max=10),
-            stop=stop_after_attempt(_ATTEMPTS),
-            before_sleep=self._count_conflict,
-            reraise=True,
-        )
-        with lake_errors(doing):
-            try:
-                (row,) = retrying(call_procedure, self._spark, self._table, procedure, **arguments)
-            except Py4JError as error:
-                if not is_conflict(error):
-                    raise
-                raise FlussTieringError(
-                    ErrorCode.LAKE_CONFLICT,
-                    f"could not {doing}: others changed the same files in each of {_ATTEMPTS} attempts; try again when "
-                    f"no other compaction and no DELETE is under way ({java_error_text(error)})",
-                ) from None
+        (row,) = self._tries.run(call_procedure, self._spark, self._table, procedure, **arguments)
         return row
-
-    def _count_conflict(self, attempt: RetryCallState) -> None:
-        self._conflicts += 1
-        failure = None if attempt.outcome is None else attempt.outcome.exception()
-        reason = java_error_text(failure) if isinstance(failure, Py4JError) else failure
-        logger.warning(
-            "others changed %s while it was compacted, the compaction starts again: %s", self._table.path, reason
-        )

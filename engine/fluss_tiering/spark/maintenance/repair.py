@@ -5,17 +5,15 @@ No row changes. Bounds are mended in the metadata alone. A file with wrong physi
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass, replace
 from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.java import is_conflict, java_error_text, jvm_of, lake_errors
+from fluss_tiering.lake.iceberg.java import is_conflict, jvm_of
 from fluss_tiering.lake.iceberg.repair.check import WrongFile
 from fluss_tiering.lake.iceberg.repair.live_files import Manifest, live_manifests
 from fluss_tiering.lake.iceberg.repair.rebound import rewrite_bounds
@@ -24,11 +22,10 @@ from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.spark.file_jobs import for_each, wrong_files
+from fluss_tiering.spark.maintenance.conflicts import ConflictTries
 
 _ATTEMPTS: Final = 5
 _POSITION_DELETES: Final = 1
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ class _Repairer:
         self._spark = spark
         self._jvm = jvm_of(spark)
         self._table = table
-        self._conflicts = 0
+        self._tries = ConflictTries(table.path, "repair", _ATTEMPTS, "no compaction is under way")
 
     def run(self) -> Repair:
         """Repair the table and return what was done.
@@ -83,33 +80,15 @@ class _Repairer:
                 same files in each attempt; UNKNOWN if a file cannot be read; INVALID_REQUEST if a file has to be
                 written again while the table has deletes by position.
         """
-        retrying = Retrying(
-            retry=retry_if_exception(is_conflict),
-            wait=wait_random_exponential(multiplier=0.5, max=10),
-            stop=stop_after_attempt(_ATTEMPTS),
-            before_sleep=self._count_conflict,
-            reraise=True,
-        )
-        doing = f"repair the lake table {self._table.path}"
-        with lake_errors(doing):
-            try:
-                found, checked, rewritten = retrying(self._rewrite)
-                rebound = retrying(self._rebound) if any(each.right_bounds for each in found) else 0
-            except Py4JError as error:
-                if not is_conflict(error):
-                    raise
-                raise FlussTieringError(
-                    ErrorCode.LAKE_CONFLICT,
-                    f"could not {doing}: others changed the same files in each of {_ATTEMPTS} attempts; try again when "
-                    f"no compaction is under way ({java_error_text(error)})",
-                ) from None
+        found, checked, rewritten = self._tries.run(self._rewrite)
+        rebound = self._tries.run(self._rebound) if any(each.right_bounds for each in found) else 0
         return Repair(
             self._table.path,
             checked_files=checked,
             wrong_files=tuple(found),
             rebound_files=rebound,
             rewritten_files=rewritten,
-            conflicts=self._conflicts,
+            conflicts=self._tries.conflicts,
         )
 
     def _rewrite(self) -> tuple[list[WrongFile], int, int]:
@@ -152,9 +131,3 @@ class _Repairer:
                 f"the lake table {self._table.path} has files with wrong physical types and deletes by position, which "
                 "name these files: run `fluss-tiering compact`, which writes the files again, and repair after it",
             )
-
-    def _count_conflict(self, attempt: RetryCallState) -> None:
-        self._conflicts += 1
-        failure = None if attempt.outcome is None else attempt.outcome.exception()
-        reason = java_error_text(failure) if isinstance(failure, Py4JError) else failure
-        logger.warning("others changed %s while it was repaired, the repair starts again: %s", self._table.path, reason)
