@@ -69,27 +69,17 @@ def entries(
         chunk_bytes: The greatest size of a batch, unless its only entry is larger.
         partial: Whether table files that cannot hold the range may be empty stand-ins of the right size.
     """
+    with _opened(folder, partial=partial) as db:
+        yield from entries_of(db, from_key, to_key, chunk_bytes)
+
+
+def entries_of(db: Rdict, from_key: bytes | None, to_key: bytes | None, chunk_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield the entries of an open RocksDB with raw keys and values; see `entries`."""
     options = ReadOptions()
     options.fill_cache(False)
     options.set_readahead_size(_READ_AHEAD_BYTES)
     if to_key is not None:
         options.set_iterate_upper_bound(to_key)
-    with _opened(folder, partial=partial) as db:
-        yield from _entries(db, options, from_key, chunk_bytes)
-
-
-@contextmanager
-def _opened(folder: Path, *, partial: bool) -> Iterator[Rdict]:
-    options = Options(raw_mode=True)
-    if partial:
-        # RocksDB then opens a file only when it reads a row from it. Damage that it finds is still an error.
-        options.set_paranoid_checks(False)
-        options.set_skip_stats_update_on_db_open(True)
-    with Rdict(str(folder), options, access_type=AccessType.read_only()) as db:
-        yield db
-
-
-def _entries(db: Rdict, options: ReadOptions, from_key: bytes | None, chunk_bytes: int) -> Iterator[pa.RecordBatch]:
     items = db.items(from_key=from_key, read_opt=options)
     last_key = from_key
     chunk = _Chunk()
@@ -116,6 +106,17 @@ def _entries(db: Rdict, options: ReadOptions, from_key: bytes | None, chunk_byte
     _check_reached_end(db, options, last_key)
     if chunk.size:
         yield chunk.take()
+
+
+@contextmanager
+def _opened(folder: Path, *, partial: bool) -> Iterator[Rdict]:
+    options = Options(raw_mode=True)
+    if partial:
+        # RocksDB then opens a file only when it reads a row from it. Damage that it finds is still an error.
+        options.set_paranoid_checks(False)
+        options.set_skip_stats_update_on_db_open(True)
+    with Rdict(str(folder), options, access_type=AccessType.read_only()) as db:
+        yield db
 
 
 class _Chunk:

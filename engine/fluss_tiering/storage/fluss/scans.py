@@ -81,11 +81,15 @@ class ClusterScans:
             # The end is asked for after the snapshot is taken, so that the log reaches from the snapshot to the end.
             end = self._client.call(log_offset(table.path, bucket, OffsetType.LATEST))
             scan = self._scan(table, bucket, lease, end, on_lost)
+        except BaseException:
+            lease.drop()
+            raise
+        try:
             if scan.has_rows:
                 self._open[scan] = None
                 return end, scan
         except BaseException:
-            lease.drop()
+            scan.close()
             raise
         scan.close()
         return end, None
@@ -107,6 +111,7 @@ class ClusterScans:
 
         def release(scan: ClusterKvScan) -> None:
             self._open.pop(scan, None)
+            changes.close()
             lease.drop()
 
         return ClusterKvScan(

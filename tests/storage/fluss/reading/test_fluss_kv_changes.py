@@ -1,5 +1,10 @@
 """Changes of a log, merged with the entries of a KV snapshot; without a cluster."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from fluss_tables import COLUMNS
@@ -9,6 +14,7 @@ from hypothesis import strategies as st
 from fluss_tiering.formats.compacted.row import decode_values, encode_values
 from fluss_tiering.formats.log.batch import ChangeType, LogBatch
 from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableDescriptor, TableInfo, TablePath
 from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
 from fluss_tiering.storage.fluss.primary_keys import encode_primary_keys
@@ -69,12 +75,15 @@ def rows_of(batches: list[pa.RecordBatch]) -> list[tuple[int, str]]:
     changes=st.lists(st.tuples(ids, st.none() | names), max_size=40),
     chunk=st.integers(1, 8),
     reduced_at=st.sampled_from([0, 1 << 20]),
+    spilled_at=st.sampled_from([0, 1 << 20]),
 )
-def test_changes_over_a_snapshot_are_the_rows_of_now(before, changes, chunk, reduced_at) -> None:
+def test_changes_over_a_snapshot_are_the_rows_of_now(before, changes, chunk, reduced_at, spilled_at) -> None:
     batches, after = log_of(before, changes, chunk)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kv_changes, "_REDUCED_AT_BYTES", reduced_at)
-        patch.setattr(kv_changes, "_ENTRIES_AT_ONCE", chunk)
+        patch.setattr(kv_changes, "_SPILLED_AT_BYTES", spilled_at)
+        patch.setattr(kv_changes, "_CHANGES_AT_ONCE", chunk)
+        patch.setattr(kv_changes, "_CHUNK_BYTES", chunk * 20)
         laid = KvChanges(TABLE, batches)
         # Ids below 256 have the same order as their keys.
         expected = sorted(after.items())
@@ -83,6 +92,50 @@ def test_changes_over_a_snapshot_are_the_rows_of_now(before, changes, chunk, red
             key = first.to_bytes(8, "little")
             later = entries_of({id_: name for id_, name in before.items() if id_ >= first}, chunk)
             assert rows_of(list(laid.over(later, key))) == [row for row in expected if row[0] >= first]
+        laid.close()
+        laid.close()
+
+
+def test_changes_that_do_not_fit_into_memory_leave_no_files_behind(tmp_path, monkeypatch) -> None:  # D43
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    monkeypatch.setattr(kv_changes, "_REDUCED_AT_BYTES", 0)
+    monkeypatch.setattr(kv_changes, "_SPILLED_AT_BYTES", 0)
+    batches, after = log_of({}, [(number, "a") for number in range(20)], 5)
+
+    def broken():
+        yield from batches
+        raise ConnectionError("the log cannot be read")
+
+    with pytest.raises(ConnectionError):
+        KvChanges(TABLE, broken())
+    assert list(tmp_path.iterdir()) == []
+
+    laid = KvChanges(TABLE, batches)
+    assert len(list(tmp_path.iterdir())) == 1
+    assert rows_of(list(laid.over([], None))) == sorted(after.items())
+    laid.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_refuses_changes_is_named(tmp_path, monkeypatch) -> None:  # D43
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "gone"))
+    monkeypatch.setattr(kv_changes, "_REDUCED_AT_BYTES", 0)
+    monkeypatch.setattr(kv_changes, "_SPILLED_AT_BYTES", 0)
+    batches, _ = log_of({}, [(number, "a") for number in range(20)], 5)
+    with pytest.raises(FlussTieringError, match=r"make a temporary folder in .*gone") as raised:
+        KvChanges(TABLE, batches)
+    assert raised.value.code is ErrorCode.STORAGE
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_the_memory_of_a_scan_does_not_grow_with_the_changes() -> None:  # D43
+    program = Path(__file__).with_name("changes_memory.py")
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    rows, grown = json.loads(done.stdout)
+    assert rows == 800
+    # The changes have 800 MB. All of them in memory would take 3.4 GB, with the copies.
+    assert grown < 700 << 20
 
 
 @settings(max_examples=30, deadline=None)

@@ -5,8 +5,9 @@ The code works on whole columns.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from operator import methodcaller
 from typing import Final
 
 import numpy as np
@@ -19,29 +20,44 @@ from fluss_tiering.formats.log.batch import ChangeType, ChangeTypes, LogBatch
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.storage.fluss.primary_keys import encode_primary_keys
+from fluss_tiering.storage.fluss.reading.spilled_changes import CHANGE_SCHEMA, SpilledChanges
 from fluss_tiering.storage.rocksdb_files import ENTRY_SCHEMA
 
-_REDUCED_AT_BYTES: Final = 32 << 20
-_ENTRIES_AT_ONCE: Final = 10_000
+_REDUCED_AT_BYTES: Final = 16 << 20
+"""The bytes of read changes at which older changes of the same keys are dropped."""
+_SPILLED_AT_BYTES: Final = 32 << 20
+"""The bytes of last changes above which they go to the disk."""
+_CHUNK_BYTES: Final = 4 << 20
+_CHANGES_AT_ONCE: Final = 10_000
+_KEY: Final = methodcaller("as_py")
 
 
 class KvChanges:
-    """The last change of each key.
+    """The last change of each key. It needs bounded memory: what is more goes to a temporary folder.
 
     Args:
         table: The table.
         batches: The batches of the log of one bucket, in the order of the log.
+
+    Raises:
+        FlussTieringError: STORAGE if the disk refuses; further errors are those of the batches.
     """
 
     def __init__(self, table: TableInfo, batches: Iterable[LogBatch]) -> None:
-        records, change_types = _last_changes(table, batches)
-        keys = encode_primary_keys(table.descriptor, records)
-        lives = pa.array(change_types != ChangeType.DELETE)
-        values = encode_values(records, table.descriptor.columns, table.schema_id)
-        order = pc.array_sort_indices(keys)
-        self._keys: pa.BinaryArray = keys.take(order)
-        # The value is None if the key is deleted.
-        self._values: pa.BinaryArray = pc.if_else(lives, values, None).take(order)
+        self._spilled: SpilledChanges | None = None
+        runs = _last_changes(table, batches)
+        first = next(runs)
+        try:
+            for run in runs:
+                if self._spilled is None:
+                    self._spilled = SpilledChanges()
+                    self._spilled.add(first)
+                    first = pa.RecordBatch.from_pylist([], schema=CHANGE_SCHEMA)
+                self._spilled.add(run)
+        except BaseException:
+            self.close()
+            raise
+        self._in_memory = first.sort_by("key")
 
     def over(self, entries: Iterable[pa.RecordBatch], from_key: bytes | None) -> Iterator[pa.RecordBatch]:
         """Yield the entries with the changes applied, ordered by key.
@@ -49,39 +65,74 @@ class KvChanges:
         Args:
             entries: The entries of the snapshot from `from_key` on, ordered by key, in the `ENTRY_SCHEMA`.
             from_key: The first wanted key; None for all.
+
+        Raises:
+            FlussTieringError: STORAGE if the disk refuses; further errors are those of the entries.
         """
-        at = 0 if from_key is None else self._position(from_key, inclusive=False)
+        batches = self._batches(from_key)
+        changes = next(batches, None)
         for batch in entries:
-            if batch.num_rows == 0:
-                continue
-            end = self._position(batch.column("key")[-1].as_py(), inclusive=True)
-            yield batch if end == at else self._merged(batch, at, end)
-            at = end
-        for start in range(at, len(self._keys), _ENTRIES_AT_ONCE):
-            yield self._living(start, min(start + _ENTRIES_AT_ONCE, len(self._keys)))
+            left = batch
+            while left.num_rows and changes is not None:
+                last_key = min(_last_key(left), _last_key(changes))
+                some, left = _split(left, last_key)
+                changed, changes = _split(changes, last_key)
+                yield _merged(some, changed)
+                if changes.num_rows == 0:
+                    changes = next(batches, None)
+            if left.num_rows:
+                yield left
+        while changes is not None:
+            yield _living(changes)
+            changes = next(batches, None)
 
-    def _position(self, key: bytes, *, inclusive: bool) -> int:
-        """Return the number of changed keys before a key, counting the key itself if `inclusive`."""
-        position = bisect_right(self._keys, key, key=lambda each: each.as_py())
-        if not inclusive and position > 0 and self._keys[position - 1].as_py() == key:
-            return position - 1
-        return position
+    def close(self) -> None:
+        """Delete the temporary folder, if there is one. A second call does nothing."""
+        if self._spilled is not None:
+            self._spilled.close()
 
-    def _merged(self, batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
-        changed = pc.is_in(batch.column("key"), value_set=self._keys.slice(start, end - start))
-        merged = pa.concat_batches([batch.filter(pc.invert(changed)), self._living(start, end)])
-        return merged.take(pc.array_sort_indices(merged.column("key")))
-
-    def _living(self, start: int, end: int) -> pa.RecordBatch:
-        keys, values = self._keys.slice(start, end - start), self._values.slice(start, end - start)
-        lives = values.is_valid()
-        return pa.RecordBatch.from_arrays([keys.filter(lives), values.filter(lives)], schema=ENTRY_SCHEMA)
+    def _batches(self, from_key: bytes | None) -> Iterator[pa.RecordBatch]:
+        """Yield the changes from a key on, ordered by key, in the `CHANGE_SCHEMA`. No batch is empty."""
+        if self._spilled is not None:
+            yield from self._spilled.batches(from_key, _CHUNK_BYTES)
+            return
+        first = 0 if from_key is None else bisect_left(self._in_memory.column("key"), from_key, key=_KEY)
+        for start in range(first, self._in_memory.num_rows, _CHANGES_AT_ONCE):
+            yield self._in_memory.slice(start, _CHANGES_AT_ONCE)
 
 
-def _last_changes(table: TableInfo, batches: Iterable[LogBatch]) -> tuple[pa.RecordBatch, ChangeTypes]:
-    """Return the last change of each key. Older changes are dropped on the way, so that this needs little memory."""
-    records = pa.RecordBatch.from_pylist([], schema=arrow_schema(table.descriptor.columns))
-    change_types: ChangeTypes = np.empty(0, np.uint8)
+def _last_key(batch: pa.RecordBatch) -> bytes:
+    key: bytes = batch.column("key")[-1].as_py()
+    return key
+
+
+def _split(batch: pa.RecordBatch, last_key: bytes) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return the rows up to a key, with the key itself, and the rows after it."""
+    count = bisect_right(batch.column("key"), last_key, key=_KEY)
+    return batch.slice(0, count), batch.slice(count)
+
+
+def _merged(entries: pa.RecordBatch, changes: pa.RecordBatch) -> pa.RecordBatch:
+    if changes.num_rows == 0:
+        return entries
+    if entries.num_rows == 0:
+        return _living(changes)
+    changed = pc.is_in(entries.column("key"), value_set=changes.column("key"))
+    return pa.concat_batches([entries.filter(pc.invert(changed)), _living(changes)]).sort_by("key")
+
+
+def _living(changes: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows that exist after the changes, in the `ENTRY_SCHEMA`."""
+    lives = changes.column("value").is_valid()
+    return pa.RecordBatch.from_arrays([column.filter(lives) for column in changes.columns], schema=ENTRY_SCHEMA)
+
+
+def _last_changes(table: TableInfo, batches: Iterable[LogBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the last change of each key, in the `CHANGE_SCHEMA` and in no order.
+
+    There is at least one result. A key that is in several results was changed by the last one of these last.
+    """
+    records, change_types = _no_changes(table)
     pending: list[LogBatch] = []
     pending_bytes = 0
     for batch in batches:
@@ -90,7 +141,14 @@ def _last_changes(table: TableInfo, batches: Iterable[LogBatch]) -> tuple[pa.Rec
         if pending_bytes >= max(_REDUCED_AT_BYTES, records.nbytes):
             records, change_types = _reduced(table, records, change_types, pending)
             pending, pending_bytes = [], 0
-    return _reduced(table, records, change_types, pending)
+            if records.nbytes > _SPILLED_AT_BYTES:
+                yield _encoded(table, records, change_types)
+                records, change_types = _no_changes(table)
+    yield _encoded(table, *_reduced(table, records, change_types, pending))
+
+
+def _no_changes(table: TableInfo) -> tuple[pa.RecordBatch, ChangeTypes]:
+    return pa.RecordBatch.from_pylist([], schema=arrow_schema(table.descriptor.columns)), np.empty(0, np.uint8)
 
 
 def _reduced(
@@ -102,3 +160,10 @@ def _reduced(
     all_types = np.concatenate(kinds)
     last = last_per_key(all_records, table.descriptor.primary_key, all_types)
     return all_records.take(pa.array(last)), all_types[last]
+
+
+def _encoded(table: TableInfo, records: pa.RecordBatch, change_types: ChangeTypes) -> pa.RecordBatch:
+    keys = encode_primary_keys(table.descriptor, records)
+    lives = pa.array(change_types != ChangeType.DELETE)
+    values = encode_values(records, table.descriptor.columns, table.schema_id)
+    return pa.RecordBatch.from_arrays([keys, pc.if_else(lives, values, None)], schema=CHANGE_SCHEMA)
