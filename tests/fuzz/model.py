@@ -16,8 +16,11 @@ from typing import Any, Final
 from fluss_tiering.api.v1 import common_pb2
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2 as leases_pb
 from fluss_tiering.api.v1 import lake_tiering_pb2 as tiering_pb
+from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.table import TablePath
 from fluss_tiering.wire.buckets import bucket_from_pb
 from fluss_tiering.wire.leases import snapshots_from_pb
+from fluss_tiering.wire.tables import path_from_pb
 
 _CHANGES_ROUNDS: Final = frozenset(
     {"LakeTieringHeartbeat", "ClaimTables", "CancelTiering", "DropTable", "AlterTable", "ResumeTables"}
@@ -43,6 +46,7 @@ class Round:
     """The newest round of a table."""
 
     epoch: int
+    path: TablePath
     lease_id: str
     running: bool = True
 
@@ -72,14 +76,7 @@ class Model:
                 self._tokens.pop(request.lease_id, None)
         for renewal in getattr(request, "renewals", ()):
             self._unsure_leases.add(renewal.lease_id)
-        if method in (
-            "LakeTieringHeartbeat",
-            "ClaimTables",
-            "CancelTiering",
-            "DropTable",
-            "AlterTable",
-            "ResumeTables",
-        ):
+        if method in _CHANGES_ROUNDS:
             self._rounds.clear()
         if method in ("DropTable", "DropPartition"):
             self._unsure_leases |= self._leases.keys()
@@ -229,6 +226,8 @@ class Model:
     def _ClaimTables(self, request: Any, answer: Any) -> Iterator[str]:  # noqa: N802
         for claim in answer.claims:
             if claim.HasField("error"):
+                if claim.error.code == ErrorCode.TABLE_PARKED:
+                    yield from self._parked(path_from_pb(claim.table_path), request.lease_id)
                 continue
             self.judged["claim"] += 1
             before = self._rounds.get(claim.table_id)
@@ -238,7 +237,21 @@ class Model:
                 yield f"S22: table {claim.table_id} was claimed in the middle of epoch {before.epoch}"
             if before is not None and before.running:
                 self._outcomes[claim.table_id, before.epoch] = "Failed"
-            self._rounds[claim.table_id] = Round(claim.tiering_epoch, request.lease_id)
+            self._rounds[claim.table_id] = Round(claim.tiering_epoch, path_from_pb(claim.table_path), request.lease_id)
+
+    def _parked(self, path: TablePath, lease_id: str) -> Iterator[str]:
+        """Learn from a claim that was refused because the table is parked.
+
+        The claim may be what parked it: it supersedes a round of its own lease, and the tenth round in a row that ends
+        without an outcome parks the table.
+        """
+        for table_id, known in self._rounds.items():
+            if known.path == path and known.running:
+                self.judged["parked"] += 1
+                if known.lease_id != lease_id:
+                    yield f"S19: table {table_id} is parked in the middle of epoch {known.epoch}"
+                known.running = False
+                self._outcomes[table_id, known.epoch] = "Failed"
 
     def _LakeTieringHeartbeat(self, request: Any, answer: Any) -> Iterator[str]:  # noqa: N802
         for kind, entries, answers in (
@@ -260,7 +273,7 @@ class Model:
             known = self._rounds.get(given.table_id)
             if known is not None and known.running:
                 yield f"S22: table {given.table_id} was handed out in the middle of epoch {known.epoch}"
-            self._rounds[given.table_id] = Round(given.tiering_epoch, request.lease_id)
+            self._rounds[given.table_id] = Round(given.tiering_epoch, path_from_pb(given.table_path), request.lease_id)
 
     def _report(self, kind: str, entry: Any, answered: Any) -> Iterator[str]:
         known = self._rounds.get(entry.table_id)
