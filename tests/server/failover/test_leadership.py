@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -122,9 +123,9 @@ def test_the_deadline_counts_from_before_the_question() -> None:
             clock.now += 3
             return 1
 
-        def renew(self, generation: int) -> bool:
+        def renew(self, generation: int) -> int | None:
             clock.now += 3
-            return True
+            return 0
 
         def resign(self, generation: int) -> None: ...
 
@@ -230,8 +231,9 @@ def test_a_commit_whose_answer_is_lost_is_settled(
     store.close()
 
 
+@pytest.mark.parametrize("noticed_by", ["the next transaction", "a renewal"])
 def test_a_commit_that_cannot_be_settled_ends_a_server_whose_memory_is_behind(
-    candidate: Callable[..., Candidate], postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+    candidate: Callable[..., Candidate], postgres: Postgres, monkeypatch: pytest.MonkeyPatch, noticed_by: str
 ) -> None:  # L10
     first = candidate("first", lease_s=60)
     assert first.leadership.acquire()
@@ -251,8 +253,9 @@ def test_a_commit_that_cannot_be_settled_ends_a_server_whose_memory_is_behind(
         with pytest.raises(FlussTieringError) as lost:
             write(store, 7)
         assert "not known" in lost.value.message
-    first.leadership.renew()
-    assert "loads its state anew" in refused(lambda: write(store, 8)).message
+    first.clock.now -= 100
+    notices = first.leadership.renew if noticed_by == "a renewal" else lambda: write(store, 8)
+    assert "loads its state anew" in refused(notices).message
     assert first.leadership.was_given_up
     refused(first.leadership.require)
     refused(lambda: write(store, 8))
@@ -302,3 +305,89 @@ def test_a_database_that_lost_transactions_is_noticed(
     else:
         assert first.leadership.was_given_up
     store.close()
+
+
+def test_a_renewal_notices_that_the_database_lost_transactions(
+    candidate: Callable[..., Candidate], postgres: Postgres
+) -> None:  # D9
+    first = candidate("first", lease_s=60)
+    assert first.leadership.acquire()
+    store = first.open_store()
+    tokens = []
+    for number in range(3):
+        first.leadership.renew()
+        write(store, number)
+        tokens += postgres.execute("SELECT token FROM server_transaction", first.url)[0]
+    first.leadership.renew()
+    postgres.execute(f"UPDATE server_transaction SET token = {tokens[1]}", first.url)
+    first.clock.now += 30
+    before = first.leadership.remaining_s
+    assert "loads its state anew" in refused(first.leadership.renew).message
+    assert first.leadership.was_given_up
+    assert first.leadership.remaining_s == before, "what the database lost is not acknowledged for longer"
+    # In the next leadership the database is right, whatever it holds.
+    first.leadership.resign()
+    assert first.leadership.acquire()
+    first.leadership.renew()
+    again = first.open_store()
+    write(again, 4)
+    first.leadership.renew()
+    store.close()
+    again.close()
+
+
+@pytest.mark.parametrize("renewed", ["before the commit", "before the answer", "after an error", "while another began"])
+def test_a_renewal_beside_a_transaction_takes_nothing_for_lost(
+    candidate: Callable[..., Candidate], monkeypatch: pytest.MonkeyPatch, renewed: str
+) -> None:  # D9
+    first = candidate("first", lease_s=60)
+    assert first.leadership.acquire()
+    store = first.open_store()
+    write(store, 1)
+    dialect = store._database.engine.dialect
+    commit = type(dialect).do_commit
+
+    def renew_before_the_answer(connection) -> None:
+        commit(dialect, connection)
+        first.leadership.renew()
+
+    if renewed == "before the commit":
+        with store.transaction() as transaction:
+            transaction.put_attempt_token(2)
+            # The renewal waits for the transaction, but has looked at the tokens before.
+            renewal = threading.Thread(target=first.leadership.renew)
+            renewal.start()
+            wait_until(lambda: waits_for_a_lock(first))
+        renewal.join(60)
+    elif renewed == "before the answer":
+        with monkeypatch.context() as patched:
+            patched.setattr(dialect, "do_commit", renew_before_the_answer)
+            write(store, 2)
+    elif renewed == "after an error":
+        with pytest.raises(ZeroDivisionError), store.transaction() as transaction:
+            transaction.put_attempt_token(1 // 0)
+    else:
+        renew = first.election.renew
+
+        def answered_late(generation: int) -> int | None:
+            found = renew(generation)
+            write(store, 2)
+            write(store, 3)
+            return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr(first.election, "renew", answered_late)
+            first.leadership.renew()
+    first.leadership.renew()
+    assert first.leadership.is_valid
+    write(store, 4)
+    assert store.attempt_token() == 4
+    store.close()
+
+
+def waits_for_a_lock(candidate: Candidate) -> bool:
+    with candidate.database.engine.connect() as connection:
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return bool(connection.exec_driver_sql(waiting).scalar())

@@ -37,7 +37,9 @@ ON CONFLICT (id) DO UPDATE SET generation = leader.generation + 1, holder_id = e
     address = excluded.address, valid_until = excluded.valid_until
 WHERE leader.valid_until < clock_timestamp()
 RETURNING generation"""  # noqa: S608 - made of constants
-_RENEW: Final = f"UPDATE server_leader SET valid_until = {_UNTIL} WHERE generation = :generation RETURNING generation"  # noqa: S608
+_RENEW: Final = f"""
+UPDATE server_leader SET valid_until = {_UNTIL} WHERE generation = :generation
+RETURNING (SELECT token FROM server_transaction) AS token"""  # noqa: S608
 _RESIGN: Final = "UPDATE server_leader SET valid_until = clock_timestamp() WHERE generation = :generation"
 _LEADER: Final = "SELECT generation, holder_id, address FROM server_leader WHERE valid_until >= clock_timestamp()"
 
@@ -98,9 +100,15 @@ class Election:
         row = self._run(_ACQUIRE, self._candidate)
         return None if row is None else int(row.generation)
 
-    def renew(self, generation: int) -> bool:
-        """Stay the leader. Return False if another server took over."""
-        return self._run(_RENEW, {"generation": generation, "lease_s": self._candidate["lease_s"]}) is not None
+    def renew(self, generation: int) -> int | None:
+        """Stay the leader.
+
+        Returns:
+            The token of a transaction that was the last committed one during the call, 0 if none was ever committed;
+            None if another server took over.
+        """
+        row = self._run(_RENEW, {"generation": generation, "lease_s": self._candidate["lease_s"]})
+        return None if row is None else int(row.token or 0)
 
     def resign(self, generation: int) -> None:
         """Give up the leadership, so that another server may take over at once."""

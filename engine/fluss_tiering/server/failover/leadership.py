@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from typing import Final, NoReturn, Protocol
+from typing import Final, Protocol
 
 import sqlalchemy as sa
 import structlog
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.failover import election
+from fluss_tiering.server.failover.tokens import TransactionTokens
 from fluss_tiering.server.store.database import Database
 
 _SETTLE_ATTEMPTS: Final = 10
@@ -29,8 +30,8 @@ class LeaderRow(Protocol):
         """Become the leader if there is none. Return the new generation, or None."""
         ...
 
-    def renew(self, generation: int) -> bool:
-        """Stay the leader. Return False if another server took over."""
+    def renew(self, generation: int) -> int | None:
+        """Stay the leader. Return the token of the last transaction, or None if another server took over."""
         ...
 
     def resign(self, generation: int) -> None:
@@ -52,6 +53,7 @@ class Leadership:
 
     Attributes:
         generation: The generation in which this server leads; None if it does not lead.
+        tokens: The tokens of the transactions that this server committed since it took over.
     """
 
     def __init__(self, row: LeaderRow, lease_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -62,6 +64,7 @@ class Leadership:
         self._given_up: str | None = None
         self._in_row: int | None = None
         self.generation: int | None = None
+        self.tokens = TransactionTokens()
 
     @property
     def is_valid(self) -> bool:
@@ -86,6 +89,7 @@ class Leadership:
             return False
         self._given_up = None
         self._in_row = self.generation
+        self.tokens = TransactionTokens()
         self._deadline = asked + self._lease_s
         return True
 
@@ -93,17 +97,21 @@ class Leadership:
         """Stay the leader for one more lease.
 
         Raises:
-            FlussTieringError: NOT_LEADER_OR_FOLLOWER if this server does not lead; STORAGE or UNAVAILABLE if the
-                database cannot be used.
+            FlussTieringError: NOT_LEADER_OR_FOLLOWER if this server does not lead, or if the database lost what this
+                server wrote, so that it gave up the leadership; STORAGE or UNAVAILABLE if the database cannot be used.
         """
         generation = self.generation
         if generation is None:
             raise self._not_leading()
         # Counted from before the call, because the time of the row is counted from after it began.
         asked = self._monotonic()
-        if not self._row.renew(generation):
+        tokens, before = self.tokens, self.tokens.look()
+        last = self._row.renew(generation)
+        if last is None:
             self.generation = None
             raise self._not_leading()
+        if not tokens.may_be(last, before):
+            raise self.memory_is_wrong()
         self._deadline = asked + self._lease_s
 
     def resign(self) -> None:
@@ -134,6 +142,16 @@ class Leadership:
             raise self._not_leading()
         raise self.lapsed()
 
+    def memory_is_wrong(self) -> FlussTieringError:
+        """Give up, because the database does not hold what this server has in memory. Return the error that says so."""
+        reason = (
+            "this server loads its state anew, because its database does not hold what the server wrote last: it "
+            "failed over to a copy that was behind, was restored, or committed a change without an answer"
+        )
+        logger.error(reason)
+        self.give_up(reason)
+        return self._not_leading()
+
     def lapsed(self) -> FlussTieringError:
         """Return the error that the leadership was not renewed in time."""
         return FlussTieringError(
@@ -154,8 +172,9 @@ class LeadershipFence:
     Each transaction writes a token of its own. By the token that the next one finds, the fence knows whether the last
     one was committed, although the commit got no answer; and whether the database lost transactions that were
     committed, because it failed over to a copy that was behind or was restored. What the managers hold in memory is
-    wrong in both cases, so that this server gives up the leadership and loads everything anew. A transaction's number
-    would not tell: after a failover of the database, another transaction may have it.
+    wrong in both cases, so that this server gives up the leadership and loads everything anew. While nothing is
+    written, each renewal of the leadership looks at the token. A transaction's number would not tell: after a failover
+    of the database, another transaction may have it.
 
     Args:
         leadership: The leadership of this server.
@@ -165,7 +184,7 @@ class LeadershipFence:
     def __init__(self, leadership: Leadership, database: Database) -> None:
         self._leadership = leadership
         self._database = database
-        self._last: int | None = None
+        self._tokens = leadership.tokens
 
     def enter(self, connection: sa.Connection) -> str:
         """Let a transaction pass if this server leads, and keep others from taking over until it ends.
@@ -178,17 +197,18 @@ class LeadershipFence:
                 anew.
         """
         token = secrets.randbits(_TOKEN_BITS)
+        self._tokens.begin(token)
         generation, last = election.enter(connection, token)
         if self._leadership.generation is None or generation != self._leadership.generation:
             self._leadership.generation = None
             self._leadership.require()
-        if self._last is not None and last != self._last:
-            self._give_up()
+        if not self._tokens.must_be(last):
+            raise self._leadership.memory_is_wrong()
         return str(token)
 
     def committed(self, name: str) -> None:
         """Note that a transaction was committed."""
-        self._last = int(name)
+        self._tokens.committed(int(name))
 
     def was_committed(self, name: str) -> bool:
         """Return whether a transaction was committed although its commit got no answer.
@@ -197,8 +217,8 @@ class LeadershipFence:
             name: The name of the transaction.
 
         Raises:
-            FlussTieringError: UNAVAILABLE if the database cannot be asked in time, and the next transaction finds it
-                out; NOT_LEADER_OR_FOLLOWER if the database lost earlier transactions too.
+            FlussTieringError: UNAVAILABLE if the database cannot be asked in time, and the next transaction or renewal
+                finds it out; NOT_LEADER_OR_FOLLOWER if the database lost earlier transactions too.
         """
         for attempt in range(_SETTLE_ATTEMPTS):
             if attempt:
@@ -212,24 +232,15 @@ class LeadershipFence:
             except sa.exc.DBAPIError as error:
                 logger.warning("the outcome of a transaction is not known yet", error=str(error))
                 continue
-            if last != int(name) and self._last is not None and last != self._last:
-                self._give_up()
+            if last != int(name) and not self._tokens.must_be(last):
+                raise self._leadership.memory_is_wrong()
             return last == int(name)
+        self._tokens.give_up_on_newest()
         raise FlussTieringError(
             ErrorCode.UNAVAILABLE,
             f"the connection to the server's database {self._database.name} was lost during a commit, and whether the "
             "change was made is not known: check that first, then try again",
         )
-
-    def _give_up(self) -> NoReturn:
-        reason = (
-            "this server loads its state anew, because its database does not hold what the server wrote last: it "
-            "failed over to a copy that was behind, was restored, or committed a change without an answer"
-        )
-        logger.error(reason)
-        self._leadership.give_up(reason)
-        self._leadership.require()
-        raise AssertionError
 
 
 def _superseded() -> FlussTieringError:
