@@ -5,7 +5,6 @@ A whole stream has no deadline, because it may carry any amount of data. Each of
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from fluss_tiering.api.v1 import tables_pb2 as pb
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath, WriteKind
+from fluss_tiering.model.time_limit import time_limit
 from fluss_tiering.wire.tables import kind_to_pb, path_to_pb
 
 if TYPE_CHECKING:
@@ -38,15 +38,11 @@ def messages(call: _StreamingCall[MessageT], timeout: float) -> Generator[Messag
     """
     try:
         while True:
-            watchdog = threading.Timer(timeout, call.cancel)
-            watchdog.daemon = True
-            watchdog.start()
             try:
-                message = next(call)
+                with time_limit(timeout, call.cancel):
+                    message = next(call)
             except StopIteration:
                 return
-            finally:
-                watchdog.cancel()
             yield message
     finally:
         call.cancel()

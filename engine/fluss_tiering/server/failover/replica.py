@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from typing import Any, Final
 
 import structlog
 
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.time_limit import time_limit
 from fluss_tiering.server.backend import Backend
 from fluss_tiering.server.failover.election import Election, Leader
 from fluss_tiering.server.failover.leadership import Leadership, LeadershipFence
@@ -189,25 +189,17 @@ class FailoverReplica:
         return await self._succession.take_over(open_active, self._waits_for_data_folder)
 
     async def _close_active(self) -> None:
-        with self._bounded():
+        with self._closing_limit():
             if not self._leadership.is_valid:
                 # A thread may wait for an answer about a transaction, which no longer matters.
                 self._database.sockets.break_all()
             await self._active.aclose()
 
-    @contextmanager
-    def _bounded(self) -> Iterator[None]:
-        """Bound the time in which a server closes that no longer leads."""
+    def _closing_limit(self) -> AbstractContextManager[None]:
+        """Return a block in which a server closes, whose time is limited if it no longer leads."""
         if self._leadership.is_valid or self._end_process is None:
-            yield
-            return
-        timer = threading.Timer(_CLOSING_S, self._end_process)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+            return nullcontext()
+        return time_limit(_CLOSING_S, self._end_process)
 
     def _waits_for_data_folder(self, reason: str) -> None:
         self._standby.follow(None, f"this server is taking over, but {reason}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from sqlalchemy.pool import StaticPool
 
 from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.time_limit import time_limit
 from fluss_tiering.server.store.sockets import Sockets
 
 _POSTGRESQL: Final = "postgresql"
@@ -127,13 +127,8 @@ class Database:
         Args:
             seconds: The time limit in seconds.
         """
-        timer = threading.Timer(seconds, self.sockets.break_all)
-        timer.daemon = True
-        timer.start()
-        try:
+        with time_limit(seconds, self.sockets.break_all):
             yield
-        finally:
-            timer.cancel()
 
     @contextmanager
     def errors(self, effect: str) -> Iterator[None]:
