@@ -16,7 +16,9 @@ from fluss_tiering.model.errors import FlussTieringError
 
 def test_spark_gets_arguments(command, table):  # D30
     command("tables", "create", table, "-c", "id BIGINT", "-p", "table.datalake.iceberg.x=with space")
-    arguments = shlex.split(command("lake-conf", table).out)
+    printed = command("lake-conf", table)
+    assert "eval" in printed.err
+    arguments = shlex.split(printed.out)
     settings = dict(each.split("=", 1) for each in arguments[1::2])
     assert set(arguments[::2]) == {"--conf"}
     assert settings["spark.sql.catalog.fluss_lake"] == "org.apache.iceberg.spark.SparkCatalog"
@@ -24,6 +26,13 @@ def test_spark_gets_arguments(command, table):  # D30
     assert settings["spark.sql.catalog.fluss_lake.x"] == "with space"
     assert any(key.startswith("spark.jars") for key in settings)
     assert command("lake-conf", "cli.nowhere").refuses(1, "cli.nowhere")
+
+
+def test_arguments_that_a_shell_takes_as_they_are_need_no_hint(command, table):
+    command("tables", "create", table, "-c", "id BIGINT")
+    printed = command("lake-conf", table)
+    assert printed.out.split() == shlex.split(printed.out)
+    assert printed.err == ""
 
 
 def test_pyiceberg_opens_the_catalog(command, table, tmp_path: Path, monkeypatch):  # D30

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Final
@@ -45,10 +44,10 @@ def lake_conf(
     properties = dict(info.lake_catalog_properties)
     name = properties.pop("name", _DEFAULT_NAME)
     if reader is Reader.SPARK:
-        text = shlex.join(conf_arguments(_spark(name, properties)))
-    else:
-        lines = [f"    {key}: {_yaml(value)}" for key, value in sorted(_pyiceberg(properties).items())]
-        text = "\n".join(("catalog:", f"  {_yaml(name)}:", *lines))
+        output.print_arguments(conf_arguments(_spark(name, properties)))
+        return
+    lines = [f"    {key}: {_yaml(value)}" for key, value in sorted(_pyiceberg(properties).items())]
+    text = "\n".join(("catalog:", f"  {_yaml(name)}:", *lines))
     output.console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 

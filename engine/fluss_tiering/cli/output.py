@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ _WIDEST_PIPED_CELL: Final = 200
 
 _ON_TERMINAL: Final = sys.stdout is not None and sys.stdout.isatty()
 console = Console(width=None if _ON_TERMINAL or "COLUMNS" in os.environ else _PIPED_WIDTH)
+_PLAIN_ARGUMENT: Final = re.compile(r"[\w@%+=:,./?-]+")
 error_console = Console(stderr=True)
 
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -102,6 +104,22 @@ def print_errors(errors: Iterable[tuple[str, str]]) -> None:
     """Print pairs of a name and an error message below a table, where long messages have room."""
     for what, message in errors:
         console.print(f"[bold red]{escape(what)}:[/] {escape(harmless(message))}", highlight=False, soft_wrap=True)
+
+
+def print_arguments(arguments: Sequence[str]) -> None:
+    """Print the arguments of another command, to be used as `command $(fluss-tiering …)`.
+
+    A shell splits what replaces $(…) at spaces, and sees no quotes in it. Quotes are printed only if they are needed,
+    with a hint to standard error.
+    """
+    plain = all(map(_PLAIN_ARGUMENT.fullmatch, arguments))
+    text = " ".join(arguments) if plain else shlex.join(arguments)
+    console.print(text, soft_wrap=True, markup=False, highlight=False)
+    if not plain:
+        print_progress(
+            "Some of these arguments need their quotes, which a shell does not see in $(...): put eval before the "
+            'command and the whole of it between double quotes, for example eval "spark-sql $(...)"'
+        )
 
 
 def print_json(values: Iterable[Mapping[str, object]]) -> None:

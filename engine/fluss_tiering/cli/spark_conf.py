@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from typing import Annotated
 
 import typer
@@ -26,5 +25,4 @@ def spark_conf(
     # Spark reads tables with the Python that runs this command, unless the variable names another.
     if "PYSPARK_PYTHON" not in os.environ:
         extras.check_installed(extras.ROWS)
-    arguments = conf_arguments(session_conf(server, catalog=catalog))
-    output.console.print(shlex.join(arguments), soft_wrap=True, markup=False, highlight=False)
+    output.print_arguments(conf_arguments(session_conf(server, catalog=catalog)))
