@@ -76,6 +76,22 @@ def test_a_drain_that_follows_takes_up_what_becomes_pending_until_its_time_is_us
     assert len(tiering.lake_rows(table)) == 9
 
 
+def test_a_table_with_a_freshness_of_zero_ends_a_drain_and_does_not_keep_one_busy(tiering: Tiering):
+    table = tiering.table(freshness="0s", primary_key=False)
+    tiering.write(table, named(range(3), "row"))
+    wait_until(lambda: state(tiering, table) is TieringState.PENDING)
+
+    # The table is Pending again at once after each round.
+    (result,) = tiering.tier_all(table, drain=True)
+    assert result.error is None
+    assert len(tiering.lake_rows(table)) == 3
+
+    epoch = result.epoch
+    (followed,) = tiering.tier_all(table, drain=True, follow=True, time_budget="3s")
+    # One round a second, and one at each end. It was about 75 a second.
+    assert followed.epoch - epoch <= 5
+
+
 def test_a_drain_s_command_line():
     options = parse_arguments(["--server", "h:1", "--drain", "--time-budget", "30min", "--follow"])
     assert (options.drain, options.follow, options.time_budget, options.claim_wait_s) == (True, True, "30min", 0.0)

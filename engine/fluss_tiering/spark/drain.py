@@ -20,6 +20,8 @@ from fluss_tiering.spark.round.result import TableResult
 
 _LOOK_S: Final = 1.0
 """The time between two looks at the clock while nothing happens."""
+_REST_S: Final = 1.0
+"""How long a table rests after a round that found nothing new. A freshness of 0 makes it Pending again at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Drain:
         self._limits = limits
         self._running: dict[TablePath, Future[TableResult | None]] = {}
         self._results: dict[TablePath, TableResult] = {}
+        self._rests_until: dict[TablePath, float] = {}
 
     def run(self, threads: ThreadPoolExecutor, stopped: threading.Event) -> list[TableResult]:
         """Run the drain, and return the last outcome of each table that was tiered, in the order of their paths.
@@ -71,7 +74,7 @@ class Drain:
             over = deadline is not None and time.monotonic() >= deadline
             if not over:
                 self._begin(threads)
-            if not self._running and (over or (not self._limits.follow and not self._pending.refresh())):
+            if not self._running and (over or (not self._limits.follow and not self._more_is_pending())):
                 break
             self._pending.wait(_LOOK_S if over or deadline is None else min(_LOOK_S, deadline - time.monotonic()))
             self._collect()
@@ -81,7 +84,7 @@ class Drain:
         for path in self._pending.longest_waiting():
             if len(self._running) >= self._limits.concurrency:
                 return
-            if path not in self._running:
+            if path not in self._running and not self._rests(path):
                 self._pending.discard(path)
                 self._running[path] = future = threads.submit(self._tier, path)
                 future.add_done_callback(lambda _: self._pending.wake())
@@ -92,6 +95,15 @@ class Drain:
                 del self._running[path]
                 if (result := future.result()) is not None:
                     self._results[path] = result
+                    if not result.failed and result.stats.lake_snapshot_id is None:
+                        self._rests_until[path] = time.monotonic() + _REST_S
+
+    def _rests(self, path: TablePath) -> bool:
+        return time.monotonic() < self._rests_until.get(path, 0.0)
+
+    def _more_is_pending(self) -> bool:
+        """Return whether a table is pending whose last round here did not find out a moment ago that nothing is new."""
+        return self._pending.refresh() and not all(map(self._rests, self._pending.longest_waiting()))
 
 
 class PendingTables(Closing):
