@@ -67,11 +67,22 @@ def test_rows_beyond_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch, rows
     assert "more than 799 bytes" in error.message
 
 
-def test_a_column_name_that_is_not_utf8_is_refused() -> None:
-    arrow_ipc = stream(pa.table({"zz\u00ff": [1]})).replace("\u00ff".encode(), b"\xff\xfe")
+@pytest.mark.parametrize(
+    "values", [[1], [{"zz\u00ff": 1}], [[{"zz\u00ff": 1}]]], ids=["column", "field of a struct", "struct in a list"]
+)
+def test_a_name_that_is_not_utf8_is_refused(values: list) -> None:
+    name = "zz\u00ff" if values == [1] else "a"
+    arrow_ipc = stream(pa.table({name: values})).replace("\u00ff".encode(), b"\xff\xfe")
     error = refusal(arrow_ipc)
     assert error.code is ErrorCode.INVALID_ROWS
     assert "names in UTF-8" in error.message
+
+
+def test_a_value_that_does_not_fit_its_type_is_named_with_its_column() -> None:
+    digits = pa.array([1234567], pa.int64()).cast(pa.decimal128(19, 0)).buffers()
+    error = refusal(stream(pa.table({"price": pa.Array.from_buffers(pa.decimal128(5, 2), 1, digits)})))
+    assert error.code is ErrorCode.INVALID_ROWS
+    assert "column 'price' has a value that its type decimal128(5, 2) cannot have" in error.message
 
 
 @pytest.mark.parametrize("position", range(0, 600, 7))

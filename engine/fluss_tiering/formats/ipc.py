@@ -30,8 +30,8 @@ def rows_from_ipc(arrow_ipc: bytes) -> pa.Table:
         _check_uncompressed(arrow_ipc)
         with pa.ipc.open_stream(arrow_ipc) as reader:
             rows = pa.Table.from_batches(_bounded(reader), reader.schema)
-        # Arrow decodes names at the first access.
-        _ = rows.schema.names
+        # Arrow decodes names, also those of fields in columns, at the first access.
+        rows.schema.to_string()
     except (pa.ArrowException, OSError, struct.error, UnicodeDecodeError) as error:
         raise FlussTieringError(
             ErrorCode.INVALID_ROWS,
@@ -45,13 +45,26 @@ def _bounded(reader: pa.RecordBatchStreamReader) -> list[pa.RecordBatch]:
     taken = 0
     for batch in reader:
         # The bytes come from a client. Offsets and UTF-8 are checked before any code uses them, even to count bytes.
-        batch.validate(full=True)
+        _validate(batch)
         # A column with nulls only takes no bytes here. After the cast it takes the bytes of the table's type.
         taken += max(batch.nbytes, batch.num_rows)
         if taken > MAX_ROWS_BYTES:
             _refuse(f"the rows take more than {MAX_ROWS_BYTES} bytes, which is the limit: write fewer rows at once")
         batches.append(batch)
     return batches
+
+
+def _validate(batch: pa.RecordBatch) -> None:
+    """Check all values, and name the column of one that does not fit."""
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise FlussTieringError(
+                ErrorCode.INVALID_ROWS,
+                f"column {field.name!r} has a value that its type {field.type} cannot have: {error}",
+            ) from error
+    batch.validate()
 
 
 def _check_uncompressed(arrow_ipc: bytes) -> None:
