@@ -11,7 +11,7 @@ from engine_support import table_info
 from fluss_tiering.client import DEFAULT_PORT
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.app import choose_backend
-from fluss_tiering.server.settings import load_settings, settings_from_keys, unknown_variables
+from fluss_tiering.server.settings import load_settings, setting_fields, settings_from_keys, unknown_variables
 from fluss_tiering.server.tiering.options import LakeOptions
 
 
@@ -66,6 +66,15 @@ def test_wrong_settings_are_named(monkeypatch: pytest.MonkeyPatch, name: str, va
     assert refused.value.code is ErrorCode.INVALID_REQUEST
     assert name.lower() in refused.value.message.lower()
     assert named in refused.value.message
+
+
+@pytest.mark.parametrize("name", [name for name, field in setting_fields().items() if field.annotation is int])
+@pytest.mark.parametrize("value", ["99999999999", str(2**70), "-1", "1e3"])
+def test_numbers_that_no_part_of_the_server_can_take_are_refused(name: str, value: str) -> None:
+    with pytest.raises(FlussTieringError) as refused:
+        load_settings(**{name: value})
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert name in refused.value.message.lower()
 
 
 @pytest.mark.parametrize("secret", ["hunter2", ["hunter2"]])

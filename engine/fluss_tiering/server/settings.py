@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
@@ -98,8 +98,14 @@ def _bootstrap_servers(text: str) -> str:
 DurationMs = Annotated[int, BeforeValidator(_duration_ms), Field(gt=0)]
 """A duration in milliseconds. Users write it as Fluss does, for example 10min."""
 
-MemorySize = Annotated[int, BeforeValidator(_memory_size), Field(gt=0)]
+_LARGEST: Final = 2**31 - 1
+"""gRPC takes no larger number."""
+
+MemorySize = Annotated[int, BeforeValidator(_memory_size), Field(gt=0, le=_LARGEST)]
 """A size in bytes. Users write it as Fluss does, for example 10mb."""
+
+Count = Annotated[int, Field(gt=0, le=_LARGEST)]
+"""A number of things, or of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +169,11 @@ class ServerSettings(BaseSettings):
         DurationMs, FlussOption("kv.snapshot.lease.expiration-check-interval")
     ] = 10 * 60_000
     """How often expired leases are dropped."""
-    kv_snapshot_lease_max: PositiveInt = 100_000
+    kv_snapshot_lease_max: Count = 100_000
     """The largest number of KV snapshot leases."""
-    kv_snapshot_lease_max_snapshots: PositiveInt = 1_000_000
+    kv_snapshot_lease_max_snapshots: Count = 1_000_000
     """The largest number of KV snapshots that all leases together pin. A snapshot counts once for each lease."""
-    kv_snapshot_lease_max_ids: PositiveInt = 1_000_000
+    kv_snapshot_lease_max_ids: Count = 1_000_000
     """The largest number of lease ids whose newest attempt is remembered. An unused one is forgotten after a week."""
     heartbeat_timeout_ms: DurationMs = 120_000
     """How long a round may send no heartbeat before it fails. Drivers send a heartbeat every 30 s. With less than a
@@ -179,15 +185,15 @@ class ServerSettings(BaseSettings):
     """How often the server looks for rounds that send no heartbeats."""
     kv_snapshot_interval_ms: Annotated[DurationMs, FlussOption("kv.snapshot.interval")] = 10 * 60_000
     """How often KV snapshots are taken and old ones are deleted."""
-    kv_snapshot_num_retained: Annotated[PositiveInt, FlussOption("kv.snapshot.num-retained")] = 2
+    kv_snapshot_num_retained: Annotated[Count, FlussOption("kv.snapshot.num-retained")] = 2
     """The number of KV snapshots that are kept of each bucket, in addition to leased ones."""
     kv_scanner_ttl_ms: Annotated[DurationMs, FlussOption("kv.scanner.ttl")] = 10 * 60_000
     """How long a scanner of a primary-key table may be idle before it expires."""
     kv_scanner_expiration_interval_ms: Annotated[DurationMs, FlussOption("kv.scanner.expiration-interval")] = 30_000
     """How often the server looks for idle scanners."""
-    kv_scanner_max_per_bucket: Annotated[PositiveInt, FlussOption("kv.scanner.max-per-bucket")] = 8
+    kv_scanner_max_per_bucket: Annotated[Count, FlussOption("kv.scanner.max-per-bucket")] = 8
     """The largest number of open scanners of one bucket."""
-    kv_scanner_max_per_server: Annotated[PositiveInt, FlussOption("kv.scanner.max-per-server")] = 200
+    kv_scanner_max_per_server: Annotated[Count, FlussOption("kv.scanner.max-per-server")] = 200
     """The largest number of open scanners of all buckets."""
     kv_scanner_max_batch_size: Annotated[MemorySize, FlussOption("kv.scanner.max-batch-size")] = 10 << 20
     """The largest size of the rows in one answer to a scan, even if the client asks for more."""
@@ -195,20 +201,20 @@ class ServerSettings(BaseSettings):
     """How long a table waits after its first failure, before jitter. Each further failure doubles the time."""
     failure_backoff_cap_ms: DurationMs = 10 * 60_000
     """The longest time that a failed table waits."""
-    max_consecutive_failures: PositiveInt = MAX_CONSECUTIVE_FAILURES
+    max_consecutive_failures: Count = MAX_CONSECUTIVE_FAILURES
     """The number of failures in a row after which a table is parked: it waits until it is resumed or altered."""
     lake_catalog: Annotated[dict[str, str], BeforeValidator(_json_object), AfterValidator(_complete_catalog)] = Field(
         default_factory=dict
     )
     """The Iceberg catalog properties of the lake, as a JSON object. The default is a JDBC catalog on SQLite in the data
     folder."""
-    kept_rounds: PositiveInt = 100
+    kept_rounds: Count = 100
     """The number of rounds that are kept in the history of each table."""
-    max_message_bytes: PositiveInt = MAX_MESSAGE_BYTES
+    max_message_bytes: Count = MAX_MESSAGE_BYTES
     """The largest size of a gRPC message in bytes."""
-    max_request_bytes: PositiveInt = 8 << 20
+    max_request_bytes: Count = 8 << 20
     """The largest size in bytes of a request that carries no rows, such as a heartbeat or a commit."""
-    max_concurrent_calls: PositiveInt = 2000
+    max_concurrent_calls: Count = 2000
     """The largest number of calls that the server answers at once, streams included. Clients repeat a call that comes
     too much."""
     shutdown_grace_ms: DurationMs = 30_000
