@@ -155,7 +155,8 @@ def test_chosen_columns_come_in_their_order(command, filled):
     assert command("scan", filled, "--columns", "id").out.splitlines()[0] == '"id"'
     assert command("scan", filled, "--columns", "id,nope").refuses(2, filled, "no column 'nope'")
     assert command("scan", filled, "--columns", "id,id").refuses(2, "'id'", "twice")
-    assert command("scan", filled, "--columns", ",").refuses(2, "no column ','")
+    assert command("scan", filled, "--columns", ",").refuses(2, "--columns ','")
+    assert command("scan", filled, "--columns", "").refuses(2, "--columns ''", "leave --columns out")
 
 
 @pytest.mark.system

@@ -145,11 +145,15 @@ def test_table_that_exists_is_refused(command, table, orders):
 
 
 def test_wrong_type_in_a_put_is_named_and_writes_nothing(command, client, table, orders, tmp_path):
-    command("tables", "create", table, "-c", "id BIGINT", "-c", "name BIGINT", "-c", "price DECIMAL(20, 0)")
+    command("tables", "create", table, "-c", "id BIGINT", "-c", "name BIGINT", "-c", "price DECIMAL(5, 2)")
     assert command("put", table, orders).refuses(2, "name", "BIGINT")
     wrong = tmp_path / "wrong.csv"
-    wrong.write_text("id,name,price\nx,1,1\n")
-    assert command("put", table, wrong).refuses(2, "wrong.csv", "int64")
+    wrong.write_text("id,name,price\n1,1,1\nx,1,1\n")
+    assert command("put", table, wrong).refuses(2, "wrong.csv", "Row #3", "int64")
+    wrong.write_text("id,name,price\n1,1,1\n1,1,1,1\n")
+    assert command("put", table, wrong).refuses(2, "wrong.csv", "Row #3", "Expected 3 columns, got 4")
+    wrong.write_text("id,name,price\n1,1,1234.5\n")
+    assert command("put", table, wrong).refuses(2, "wrong.csv", "column 'price'", "precision")
     assert log_end(client, table) == 0
 
 
@@ -178,7 +182,12 @@ def test_rows_that_do_not_fit_are_refused_whole(command, client, table, orders, 
         (["-c", "id BIGINT", "-p", "nothing"], ("nothing", "KEY=VALUE")),
         (["-c", "id BIGINT", "--primary-key", "other"], ("other",)),
         (["-c", "a INT", "-c", "b INT", "--primary-key", "a,b"], ("bucket",)),
-        (["-c", "id BIGINT", "--freshness", "soon"], ("soon",)),
+        (["-c", "id BIGINT", "-p", "=1"], ("'=1'", "KEY=VALUE")),
+        (["-c", "id BIGINT", "--primary-key", ""], ("--primary-key ''", "leave --primary-key out")),
+        (["-c", "id BIGINT", "--primary-key", "id,"], ("--primary-key 'id,'",)),
+        (["-c", "id BIGINT", "--bucket-key", ""], ("--bucket-key ''",)),
+        (["-c", "id BIGINT", "--partition-key", " "], ("--partition-key ' '",)),
+        (["-c", "id BIGINT", "--freshness", "soon"], ("soon", "ns, µs, ms, s, min, h, d")),
         ([], ("--like", "--column")),
     ],
 )

@@ -22,6 +22,8 @@ STANDARD_INPUT: Final = Path("-")
 """The name by which a command reads CSV from its standard input."""
 _CSV: Final = ".csv"
 _PARQUET: Final = ".parquet"
+_ONE_THREAD: Final = pa.csv.ReadOptions(use_threads=False)
+"""With several threads, pyarrow does not know the number of a row that it cannot read."""
 
 
 def file_schema(path: Path, null_values: list[str]) -> pa.Schema:
@@ -58,10 +60,11 @@ def file_batches(path: Path, schema: pa.Schema, null_values: list[str]) -> Itera
         options = _convert(null_values)
         options.column_types = hexadecimal.schema_of_texts(schema)
         source = sys.stdin.buffer if path == STANDARD_INPUT else path
-        with pa.csv.open_csv(source, convert_options=options) as reader:
+        with pa.csv.open_csv(source, read_options=_ONE_THREAD, convert_options=options) as reader:
             _check_names(reader.schema)
             for batch in reader:
                 rows = hexadecimal.from_texts(batch, schema)
+                _check_decimals(rows)
                 for start in range(0, rows.num_rows, BATCH_ROWS):
                     yield rows.slice(start, BATCH_ROWS)
 
@@ -85,6 +88,16 @@ def _kind(path: Path) -> str:
             "or - for CSV from standard input",
         )
     return kind
+
+
+def _check_decimals(rows: pa.RecordBatch) -> None:
+    """Check that decimals have no more digits than their types: the reader of CSV does not."""
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if pa.types.is_decimal(field.type):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise pa.ArrowInvalid(f"column {field.name!r}: {error}") from error
 
 
 def _check_names(schema: pa.Schema) -> None:

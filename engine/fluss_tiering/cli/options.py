@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 
 Server = Annotated[
@@ -36,6 +37,16 @@ OptionalTable = Annotated[
 ]
 
 
-def names(text: str) -> tuple[str, ...]:
-    """Return the column names in a text such as `A,B`."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+def names(option: str, text: str | None) -> tuple[str, ...]:
+    """Return the column names in the text of an option, such as `A,B`; none if the option was not given.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if a name is empty, as it is when the text is an unset variable of a shell.
+    """
+    found = () if text is None else tuple(name.strip() for name in text.split(","))
+    if not all(found):
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"{option} {text!r}: expected the names of columns, for example A,B; leave {option} out for none",
+        )
+    return found

@@ -43,8 +43,9 @@ def scan(
         ),
     ] = None,
     columns: Annotated[
-        str, typer.Option("--columns", metavar="A,B", help="The columns to show, in this order.", show_default="all")
-    ] = "",
+        str | None,
+        typer.Option("--columns", metavar="A,B", help="The columns to show, in this order.", show_default="all"),
+    ] = None,
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
     """Show the current rows of a table.
@@ -56,6 +57,7 @@ def scan(
     from fluss_tiering.formats.projection import named_columns  # noqa: PLC0415
     from fluss_tiering.formats.schema import arrow_schema  # noqa: PLC0415
 
+    wanted = options.names("--columns", columns)
     on_terminal = sys.stdout.isatty()
     row_format = row_format or (RowFormat.TABLE if on_terminal else RowFormat.CSV)
     if row_format is RowFormat.ARROW and on_terminal:
@@ -67,8 +69,8 @@ def scan(
     with rows.standard_output() as out, TieringClient(server) as client, ExitStack() as stack:
         info = client.get_tables([table])[0]
         chosen = info.descriptor.columns
-        if columns:
-            chosen = named_columns(str(table), chosen, options.names(columns) or [columns])
+        if wanted:
+            chosen = named_columns(str(table), chosen, wanted)
         schema = arrow_schema(chosen)
         names = [column.name for column in chosen]
         batches = stack.enter_context(closing(rows.at_most(_batches(client, info, names, shown, server), shown)))

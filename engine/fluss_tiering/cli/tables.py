@@ -57,17 +57,22 @@ def create_table(
         ),
     ] = None,
     primary_key: Annotated[
-        str, typer.Option("--primary-key", metavar="A,B", help="The columns of the primary key.")
-    ] = "",
+        str | None,
+        typer.Option("--primary-key", metavar="A,B", help="The columns of the primary key.", show_default=False),
+    ] = None,
     bucket_key: Annotated[
-        str, typer.Option("--bucket-key", metavar="A", help="The column that decides the bucket.", show_default=False)
-    ] = "",
+        str | None,
+        typer.Option("--bucket-key", metavar="A", help="The column that decides the bucket.", show_default=False),
+    ] = None,
     partition_key: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--partition-key", metavar="A,B", help="The partition columns. All of them must be of type STRING."
+            "--partition-key",
+            metavar="A,B",
+            help="The partition columns. All of them must be of type STRING.",
+            show_default=False,
         ),
-    ] = "",
+    ] = None,
     buckets: Annotated[int, typer.Option("--buckets", min=1, max=1024, help="The number of buckets.")] = 1,
     freshness: Annotated[str, typer.Option("--freshness", help="The maximum age of the data in the lake.")] = "3min",
     table_property: Annotated[
@@ -81,13 +86,13 @@ def create_table(
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
     """Create a table that is tiered into the lake. The columns come from a file or from --column."""
-    key = options.names(primary_key)
+    key = options.names("--primary-key", primary_key)
     descriptor = TableDescriptor(
         columns=_columns(like, column or [], key, ["", *(null_value or [])]),
         primary_key=key,
-        bucket_keys=options.names(bucket_key),
+        bucket_keys=options.names("--bucket-key", bucket_key),
         num_buckets=buckets,
-        partition_keys=options.names(partition_key),
+        partition_keys=options.names("--partition-key", partition_key),
         properties={
             "table.datalake.enabled": "true",
             "table.datalake.freshness": freshness,
@@ -266,7 +271,7 @@ def _options(info: TableInfo) -> list[list[str]]:
 
 def _key_value(option: str, text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
-    if not separator:
+    if not separator or not key.strip():
         raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{option} {text!r}: expected KEY=VALUE")
     return key.strip(), value.strip()
 

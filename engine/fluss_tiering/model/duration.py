@@ -35,7 +35,8 @@ def parse_duration_ms(text: str) -> int:
     if match is None or match.group(2) not in _NANOS_BY_LABEL:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"{text!r} is not a duration: expected a whole number and a unit (ms, s, min, h, d), for example 3min",
+            f"{text!r} is not a duration: expected a whole number and a unit (ns, µs, ms, s, min, h, d), "
+            "for example 3min",
         )
     milliseconds = int(match.group(1)) * _NANOS_BY_LABEL[match.group(2)] // 1_000_000
     if milliseconds > _MAX_MS:

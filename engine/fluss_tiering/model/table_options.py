@@ -130,6 +130,10 @@ def check_option_key(key: str) -> None:
     """
     if key in _KNOWN or key.startswith((LAKE_TABLE_PREFIX, LAKE_CATALOG_PREFIX)):
         return
+    if not key.strip():
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE, f"an option has the key {key!r}: expected a name, for example {LAKE_FRESHNESS.key}"
+        )
     own = key.startswith(OWN_PREFIX)
     meant = _meant(key, _SIMILAR if own else _MISSPELT)
     if own or meant:
