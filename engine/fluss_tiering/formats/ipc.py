@@ -30,14 +30,21 @@ def rows_from_ipc(arrow_ipc: bytes) -> pa.Table:
         _check_uncompressed(arrow_ipc)
         with pa.ipc.open_stream(arrow_ipc) as reader:
             rows = pa.Table.from_batches(_bounded(reader), reader.schema)
-        # Arrow decodes names, also those of fields in columns, at the first access.
-        rows.schema.to_string()
+        for field in rows.schema:
+            _decode_names(field)
     except (pa.ArrowException, OSError, struct.error, UnicodeDecodeError) as error:
         raise FlussTieringError(
             ErrorCode.INVALID_ROWS,
             f"the rows are not a valid Arrow IPC stream: {error}; send a schema and batches, with names in UTF-8",
         ) from error
     return rows
+
+
+def _decode_names(field: pa.Field) -> None:
+    """Decode the names of a field and of those within it, as Arrow does at the first access only."""
+    _ = field.name
+    for index in range(field.type.num_fields):
+        _decode_names(field.type.field(index))
 
 
 def _bounded(reader: pa.RecordBatchStreamReader) -> list[pa.RecordBatch]:
