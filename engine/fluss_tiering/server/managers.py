@@ -76,10 +76,16 @@ class Managers:
 
         Snapshots of a table that was dropped after it was looked for are added to the unavailable ones.
         """
-        dropped = {table_id for table_id in {bucket.table_id for bucket in available} if not self._has(table_id)}
-        present = {bucket: id_ for bucket, id_ in available.items() if bucket.table_id not in dropped}
-        unavailable |= {bucket: id_ for bucket, id_ in available.items() if bucket.table_id in dropped}
+        present = self._of_present_tables(available)
+        unavailable |= {bucket: id_ for bucket, id_ in available.items() if bucket not in present}
         return self.leases.acquire(lease_id, duration_ms, present, unavailable)
+
+    def record_more_pins(self, lease_id: str, attempt_token: int, available: Mapping[TableBucket, int]) -> None:
+        """Pin more snapshots of a lease: see `KvSnapshotLeaseManager.pin_rest`.
+
+        Snapshots of a table that was dropped meanwhile are left out, as if it had been dropped after the acquire.
+        """
+        self.leases.pin_rest(lease_id, attempt_token, self._of_present_tables(available))
 
     def claim_for_collection(self, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
         """Claim the KV snapshots that no lease pins, so that they can be deleted: see `PinnedSnapshots`.
@@ -139,6 +145,10 @@ class Managers:
         """
         self.tiering.require_round(merged.snapshot.table_id, merged.commit.tiering_epoch)
         return self.lake.commit(merged)
+
+    def _of_present_tables(self, snapshots: Mapping[TableBucket, int]) -> dict[TableBucket, int]:
+        dropped = {table_id for table_id in {bucket.table_id for bucket in snapshots} if not self._has(table_id)}
+        return {bucket: id_ for bucket, id_ in snapshots.items() if bucket.table_id not in dropped}
 
     def _has(self, table_id: int) -> bool:
         try:

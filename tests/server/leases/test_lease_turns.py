@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -11,11 +11,12 @@ from manager_support import Managers, Turns, rows_written
 
 from engine_support import HOUR, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import LeaseDrop
+from fluss_tiering.model.lease import AcquiredLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.leases import turns
 from fluss_tiering.server.leases.limits import LeaseLimits
 from fluss_tiering.server.leases.manager import PINS_AT_ONCE, KvSnapshotLeaseManager
+from fluss_tiering.server.store.records import LeaseAttempt
 
 MANY = {TableBucket(number // 16, number % 16): number for number in range(3 * PINS_AT_ONCE + 1)}
 FEW = {TableBucket(1, number): 7 for number in range(3)}
@@ -51,20 +52,24 @@ def test_many_pins_are_changed_in_turns(managers: Managers, clock: VirtualClock)
     def run(steps: Any) -> tuple[Any, list[int]]:
         return asyncio.run(steps), control.rows
 
-    control = Turns(managers)
-    run(turns.pin_ahead(control, leases, "X", HOUR, MANY))
-    with rows_written(managers) as rows:
-        token = managers.acquire("X", HOUR, MANY).attempt_token
-    assert rows["rows"] <= PINS_AT_ONCE + 5
-    assert max(control.rows) <= PINS_AT_ONCE + 5
-    assert pinned(managers) == MANY
+    def begin(first: Mapping[TableBucket, int]) -> AcquiredLease:
+        return leases.acquire("X", HOUR, first, {})
+
+    changed = {bucket: id_ + 1 for bucket, id_ in MANY.items()}
+    for wanted in (MANY, changed):
+        control = Turns(managers)
+        acquired, rows_of_turns = run(turns.acquire(control, begin, leases.pin_rest, wanted))
+        token = acquired.attempt_token
+        assert len(rows_of_turns) == 4
+        assert max(rows_of_turns) <= PINS_AT_ONCE + 5
+        assert pinned(managers) == wanted
 
     control = Turns(managers)
     released, rows_of_turns = run(turns.release(control, leases, "X", list(MANY)[:-3], token))
     assert released
     assert len(rows_of_turns) >= 3
     assert max(rows_of_turns) <= PINS_AT_ONCE + 5
-    assert pinned(managers) == dict(list(MANY.items())[-3:])
+    assert pinned(managers) == dict(list(changed.items())[-3:])
 
     managers.acquire("X", HOUR, MANY)
     control = Turns(managers)
@@ -85,30 +90,25 @@ def test_many_pins_are_changed_in_turns(managers: Managers, clock: VirtualClock)
     assert [lease.lease_id for lease in managers.leases.leases()] == ["stays"]
 
 
-def test_a_new_lease_on_a_cluster_is_recorded_in_turns(managers: Managers) -> None:  # D5
+def test_a_lease_on_a_cluster_is_recorded_in_turns(managers: Managers) -> None:  # D5
     leases = managers.leases
-    control = Turns(managers)
+    tokens = []
+    for wanted in (MANY, {bucket: id_ + 1 for bucket, id_ in MANY.items()}):
+        control = Turns(managers)
+        attempt, _ = leases.reserve("X", wanted)
 
-    def acquire(snapshots: dict[TableBucket, int]) -> int:
-        attempt, _ = leases.reserve("X", snapshots)
-        asyncio.run(turns.pin_ahead(control, leases, "X", HOUR, snapshots, attempt=attempt))
-        with rows_written(managers) as rows:
-            leases.acquire("X", HOUR, snapshots, {}, attempt)
-        control.rows.append(rows["rows"])
-        return attempt.attempt_token
+        def begin(first: Mapping[TableBucket, int], attempt: LeaseAttempt = attempt) -> AcquiredLease:
+            return leases.acquire("X", HOUR, first, {}, attempt)
 
-    token = acquire(MANY)
-    assert len(control.rows) == 4
-    assert max(control.rows) <= PINS_AT_ONCE + 5
-    # The cluster knows a lease by its attempt, so a part of another attempt's snapshots is never recorded with it.
-    more = {TableBucket(999_999, number): 5 for number in range(PINS_AT_ONCE + 1)}
-    attempt, _ = leases.reserve("X", more)
-    asyncio.run(turns.pin_ahead(control, leases, "X", HOUR, more, attempt=attempt))
-    (lease,) = leases.leases("X")
-    assert (lease.attempt_token, lease.snapshots) == (token, MANY)
-    assert acquire(more) > token
-    managers.restart()
-    assert pinned(managers) == {**MANY, **more}
+        acquired = asyncio.run(turns.acquire(control, begin, leases.pin_rest, wanted))
+        assert len(control.rows) == 4
+        assert max(control.rows) <= PINS_AT_ONCE + 5
+        # The cluster knows a lease by its attempt, so the record has the new one from the first turn on.
+        (lease,) = leases.leases("X")
+        assert lease.attempt_token == acquired.attempt_token == attempt.attempt_token
+        assert lease.snapshots == wanted
+        tokens.append(attempt.attempt_token)
+    assert tokens == sorted(tokens)
 
 
 @pytest.mark.parametrize("way", ["drop", "expire"])

@@ -103,8 +103,8 @@ class ClusterLeases:
     ) -> AcquiredLease:
         """Pin snapshots at the cluster, then check that they exist, because the cluster pins them without a check.
 
-        After an error the recorded lease is unchanged, and `tidy` releases what was pinned. If it was a new lease of
-        many snapshots, a part of them may be recorded.
+        After an error the recorded lease is unchanged, and `tidy` releases what was pinned. With thousands of snapshots
+        the attempt may have begun and a part of them may be recorded: see `leases.turns`.
 
         Raises:
             FlussTieringError: The errors of `LeaseService.acquire`; UNAVAILABLE if the cluster does not answer;
@@ -123,12 +123,11 @@ class ClusterLeases:
                 refused = await self._pin(name, duration_ms, pinned)
                 unavailable = {**refused, **await self._missing(snapshots)}
             available = {bucket: id_ for bucket, id_ in snapshots.items() if bucket not in unavailable}
-            await turns.pin_ahead(
-                self._threads.control, self._leases, lease_id, duration_ms, available, attempt=attempt
-            )
-            return await self._threads.control(
-                self._leases.acquire, lease_id, duration_ms, available, unavailable, attempt
-            )
+
+            def begin(first: Mapping[TableBucket, int]) -> AcquiredLease:
+                return self._leases.acquire(lease_id, duration_ms, first, unavailable, attempt)
+
+            return await turns.acquire(self._threads.control, begin, self._leases.pin_rest, available)
 
     async def renew(self, durations_ms: Sequence[tuple[str, int]]) -> list[int | FlussTieringError]:
         """Renew leases at the cluster, then the recorded ones, each on its own."""

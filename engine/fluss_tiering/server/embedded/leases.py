@@ -43,8 +43,11 @@ class OwnLeases:
         try:
             available = await self._threads.storage(self._existing, held)
             unavailable = {bucket: id_ for bucket, id_ in snapshots.items() if bucket not in available}
-            await turns.pin_ahead(control, self._leases, lease_id, duration_ms, available)
-            return await control(self._managers.record_lease, lease_id, duration_ms, available, unavailable)
+
+            def begin(first: Mapping[TableBucket, int]) -> AcquiredLease:
+                return self._managers.record_lease(lease_id, duration_ms, first, unavailable)
+
+            return await turns.acquire(control, begin, self._managers.record_more_pins, available)
         finally:
             await control(pins.let_go, held)
 

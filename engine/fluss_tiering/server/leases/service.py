@@ -31,7 +31,7 @@ class LeaseService(Protocol):
         Raises:
             FlussTieringError: INVALID_REQUEST if there is no snapshot to pin and that is not allowed; TABLE_NOT_EXIST
                 if a table does not exist; TABLE_WITHOUT_PRIMARY_KEY if a table has no primary key; the errors of
-                `KvSnapshotLeaseManager.acquire`.
+                `KvSnapshotLeaseManager.acquire` and `pin_rest`.
         """
         ...
 

@@ -1,7 +1,8 @@
 """Changes of many pins, in several turns of the control thread, so that heartbeats and other calls come in between.
 
-A change that fails or whose server dies half-way has changed a part: an acquire has pinned some snapshots without
-beginning its attempt, a release has released some buckets. Repeating the call finishes it.
+A change that fails or whose server dies half-way has changed a part: an acquire has begun its attempt and pinned some
+snapshots, a release has released some buckets. Repeating the call finishes it. Nobody was told the token of such an
+acquire, so nobody relies on its pins. The attempt before it loses pins only after it was superseded.
 """
 
 from __future__ import annotations
@@ -11,28 +12,33 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.lease import LeaseDrop
+from fluss_tiering.model.lease import AcquiredLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.leases.manager import PINS_AT_ONCE, KvSnapshotLeaseManager
-from fluss_tiering.server.store.records import LeaseAttempt
 
 Control: TypeAlias = Callable[..., Awaitable[Any]]
 """Runs a function in the control thread: `ServerThreads.control`."""
 
 
-async def pin_ahead(
+async def acquire(
     control: Control,
-    leases: KvSnapshotLeaseManager,
-    lease_id: str,
-    duration_ms: int,
+    begin: Callable[[Mapping[TableBucket, int]], AcquiredLease],
+    pin_rest: Callable[[str, int, Mapping[TableBucket, int]], None],
     snapshots: Mapping[TableBucket, int],
-    *,
-    attempt: LeaseAttempt | None = None,
-) -> None:
-    """Pin snapshots before an acquire of them, except for as many as the acquire itself may pin."""
+) -> AcquiredLease:
+    """Pin snapshots and begin an attempt, which makes all older ones stale before they lose pins.
+
+    Args:
+        control: Runs functions in the control thread.
+        begin: Pins the first snapshots and begins the attempt: `KvSnapshotLeaseManager.acquire`.
+        pin_rest: Pins the others: `KvSnapshotLeaseManager.pin_rest`.
+        snapshots: The snapshots to pin, by bucket.
+    """
     rest = iter(snapshots.items())
-    for _ in range((len(snapshots) - 1) // PINS_AT_ONCE):
-        await control(leases.pin_ahead, lease_id, duration_ms, dict(islice(rest, PINS_AT_ONCE)), attempt)
+    acquired: AcquiredLease = await control(begin, dict(islice(rest, PINS_AT_ONCE)))
+    while some := dict(islice(rest, PINS_AT_ONCE)):
+        await control(pin_rest, acquired.lease_id, acquired.attempt_token, some)
+    return acquired
 
 
 async def renew(
@@ -79,7 +85,7 @@ async def drop_expired(control: Control, leases: KvSnapshotLeaseManager) -> None
             await control(leases.drop_expired, turn)
             turn, pins = [], 0
         if snapshots > PINS_AT_ONCE:
-            await _release_most(control, leases, lease_id, attempt_token, expired=True)
+            await _release_most(control, leases, lease_id, attempt_token)
         turn.append(lease_id)
         pins += snapshots
     await control(leases.drop_expired, turn)
@@ -87,8 +93,6 @@ async def drop_expired(control: Control, leases: KvSnapshotLeaseManager) -> None
         pass
 
 
-async def _release_most(
-    control: Control, leases: KvSnapshotLeaseManager, lease_id: str, attempt_token: int, *, expired: bool = False
-) -> None:
-    while await control(leases.release_some, lease_id, attempt_token, PINS_AT_ONCE, expired=expired):
+async def _release_most(control: Control, leases: KvSnapshotLeaseManager, lease_id: str, attempt_token: int) -> None:
+    while await control(leases.release_some, lease_id, attempt_token, PINS_AT_ONCE):
         pass
