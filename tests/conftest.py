@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import runpy
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
+import spark_session
 from needs import NeedsPlugin, needs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,30 +57,13 @@ def spark_jars() -> str:
 
 @pytest.fixture(scope="session")
 @needs("spark")
-def spark(spark_jars, tmp_path_factory):
+def spark(request, tmp_path_factory):
     """A session on two cores whose tasks may fail once. Each test gives its catalogs names of their own."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
-    from fluss_tiering.spark.startup.catalog_conf import session_conf  # noqa: PLC0415
-    from fluss_tiering.spark.startup.local_workers import local_workers_conf  # noqa: PLC0415
-    from fluss_tiering.spark.submit import spark_conf  # noqa: PLC0415
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    master = "local[2,2]"
-    builder = SparkSession.builder.master(master).appName("tests")
-    for key, value in {**spark_conf(), **session_conf(), **local_workers_conf(master, sys.executable)}.items():
-        builder = builder.config(key, value)
-    session = (
-        builder.config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("spark-warehouse")))
-        .config("spark.driver.memory", "1g")
-        # Tests end before the optimising compiler of the JVM pays off.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
+    if spark_session.PORT_VARIABLE in os.environ:
+        yield spark_session.attach()
+        return
+    request.getfixturevalue("spark_jars")
+    session = spark_session.start(tmp_path_factory.mktemp("spark-warehouse"))
     yield session
     session.stop()
 

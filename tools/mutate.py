@@ -21,9 +21,10 @@ import sys
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import chdir
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -40,17 +41,26 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "lake/iceberg": ["tests/lake/iceberg"],
     "spark/round": ["tests/spark/round", "tests/simulation/test_a_few_rounds.py"],
 }
-"""The tests that judge each package: those that need no other process, so that a mutant takes about a second."""
+"""The tests that judge each package, of which those are taken that need no process of their own."""
 
 LEFT_OUT: Final = [
     "tests/server/tiering/test_definitions.py",
     "tests/server/tiering/test_watching_clients.py",
     "tests/spark/round/test_keepalive.py",
+    "tests/lake/iceberg/test_bounds_in_readers.py",
+    "tests/lake/iceberg/test_metrics_as_iceberg_does.py",
+    "tests/lake/iceberg/test_repair.py",
+    "tests/lake/iceberg/test_iceberg_table.py::test_many_files_are_committed_by_manifests_in_the_order_of_their_pieces",
+    "tests/lake/iceberg/test_iceberg_table.py::test_a_stale_driver_with_many_files_loses_and_its_manifests_go",
 ]
-"""Test files of these folders that start a server for each test, which takes too long for hundreds of mutants."""
+"""Tests that take too long for hundreds of mutants: each starts a server, or many jobs of Spark."""
+
+SPARK: Final = {"lake/iceberg"}
+"""The packages whose tests may use Spark. All mutants share one JVM, in which each has a session of its own."""
 
 _MEMORY: Final = Path("/dev/shm")
-_MARKERS: Final = "not (spark or cluster or airflow or postgres or system or slow or long)"
+_MARKERS: Final = "not (cluster or airflow or postgres or system or slow or long)"
+_WITHOUT_SPARK: Final = f"not spark and {_MARKERS}"
 _TEXTS: Final = [r"\b_?logger\.", r'^\s*"[^"]* [^"]*"[,)]?$']
 """Lines with texts for people: calls of the logger, and sentences of errors. No test should pin their words.
 
@@ -109,11 +119,18 @@ def main() -> int:
             shutil.rmtree(copy, ignore_errors=True)
         copy.mkdir(parents=True, exist_ok=True)
         prepare(ROOT, copy, package)
-        ran = _run_mutmut(copy, arguments.children, arguments.only)
-        if ran:
-            return ran
-    mutants = list(results(copy, package))
-    return report(package, mutants, accepted(ACCEPTED.read_text(), package))
+        names = arguments.only
+        if arguments.sample is not None:
+            without = left_out(ACCEPTED.read_text(), package)
+            names = [name for name in mutant_names(copy, package) if function_name(name) not in without]
+            names = untried(copy, sampled(names, arguments.sample, arguments.seed))
+        if arguments.sample is None or names:
+            with _shared_spark(package in SPARK) as variables:
+                ran = _run_mutmut(copy, arguments.children, names, variables)
+            if ran:
+                return ran
+    known = ACCEPTED.read_text()
+    return report(package, list(results(copy, package)), accepted(known, package), left_out(known, package))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -125,6 +142,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only", nargs="*", default=[], help="names of mutants to try again, with * for any characters"
     )
+    parser.add_argument("--sample", type=float, metavar="PERCENT", help="try only this part of the mutants")
+    parser.add_argument("--seed", default="1", help="which mutants are the part that is tried")
     return parser
 
 
@@ -154,8 +173,12 @@ def _mutmut_settings(package: str) -> str:
         "also_copy": ["tools"],
         "do_not_mutate_patterns": _TEXTS,
         "pytest_add_cli_args": [
-            *("-m", _MARKERS, "-p", "no:cacheprovider", "-p", "no:xdist"),
-            *(f"--ignore={path}" for path in LEFT_OUT if path.startswith(tuple(TESTS[package]))),
+            *("-m", _MARKERS if package in SPARK else _WITHOUT_SPARK),
+            *("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "fastest_first"),
+            # It collects garbage twice in a run of pytest, which takes longer than most tests.
+            *("-p", "no:unraisableexception"),
+            *(f"--ignore={path}" for path in LEFT_OUT if path.startswith(tuple(TESTS[package])) and "::" not in path),
+            *(f"--deselect={path}" for path in LEFT_OUT if path.startswith(tuple(TESTS[package])) and "::" in path),
         ],
         "pytest_add_cli_args_test_selection": list(TESTS[package]),
         "process_isolation": "forkserver",
@@ -202,11 +225,73 @@ def _try_again(copy: Path) -> None:
         path.write_text(json.dumps(meta))
 
 
-def _run_mutmut(copy: Path, children: int, only: Sequence[str]) -> int:
+def mutant_names(copy: Path, package: str) -> Iterator[str]:
+    """Return the names of all mutants of the package."""
+    with chdir(copy):
+        from mutmut.mutation.file_mutation import mutate_file_contents  # noqa: PLC0415 - it reads its settings here
+        from mutmut.utils.format_utils import get_mutant_name  # noqa: PLC0415
+
+        for source in sorted(Path("fluss_tiering", package).rglob("*.py")):
+            for name in mutate_file_contents(str(source), source.read_text()).mutant_names:
+                yield get_mutant_name(source, name)
+
+
+def sampled(names: Iterable[str], percent: float, seed: str) -> list[str]:
+    """Return a part of the names, the same for each seed, whichever other mutants there are."""
+
+    def draw(name: str) -> float:
+        return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:4]) / 2**32
+
+    return [name for name in names if 100 * draw(name) < percent]
+
+
+def untried(copy: Path, names: Iterable[str]) -> list[str]:
+    """Return those of the mutants that have no verdict."""
+    codes = {}
+    for path in (copy / "mutants").rglob("*.meta"):
+        codes.update(json.loads(path.read_text())["exit_code_by_key"])
+    return [name for name in names if codes.get(name) is None]
+
+
+@contextmanager
+def _shared_spark(wanted: bool) -> Iterator[dict[str, str]]:
+    """Start Spark for all mutants, if they need it, and yield the variables by which tests find it."""
+    if not wanted:
+        yield {}
+        return
+    jars = subprocess.run(
+        [sys.executable, ROOT / "tools" / "fetch_spark_jars.py"], check=True, capture_output=True, text=True
+    )
+    with subprocess.Popen(
+        [sys.executable, ROOT / "tests" / "spark_session.py"],
+        env={**os.environ, "FLUSS_TIERING_SPARK_JARS": jars.stdout.strip()},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        port, secret = running.stdout.readline().strip(), running.stdout.readline().strip()
+        if not port or not secret:
+            raise RuntimeError("tests/spark_session.py could not start Spark: run it by hand to see why")
+        try:
+            yield {"PYSPARK_GATEWAY_PORT": port, "PYSPARK_GATEWAY_SECRET": secret}
+        finally:
+            # Spark ends with its input.
+            running.communicate()
+
+
+def _run_mutmut(copy: Path, children: int, only: Sequence[str], variables: Mapping[str, str]) -> int:
     command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(children), *only]
     # The databases of tests are written thousands of times, and need not outlive anything: they are kept in memory.
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DEBUG_TEMPROOT": folder}
+        environment = {
+            **os.environ,
+            **variables,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTEST_DEBUG_TEMPROOT": folder,
+            "PYTHONPATH": str(ROOT / "tools"),
+        }
         if sys.stdout.isatty():
             return subprocess.run(command, cwd=copy, env=environment, check=False).returncode
         log = copy / "mutmut.log"
@@ -271,23 +356,61 @@ def accepted(text: str, package: str) -> dict[tuple[str, str, str], str]:
     }
 
 
-def report(package: str, mutants: Sequence[Mutant], reasons: Mapping[tuple[str, str, str], str]) -> int:
-    """Print the score and the survivors, and return the exit code: 0 if the goal is met and all survivors are known."""
+def left_out(text: str, package: str) -> dict[str, str]:
+    """Return the functions of the package of which no mutants count, each with the reason."""
+    entries = tomllib.loads(text).get("left-out", [])
+    module = f"{package.replace('/', '.')}."
+    return {
+        f"fluss_tiering.{each['function']}": each["reason"] for each in entries if each["function"].startswith(module)
+    }
+
+
+def report(
+    package: str,
+    mutants: Sequence[Mutant],
+    reasons: Mapping[tuple[str, str, str], str],
+    without: Collection[str] = (),
+) -> int:
+    """Print the score and the survivors, and return the exit code: 0 if the goal is met and all survivors are known.
+
+    Mutants that were not tried count for nothing, and neither do the entries of the list that are about them.
+
+    Args:
+        package: The package.
+        mutants: Its mutants.
+        reasons: The accepted survivors with their reasons.
+        without: The functions that are left out.
+    """
+    every = len(mutants)
+    mutants = [mutant for mutant in mutants if mutant.function not in without]
     counts = Counter(mutant.status for mutant in mutants)
     dead = sum(counts[status] for status in _DEAD)
-    alive = [mutant for mutant in mutants if mutant.status not in _DEAD]
+    tried = [mutant for mutant in mutants if mutant.status != "untried"]
+    alive = [mutant for mutant in tried if mutant.status not in _DEAD]
     unknown = [mutant for mutant in alive if mutant.key not in reasons]
     for mutant in unknown:
         _show(mutant)
-    gone = set(reasons) - {mutant.key for mutant in alive}
+    gone = set(reasons) - {mutant.key for mutant in mutants if mutant.status not in _DEAD}
     for function, removed, added in sorted(gone):
         print(f"no longer survives, remove it from {ACCEPTED.name}: {function}: {removed} -> {added}")
-    score = 100 * dead / len(mutants) if mutants else 0.0
+    score = 100 * dead / len(tried) if tried else 0.0
+    for module, of_module in groupby(sorted(mutants, key=_module), key=_module):
+        print(f"  {module}: {_counted(list(of_module))}")
     print(
-        f"{package}: {score:.1f} % of {len(mutants)} mutants were killed, {counts['timeout']} of them by the time "
-        f"limit; {len(alive) - len(unknown)} survivors are accepted, {len(unknown)} are not"
+        f"{package}: {score:.1f} % of {len(tried)} mutants were killed, {counts['timeout']} of them by the time "
+        f"limit; {len(alive) - len(unknown)} survivors are accepted, {len(unknown)} are not; "
+        f"{counts['untried']} mutants were not tried, and {every - len(mutants)} are of functions that are left out"
     )
     return 0 if score >= GOAL and not unknown and not gone else 1
+
+
+def _module(mutant: Mutant) -> str:
+    return mutant.name.partition(".x")[0].removeprefix("fluss_tiering.")
+
+
+def _counted(mutants: Sequence[Mutant]) -> str:
+    tried = [mutant for mutant in mutants if mutant.status != "untried"]
+    return f"{sum(each.status in _DEAD for each in tried)} of {len(tried)} killed, {len(mutants)} in all"
 
 
 def _show(mutant: Mutant) -> None:

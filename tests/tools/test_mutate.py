@@ -53,17 +53,67 @@ def test_a_report_is_good_if_enough_die_and_all_survivors_are_known(alive, reaso
     assert said in capsys.readouterr().out
 
 
+def test_mutants_that_were_not_tried_count_for_nothing(capsys):
+    mutants = [mutant("killed")] * 9 + [mutant("")] + [mutant("untried", "c")] * 90
+    untried = mutant("untried", "c").key
+    assert mutate.report("server/leases", mutants, {mutant("").key: "why", untried: "why"}) == 0
+    said = capsys.readouterr().out
+    assert "90.0 % of 10 mutants were killed" in said
+    assert "90 mutants were not tried" in said
+    assert "server.leases.manager: 9 of 10 killed, 100 in all" in said
+
+
+def test_mutants_of_a_function_that_is_left_out_count_for_nothing(capsys):
+    mutants = [mutant("killed"), mutant("untested", "c")]
+    assert mutate.report("server/leases", mutants, {}, {mutant("").function}) == 1
+    assert "0 mutants were killed, 0 of them" in capsys.readouterr().out
+    text = '[[left-out]]\nfunction = "server.leases.a.f"\nreason = "why"\n'
+    assert mutate.left_out(text, "server/leases") == {"fluss_tiering.server.leases.a.f": "why"}
+    assert mutate.left_out(text, "server/scans") == {}
+
+
+def test_a_sample_is_the_same_for_each_seed_and_does_not_depend_on_other_mutants():
+    names = [f"module.x_f__mutmut_{number}" for number in range(2000)]
+    some = mutate.sampled(names, 25, "1")
+    assert 400 < len(some) < 600
+    assert mutate.sampled(names[::2], 25, "1") == [name for name in some if name in names[::2]]
+    assert mutate.sampled(names, 25, "2") != some
+    assert set(some) < set(mutate.sampled(names, 50, "1"))
+    assert mutate.sampled(names, 100, "1") == names
+
+
+def test_a_sample_tries_no_mutant_twice(project):
+    _, copy, _ = project
+    assert mutate.untried(copy, ["killed", "alive", "new"]) == ["new"]
+
+
+def test_the_names_of_mutants_are_those_of_mutmut(project):
+    root, copy, _ = project
+    (root / "engine/fluss_tiering/server/leases/manager.py").write_text("def least(a, b):\n    return a < b\n")
+    mutate.prepare(root, copy, "server/leases")
+    names = list(mutate.mutant_names(copy, "server/leases"))
+    assert names[0] == "fluss_tiering.server.leases.manager.x_least__mutmut_1"
+    assert all(name.startswith("fluss_tiering.server.leases.manager.x_least__mutmut_") for name in names)
+
+
 def test_every_entry_of_the_list_has_a_reason_and_a_function_of_a_package_that_is_tried():
     entries = tomllib.loads(mutate.ACCEPTED.read_text()).get("survivor", [])
     found = [mutate.accepted(mutate.ACCEPTED.read_text(), package) for package in mutate.TESTS]
     assert sum(map(len, found)) == len(entries), "two entries are equal, or one is of another package"
-    assert all(len(reason.split()) > 3 for reasons in found for reason in reasons.values())
+    without = [mutate.left_out(mutate.ACCEPTED.read_text(), package) for package in mutate.TESTS]
+    assert all(len(reason.split()) > 3 for reasons in [*found, *without] for reason in reasons.values())
+    for function in (function for functions in without for function in functions):
+        module, _, name = function.rpartition(".")
+        assert f"def {name}(" in (ROOT / "engine" / f"{module.replace('.', '/')}.py").read_text()
 
 
 @pytest.mark.parametrize("package", mutate.TESTS)
 def test_packages_and_their_tests_exist(package):
     assert (ROOT / "engine" / "fluss_tiering" / package).is_dir()
-    assert all((ROOT / path).exists() for path in [*mutate.TESTS[package], *mutate.LEFT_OUT])
+    for path in [*mutate.TESTS[package], *mutate.LEFT_OUT]:
+        file, _, test = path.partition("::")
+        assert (ROOT / file).exists()
+        assert not test or f"def {test}(" in (ROOT / file).read_text()
 
 
 @pytest.fixture

@@ -1,0 +1,75 @@
+"""The Spark session of a run of tests: one of its own, or one in a JVM that runs already.
+
+Run as a program it starts a session and prints two lines, the port and the secret of the JVM. As environment variables
+of other runs they are PYSPARK_GATEWAY_PORT and PYSPARK_GATEWAY_SECRET, which are pyspark's own names. The JVM ends when
+the standard input of the program does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PORT_VARIABLE = "PYSPARK_GATEWAY_PORT"
+
+
+def start(warehouse: Path) -> SparkSession:
+    """Start a session on two cores whose tasks may fail once."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - most tests need none of this
+
+    from fluss_tiering.spark.startup.catalog_conf import session_conf  # noqa: PLC0415
+    from fluss_tiering.spark.startup.local_workers import local_workers_conf  # noqa: PLC0415
+    from fluss_tiering.spark.submit import spark_conf  # noqa: PLC0415
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    master = "local[2,2]"
+    builder = SparkSession.builder.master(master).appName("tests")
+    for key, value in {**spark_conf(), **session_conf(), **local_workers_conf(master, sys.executable)}.items():
+        builder = builder.config(key, value)
+    session = (
+        builder.config("spark.ui.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(warehouse))
+        .config("spark.driver.memory", "1g")
+        # Tests end before the optimising compiler of the JVM pays off.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def attach() -> SparkSession:
+    """Return a session of its own, with its own settings and catalogs, in the JVM that the environment names."""
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    gateway = launch_gateway()
+    running = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+    context = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(running)
+    conf = SparkConf(_jconf=context.getConf())
+    return SparkSession(SparkContext(gateway=gateway, jsc=context, conf=conf)).newSession()
+
+
+def main() -> None:
+    """Start a session for other processes."""
+    with tempfile.TemporaryDirectory(prefix="spark-of-tests-") as folder:
+        session = start(Path(folder))
+        parameters = session.sparkContext._gateway.gateway_parameters
+        sys.stdout.write(f"{parameters.port}\n{parameters.auth_token}\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+        session.stop()
+
+
+if __name__ == "__main__":
+    main()
