@@ -30,6 +30,7 @@ from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.lake.iceberg import catalog as catalog_module
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
+from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.options import TierOptions
@@ -343,3 +344,37 @@ def test_the_reason_is_a_workers_last_line_whatever_its_error_is_called():
     assert failure_of(PySparkException(text)).message == (
         "a Spark task failed: pyarrow.lib.ArrowInvalid: Column 'c0' is declared non-nullable but contains nulls"
     )
+
+
+def test_the_error_that_a_worker_of_ours_raised_is_told_as_it_is():
+    text = (
+        "Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times\n"
+        "pyspark.errors.PythonException: Traceback (most recent call last):\n"
+        '  File "reader.py", line 3, in read\n'
+        "fluss_tiering.model.errors.FlussTieringError: bucket 0 of table 7: the first\n"
+        "fluss_tiering.model.errors.FlussTieringError: bucket 1 of table 7: the last\n"
+        "\n\tat org.apache.spark.api.python\n"
+    )
+    assert failure_of(PySparkException(text)).message == "a Spark task failed: bucket 1 of table 7: the last"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "Task 0 failed\norg.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+            "out of memory",
+        ),
+        ("Task 0 failed\nMemoryError: cannot allocate\n\tat org.apache", ": MemoryError: cannot allocate"),
+        (
+            "Job 3 cancelled because SparkContext was shut down\n\tat org.apache",
+            ": Job 3 cancelled because SparkContext",
+        ),
+    ],
+)
+def test_other_failures_are_told_in_one_line(text: str, said: str):
+    failure = failure_of(PySparkException(text))
+    assert failure.code is ErrorCode.UNKNOWN
+    assert said in failure.message
+    assert "\n" not in failure.message
+    assert "\tat" not in failure.message

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from pyspark import SparkConf
 from spark_support import driver_environment
 from standalone_support import standalone_cluster
 
+from fluss_tiering.spark.round import parallelism as module
 from fluss_tiering.spark.round.parallelism import Parallelism
 
 PROGRAM = """
@@ -53,3 +57,138 @@ def test_the_executors_of_a_cluster_are_counted_when_they_have_registered(tmp_pa
         dynamic = ("spark.dynamicAllocation.enabled=true", "spark.dynamicAllocation.shuffleTracking.enabled=true")
         assert parallelism(*dynamic, "spark.dynamicAllocation.maxExecutors=20", "spark.executor.cores=1") == 20
         assert parallelism("spark.executor.instances=6", "spark.executor.cores=2", "spark.task.cpus=1") == 12
+
+
+class Application:
+    """An application whose executors register at the given seconds, on a clock that only sleeping moves.
+
+    It is its own Spark context, status tracker and clock.
+    """
+
+    def __init__(self, master: str, registering: Sequence[float] = (), **settings: str) -> None:
+        self.master = master
+        self.now = 1000.0
+        self._registering = [1000.0 + second for second in registering]
+        self._conf = SparkConf(loadDefaults=False)
+        for key, value in settings.items():
+            self._conf.set(f"spark.{key.replace('_', '.')}", value)
+        self._jsc = self
+
+    def getConf(self) -> SparkConf:  # noqa: N802 - Spark's name, as below
+        return self._conf
+
+    @property
+    def defaultParallelism(self) -> int:  # noqa: N802
+        """Spark counts the cores that have registered, four of each executor here."""
+        return 4 * (len(self.getExecutorInfos()) - 1)
+
+    def sc(self) -> Application:
+        return self
+
+    def statusTracker(self) -> Application:  # noqa: N802
+        return self
+
+    def getExecutorInfos(self) -> list[float]:  # noqa: N802
+        return [0.0, *(second for second in self._registering if second <= self.now)]
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    @property
+    def waited_s(self) -> float:
+        return round(self.now - 1000, 1)
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch):
+    """Return how many tasks run at the same time in an application."""
+
+    def of(application: Application) -> int:
+        monkeypatch.setattr(module, "time", application)
+        return Parallelism(cast("Any", application))()
+
+    return of
+
+
+# D52
+@pytest.mark.parametrize(
+    ("registering", "expected", "waited_s"),
+    [
+        ([0], 4, 1.0),
+        ([2.5, 3.2, 4.1], 12, 5.1),
+        ([2.5, 3.2, 9.0], 8, 4.2),
+        ([29.5], 4, 30.0),
+        ([31.0], 1, 30.0),
+    ],
+    ids=["at once", "one after the other", "one much later", "at the last moment", "never"],
+)
+def test_executors_are_waited_for_until_no_more_of_them_register(tasks, registering, expected, waited_s):
+    application = Application("spark://master:7077", registering)
+    assert tasks(application) == expected
+    assert application.waited_s == pytest.approx(waited_s, abs=0.3)
+
+
+def test_executors_are_waited_for_once(monkeypatch):
+    application = Application("yarn", [90.0])
+    monkeypatch.setattr(module, "time", application)
+    parallelism = Parallelism(cast("Any", application))
+    assert [parallelism() for _ in range(3)] == [1, 1, 1]
+    assert application.waited_s == pytest.approx(30, abs=0.3)
+    application.sleep(70)
+    assert parallelism() == 4, "those that came later count"
+
+
+# D52
+@pytest.mark.parametrize(
+    ("master", "settings", "expected"),
+    [
+        ("yarn", {"executor_instances": "6", "executor_cores": "2"}, 12),
+        ("yarn", {"executor_instances": "6", "executor_cores": "4", "task_cpus": "3"}, 8),
+        ("yarn", {"executor_instances": "6"}, 6),
+        ("k8s://cluster", {"dynamicAllocation_enabled": "true", "dynamicAllocation_maxExecutors": "20"}, 20),
+        (
+            "yarn",
+            {
+                "dynamicAllocation_enabled": "true",
+                "dynamicAllocation_maxExecutors": "20",
+                "executor_instances": "2",
+                "executor_cores": "3",
+            },
+            60,
+        ),
+        ("yarn", {"dynamicAllocation_maxExecutors": "20", "executor_instances": "2", "executor_cores": "3"}, 6),
+        ("spark://master:7077", {"executor_instances": "6", "executor_cores": "2"}, 12),
+    ],
+)
+def test_executors_that_the_settings_name_are_not_waited_for(tasks, master, settings, expected):
+    application = Application(master, **settings)
+    assert tasks(application) == expected
+    assert application.waited_s == 0
+
+
+@pytest.mark.parametrize(
+    ("master", "settings"),
+    [
+        # An executor of a standalone cluster takes all cores of its machine, unless it is told how many.
+        ("spark://master:7077", {"executor_instances": "6"}),
+        ("yarn", {"dynamicAllocation_enabled": "true", "executor_instances": "6"}),
+        ("yarn", {"executor_cores": "2"}),
+    ],
+)
+def test_without_a_number_in_the_settings_executors_are_waited_for(tasks, master, settings):
+    application = Application(master, [1.0, 1.1], **settings)
+    assert tasks(application) == 8
+    assert application.waited_s > 1
+
+
+def test_more_executors_than_the_settings_name_count_as_well(tasks):
+    assert tasks(Application("yarn", [0.0, 0.0], executor_instances="1", executor_cores="4")) == 8
+
+
+def test_a_machine_without_executors_runs_one_task_and_does_not_wait(tasks):
+    application = Application("local[1]")
+    assert tasks(application) == 1
+    assert application.waited_s == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,8 +14,9 @@ from rich.console import Console
 
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStats
-from fluss_tiering.spark.round.progress import TerminalProgress
+from fluss_tiering.spark.round.progress import LogProgress, TerminalProgress, outcome_text
 from fluss_tiering.spark.round.result import TableResult
+from waiting import wait_until
 
 PATH = TablePath("warehouse_production", "clickstream_events_enriched_daily")
 NO_SPARK = cast("Any", SimpleNamespace(statusTracker=lambda: None))
@@ -43,3 +47,128 @@ def test_a_bar_leaves_the_error_to_the_list(capsys, monkeypatch):  # D30
     assert "Failed" in shown.err
     assert "no space" not in shown.err
     assert not shown.out, "results go to standard output, bars do not"
+
+
+NOTHING_NEW = TableResult(PATH, TieringState.TIERED, 0.44)
+PART = replace(result(TieringState.TIERED), complete=False)
+FAILED = result(TieringState.FAILED, "no space left on the device")
+TABLE = str(PATH)
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        (
+            result(TieringState.TIERED),
+            "Tiered: 1,000,000 rows in 128 files, lake snapshot 8123456789012345678 (12.3 s)",
+        ),
+        (
+            PART,
+            "Tiered: 1,000,000 rows in 128 files, lake snapshot 8123456789012345678 (12.3 s), more is due",
+        ),
+        (NOTHING_NEW, "Tiered, nothing new (0.4 s)"),
+        (FAILED, "Failed: no space left on the device"),
+    ],
+    ids=["tiered", "a part", "nothing new", "failed"],
+)
+def test_an_outcome_is_one_line(told, line):
+    assert outcome_text(told) == line
+
+
+def test_the_log_of_a_round_has_a_line_for_each_step():
+    lines: list[str] = []
+    with LogProgress(lines.append) as progress:
+        progress.step(PATH, "planning")
+        progress.stage(PATH, "fluss-tiering-1-7", 12)
+        progress.done(NOTHING_NEW)
+        progress.done(FAILED)
+    assert lines == [
+        f"{TABLE}: planning",
+        f"{TABLE}: reading and writing in 12 tasks (Spark job group fluss-tiering-1-7)",
+        f"{TABLE}: Tiered, nothing new (0.4 s)",
+        f"{TABLE}: Failed",  # The command lists the errors of all tables at its end.
+    ]
+
+
+def test_a_failure_is_an_error_in_the_log(caplog):
+    caplog.set_level(logging.INFO, "fluss_tiering")
+    with LogProgress() as progress:
+        progress.step(PATH, "planning")
+        progress.done(NOTHING_NEW)
+        progress.done(FAILED)
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        ("INFO", f"{TABLE}: planning"),
+        ("INFO", f"{TABLE}: Tiered, nothing new (0.4 s)"),
+        ("ERROR", f"{TABLE}: Failed: no space left on the device"),
+    ]
+
+
+class Tracker:
+    """Spark's status tracker with one job of two stages, which have ended these many tasks."""
+
+    def __init__(self) -> None:
+        self.ended = {11: 0, 12: 0}
+        self.asked: list[str] = []
+
+    def getJobIdsForGroup(self, group: str) -> list[int]:  # noqa: N802 - Spark's name, as below
+        self.asked.append(group)
+        # Spark forgets old jobs and stages, and then answers None.
+        return [1, 2] if group == "fluss-tiering-1-7" else []
+
+    def getJobInfo(self, job: int) -> Any:  # noqa: N802
+        return SimpleNamespace(stageIds=[11, 12, 13]) if job == 1 else None
+
+    def getStageInfo(self, stage: int) -> Any:  # noqa: N802
+        return SimpleNamespace(numCompletedTasks=self.ended[stage]) if stage in self.ended else None
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """Return what a terminal shows, without the lines that were painted over."""
+    monkeypatch.setattr("fluss_tiering.spark.round.progress._POLL_S", 0.01)
+    screens: list[Console] = []
+
+    def wide(**_: Any) -> Console:
+        screens.append(Console(file=StringIO(), force_terminal=True, width=200, color_system=None))
+        return screens[-1]
+
+    monkeypatch.setattr("fluss_tiering.spark.round.progress.Console", wide)
+
+    def last() -> str:
+        return cast("StringIO", screens[-1].file).getvalue().split("\x1b[2K")[-1]
+
+    return last
+
+
+def test_a_bar_grows_as_tasks_end(shown):
+    tracker = Tracker()
+    with TerminalProgress(cast("Any", SimpleNamespace(statusTracker=lambda: tracker))) as progress:
+        progress.step(PATH, "planning")
+        wait_until(lambda: "planning" in shown())
+        assert "0/?" in shown()
+        progress.stage(PATH, "fluss-tiering-1-7", 12)
+        wait_until(lambda: "reading and writing" in shown() and " 0/12" in shown())
+        tracker.ended = {11: 5, 12: 2}
+        wait_until(lambda: " 7/12" in shown())
+        progress.step(PATH, "committing")
+        tracker.asked.clear()
+        wait_until(lambda: "committing" in shown())
+        progress.done(PART)
+        wait_until(lambda: "12/12" in shown())
+        assert not tracker.asked, "the stage has ended"
+    assert shown().count(TABLE) == 1, "a table has one bar"
+    assert "Tiered: 1,000,000 rows in 128 files, more is due" in shown()
+
+
+def test_a_bar_of_a_failed_round_is_not_filled(shown):
+    tracker = Tracker()
+    tracker.ended = {11: 3, 12: 0}
+    with TerminalProgress(cast("Any", SimpleNamespace(statusTracker=lambda: tracker))) as progress:
+        progress.stage(PATH, "fluss-tiering-1-7", 12)
+        wait_until(lambda: " 3/12" in shown())
+        progress.done(FAILED)
+        progress.done(replace(NOTHING_NEW, path=TablePath("db", "other")))
+    assert " 3/12" in shown()
+    assert "Failed" in shown()
+    assert "1/1" in shown()
+    assert "Tiered, nothing new" in shown()

@@ -13,7 +13,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application
-from fluss_tiering.spark.round.plan import PlanLimits, RoundPlan, SnapshotPiece, plan_round
+from fluss_tiering.spark.round.plan import LogPiece, PlanLimits, RoundPlan, SnapshotPiece, plan_round
 from fluss_tiering.spark.round.stage import run_stage
 from fluss_tiering.spark.round.waves import after, time_limit_s, waves
 
@@ -69,7 +69,22 @@ def test_after_each_wave_every_bucket_is_read_up_to_the_offset_that_would_be_com
         assert committed.log_end_offsets == plan.log_end_offsets
 
 
-# S26
+def test_all_buckets_reach_their_ends_together():
+    def pieces_of(number: int, count: int) -> list[LogPiece]:
+        return [LogPiece(bucket(number), at, at + 1, size_bytes=10) for at in range(count)]
+
+    pieces = (*pieces_of(0, 2), *pieces_of(1, 6))
+    plan = RoundPlan(pieces, {}, {bucket(0): 2, bucket(1): 6}, advances=True)
+
+    parts = list(waves(plan, PlanLimits(parallelism=2, wave_bytes=10)))
+
+    reached = [
+        {piece.bucket.bucket: piece.end_offset for piece in part if isinstance(piece, LogPiece)} for part in parts
+    ]
+    assert reached == [{1: 2}, {0: 1, 1: 3}, {1: 5}, {0: 2, 1: 6}]
+    assert [len(part) for part in parts] == [2, 2, 2, 2], "a wave is as large as it may be"
+
+
 def test_a_small_plan_is_one_wave():
     limits = PlanLimits(parallelism=2)
 

@@ -1,0 +1,169 @@
+"""A lake in plain Python, with real Parquet files: snapshots are lists of files, and a commit swaps the newest one.
+
+It lets whole rounds run without a JVM. Its readers know nothing of Fluss: they read the files with pyarrow, and an
+equality delete removes what the pieces before its own have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fluss_tiering.formats.micros import lake_type
+from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
+from fluss_tiering.lake.protocol import (
+    CommittedSnapshot,
+    FileContent,
+    FileMetrics,
+    LakeCommit,
+    LakeFile,
+    LakeTableSize,
+    ReadOffsets,
+)
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, DataType, TableInfo
+
+SYSTEM_COLUMNS = tuple(
+    Column(name, DataType.parse(kind))
+    for name, kind in (("__bucket", "INT"), ("__offset", "BIGINT"), ("__timestamp", "TIMESTAMP_LTZ(6)"))
+)
+Place = tuple[int, tuple[str, ...]]
+Row = dict[str, Any]
+
+
+@dataclass
+class Snapshot:
+    """A snapshot, with the rows of each bucket of each partition."""
+
+    snapshot_id: int
+    commit: LakeCommit | None
+    rows: dict[Place, list[Row]]
+    files: list[LakeFile]
+
+
+@dataclass
+class PlainLake:
+    """A lake in a folder. It is a `LakeCatalog`.
+
+    Attributes:
+        folder: Where the files are.
+        tables: The snapshots of each table, the oldest first.
+        before_commit: Called when a commit begins.
+    """
+
+    folder: Path
+    tables: dict[str, list[Snapshot]] = field(default_factory=dict)
+    before_commit: Callable[[], None] = lambda: None
+
+    def find_table(self, table: TableInfo) -> PlainTable | None:
+        return PlainTable(self, table) if str(table.path) in self.tables else None
+
+    def open_table(self, table: TableInfo) -> PlainTable:
+        self.tables.setdefault(str(table.path), [])
+        return PlainTable(self, table)
+
+    def rows(self, table: TableInfo) -> list[Row]:
+        """Return the newest rows, in the order of their ids."""
+        snapshots = self.tables[str(table.path)]
+        found = [row for part in snapshots[-1].rows.values() for row in part] if snapshots else []
+        return sorted(found, key=lambda row: (row["id"], row["__offset"]))
+
+    def add(self, table: TableInfo, commit: LakeCommit | None, rows: dict[Place, list[Row]], files: Any = ()) -> int:
+        """Add a snapshot, as a round or as somebody else, and return its id."""
+        snapshots = self.tables[str(table.path)]
+        snapshots.append(Snapshot(1000 + len(snapshots), commit, rows, list(files)))
+        return snapshots[-1].snapshot_id
+
+    def files_on_disk(self) -> set[str]:
+        return {path.name for path in self.folder.rglob("*.parquet")}
+
+
+class PlainTable:
+    """A `LakeTable`."""
+
+    def __init__(self, lake: PlainLake, table: TableInfo) -> None:
+        self._lake = lake
+        self._table = table
+        self._history = list(lake.tables[str(table.path)])
+
+    def base(self) -> int | None:
+        return self._history[-1].snapshot_id if self._history else None
+
+    def unregistered_commit(
+        self, known: int | None, read_offsets: ReadOffsets | None = None
+    ) -> CommittedSnapshot | None:
+        for snapshot in reversed(self._history):
+            if snapshot.snapshot_id == known:
+                return None
+            if snapshot.commit is not None:
+                return CommittedSnapshot(snapshot.snapshot_id, snapshot.commit)
+        return None
+
+    def partitions_with_rows(self, places: Mapping[tuple[str, ...], Collection[int]]) -> Collection[tuple[str, ...]]:
+        held = self._history[-1].rows if self._history else {}
+        return [values for values, buckets in places.items() if any(held.get((each, values)) for each in buckets)]
+
+    def file_writer(self) -> ParquetFileWriter:
+        columns = (*self._table.descriptor.columns, *SYSTEM_COLUMNS)
+        schema = pa.schema([pa.field(column.name, lake_type(column.data_type)) for column in columns])
+        keys = self._table.descriptor.primary_key
+        deletes = pa.schema([schema.field(key) for key in keys]) if keys else None
+        return ParquetFileWriter(schema, deletes, ("zstd", None), 512 << 20, {})
+
+    def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
+        return f"file://{self._lake.folder}/{'/'.join(partition_values)}/bucket-{bucket}/{name}"
+
+    def commit(
+        self,
+        pieces: Sequence[Sequence[LakeFile]],
+        commit: LakeCommit,
+        partition_values: tuple[str, ...] = (),
+        removed: Sequence[Place] = (),
+    ) -> int:
+        self._lake.before_commit()
+        files = [file for piece in pieces for file in piece]
+        if [each.snapshot_id for each in self._lake.tables[str(self._table.path)]] != [
+            each.snapshot_id for each in self._history
+        ]:
+            self.delete_files(files)
+            raise FlussTieringError(ErrorCode.LAKE_CONFLICT, "the lake table was changed by somebody else")
+        rows = {place: list(part) for place, part in (self._history[-1].rows if self._history else {}).items()}
+        for place in removed:
+            rows.pop(place, None)
+        for piece in pieces:
+            for file in piece:
+                if file.content is FileContent.EQUALITY_DELETES:
+                    self._delete(rows, file)
+            for file in piece:
+                if file.content is FileContent.DATA:
+                    rows.setdefault((file.bucket, file.partition_values), []).extend(_read(file))
+        return self._lake.add(self._table, commit, rows, files)
+
+    @staticmethod
+    def _delete(rows: dict[Place, list[Row]], file: LakeFile) -> None:
+        place = file.bucket, file.partition_values
+        gone = [tuple(row.items()) for row in _read(file)]
+        rows[place] = [row for row in rows.get(place, []) if not any(all(row[k] == v for k, v in key) for key in gone)]
+
+    def size(self, snapshot_id: int) -> LakeTableSize:
+        (snapshot,) = (each for each in self._lake.tables[str(self._table.path)] if each.snapshot_id == snapshot_id)
+        everything = [file for each in self._lake.tables[str(self._table.path)] for file in each.files]
+        return LakeTableSize(sum(file.size_bytes for file in everything), sum(map(len, snapshot.rows.values())))
+
+    def packed(self, files: Sequence[LakeFile]) -> tuple[LakeFile, ...]:
+        return tuple(replace(file, metrics=FileMetrics(0), packed=b"packed") for file in files)
+
+    def delete_files(self, files: Sequence[LakeFile]) -> None:
+        for file in files:
+            Path(urlparse(file.location).path).unlink()
+
+
+def _read(file: LakeFile) -> list[Row]:
+    rows: list[Row] = pq.read_table(urlparse(file.location).path).to_pylist()
+    return rows
