@@ -271,3 +271,13 @@ def test_custom_properties_and_properties_of_the_lake_are_kept(command, table): 
     (described,) = json.loads(command("tables", "describe", table, "--json").out)
     assert kept.items() - described["properties"].items() == {("nope", "1"), ("owner.team", "a")}
     assert command("tables", "alter", table, "--set", "table.datalake.format=paimon").refuses(2, "ICEBERG")
+
+
+@pytest.mark.parametrize("folder", ["", "nowhere"])
+def test_a_folder_that_is_none_is_not_adopted(command, tmp_path, monkeypatch, folder):
+    monkeypatch.chdir(tmp_path)
+    assert command("adopt", folder).refuses(2, f"{folder!r} is no folder")
+
+
+def test_an_empty_path_is_not_the_present_folder(command):
+    assert command("serve", "--data-dir", "").refuses(2, "DATA_DIR", "the path is empty")

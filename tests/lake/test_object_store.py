@@ -72,6 +72,14 @@ def test_what_executors_cannot_do_is_refused_before_they_write(properties, said)
     require_writable("s3a://bucket/db/t/data", {**KEYS, "s3.sse.type": "s3", "s3.remote-signing-enabled": "false"})
 
 
+@pytest.mark.parametrize("location", ["file:/lake#1/db/t/data", "s3://bucket/a?b/t", "hdfs://name/#"])
+def test_locations_that_readers_would_cut_are_refused_before_anything_is_written(location):
+    with pytest.raises(FlussTieringError, match="most readers cut it at") as refused:
+        require_writable(location, {})
+    assert refused.value.code is ErrorCode.STORAGE
+    require_writable("file:/lake%20 1/db;c/t/data", {})
+
+
 # D47
 def test_an_error_after_the_credentials_have_expired_says_so():
     now = int(time.time() * 1000)

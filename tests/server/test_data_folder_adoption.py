@@ -48,6 +48,23 @@ def refused(folder: Path, *words: str) -> None:
         assert word in error.value.message
 
 
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a%20b", "a\nb"])
+def test_a_path_that_means_something_in_addresses_is_refused_with_the_default_lake(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    for _ in range(2):
+        with pytest.raises(FlussTieringError, match="means something in the addresses") as error, ServerThread(folder):
+            pass
+        assert error.value.code is ErrorCode.INVALID_REQUEST
+        assert not folder.exists()
+    used_folder(tmp_path / "old")
+    shutil.copytree(tmp_path / "old", folder)
+    with pytest.raises(FlussTieringError, match="means something in the addresses"):
+        adopt_data_dir(folder)
+    # The files of another catalog lie elsewhere.
+    with ServerThread(tmp_path / f"{name}2", lake_catalog={"type": "rest", "uri": "http://lake"}):
+        pass
+
+
 def forget_place(folder: Path) -> None:
     """Make the identity file as releases wrote it that did not record the place."""
     identity = json.loads((folder / "data-dir.json").read_bytes())

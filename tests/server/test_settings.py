@@ -54,6 +54,7 @@ def test_an_unknown_key_is_refused(pair: str) -> None:
         ("PORT", "70000", "less than or equal to 65535"),
         ("HEARTBEAT_TIMEOUT", "soon", "whole number and a unit"),
         ("KV_SNAPSHOT_INTERVAL", "0s", "greater than 0"),
+        ("DATA_DIR", "", "the path is empty"),
         ("LOG_FORMAT", "xml", "'logfmt' or 'json'"),
         ("LAKE_CATALOG", "type=rest", "JSON"),
         ("LAKE_CATALOG", '{"uri": "http://lake"}', "neither 'type' nor 'catalog-impl'"),

@@ -11,10 +11,17 @@ from rich.markup import escape
 from fluss_tiering.cli import output
 
 
+def _folder(text: str) -> Path:
+    # An empty text is a shell's unset variable more often than the present folder.
+    if not text or not Path(text).is_dir():
+        raise typer.BadParameter(f"{text!r} is no folder: expected the data folder of a server")
+    return Path(text)
+
+
 def adopt(
     data_dir: Annotated[
         Path,
-        typer.Argument(metavar="FOLDER", file_okay=False, exists=True, help="The data folder, where it is now."),
+        typer.Argument(metavar="FOLDER", parser=_folder, help="The data folder, where it is now."),
     ],
 ) -> None:
     """Let a data folder that was moved or copied stand on its own, before a server uses it.

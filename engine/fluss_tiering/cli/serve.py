@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,10 +12,11 @@ from fluss_tiering.model.errors import FlussTieringError
 
 def serve(
     data_dir: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--data-dir",
             "-d",
+            metavar="FOLDER",
             help="The data folder of the server, with its tables, leases and statuses.",
             show_default="./fluss-tiering-data",
         ),

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
-from urllib.parse import urlparse
 
 from pyarrow import fs
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.location import Location
 
-_S3_SCHEMES: Final = ("s3", "s3a", "s3n")
-_LOCAL_SCHEMES: Final = ("", "file")
+_OF_URLS: Final = "?#"
+"""Characters at which most readers of Iceberg tables cut a location, since they take it for a URL."""
 _EXPIRES: Final = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms")
 """The properties, or their beginnings, that say until when vended credentials are valid, in ms since the epoch."""
 _ROLE: Final = ("client.assume-role.arn", "s3.role-arn", "client.role-arn")
@@ -38,17 +38,24 @@ _SIGNING: Final = "s3.remote-signing-enabled"
 
 def path_of(location: str) -> str:
     """Return the location without its scheme, and for `file:` also without an authority."""
-    parsed = urlparse(location)
-    return parsed.path if parsed.scheme in _LOCAL_SCHEMES else f"{parsed.netloc}{parsed.path}"
+    parsed = Location.parse(location)
+    return parsed.path if parsed.is_local else f"{parsed.authority}{parsed.path}"
 
 
 def require_writable(location: str, properties: Mapping[str, str]) -> None:
     """Check, on the driver, that executors can write to a location as the properties demand it.
 
     Raises:
-        FlussTieringError: STORAGE if the properties demand what executors cannot do.
+        FlussTieringError: STORAGE if the properties demand what executors cannot do, or if readers would look for the
+            files elsewhere.
     """
-    if urlparse(location).scheme not in _S3_SCHEMES:
+    if any(each in location for each in _OF_URLS):
+        raise FlussTieringError(
+            ErrorCode.STORAGE,
+            f"the lake table's location is {location!r}, and most readers cut it at {' or '.join(_OF_URLS)}: expected "
+            "a location without these; let the table, or the warehouse of the lake catalog, be elsewhere",
+        )
+    if not Location.parse(location).is_s3:
         return
     encryption = properties.get(_ENCRYPTION, "none").lower()
     if encryption not in _ENCRYPTIONS:
@@ -72,15 +79,15 @@ def filesystem_of(location: str, properties: Mapping[str, str]) -> fs.FileSystem
         location: A location in it.
         properties: The properties of Iceberg's FileIO.
     """
-    parsed = urlparse(location)
-    if parsed.scheme in _LOCAL_SCHEMES:
+    parsed = Location.parse(location)
+    if parsed.is_local:
         return fs.LocalFileSystem()
-    if parsed.scheme in _S3_SCHEMES:
-        return fs.S3FileSystem(**s3_arguments(parsed.netloc, properties))
+    if parsed.is_s3:
+        return fs.S3FileSystem(**s3_arguments(parsed.authority, properties))
     # It takes seconds to load.
     from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415
 
-    return PyArrowFileIO(dict(properties)).fs_by_scheme(parsed.scheme, parsed.netloc)
+    return PyArrowFileIO(dict(properties)).fs_by_scheme(parsed.scheme, parsed.authority)
 
 
 def s3_arguments(bucket: str, properties: Mapping[str, str]) -> dict[str, Any]:

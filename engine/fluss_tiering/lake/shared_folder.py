@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlparse
 
 from fluss_tiering.lake.protocol import LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.location import Location
 
 _REMEDY: Final = (
     "expected a folder that the driver and all executors share; mount one, use a warehouse in an object store or HDFS, "
@@ -21,8 +21,8 @@ _REMEDY: Final = (
 
 def local_path(location: str) -> Path | None:
     """Return the path of a location on this machine's disks; None if it is in another store."""
-    parsed = urlparse(location)
-    return Path(parsed.path) if parsed.scheme in ("", "file") else None
+    parsed = Location.parse(location)
+    return Path(parsed.path) if parsed.is_local else None
 
 
 def require_shared(folder: str | None) -> None:

@@ -59,6 +59,12 @@ def _duration_ms(value: object) -> object:
         raise ValueError(error.message) from error
 
 
+def _folder(value: object) -> object:
+    if value == "":
+        raise ValueError("the path is empty: expected a folder; . is the present one")
+    return value
+
+
 def _json_object(value: object) -> object:
     if not isinstance(value, str):
         return value
@@ -137,7 +143,9 @@ class ServerSettings(BaseSettings):
         use_attribute_docstrings=True,
     )
 
-    data_dir: Annotated[Path, AfterValidator(Path.absolute), FlussOption("data.dir")] = Path("fluss-tiering-data")
+    data_dir: Annotated[Path, BeforeValidator(_folder), AfterValidator(Path.absolute), FlussOption("data.dir")] = Path(
+        "fluss-tiering-data"
+    )
     """The folder for the server's tables, KV snapshots, database and, by default, the lake."""
     fluss: Annotated[str, AfterValidator(_bootstrap_servers), FlussOption("bootstrap.servers")] = ""
     """The Fluss cluster whose tables are tiered: HOST:PORT of one or more of its servers, separated by commas. Without

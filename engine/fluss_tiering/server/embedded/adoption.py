@@ -10,10 +10,10 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluss_tiering.lake.relocation import Relocation, named_lake_folder, relocate_lake
+from fluss_tiering.lake.relocation import CATALOG_FILE, Relocation, named_lake_folder, relocate_lake
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.components import DATABASE_FILE
-from fluss_tiering.server.embedded.catalog import LAKE_FOLDER
+from fluss_tiering.server.embedded.catalog import LAKE_FOLDER, require_plain_path
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.storage.data_dir import DataDir, not_adopted, read_data_dir_id
 
@@ -55,8 +55,9 @@ def adopt_data_dir(root: Path) -> Adoption:
     simply run again.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if it is no data folder, or if a lake table cannot be moved; DATA_DIR_IN_USE
-            if a server uses the folder; CORRUPT_DATA if a file is damaged; STORAGE if a file cannot be written.
+        FlussTieringError: INVALID_REQUEST if it is no data folder, if its path cannot be an address, or if a lake table
+            cannot be moved; DATA_DIR_IN_USE if a server uses the folder; CORRUPT_DATA if a file is damaged; STORAGE if
+            a file cannot be written.
     """
     root = root.absolute()
     if read_data_dir_id(root) is None:
@@ -64,6 +65,8 @@ def adopt_data_dir(root: Path) -> Adoption:
             ErrorCode.INVALID_REQUEST,
             f"{root} is no data folder: expected a folder that a tiering server has used; check the path",
         )
+    if (root / LAKE_FOLDER / CATALOG_FILE).exists():
+        require_plain_path(root / LAKE_FOLDER)
     folder = DataDir.open(root, adopt=True)
     try:
         named = named_lake_folder(root / LAKE_FOLDER)

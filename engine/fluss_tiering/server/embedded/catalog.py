@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
 from fluss_tiering.lake.relocation import CATALOG_FILE
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
+_MEANINGFUL: Final = re.compile(r"[?#%\x00-\x1f\x7f]")
 LAKE_FOLDER: Final = "lake"
 """The folder of the default catalog and its warehouse, in the data folder."""
 
@@ -17,7 +19,11 @@ def default_catalog(lake_dir: Path) -> dict[str, str]:
 
     Args:
         lake_dir: The folder of the lake.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the folder's path has a character that means something in addresses.
     """
+    require_plain_path(lake_dir)
     return {
         "type": "jdbc",
         "name": "fluss_lake",
@@ -26,6 +32,17 @@ def default_catalog(lake_dir: Path) -> dict[str, str]:
         "jdbc.schema-version": "V1",
         "warehouse": f"file:{lake_dir}/warehouse",
     }
+
+
+def require_plain_path(lake_dir: Path) -> None:
+    """Check the path of the default catalog's folder. Errors are those of `default_catalog`."""
+    if found := _MEANINGFUL.search(str(lake_dir)):
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"the path of the data folder {str(lake_dir.parent)!r} has the character {found[0]!r}, which means "
+            "something in the addresses of the default lake catalog and of its files: expected a path without "
+            "?, #, % and control characters; use another folder, or set lake-catalog",
+        )
 
 
 def make_lake_folders(lake_dir: Path) -> None:

@@ -55,7 +55,8 @@ class Database:
         """Return the database of a SQLite file, which is created if it does not exist."""
         # One connection is enough: SQLite has one writer anyway, and only the server's control thread uses it.
         engine = sa.create_engine(
-            f"sqlite:///{file}",
+            # A URL in a text would be decoded: a file's name may have a % in it.
+            sa.URL.create("sqlite", database=str(file)),
             poolclass=StaticPool,
             # By default the driver begins transactions before some statements only, so that a migration could stop
             # half-way.

@@ -148,3 +148,14 @@ def test_a_store_that_refuses_lacks_a_file_or_is_away(
             opened(reader_of(fluss, fluss_cluster, settings(s3)))
     finally:
         s3.start()
+
+
+@pytest.mark.parametrize("name", ["a#1", "b?c=d", "%20", "e;f", "g\nh"])
+def test_characters_of_urls_mean_nothing_in_the_path_of_a_file(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name / "1.log"
+    file.parent.mkdir()
+    file.write_bytes(b"12")
+    files = RemoteFiles()
+    assert files.local(f"file:{file}") == file
+    assert files.size(f"file://{file}") == 2
+    assert files.open(str(file)).read() == b"12"

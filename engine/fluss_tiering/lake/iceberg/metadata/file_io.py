@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import urlparse
 
 from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError
 
 from fluss_tiering.lake.iceberg.java import to_dict
+from fluss_tiering.model.location import Location
 
 _HADOOP: Final = "org.apache.iceberg.hadoop.HadoopFileIO"
 _S3A: Final = {
@@ -42,8 +42,9 @@ def file_io_properties(
     """
     io = table.io()
     found = {**catalog_properties, **_properties(jvm, io), **_credentials(jvm, io, location)}
-    if str(io.getClass().getName()) == _HADOOP and urlparse(location).scheme.startswith("s3"):
-        found = {**found, **_of_s3a(io, urlparse(location).netloc)}
+    parsed = Location.parse(location)
+    if str(io.getClass().getName()) == _HADOOP and parsed.is_s3:
+        found = {**found, **_of_s3a(io, parsed.authority)}
     return found
 
 

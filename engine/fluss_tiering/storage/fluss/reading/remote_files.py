@@ -7,15 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.location import Location
 
-_S3_SCHEMES: Final = frozenset({"s3", "s3a", "s3n"})
-_LOCAL_SCHEMES: Final = frozenset({"", "file"})
 _COPY_BYTES: Final = 8 << 20
 _CONNECT_S: Final = 10.0
 _REQUEST_S: Final = 30.0
@@ -36,8 +34,8 @@ class RemoteFiles:
 
     def local(self, path: str) -> Path | None:
         """Return the path of a file on this machine, or None if it is in an object store."""
-        address = urlsplit(path)
-        return Path(address.path) if address.scheme in _LOCAL_SCHEMES else None
+        location = Location.parse(path)
+        return Path(location.path) if location.is_local else None
 
     def open(self, path: str) -> pa.NativeFile:
         """Open a file that can be read at any position.
@@ -70,27 +68,27 @@ class RemoteFiles:
                 copied.write(data)
 
     def _system(self, path: str) -> tuple[fs.FileSystem, str]:
-        address = urlsplit(path)
-        if address.scheme in _LOCAL_SCHEMES:
-            return fs.LocalFileSystem(), address.path
+        location = Location.parse(path)
+        if location.is_local:
+            return fs.LocalFileSystem(), location.path
         with self._lock:
-            key = (address.scheme, address.netloc)
+            key = (location.scheme, location.authority)
             if key not in self._systems:
-                self._systems[key] = self._object_store(path)
-        return self._systems[key], f"{address.netloc}{address.path}"
+                self._systems[key] = self._object_store(location)
+        return self._systems[key], f"{location.authority}{location.path}"
 
-    def _object_store(self, path: str) -> fs.FileSystem:
-        if urlsplit(path).scheme in _S3_SCHEMES:
+    def _object_store(self, location: Location) -> fs.FileSystem:
+        if location.is_s3:
             settings = dict(self._s3)
             if not settings.keys() & {"region", "endpoint_override"}:
-                settings["region"] = fs.resolve_s3_region(urlsplit(path).netloc)
+                settings["region"] = fs.resolve_s3_region(location.authority)
             return fs.S3FileSystem(
                 **settings,
                 connect_timeout=_CONNECT_S,
                 request_timeout=_REQUEST_S,
                 retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_S3_TRIES),
             )
-        system, _ = fs.FileSystem.from_uri(path)
+        system, _ = fs.FileSystem.from_uri(f"{location.scheme}://{location.authority}/")
         return system
 
 
