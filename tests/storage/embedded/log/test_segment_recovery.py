@@ -53,6 +53,22 @@ def test_a_torn_tail_of_any_length_is_cut_off(crashed: Path) -> None:
         assert [row["id"] for row in read_rows(storage)] == list(range(12))
 
 
+def test_what_is_cut_off_is_logged(crashed: Path, caplog: pytest.LogCaptureFixture) -> None:
+    segment = segments(crashed)[0]
+    *_, last, _ = positions(segment)
+    whole = bytearray(segment.read_bytes())
+    whole[-3] ^= 1
+    segment.write_bytes(whole)
+    with opened(crashed) as storage:
+        assert end_offsets(storage) == [2 * ROWS_PER_BATCH]
+    (warning,) = caplog.messages
+    for word in (str(segment), f"{len(whole) - last} bytes", f"position {last}", f"offset {2 * ROWS_PER_BATCH}"):
+        assert word in warning
+    caplog.clear()
+    with opened(crashed):
+        assert caplog.messages == []
+
+
 def test_zeros_that_a_lost_power_left_behind_are_cut_off(crashed: Path) -> None:
     segment = segments(crashed)[0]
     whole = segment.read_bytes()

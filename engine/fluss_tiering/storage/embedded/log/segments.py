@@ -7,6 +7,7 @@ staged bytes off again. Readers read only before the acknowledged end (`segment_
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,6 +20,8 @@ from fluss_tiering.storage.embedded.layout import segment_file
 from fluss_tiering.storage.embedded.log.segment_reader import CORRUPT_LOG_REMEDY, list_segments
 from fluss_tiering.storage.embedded.log.segment_recovery import scan_segment
 from fluss_tiering.storage.files import corrupt, reporting_os_errors, sync_directory
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_SEGMENT_BYTES: Final = 128 * 1024 * 1024
 
@@ -77,6 +80,17 @@ class SegmentedLog:
             )
         if base_offsets:
             with reporting_os_errors("recover", path):
+                torn_bytes = path.stat().st_size - whole_bytes
+                if torn_bytes:
+                    logger.warning(
+                        "%s: %d bytes after the last whole batch were cut off at position %d, so that the log ends at "
+                        "offset %d. A crash in a write leaves such bytes, before the write is acknowledged. If there "
+                        "was no crash, check the disk",
+                        path,
+                        torn_bytes,
+                        whole_bytes,
+                        end_offset,
+                    )
                 _cut(path, whole_bytes)
         return cls(folder, segment_bytes, base_offsets, end_offset)
 
