@@ -29,7 +29,7 @@ def spark_version(pyspark: str | None = None) -> str:
         pyspark: The version of pyspark; None for the one that is installed.
     """
     installed = pyspark or _installed("pyspark")
-    return _NEWEST if installed is None else ".".join(installed.split(".")[:2])
+    return _NEWEST if installed is None else _minor(installed)
 
 
 def packages(version: str | None = None) -> tuple[str, ...]:
@@ -52,18 +52,27 @@ def packages(version: str | None = None) -> tuple[str, ...]:
 
 
 def check_client() -> None:
-    """Check that pyspark and pyspark-client, which own the same folder, are of one version.
+    """Check that pyspark and pyspark-client, which own the same folder, are of one minor version.
+
+    Patch versions may differ: not every one of pyspark has a pyspark-client, and an installer takes the newest of each.
 
     Raises:
         FlussTieringError: INVALID_REQUEST if they are not: pyspark then fails in odd ways.
     """
     spark, client = _installed("pyspark"), _installed("pyspark-client")
-    if spark is not None and client is not None and spark != client:
+    if spark is not None and client is not None and _minor(spark) != _minor(client):
+        wanted = _minor(spark)
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
             f"pyspark {spark} and pyspark-client {client} are installed, and overwrite each other's files: expected "
-            f"one version; run `pip install --force-reinstall --no-deps pyspark-client=={spark} pyspark=={spark}`",
+            f"both of one version; run `pip install --force-reinstall --no-deps 'pyspark-client=={wanted}.*' "
+            f"'pyspark=={wanted}.*'`",
         )
+
+
+def _minor(version: str) -> str:
+    """Return the first two parts of a version: "4.1" of "4.1.3"."""
+    return ".".join(version.split(".")[:2])
 
 
 def _installed(distribution: str) -> str | None:
