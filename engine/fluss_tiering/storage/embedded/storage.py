@@ -217,11 +217,15 @@ class EmbeddedStorage:
     def write_lake_offsets(self, table_id: int, log_end_offsets: Mapping[TableBucket, int]) -> str:
         """Write an offsets file and return its path; see `TableStorage`.
 
+        The ends of the logs are noted before, since a log that ends earlier at the next start has lost rows. It would
+        give offsets that the lake has to other rows, which would never be tiered.
+
         Raises:
             FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_REQUEST if it has no such bucket, or
                 an offset is less than -1; STORAGE if the disk refuses.
         """
         table = self._catalog.get_by_id(table_id)
+        table.note_log_ends()
         return str(write_offsets_file(table.folder, table.info, log_end_offsets))
 
     def has_lake_offsets(self, table_id: int, path: str) -> bool:

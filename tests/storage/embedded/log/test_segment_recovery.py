@@ -8,7 +8,7 @@ from refusals import refused
 
 from fluss_tiering.formats.log.batch import read_header
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import WriteKind
+from fluss_tiering.model.table import TableBucket, WriteKind
 from fluss_tiering.storage.embedded.log.segment_recovery import scan_segment
 from fluss_tiering.storage.embedded.log.segments import SegmentedLog
 
@@ -67,6 +67,34 @@ def test_what_is_cut_off_is_logged(crashed: Path, caplog: pytest.LogCaptureFixtu
     caplog.clear()
     with opened(crashed):
         assert caplog.messages == []
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_rows_that_a_round_has_read_are_missed(tmp_path: Path, rounds: int) -> None:
+    # Without this, new rows get offsets that the lake has, and are never tiered.
+    with opened(tmp_path) as storage:
+        table_id = storage.create_table(PATH, log_table()).table_id
+        for number in range(rounds):
+            storage.write(PATH, WriteKind.APPEND, log_rows(number * 5, number * 5 + 5))
+            storage.write_lake_offsets(table_id, {TableBucket(table_id, 0): number * 5 + 5})
+        (noted,) = tmp_path.glob("tables/*/*/log-ends.json")
+        as_of_round = noted.read_bytes()
+        storage.write(PATH, WriteKind.APPEND, log_rows(50, 55))
+        assert noted.read_bytes() == as_of_round
+    # The server was killed.
+    noted.write_bytes(as_of_round)
+    segment = segments(tmp_path)[0]
+    *_, of_round, last, end = positions(segment)
+    whole = segment.read_bytes()
+    segment.write_bytes(whole[: end - 3])
+    with opened(tmp_path) as storage:
+        assert end_offsets(storage) == [5 * rounds]
+    segment.write_bytes(whole[: last - 3])
+    noted.write_bytes(as_of_round)
+    with refused(ErrorCode.CORRUPT_DATA, f"offset {5 * rounds}, acknowledged before"):
+        open_storage(tmp_path)
+    assert segment.read_bytes() == whole[: last - 3]
+    assert of_round < last
 
 
 def test_zeros_that_a_lost_power_left_behind_are_cut_off(crashed: Path) -> None:

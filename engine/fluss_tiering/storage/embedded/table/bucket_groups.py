@@ -47,6 +47,7 @@ class BucketGroup:
         folder: The folder of their files.
         partition_id: The id of the partition; None for a table without partitions.
         values: The values of the partition keys.
+        noted_ends: The ends of the logs that are written down; None until the buckets are opened.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class BucketGroup:
         self.folder = folder
         self.partition_id = partition_id
         self.values = values
+        self.noted_ends: list[int] | None = None
         self._open_buckets = open_buckets
         self._opening = threading.Lock()
         self._opened: Sequence[LogBucket] | None = None
@@ -189,7 +191,7 @@ class BucketGroups:
 
     def _open(self, group: BucketGroup) -> list[LogBucket]:
         info, folder = self._info, group.folder
-        least_ends = _read_log_ends(folder, info)
+        group.noted_ends = least_ends = _read_log_ends(folder, info)
         buckets: list[LogBucket] = []
         for number in range(info.descriptor.num_buckets):
             bucket = TableBucket(info.table_id, number, group.partition_id)
@@ -211,13 +213,15 @@ def _unfinished(group: BucketGroup) -> Path:
     return group.folder.with_name(group.folder.name + TEMPORARY_SUFFIX)
 
 
-def write_log_ends(info: TableInfo, group: BucketGroup) -> None:
+def write_log_ends(group: BucketGroup) -> None:
     """Write down where the logs end. If rows before these ends are missing at the next start, data were lost."""
     if not group.opened:
         return
     ends = [bucket.log_end_offset for bucket in group.opened]
-    if ends != _read_log_ends(group.folder, info):
-        write_json(group.folder / LOG_ENDS_FILE, {"log_end_offsets": ends})
+    if ends != group.noted_ends:
+        with reporting_os_errors("write", group.folder / LOG_ENDS_FILE):
+            write_json(group.folder / LOG_ENDS_FILE, {"log_end_offsets": ends})
+        group.noted_ends = ends
 
 
 def _read_log_ends(folder: Path, info: TableInfo) -> list[int]:

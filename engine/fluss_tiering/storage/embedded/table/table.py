@@ -219,13 +219,19 @@ class EmbeddedTable:
                 bucket.close()
 
     def write_log_ends(self) -> None:
-        """Write down where the logs end, within a block of `exclusively`.
+        """Write down where the logs end. The caller sees to it that no partition is dropped meanwhile.
 
         Raises:
             FlussTieringError: STORAGE if the disk refuses.
         """
         for group in self._open_groups():
-            write_log_ends(self.info, group)
+            write_log_ends(group)
+
+    def note_log_ends(self) -> None:
+        """Write down where the logs end, beside writes. Errors are those of `write_log_ends`."""
+        with self._changing:
+            self._refuse_dropped()
+            self.write_log_ends()
 
     def refuse_from_now_on(self, refusal: FlussTieringError) -> None:
         """Refuse all later calls, and those that still wait for a lock, with this error.
