@@ -281,3 +281,16 @@ def test_a_folder_that_is_none_is_not_adopted(command, tmp_path, monkeypatch, fo
 
 def test_an_empty_path_is_not_the_present_folder(command):
     assert command("serve", "--data-dir", "").refuses(2, "DATA_DIR", "the path is empty")
+
+
+@pytest.mark.parametrize("key", [True, False])
+def test_a_put_that_fails_midway_tells_what_it_has_written(command, client, table, tmp_path, key):
+    command("tables", "create", table, "-c", "id BIGINT", *(["--primary-key", "id"] if key else []))
+    good, bad = tmp_path / "good.csv", tmp_path / "bad.csv"
+    good.write_text("id\n1\n2\n")
+    bad.write_text("id\n3\nx\n")
+    failed = command("put", table, good, bad)
+    assert failed.refuses(2, "bad.csv", "Row #3", "2 rows of the files before bad.csv, and 0 rows of bad.csv itself")
+    assert ("A repeat appends them once more" in failed.err) is not key
+    assert log_end(client, table) == 2
+    assert "Before the error" not in command("put", table, bad).err

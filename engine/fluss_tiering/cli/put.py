@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fluss_tiering.cli import options, output
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import WriteKind
 
 
@@ -50,9 +51,14 @@ def put(
         ) as progress:
             for file in files:
                 task = progress.add_task(file.name, total=row_count(file))
-                for acknowledged in client.write_rows(table, kind, file_batches(file, schema, null_values)):
-                    written += acknowledged
-                    progress.advance(task, acknowledged)
+                of_file = 0
+                try:
+                    for acknowledged in client.write_rows(table, kind, file_batches(file, schema, null_values)):
+                        of_file += acknowledged
+                        progress.advance(task, acknowledged)
+                except FlussTieringError as error:
+                    raise _telling_what_was_written(error, kind, written, file.name, of_file) from error
+                written += of_file
     rows = f"{written:,} {'row' if written == 1 else 'rows'}"
     done = {
         WriteKind.APPEND: f"Appended {rows} to {table}.",
@@ -60,3 +66,17 @@ def put(
         WriteKind.DELETE: f"Deleted {rows} from {table} by key.",
     }
     output.console.print(done[kind], highlight=False)
+
+
+def _telling_what_was_written(
+    error: FlussTieringError, kind: WriteKind, before: int, name: str, of_file: int
+) -> FlussTieringError:
+    """Return the error with the number of rows that were written before it, unless there is none."""
+    if not before + of_file:
+        return error
+    again = " A repeat appends them once more." if kind is WriteKind.APPEND else " A repeat changes nothing about them."
+    return FlussTieringError(
+        error.code,
+        f"{error.message}. Before the error {before:,} rows of the files before {name}, and {of_file:,} rows of "
+        f"{name} itself, were {'deleted' if kind is WriteKind.DELETE else 'written'}.{again}",
+    )
