@@ -119,7 +119,8 @@ def live(time: Time, keepalive: KeepAlive, seconds: float) -> None:
 
 
 def guard(time: Time, table_id: int, stop: Callable[[], None] = lambda: None) -> RoundGuard:
-    return RoundGuard(Claim(table_id, TablePath("db", f"t{table_id}"), 7), stop, time.runtime())
+    claim = Claim(table_id, TablePath("db", f"t{table_id}"), 7, coordinator_epoch=3)
+    return RoundGuard(claim, stop, time.runtime())
 
 
 def times(calls: Sequence[tuple[float, object]]) -> list[float]:
@@ -190,6 +191,7 @@ def test_one_heartbeat_every_half_minute_is_of_all_rounds(  # S4
     assert times(server.heartbeats) == [30, 60, 90, 120]
     for _, entries in server.heartbeats:
         assert [(each.table_id, each.tiering_epoch) for each in entries] == [(1, 7), (2, 7)]
+        assert {each.coordinator_epoch for each in entries} == {3}, "by it the server knows claims of before a restart"
     assert server.renewals == []
 
 

@@ -152,6 +152,48 @@ def test_a_large_snapshot_is_cut_at_its_keys():
     assert {piece.ordinal for piece in planned.pieces} == {0}
 
 
+def test_a_snapshot_is_cut_into_no_more_pieces_than_its_keys_allow():
+    leased = snapshot(0, 10, size=900 * MIB, keys=(b"a", b"b", b"c"))
+
+    planned = plan([info(0, 10)], key=True, snapshots=[leased], parallelism=50)
+
+    bounds = [(piece.from_key, piece.to_key) for piece in planned.pieces if isinstance(piece, SnapshotPiece)]
+    assert bounds == [(None, b"a"), (b"a", b"b"), (b"b", b"c"), (b"c", None)]
+
+
+@pytest.mark.parametrize("key", [True, False])
+def test_the_sizes_of_the_pieces_add_up_to_what_the_round_reads(key):
+    leased = snapshot(0, 40, size=100 * MIB, keys=(b"a", b"b", b"c", b"d"))
+    buckets = [info(0, 100, start=20, size=80 * MIB), info(1, 30, size=30 * MIB)]
+    tiered = {1: 10} if key else {0: 40, 1: 10}
+
+    planned = plan(buckets, key=key, tiered=tiered, snapshots=[leased] if key else [], parallelism=4)
+
+    sizes = {
+        number: sum(each.size_bytes for each in planned.pieces if each.bucket == bucket(number)) for number in (0, 1)
+    }
+    assert sizes == {0: (160 if key else 60) * MIB, 1: 20 * MIB}
+
+
+# A bucket whose offset is 0 has been looked at by a round: what the lake holds of it is known, and it is nothing.
+def test_a_bucket_that_was_tiered_up_to_its_first_offset_goes_on_from_there():
+    planned = plan([info(0, 5)], key=True, tiered={0: 0}, snapshots=[snapshot(0, 5)])
+    assert planned.pieces == (LogPiece(bucket(0), 0, 5, deletes=True),)
+    with pytest.raises(FlussTieringError, match="offsets 0 to 1"):
+        plan([info(0, 5, start=2)], tiered={0: 0})
+    skipped = plan([info(0, 5, start=5)], tiered={0: 0}, skip_missing_log=True)
+    assert skipped.log_end_offsets == {bucket(0): 5}
+    assert skipped.start_offsets == {bucket(0): 5}
+    assert skipped.advances
+
+
+def test_a_limit_that_is_not_reached_leaves_nothing():
+    for round_bytes in (400, 500, 799):
+        planned = plan([info(0, 100, size=100), info(1, 300, size=300)], round_bytes=round_bytes)
+        assert planned.complete
+        assert planned.log_end_offsets == {bucket(0): 100, bucket(1): 300}
+
+
 # S8
 def test_a_limit_cuts_every_bucket_by_the_same_share_and_leaves_the_rest_for_the_next_round():
     planned = plan([info(0, 100, size=100), info(1, 300, size=300)], round_bytes=200)

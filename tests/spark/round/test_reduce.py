@@ -124,6 +124,21 @@ def test_a_disk_that_takes_nothing_is_named(tmp_path: Path, monkeypatch: pytest.
     assert refused.value.code is ErrorCode.STORAGE
 
 
+# D43
+def test_a_disk_that_fails_on_the_way_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    changes = [(number, "cold", ChangeType.INSERT) for number in range(20_000)]
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pyarrow.ipc.new_stream", full)
+    with pytest.raises(FlussTieringError, match=f"write to .*{tmp_path}.*No space left on device") as refused:
+        found_in(Reducer(TABLE, 100_000).reduced(batches_of(changes, iter([500] * 40))))
+    assert refused.value.code is ErrorCode.STORAGE
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_batch_without_change_types_is_refused():
     batch = LogBatch(7, 0, None, pa.RecordBatch.from_pylist([{"id": 1, "name": "a"}], schema=arrow_schema(COLUMNS)))
 

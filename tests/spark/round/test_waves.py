@@ -85,6 +85,15 @@ def test_all_buckets_reach_their_ends_together():
     assert [len(part) for part in parts] == [2, 2, 2, 2], "a wave is as large as it may be"
 
 
+def test_the_plan_of_what_was_read_has_its_pieces_in_the_order_of_the_results():
+    pieces = tuple(LogPiece(bucket(number), 0, 5) for number in range(3))
+    plan = RoundPlan(pieces, {}, {bucket(number): 5 for number in range(3)}, advances=True)
+    assert after(plan, pieces[::-1]).pieces == pieces[::-1]
+    assert after(plan, pieces[::-1]).log_end_offsets == plan.log_end_offsets
+    assert after(plan, [pieces[2]]).pieces == (pieces[2],)
+    assert after(plan, [pieces[2]]).log_end_offsets == {bucket(2): 5}
+
+
 def test_a_small_plan_is_one_wave():
     limits = PlanLimits(parallelism=2)
 

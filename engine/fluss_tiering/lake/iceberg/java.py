@@ -74,9 +74,9 @@ def java_error_text(error: Py4JError | PySparkException) -> str:
         # pyspark converts some Java exceptions to its own, for example java.lang.IllegalArgumentException.
         return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
     if not isinstance(error, Py4JJavaError):
-        return (
-            f"the connection to Spark's JVM broke: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
-        )
+        # The text of an error without a message is "None".
+        said = "" if error.args == (None,) else str(error)
+        return f"the connection to Spark's JVM broke: {said.splitlines()[0] if said else type(error).__name__}"
     chain = list(_chain(error.java_exception))
     caught, root = _class_and_message(chain[0]), _class_and_message(chain[-1])
     text = root if root in caught or caught in root else f"{root} ({caught})"

@@ -72,9 +72,10 @@ def from_json(data: bytes) -> dict[TableBucket, int]:
         content = json.loads(data)
         if content["version"] != _VERSION:
             raise ValueError(f"version {content['version']}, expected {_VERSION}")
-        lists = {None: content["bucket_offsets"]} if "bucket_offsets" in content else {}
-        for partition in content.get("partition_offsets", ()):
-            lists[partition["partition_id"]] = partition["bucket_offsets"]
+        if "bucket_offsets" in content:
+            lists = {None: content["bucket_offsets"]}
+        else:
+            lists = {each["partition_id"]: each["bucket_offsets"] for each in content["partition_offsets"]}
         return {
             TableBucket(content["table_id"], number, partition_id): offset
             for partition_id, of_partition in lists.items()

@@ -1,0 +1,231 @@
+"""What the lake's metadata says in text: properties of tables, summaries of commits, offsets, and files."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fluss_tiering.lake.iceberg.content_file import ContentFiles
+from fluss_tiering.lake.iceberg.metadata.offsets_file import from_json, to_json
+from fluss_tiering.lake.iceberg.metadata.properties import WriteProperties, write_properties
+from fluss_tiering.lake.iceberg.summary import COMMIT_ID, from_summary, offsets_fit, to_summary
+from fluss_tiering.lake.protocol import FileContent, FileMetrics, ForeignCommit, LakeCommit, LakeFile
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableBucket
+
+CODEC = "write.parquet.compression-codec"
+LEVEL = "write.parquet.compression-level"
+SIZE = "write.target-file-size-bytes"
+
+
+# Properties of tables
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({}, WriteProperties("zstd", None, 512 << 20)),
+        ({CODEC: "GZIP"}, WriteProperties("gzip", None, 512 << 20)),
+        ({CODEC: "uncompressed"}, WriteProperties("none", None, 512 << 20)),
+        ({LEVEL: "3"}, WriteProperties("zstd", 3, 512 << 20)),
+        ({CODEC: "gzip", LEVEL: "9"}, WriteProperties("gzip", 9, 512 << 20)),
+        ({CODEC: "gzip", LEVEL: "1"}, WriteProperties("gzip", 1, 512 << 20)),
+        ({LEVEL: "-5"}, WriteProperties("zstd", -5, 512 << 20)),
+        # The level of a codec that was there before has no meaning for these.
+        ({CODEC: "snappy", LEVEL: "9"}, WriteProperties("snappy", None, 512 << 20)),
+        ({CODEC: "uncompressed", LEVEL: "3"}, WriteProperties("none", None, 512 << 20)),
+        ({SIZE: "1"}, WriteProperties("zstd", None, 1)),
+        ({SIZE: "999999999999999999"}, WriteProperties("zstd", None, 999999999999999999)),
+        ({"write.format.default": "orc", "owner": "me"}, WriteProperties("zstd", None, 512 << 20)),
+    ],
+)
+def test_files_are_written_as_the_table_s_properties_say(properties: dict[str, str], expected: WriteProperties):
+    assert write_properties("c.db.t", properties) == expected
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({CODEC: "lzo"}, "one of zstd, gzip, snappy, lz4, brotli, uncompressed"),
+        ({CODEC: "none"}, "one of zstd"),
+        ({CODEC: "gzip", LEVEL: "10"}, "a whole number from 1 to 9 for gzip"),
+        ({CODEC: "gzip", LEVEL: "0"}, "a whole number from 1 to 9 for gzip"),
+        ({LEVEL: "fast"}, "a whole number"),
+        ({LEVEL: "3.0"}, "a whole number"),
+        ({LEVEL: "12345678901"}, "a whole number"),
+        ({SIZE: "0"}, "a whole number of bytes above 0"),
+        ({SIZE: "-1"}, "a whole number of bytes above 0"),
+        ({SIZE: "128MB"}, "a whole number of bytes above 0"),
+        ({SIZE: "1000000000000000000"}, "a whole number of bytes above 0"),
+        ({"encryption.key-id": "k"}, "no encryption"),
+    ],
+)
+def test_a_property_by_which_no_file_can_be_written_is_named_with_its_remedy(properties: dict[str, str], expected: str):
+    with pytest.raises(FlussTieringError) as refused:
+        write_properties("c.db.t", properties)
+    assert refused.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+    key, value = list(properties.items())[-1]
+    for said in (f"the property {key} of the lake table c.db.t is {value!r}", expected):
+        assert said in refused.value.message
+    assert refused.value.message.endswith(f"ALTER TABLE c.db.t UNSET TBLPROPERTIES ('{key}')")
+
+
+# Commits
+
+BUCKETS = st.builds(TableBucket, st.just(7), st.integers(0, 40), st.none()) | st.builds(
+    TableBucket, st.just(7), st.integers(0, 40), st.integers(0, 10**9)
+)
+
+
+def commit_of(offsets: dict[TableBucket, int], **further: Any) -> LakeCommit:
+    return LakeCommit(7, 5, "an-id", "/offsets/1", offsets, **further)
+
+
+@given(st.dictionaries(BUCKETS, st.integers(0, 2**62), max_size=20))
+def test_a_commit_comes_back_from_its_summary(offsets):
+    commit = commit_of(offsets)
+    assert from_summary(to_summary(commit)) == commit
+
+
+def test_the_summary_is_what_fluss_and_its_readers_look_for():
+    summary = to_summary(commit_of({TableBucket(7, 3): 12, TableBucket(7, 1, 17): 4}))
+    assert summary == {
+        "commit-user": "__fluss_lake_tiering",
+        "fluss-offsets": "/offsets/1",
+        COMMIT_ID: "an-id",
+        "fluss-tiering.table-id": "7",
+        "fluss-tiering.epoch": "5",
+        "fluss-tiering.offsets": '{"3":12,"17/1":4}',
+    }
+
+
+def test_a_commit_of_many_buckets_names_the_file_with_its_offsets():
+    commit = commit_of({TableBucket(7, 3): 12}, lake_offsets="file:/lake/offsets.json")
+    summary = to_summary(commit)
+    assert "fluss-tiering.offsets" not in summary
+    assert from_summary(summary) == commit_of({}, lake_offsets="file:/lake/offsets.json")
+
+
+def test_the_commits_of_others_are_told_apart():
+    assert from_summary({}) is None
+    assert from_summary({"commit-user": "me", "fluss-offsets": "/x"}) is None
+    assert from_summary({COMMIT_ID: "inside of a commit"}) is None
+    flink = {"commit-user": "__fluss_lake_tiering", "fluss-offsets": "/x"}
+    assert from_summary(flink) == ForeignCommit("/x")
+    assert from_summary({"commit-user": "__fluss_lake_tiering"}) == ForeignCommit("")
+
+
+def test_a_summary_stays_small(monkeypatch):
+    assert offsets_fit(commit_of({TableBucket(7, number): 10**6 for number in range(500)}))
+    assert not offsets_fit(commit_of({TableBucket(7, number): 10**6 for number in range(1000)}))
+    monkeypatch.setattr("fluss_tiering.lake.iceberg.summary._MAX_OFFSETS_LENGTH", len('{"3":12}'))
+    assert offsets_fit(commit_of({TableBucket(7, 3): 12}))
+    assert not offsets_fit(commit_of({TableBucket(7, 3): 123}))
+
+
+# Offsets
+
+
+def test_an_offsets_file_has_the_form_of_fluss_s_own():
+    assert to_json(7, {TableBucket(7, 2): 30, TableBucket(7, 0): 10}) == (
+        b'{"version":1,"table_id":7,"bucket_offsets":[10,-1,30]}'
+    )
+    of_partitions = {TableBucket(7, 1, 20): 5, TableBucket(7, 0, 3): 6, TableBucket(7, 0, 20): 7}
+    assert json.loads(to_json(7, of_partitions)) == {
+        "version": 1,
+        "table_id": 7,
+        "partition_offsets": [
+            {"partition_id": 3, "bucket_offsets": [6]},
+            {"partition_id": 20, "bucket_offsets": [7, 5]},
+        ],
+    }
+    assert from_json(to_json(7, of_partitions)) == of_partitions
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not json",
+        b"[]",
+        b"{}",
+        b'{"version":1}',
+        b'{"version":2,"table_id":7,"bucket_offsets":[1]}',
+        b'{"version":1,"table_id":7,"bucket_offsets":3}',
+        b'{"version":1,"table_id":7,"partition_offsets":[{"bucket_offsets":[1]}]}',
+    ],
+)
+def test_another_content_is_no_offsets_file(content: bytes):
+    with pytest.raises(ValueError):
+        from_json(content)
+
+
+# Descriptions of files
+
+METRICS = FileMetrics(
+    3,
+    (4, 900),
+    column_sizes={1: 40, 2: 50},
+    value_counts={1: 3, 2: 3},
+    null_value_counts={2: 1},
+    nan_value_counts={2: 0},
+    lower_bounds={1: b"\x01\x00\x00\x00", 2: b"a\xff"},
+    upper_bounds={1: b"\x09\x00\x00\x00"},
+)
+
+
+def test_a_data_file_is_described_as_iceberg_parses_it():
+    file = LakeFile(FileContent.DATA, 3, "file:/lake/a.parquet", 1234, METRICS, ("mon", "eu"))
+    assert json.loads(ContentFiles((2, 1), 6, (1000, 1001, 1002)).to_json(file)) == {
+        "spec-id": 6,
+        "content": "DATA",
+        "file-path": "file:/lake/a.parquet",
+        "file-format": "PARQUET",
+        "partition": {"1000": "mon", "1001": "eu", "1002": 3},
+        "file-size-in-bytes": 1234,
+        "record-count": 3,
+        "column-sizes": {"keys": [1, 2], "values": [40, 50]},
+        "value-counts": {"keys": [1, 2], "values": [3, 3]},
+        "null-value-counts": {"keys": [2], "values": [1]},
+        "nan-value-counts": {"keys": [2], "values": [0]},
+        "lower-bounds": {"keys": [1, 2], "values": ["01000000", "61FF"]},
+        "upper-bounds": {"keys": [1], "values": ["09000000"]},
+        "split-offsets": [4, 900],
+    }
+
+
+def test_an_equality_delete_names_the_key_columns_in_ascending_order():
+    file = LakeFile(FileContent.EQUALITY_DELETES, 3, "file:/lake/d.parquet", 12, FileMetrics(1))
+    described = json.loads(ContentFiles((2, 1), 6, (1000,)).to_json(file))
+    assert (described["content"], described["equality-ids"]) == ("EQUALITY_DELETES", [1, 2])
+    assert "equality-ids" not in json.loads(ContentFiles((2, 1), 6, (1000,)).to_json(_data(file)))
+
+
+def _data(file: LakeFile) -> LakeFile:
+    return LakeFile(FileContent.DATA, file.bucket, file.location, file.size_bytes, file.metrics)
+
+
+def test_a_packed_file_has_the_same_description_in_less_memory():
+    files = ContentFiles((1,), 6, (1000,))
+    long = FileMetrics(3, lower_bounds=dict.fromkeys(range(200), b"x" * 100))
+    file = LakeFile(FileContent.DATA, 3, "file:/lake/a.parquet", 1234, long)
+    packed = files.packed(file)
+    assert files.to_json(packed) == files.to_json(file)
+    assert packed.metrics == FileMetrics(0)
+    assert len(packed.packed) < len(files.to_json(file)) / 10
+    assert (packed.location, packed.bucket, packed.size_bytes, packed.content) == (
+        file.location,
+        file.bucket,
+        file.size_bytes,
+        file.content,
+    )
+
+
+def test_a_file_whose_place_does_not_go_with_the_spec_is_refused():
+    file = LakeFile(FileContent.DATA, 3, "file:/lake/a.parquet", 1234, METRICS, ("mon",))
+    with pytest.raises(ValueError, match="zip"):
+        ContentFiles((), 6, (1000,)).to_json(file)
