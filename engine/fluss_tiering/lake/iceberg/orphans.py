@@ -35,6 +35,10 @@ DEFAULT_GRACE: Final = timedelta(days=3)
 MIN_GRACE: Final = timedelta(days=1)
 _FIRST_METADATA: Final = re.compile(r"/00000-[^/]*\.metadata\.json$")
 """The name of a table's first metadata file, as Iceberg's catalogs choose it."""
+_MISSING: Final = re.compile(r"File (.*) does not exist\.?")
+"""What Hadoop's file systems say of a folder that does not exist."""
+_STORE: Final = re.compile("^[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?")
+"""The scheme of a location, and the name of its store if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,8 @@ def find_orphans(spark: SparkSession, table: TableInfo, lake: IcebergTable, grac
     older_than = datetime.now(UTC) - grace
     # Iceberg does not know the offsets file that the newest commit names.
     named = None if newest is None else newest.commit.lake_offsets
-    locations = [each for each in _unreferenced(spark, table, lake, lake.data_location(), older_than) if each != named]
+    found = _unreferenced(spark, table, lake, lake.data_location(), older_than)
+    locations = [each for each in found if named is None or _path(each) != _path(named)]
     shared = _shared(spark, table, lake, older_than) if locations else None
     return [Orphan(location, shared or _reason_to_keep(location, decided)) for location in locations]
 
@@ -113,6 +118,12 @@ def _unreferenced(
             return unreferenced_files(spark, lake.java_table, location, int(older_than.timestamp() * 1000))
         except Py4JJavaError as error:
             # The folder does not exist if nothing was ever written. Any other missing file is damage.
-            if root_message(error) != f"File {location} does not exist":
+            missing = _MISSING.fullmatch(root_message(error))
+            if missing is None or _path(missing[1]) != _path(location):
                 raise
             return []
+
+
+def _path(location: str) -> str:
+    """Return the path of a location. Hadoop lists `file:///a` as `file:/a`, and `hdfs:///a` with the name node."""
+    return _STORE.sub("", location).rstrip("/")
