@@ -68,6 +68,7 @@ _TEXTS: Final = (
     "\uffff" * 17,
     "\U0001f600",
     "b" * 15 + "\U0001f600" * 2,
+    "\ud7ff" * 17,
     "\U0010ffff" * 17,
     "\U0010fffe",
 )
@@ -138,6 +139,20 @@ def value_of(data_type: DataType, chance: random.Random, *, long: bool = False) 
             return tuple(value_of(field.data_type, chance, long=long) for field in data_type.fields)
         case _:
             return _scalar(data_type, chance, long=long)
+
+
+def cut_value(data_type: DataType, edge: str, length: int, chance: random.Random) -> Value:
+    """Return a text, or its bytes, that a bound of this length cuts at a certain character or beside it.
+
+    Args:
+        data_type: A type of text or of bytes.
+        edge: The character.
+        length: The length of the bound.
+        chance: Where the value comes from.
+    """
+    head = "a" * chance.choice((0, max(0, length - 2), length - 1, length - 1, length))
+    text = head + edge * chance.choice((1, 2, length + 1)) + "z" * chance.choice((0, 1, 3))
+    return text if data_type.root is DataTypeRoot.STRING else text.encode()
 
 
 def plain_value(data_type: DataType) -> Value:

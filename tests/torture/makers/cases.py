@@ -12,6 +12,8 @@ from torture.plan import Plan, PlannedTable, Step
 
 _ENABLED: Final = "table.datalake.enabled"
 _OPTIONS: Final = {_ENABLED: "true", "table.datalake.freshness": "1s"}
+_EDGES: Final = ("\x7f", "\u07ff", "\ud7ff", "\uffff", "\U0010ffff")
+"""The last code points of each length in UTF-8, and the last one before the surrogates."""
 _KEY: Final = ["id", "BIGINT NOT NULL"]
 
 
@@ -117,6 +119,25 @@ def _long_texts(chance: random.Random, seed: int, storage: str) -> Plan:
     return Plan(seed, storage, [table], steps)
 
 
+def _cut_texts(chance: random.Random, seed: int, storage: str) -> Plan:
+    """Texts and bytes that bounds cut at each edge of Unicode, which ends some columns' texts and no others'."""
+    length = chance.choice((1, 2, 16, 16))
+    names = [f"c{number}" for number in range(3 * len(_EDGES))]
+    edges = {name: _EDGES[number % len(_EDGES)] for number, name in enumerate(names)}
+    columns = [[name, "BYTES" if number % 3 == 2 else "STRING"] for number, name in enumerate(names)]
+    keyed = chance.random() < 0.5
+    properties = {**_OPTIONS, ROW_GROUP_ROWS: str(chance.choice((1, 2, 20)))}
+    if length < 16:
+        properties["iceberg.write.metadata.metrics.default"] = f"truncate({length})"
+    table = PlannedTable(
+        "cut", [_KEY, *columns], ["id"] if keyed else [], "id" if keyed else None, properties=properties
+    )
+    steps: list[Step] = []
+    for rows in (1, 2, 4):
+        steps += [_write(table, chance, rows, edges=edges, length=length), _tier(chance, table)]
+    return Plan(seed, storage, [table], steps)
+
+
 def _many_keyed_buckets(chance: random.Random, seed: int, storage: str) -> Plan:
     """A first round takes the KV snapshots of a thousand buckets."""
     return _many_buckets(chance, seed, storage, keyed=True)
@@ -154,6 +175,7 @@ def _tier(chance: random.Random, table: PlannedTable, **others: object) -> Step:
 
 
 CASES: Final[Mapping[str, Callable[[random.Random, int, str], Plan]]] = {
+    "cut texts": _cut_texts,
     "hot key": _hot_key,
     "huge texts": _huge_texts,
     "large values": _large_values,
@@ -169,6 +191,7 @@ CASES: Final[Mapping[str, Callable[[random.Random, int, str], Plan]]] = {
 ORDER: Final = (
     "long texts",
     "late",
+    "cut texts",
     "nested",
     "large values",
     "many buckets",

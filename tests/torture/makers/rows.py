@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fluss_tiering.model.data_type import DataType, DataTypeRoot
 from torture.plan import PlannedTable, Step
-from torture.values import HUGE_CHARACTERS, LONG_BYTES, Value, value_of
+from torture.values import HUGE_CHARACTERS, LONG_BYTES, Value, cut_value, value_of
 
 _PARTITIONS: Final = 4
 
@@ -52,6 +52,8 @@ def _value(data_type: DataType, chance: random.Random, step: Step, table: Planne
         text = chance.randbytes(min(size, 1 << 12) // 2).hex()
         text = (text * (size // len(text) + 1))[:size]
         return text if data_type.root is DataTypeRoot.STRING else text.encode()
+    if name in step.get("edges", {}):
+        return cut_value(data_type, step["edges"][name], step["length"], chance)
     if step.get("huge") and data_type.root is DataTypeRoot.STRING and chance.random() < 0.1:
         return chance.choice("az") * HUGE_CHARACTERS
     if name == table.bucket_key and not table.primary_key:
