@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import importlib.util
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -131,6 +132,10 @@ def _local(location: str | Path) -> str:
 def _duckdb_rows(path: str, where: Sequence[Predicate], columns: Sequence[str] | None, push_down: bool) -> pa.Table:
     names = ", ".join(map(_double_quoted, columns)) if columns else "*"
     source = f"iceberg_scan({_sql_text(path)})"
+    if json.loads(Path(path).read_text())["location"].startswith("s3:"):
+        # The files of a lake on S3 are read where the S3 server keeps them.
+        folder, version = str(Path(path).parent.parent), Path(path).name.removesuffix(".metadata.json")
+        source = f"iceberg_scan({_sql_text(folder)}, allow_moved_paths = true, version = {_sql_text(version)})"
     with _duckdb().cursor() as connection:
         if not push_down:
             connection.execute(f"CREATE OR REPLACE TEMP TABLE everything AS SELECT * FROM {source}")

@@ -18,9 +18,10 @@ from torture.makers.cases import CASES
 from torture.makers.histories import make_case, make_plan
 from torture.plan import Plan
 from torture.report import Report, say
-from torture.run import TOO_MUCH_MEMORY, PlanRun
+from torture.run import run_plan
 from torture.shrink import shrink
-from torture.world import World
+from torture.steps.rounds import TOO_MUCH_MEMORY
+from torture.world import PARTS, World
 
 _SHOWN: Final = 1500
 _JUDGE_SECONDS: Final = 3.0
@@ -34,6 +35,14 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5, help="how long plans are begun (default: 5)")
     parser.add_argument("--plans", type=int, help="how many plans to run, instead of a time")
     parser.add_argument("--storage", choices=("embedded", "cluster"), default="embedded", help="where the tables are")
+    parser.add_argument(
+        "--with",
+        dest="parts",
+        action="append",
+        default=[],
+        choices=PARTS,
+        help="two servers with PostgreSQL, or a lake on S3 (embedded storage only; may be given twice)",
+    )
     parser.add_argument("--plan", type=Path, help="run the plan of this file, once")
     parser.add_argument("--case", choices=sorted(CASES), help="make plans of this kind only")
     parser.add_argument("--defect", choices=sorted(DEFECTS), help="put a defect back that was mended")
@@ -44,9 +53,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = Report()
     seed = options.seed
+    first = _plan(options, seed)
     with (
         tempfile.TemporaryDirectory(prefix="torture-", ignore_cleanup_errors=True) as folder,
-        World(Path(folder), options.storage, options.defect) as world,
+        World(Path(folder), first.storage, options.defect, first.parts) as world,
     ):
         world.judges.seconds = None if options.plan else _JUDGE_SECONDS
         while True:
@@ -67,8 +77,8 @@ def _plan(options: argparse.Namespace, seed: int) -> Plan:
     if options.plan:
         return Plan.load(options.plan)
     if options.case:
-        return make_case(options.case, seed, options.storage)
-    return make_plan(seed, options.storage)
+        return make_case(options.case, seed, options.storage, options.parts)
+    return make_plan(seed, options.storage, options.parts)
 
 
 def _run(world: World, plan: Plan, report: Report) -> str | None:
@@ -76,7 +86,7 @@ def _run(world: World, plan: Plan, report: Report) -> str | None:
     began = time.monotonic()
     kind, outcome = None, "ok"
     try:
-        PlanRun(world, plan, report.tally).run()
+        run_plan(world, plan, report.tally)
     except WrongError as error:
         kind, outcome = error.kind, f"WRONG: {error}"
         if world.cluster is not None and world.cluster.missed_a_table():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fluss_tiering.model.table import WriteKind
 from torture.arrow_values import comparable, lake_value
@@ -12,11 +14,29 @@ from torture.values import Value
 Row = tuple[Value, ...]
 
 
+@dataclass(frozen=True)
+class _Change:
+    """A change that is not in the lake yet.
+
+    Attributes:
+        key: The key of the row; a number for a log table.
+        row: The row; None if it was deleted.
+        place: The row, or the deleted one: where the change is.
+        in_doubt: Whether the lake may do without it.
+    """
+
+    key: Hashable
+    row: Row | None
+    place: Row
+    in_doubt: bool = False
+
+
 class TableModel:
     """The rows of one table, in plain Python.
 
     The lake keeps what it has of partitions that were dropped. A delete of a key that the table does not have changes
-    nothing there, so that it does not reach the lake.
+    nothing there, so that it does not reach the lake. Rows are in doubt if their write was not acknowledged, or if a
+    user may have deleted them from the lake before or after a round wrote them.
     """
 
     def __init__(self, planned: PlannedTable) -> None:
@@ -25,9 +45,9 @@ class TableModel:
         self._keys = [names.index(name) for name in planned.primary_key]
         self._partition = [names.index(name) for name in planned.partition_keys]
         self._stored: dict[Hashable, Row] = {}
-        self._appended: list[Row] = []
-        self._pending: list[tuple[Hashable, Row | None, Row]] = []
+        self._pending: list[_Change] = []
         self._lake: dict[Hashable, Row] = {}
+        self._doubtful: dict[Hashable, Row] = {}
         self._number = 0
 
     def written(self, kind: WriteKind, rows: Iterable[Sequence[Value]]) -> None:
@@ -35,15 +55,62 @@ class TableModel:
         for row in rows:
             values = self._of_lake(row)
             if kind is WriteKind.APPEND:
-                self._number += 1
-                self._pending.append((self._number, values, values))
+                self._append(values)
                 continue
             key = self._key(values)
             if kind is WriteKind.UPSERT:
                 self._stored[key] = values
-                self._pending.append((key, values, values))
+                self._pending.append(_Change(key, values, values))
             elif key in self._stored:
-                self._pending.append((key, None, self._stored.pop(key)))
+                self._pending.append(_Change(key, None, self._stored.pop(key)))
+
+    def appended_in_doubt(self, rows: Iterable[Sequence[Value]]) -> None:
+        """Note rows of a log table whose write was not acknowledged, so that each may be there or not."""
+        for row in rows:
+            self._append(self._of_lake(row), in_doubt=True)
+
+    def changed_in_doubt(
+        self, kind: WriteKind, rows: Iterable[Sequence[Value]], found: Iterable[Row]
+    ) -> Mapping[Hashable, Row | None]:
+        """Note changes of a primary-key table that were not acknowledged, by the rows that it holds now.
+
+        Args:
+            kind: Whether they are upserts or deletes.
+            rows: The rows, in their order.
+            found: All rows of the table, as a scan reads them.
+
+        Returns:
+            By key, rows that the table must not hold: neither the one before nor one of the changes. None stands for a
+            row that is missing.
+        """
+        now = {self._key(row): row for row in found}
+        candidates: dict[Hashable, list[Row | None]] = {}
+        for row in rows:
+            values = self._of_lake(row)
+            key = self._key(values)
+            before = candidates.setdefault(key, [self._stored.get(key)])
+            before.append(values if kind is WriteKind.UPSERT else None)
+        wrong: dict[Hashable, Row | None] = {}
+        for key, possible in candidates.items():
+            before, after = possible[0], now.get(key)
+            if comparable(after) not in [comparable(each) for each in possible]:
+                wrong[key] = after
+            elif comparable(after) != comparable(before):
+                self._note(key, after, before)
+        return wrong
+
+    def _note(self, key: Hashable, after: Row | None, before: Row | None) -> None:
+        place = after if after is not None else before
+        assert place is not None
+        self._pending.append(_Change(key, after, place))
+        if after is None:
+            self._stored.pop(key)
+        else:
+            self._stored[key] = after
+
+    def _append(self, row: Row, *, in_doubt: bool = False) -> None:
+        self._number += 1
+        self._pending.append(_Change(self._number, row, row, in_doubt))
 
     def lost(self, count: int) -> None:
         """Note that the oldest rows of a log table were deleted before they were tiered."""
@@ -56,16 +123,51 @@ class TableModel:
             return [row[place] for place in self._partition] != list(partition)
 
         self._stored = {key: row for key, row in self._stored.items() if kept(row)}
-        self._pending = [change for change in self._pending if kept(change[2])]
+        self._pending = [change for change in self._pending if kept(change.place)]
 
     def tiered(self) -> None:
         """Note that everything that was written is in the lake."""
-        for key, row, _ in self._pending:
-            if row is None:
-                self._lake.pop(key, None)
-            else:
-                self._lake[key] = row
+        for change in self._pending:
+            self._lake.pop(change.key, None)
+            self._doubtful.pop(change.key, None)
+            if change.row is not None:
+                (self._doubtful if change.in_doubt else self._lake)[change.key] = change.row
         self._pending.clear()
+
+    def deleted_in_lake(self, holds: Callable[[Row], bool], *, beside_round: bool = False) -> None:
+        """Note that a user has deleted rows from the lake table.
+
+        Args:
+            holds: Whether a row was to be deleted.
+            beside_round: Whether a round was writing at that time, so that its rows may be deleted or not.
+        """
+        self._lake = {key: row for key, row in self._lake.items() if not holds(row)}
+        if beside_round:
+            self._pending = [
+                replace(change, in_doubt=True) if change.row is not None and holds(change.row) else change
+                for change in self._pending
+            ]
+
+    @property
+    def has_doubts(self) -> bool:
+        """Whether the lake may hold rows, or not, which `settle` finds out."""
+        return bool(self._doubtful)
+
+    def settle(self, found: Iterable[Row]) -> int:
+        """Note which of the rows that are in doubt are there, and return how many.
+
+        Args:
+            found: All rows of the lake table, as one of the judges reads them.
+        """
+        surplus = Counter(map(comparable, found)) - Counter(map(comparable, self._lake.values()))
+        there = 0
+        for key, row in self._doubtful.items():
+            if surplus[comparable(row)] > 0:
+                surplus[comparable(row)] -= 1
+                self._lake[key] = row
+                there += 1
+        self._doubtful.clear()
+        return there
 
     @property
     def pending(self) -> int:

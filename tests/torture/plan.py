@@ -66,12 +66,14 @@ class Plan:
         storage: "embedded" or "cluster".
         tables: The tables.
         steps: The steps in order.
+        parts: What the world of the plan has beyond the usual, as `world.PARTS` names it.
     """
 
     seed: int
     storage: str
     tables: Sequence[PlannedTable]
     steps: Sequence[Step]
+    parts: Sequence[str] = ()
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1, ensure_ascii=True)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ import psutil
 from fetch_spark_jars import jars
 from fluss_support import Watchdog
 from fluss_tiering.spark.submit import JARS_VARIABLE
+from torture.driver.fate import fate_of, kills_for_memory
 
 DISK_FULL: Final = "disk-full"
 """The file in the driver's folder that stands for a full disk."""
@@ -36,18 +38,23 @@ class CommandFailedError(Exception):
 class DriverProcess:
     """The driver, started when it is needed. It is a process group with Spark's JVM and the workers."""
 
-    def __init__(self, folder: Path, watchdog: Watchdog, defect: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, watchdog: Watchdog, defect: str | None = None, more_jars: Sequence[Path] = ()
+    ) -> None:
         self._folder = folder
         self.log_file = folder / "driver.log"
         self._process: subprocess.Popen[str] | None = None
         self._environment = {
             **os.environ,
-            JARS_VARIABLE: ",".join(str(jar) for jar in jars()),
+            JARS_VARIABLE: ",".join(map(str, [*jars(), *more_jars])),
             "PYTHONPATH": os.pathsep.join(str(each) for each in (_TESTS, _TESTS.parent / "tools")),
+            # The S3 server of tests takes no checksums behind the body.
+            "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
             "TORTURE_DEFECT": defect or "",
             "TORTURE_DISK_FULL": str(folder / DISK_FULL),
         }
         self.starts = 0
+        self._out_of_memory = 0
         self._watchdog = watchdog
 
     @property
@@ -64,6 +71,7 @@ class DriverProcess:
         if self.running:
             return
         self.starts += 1
+        self._out_of_memory = kills_for_memory()
         with self.log_file.open("a") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "torture.driver"],
@@ -144,7 +152,8 @@ class DriverProcess:
         line = self._process.stdout.readline()
         if not line:
             self.kill()
-            raise DriverDiedError(f"the driver ended; the end of its log is\n{self.log_tail()}")
+            fate = fate_of(self._process.returncode, self._folder, self._out_of_memory)
+            raise DriverDiedError(f"the driver {fate}; the end of its log is\n{self.log_tail()}")
         return json.loads(line)  # type: ignore[no-any-return]
 
     def log_tail(self, lines: int = 15) -> str:

@@ -13,12 +13,12 @@ import pytest
 from torture.defects import DEFECTS
 from torture.judging.checks import Tally
 from torture.makers.histories import make_case, make_plan
-from torture.run import PlanRun
+from torture.run import run_plan
 from torture.world import World
 
 _ROOT = Path(__file__).resolve().parents[2]
-_CASES = (("long texts", 1), ("late", 1), ("late", 4))
-_SEEDS = (1, 2, 4, 5)
+_CASES = (("long texts", 1), ("late", 1), ("late", 4), ("cut texts", 1))
+_SEEDS = (1, 5, 203)
 
 
 def command(*arguments: str, minutes: float) -> subprocess.CompletedProcess[str]:
@@ -42,18 +42,23 @@ def test_what_fixed_seeds_make_up_is_read_back_by_every_judge(tmp_path):
     plans = [make_case(name, seed, "embedded") for name, seed in _CASES]
     with World(tmp_path) as world:
         for plan in [*plans, *(make_plan(seed, "embedded") for seed in _SEEDS)]:
-            PlanRun(world, plan, tally, most=40).run()
+            run_plan(world, plan, tally, most=40)
     for judge in ("duckdb", "clickhouse", "pyiceberg", "spark"):
         assert tally.comparisons[f"{judge} questions"], tally
         assert tally.comparisons[f"{judge} rows"], tally
+    assert tally.counts["writes broken off: kill writer"], tally
+    assert tally.counts["DELETE, merge-on-read"], tally
 
 
 @pytest.mark.system
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("storage", "minutes"), [("embedded", 25), ("cluster", 5)])
-def test_half_an_hour_finds_nothing(storage, minutes):
-    done = command("--storage", storage, minutes=minutes)
+@pytest.mark.parametrize(
+    ("options", "minutes"),
+    [((), 16), (("--storage", "cluster"), 6), (("--with", "two servers"), 4), (("--with", "s3"), 4)],
+)
+def test_half_an_hour_finds_nothing(options, minutes):
+    done = command(*options, minutes=minutes)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 

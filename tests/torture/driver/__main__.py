@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
@@ -25,6 +28,7 @@ from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round.progress import LogProgress
 from fluss_tiering.spark.startup import session
 from torture.driver import row_groups
+from torture.driver.fate import fate_of, kills_for_memory
 from torture.driver.faults import Faults
 
 _JVM = {
@@ -44,6 +48,7 @@ class Driver:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._faults = Faults()
+        self._out_of_memory = kills_for_memory()
         self._clients: dict[str, TieringClient] = {}
         row_groups.switch_on()
 
@@ -56,27 +61,26 @@ class Driver:
         options: dict[str, Any],
         beside: dict[str, str] | None = None,
     ) -> Any:
-        """Run a round of each table, and maintenance of a lake table beside it."""
+        """Run a round of each table, and another command beside it."""
         self._faults.plan(fault)
         paths = tuple(TablePath.parse(each) for each in tables)
         pool = ThreadPoolExecutor(1)
-        maintenance = pool.submit(self.maintain, server=server, **beside) if beside else None
+        other = pool.submit(getattr(self, beside.pop("do")), server=server, **beside) if beside else None
         try:
             results = application.run(TierOptions(server=server, tables=paths, **options), self._spark, LogProgress())
         finally:
             self._faults.plan(None)
             pool.shutdown()
-        if maintenance is not None:
-            logging.getLogger("torture").info("beside the rounds: %s", maintenance.result())
-        return [
+        rounds = [
             {
                 "table": str(result.path),
-                "error": result.error if result.failed else None,
+                "error": result.error + self.fate_of_jvm() if result.failed and result.error else None,
                 "complete": result.complete,
                 "peak_bytes": result.cost.peak_worker_bytes,
             }
             for result in results
         ]
+        return {"rounds": rounds, "beside": other.result() if other is not None else None}
 
     def read(self, *, server: str, table: str, columns: list[str], out: str) -> Any:
         """Write rows of a lake table, as Spark reads them, into an Arrow file."""
@@ -105,6 +109,14 @@ class Driver:
         rows = self._spark.sql(text.replace("{table}", self._name(self._table(server, table)))).collect()
         return [[str(each) for each in row] for row in rows]
 
+    def change(self, *, server: str, table: str, text: str) -> Any:
+        """Run a statement that changes rows, and return its error; `{table}` stands for the lake table."""
+        try:
+            self.sql(server=server, table=table, text=text)
+        except (PySparkException, Py4JError) as error:
+            return {"error": f"{type(error).__name__}: {error}"[:2000]}
+        return {"error": None}
+
     def maintain(self, *, server: str, table: str, what: str) -> Any:
         """Compact a lake table, expire its snapshots, or look for orphans."""
         info = self._table(server, table)
@@ -116,6 +128,14 @@ class Driver:
             )
             return {"error": done.error}
         return {"error": clean_table(self._spark, info, grace=timedelta(days=3), delete=True).error}
+
+    def fate_of_jvm(self) -> str:
+        """Return how the JVM has ended; nothing if it runs."""
+        gateway = SparkContext._gateway
+        process = getattr(gateway, "proc", None)
+        if process is None or process.poll() is None:
+            return ""
+        return f" (the JVM {fate_of(process.poll(), Path.cwd(), self._out_of_memory)})"
 
     def _client(self, server: str) -> TieringClient:
         if server not in self._clients:
@@ -163,7 +183,8 @@ def main() -> None:
                 answer = {"result": getattr(driver, command.pop("do"))(**command)}
             except Exception as error:
                 logging.getLogger("torture").exception("a command failed")
-                answer = {"failed": f"{type(error).__name__}: {error}"[:4000], "trace": traceback.format_exc()[-4000:]}
+                failed = f"{type(error).__name__}: {error}"[:4000] + driver.fate_of_jvm()
+                answer = {"failed": failed, "trace": traceback.format_exc()[-4000:]}
             print(json.dumps(answer), file=answers, flush=True)
 
 

@@ -33,15 +33,19 @@ def calls_met(world: World, fault: Step) -> Iterator[str]:
     """Let the calls of a driver meet a fault inside the block, and yield the address that the driver uses."""
     what = fault["what"]
     if what == "disk full":
-        full = world.folder / DISK_FULL
-        full.touch()
+        with _full_disk(world):
+            yield world.target
+        return
+    if what == "throttled":
+        assert world.lake.throttling is not None
+        world.lake.throttling.share = fault["share"]
         try:
-            yield world.server.target
+            yield world.target
         finally:
-            full.unlink()
+            world.lake.throttling.share = 0.0
         return
     if what not in {"lost request", "lost answer", "late answer"}:
-        yield world.server.target
+        yield world.target
         return
     proxy, met = world.proxy, [0]
 
@@ -64,6 +68,24 @@ def calls_met(world: World, fault: Step) -> Iterator[str]:
         faults.clear()
 
 
+@contextmanager
+def _full_disk(world: World) -> Iterator[None]:
+    """Leave no room in the lake inside the block, or let workers say so where no disk can be mounted."""
+    if world.lake.has_own_disk and world.cluster is None:
+        world.lake.fill_disk()
+        try:
+            yield
+        finally:
+            world.lake.free_disk()
+        return
+    full = world.folder / DISK_FULL
+    full.touch()
+    try:
+        yield
+    finally:
+        full.unlink()
+
+
 def meet(world: World, fault: Step, marker: Path) -> None:
     """Do to the processes what the fault says, while the driver runs a round."""
     driver, what = world.driver, fault["what"]
@@ -84,18 +106,18 @@ def meet(world: World, fault: Step, marker: Path) -> None:
         for worker in stopped:
             worker.resume()
     elif what == "clock step":
-        world.turn_clock(fault["ms"])
+        world.servers.turn_clock(fault["ms"])
     elif what == "disk full":
         wait(driver.has_answered, 10)
     elif what == "kill server":
         wait(lambda: marker.exists() or driver.has_answered(), fault.get("after", 0.3))
-        world.kill_server()
-        world.start_server()
+        world.servers.kill()
+        world.servers.start()
     elif what == "stop server":
-        assert world.server.process is not None
-        world.server.process.send_signal(signal.SIGSTOP)
-        time.sleep(_PAUSE_S * 4)
-        world.server.process.send_signal(signal.SIGCONT)
+        world.servers.suspend(_PAUSE_S * 4)
+    elif what in {"cut active server", "cut other server"}:
+        wait(lambda: marker.exists() or driver.has_answered(), fault["after"])
+        world.servers.cut(active=what == "cut active server", seconds=fault["seconds"])
     elif what in {"kill tablet server", "stop tablet server", "kill coordinator"} and world.cluster is not None:
         _meet_cluster(world, what)
 

@@ -68,6 +68,7 @@ class Readable:
         judges: The judges without a JVM.
         spark_read: Reads columns by Spark into an Arrow table.
         spark_count: Counts the rows of each predicate by Spark.
+        on_s3: Whether its files are on S3.
     """
 
     columns: Sequence[Column]
@@ -77,6 +78,7 @@ class Readable:
     judges: JudgeProcess
     spark_read: Callable[[Sequence[str]], Any]
     spark_count: Callable[[Sequence[str]], list[int]]
+    on_s3: bool = False
 
 
 def check_lake(lake: Readable, model: TableModel, tally: Tally, seed: int, *, spark: bool, most: int) -> None:
@@ -101,7 +103,7 @@ def check_lake(lake: Readable, model: TableModel, tally: Tally, seed: int, *, sp
     asked = questions(lake.columns, rows, random.Random(f"questions/{seed}"), most)
     expected = [sum(map(question.holds, rows)) for question in asked]
     for judge in chosen:
-        limit = table_limit(judge, lake.columns, has_deletes=lake.has_deletes, keys=lake.keys)
+        limit = table_limit(judge, lake.columns, has_deletes=lake.has_deletes, keys=lake.keys, on_s3=lake.on_s3)
         if limit is not None:
             tally.left_out[limit] += 1
             continue
@@ -134,12 +136,21 @@ def _compare_rows(judge: str, lake: Readable, rows: Sequence[Sequence[Value]], t
     else:
         found = Counter(comparable(row) for row in rows_of(columns, table))
     expected = Counter(comparable(tuple(row[place] for place in compared)) for row in rows)
+    compare(judge, names, expected, found)
+
+
+def compare(judge: str, names: Sequence[str], expected: Counter[Hashable], found: Counter[Hashable]) -> None:
+    """Compare the rows that a judge has read with those of the model.
+
+    Raises:
+        WrongError: they are not the same.
+    """
     missing, surplus = expected - found, found - expected
     if missing or surplus:
         raise WrongError(
             f"{judge} reads other rows",
-            f"{sum(missing.values())} are missing, {sum(surplus.values())} are too many; columns {names[:8]}; missing "
-            f"{_shown(missing)}; too many {_shown(surplus)}",
+            f"{sum(missing.values())} are missing, {sum(surplus.values())} are too many; columns {list(names[:8])}; "
+            f"missing {_shown(missing)}; too many {_shown(surplus)}",
         )
 
 

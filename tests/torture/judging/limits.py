@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import judges
-from fluss_tiering.model.data_type import DataType, DataTypeRoot
+from fluss_tiering.model.data_type import NESTED, DataType, DataTypeRoot
 from fluss_tiering.model.table import Column
 from torture.makers.predicates import Question
 from torture.values import Value
 
+FLUSS: Final = "fluss"
+"""The judge of `fluss_reader.py`."""
 _TIMESTAMPS: Final = {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}
 _FLOATS: Final = {DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
 _DAYS_OF_CLICKHOUSE: Final = (-25_567, 120_529)
@@ -44,13 +46,25 @@ def _field_names(data_type: DataType) -> Iterable[str]:
         yield from _field_names(field.data_type)
 
 
-def table_limit(judge: str, columns: Sequence[Column], *, has_deletes: bool, keys: Sequence[str]) -> str | None:
-    """Return why a judge cannot read a table at all; None if it can."""
+def table_limit(
+    judge: str, columns: Sequence[Column], *, has_deletes: bool, keys: Sequence[str], on_s3: bool = False
+) -> str | None:
+    """Return why a judge cannot read a table at all; None if it can.
+
+    Args:
+        judge: The judge.
+        columns: The columns of the table.
+        has_deletes: Whether it may have equality deletes.
+        keys: The names of the columns that its partitions are made of.
+        on_s3: Whether its files are on S3.
+    """
     roots = {root for column in columns for root in roots_of(column.data_type)}
     if judge == judges.SPARK and DataTypeRoot.TIME in roots:
         return "Spark reads no TIME from Iceberg"
     if judge == judges.PYICEBERG and has_deletes:
         return "pyiceberg reads no equality deletes"
+    if judge == judges.PYICEBERG and on_s3:
+        return "pyiceberg reads no files of S3 elsewhere than there"
     if judge == judges.DUCKDB and not all(name.isascii() for name in keys):
         return "DuckDB refuses a manifest with a name beyond ASCII, and ends its process"
     return None
@@ -67,6 +81,10 @@ def column_limit(judge: str, column: Column, values: Sequence[Value]) -> str | N
             return "ClickHouse has no TIME"
         if "null" in _field_names(column.data_type):
             return "ClickHouse has no field with the name null"
+    if judge == FLUSS and column.data_type.root in NESTED:
+        return "Fluss's reader is not asked about nested columns"
+    if judge == FLUSS and column.data_type.root is DataTypeRoot.TIME:
+        return "Fluss 0.9.1 reads a TIME after the first 2 s of a day wrong: it cuts nanoseconds to 32 bits"
     if judge == judges.SPARK and any(_any_part(column.data_type, value, _null_row_with_required) for value in values):
         return "Spark hands no null ROW with NOT NULL fields to Arrow"
     if judge == judges.PYICEBERG and any(_any_part(column.data_type, value, _null_list) for value in values):

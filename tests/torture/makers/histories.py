@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from torture.faults.rounds import METHODS
 from torture.makers.cases import CASES, OPEN, ORDER
+from torture.makers.disturbances import (
+    ENABLED,
+    beside_round,
+    by_a_user,
+    fault_of_parts,
+    maybe_broken_off,
+    switch_on,
+    switched_off,
+)
 from torture.makers.tables import make_table
 from torture.plan import Plan, PlannedTable, Step
 
@@ -25,7 +36,8 @@ _LAKE_PROPERTIES: Final = (
     ("format-version", "3"),
 )
 """What a user sets in the lake."""
-_CASE_EVERY: Final = 3
+_LATE_SHARE: Final = 0.1
+_CASE_EVERY: Final = 2
 """Every so many seeds a plan is of a kind of its own: a run comes to each of them soon."""
 _FAULTS: Final = [
     {"what": what, "when": when, "step": step}
@@ -35,13 +47,22 @@ _FAULTS: Final = [
 ]
 
 
-def make_plan(seed: int, storage: str) -> Plan:
-    """Return the plan of a seed: a case of its own kind, or ordinary tables."""
+def make_plan(seed: int, storage: str, parts: Sequence[str] = ()) -> Plan:
+    """Return the plan of a seed: a case of its own kind, or ordinary tables.
+
+    Args:
+        seed: The seed.
+        storage: "embedded" or "cluster".
+        parts: What the world has beyond the usual, as `world.PARTS` names it.
+    """
     chance = random.Random(f"plan/{seed}")
     if seed % _CASE_EVERY == 0:
         names = [name for name in ORDER if name not in OPEN]
-        return make_case(names[(seed // _CASE_EVERY - 1) % len(names)], seed, storage)
+        return make_case(names[(seed // _CASE_EVERY - 1) % len(names)], seed, storage, parts)
     tables = [make_table(chance, f"t{number}") for number in range(chance.choice((2, 3, 4)))]
+    more = random.Random(f"more/{seed}")
+    late = {table.name for table in tables if more.random() < _LATE_SHARE}
+    tables = [switched_off(table) if table.name in late else table for table in tables]
     # A fault costs a start of Spark: not every plan has one.
     faulty = chance.random() < 0.35
     steps: list[Step] = []
@@ -49,7 +70,10 @@ def make_plan(seed: int, storage: str) -> Plan:
     for number in range(rounds):
         for table in tables:
             steps += _changes(chance, table, number)
+        if number == 0:
+            steps += [switch_on(table) for table in tables if table.name in late]
         steps.append(_round(chance, tables, storage, fault=faulty and chance.random() < 0.5))
+        steps[-1] |= beside_round(more, tables) | fault_of_parts(more, parts)
         if chance.random() < 0.15:
             steps.append({"do": "server", "what": chance.choice(("kill", "restart"))})
         if chance.random() < 0.15:
@@ -63,12 +87,13 @@ def make_plan(seed: int, storage: str) -> Plan:
                     "what": chance.choice(("compact", "expire", "clean")),
                 }
             )
-    return Plan(seed, storage, tables, steps)
+        steps += by_a_user(more, tables)
+    return Plan(seed, storage, tables, [maybe_broken_off(more, step) for step in steps], parts)
 
 
-def make_case(name: str, seed: int, storage: str) -> Plan:
+def make_case(name: str, seed: int, storage: str, parts: Sequence[str] = ()) -> Plan:
     """Return the plan of a seed for a case of this kind."""
-    return CASES[name](random.Random(f"case/{seed}"), seed, storage)
+    return replace(CASES[name](random.Random(f"case/{seed}"), seed, storage), parts=parts)
 
 
 def _round(chance: random.Random, tables: list[PlannedTable], storage: str, *, fault: bool) -> Step:
@@ -112,7 +137,7 @@ def _changes(chance: random.Random, table: PlannedTable, number: int) -> list[St
         )
     if chance.random() < 0.05:
         for enabled in ("false", "true"):
-            steps.append({"do": "alter", "table": table.name, "set": {"table.datalake.enabled": enabled}})
+            steps.append({"do": "alter", "table": table.name, "set": {ENABLED: enabled}})
     return steps
 
 

@@ -1,0 +1,70 @@
+"""Steps of somebody who uses the lake table: properties, columns, deleted rows, and maintenance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torture.judging.checks import WrongError
+from torture.plan import Step
+from torture.processes import CommandFailedError
+from torture.steps.checking import check
+from torture.steps.deletes import delete_statement
+from torture.steps.rounds import class_of
+from torture.steps.running import Running
+
+
+def set_property(run: Running, step: Step) -> None:
+    """Set a property of a lake table."""
+    _alter(run, step["table"], f"SET TBLPROPERTIES ('{step['key']}' = '{step['value']}')")
+
+
+def change_schema(run: Running, step: Step) -> None:
+    """Add a column to a lake table, move one, or widen one: `change` is what follows ALTER TABLE."""
+    if _alter(run, step["table"], step["change"]):
+        check(run, step["table"], seed=step["seed"])
+
+
+def delete_rows(run: Running, step: Step) -> None:
+    """Delete rows of a lake table, by copies of its files or by positions."""
+    name = step["table"]
+    chosen = delete_statement(run, name, step["seed"]) if name in run.lake_exists else None
+    if chosen is None or not _alter(run, name, f"SET TBLPROPERTIES ('write.delete.mode' = '{step['mode']}')"):
+        return
+    question, text = chosen
+    answer = run.world.call("change", table=run.path(name), text=text)
+    if answer["error"]:
+        run.tally.refused[f"DELETE by Spark: {class_of(answer['error'])[:90]}"] += 1
+    else:
+        run.models[name].deleted_in_lake(question.holds)
+        run.tally.counts[f"DELETE, {step['mode']}"] += 1
+    check(run, name, seed=step["seed"])
+
+
+def maintain(run: Running, step: Step) -> None:
+    """Compact a lake table, expire its snapshots, or look for orphans."""
+    name = step["table"]
+    if name not in run.lake_exists:
+        return
+    answer: dict[str, Any] = run.world.call("maintain", table=run.path(name), what=step["what"])
+    if answer["error"] and not _is_known_limit(run, name, step["what"]):
+        raise WrongError(f"{step['what']} fails", answer["error"])
+    check(run, name, seed=0)
+
+
+def _alter(run: Running, name: str, change: str) -> bool:
+    """Alter a lake table if it exists, and return whether Iceberg has done it."""
+    if name not in run.lake_exists:
+        return False
+    try:
+        run.world.call("sql", table=run.path(name), text=f"ALTER TABLE {{table}} {change}")
+    except CommandFailedError as error:
+        run.tally.refused[f"by Iceberg: {class_of(str(error))[:90]}"] += 1
+        return False
+    return True
+
+
+def _is_known_limit(run: Running, name: str, what: str) -> bool:
+    if what == "compact" and any("TIME(" in text for _, text in run.planned(name).columns):
+        run.tally.left_out["Spark compacts no table with TIME"] += 1
+        return True
+    return False

@@ -1,0 +1,49 @@
+"""What the steps of a running plan share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fluss_tiering.model.table import TableInfo
+from torture.judging.checks import Tally
+from torture.model import TableModel
+from torture.plan import Plan, PlannedTable
+from torture.world import World
+
+
+@dataclass
+class Running:
+    """A plan that runs.
+
+    Attributes:
+        world: Where it runs.
+        plan: The plan.
+        tally: Where its steps and comparisons are counted.
+        most: How many questions judges are asked about a table after a round.
+        database: The database of its tables.
+        models: What each table must hold, by its name in the plan.
+        infos: The tables that could be created, by the same name.
+        lake_exists: The names of the tables that have a snapshot in the lake.
+    """
+
+    world: World
+    plan: Plan
+    tally: Tally
+    most: int
+    database: str
+    models: dict[str, TableModel] = field(default_factory=dict)
+    infos: dict[str, TableInfo] = field(default_factory=dict)
+    lake_exists: set[str] = field(default_factory=set)
+
+    def planned(self, name: str) -> PlannedTable:
+        """Return a table of the plan."""
+        return next(table for table in self.plan.tables if table.name == name)
+
+    def lake_keys(self, name: str) -> list[str]:
+        """Return the names of the columns that the partitions of a lake table are made of."""
+        planned = self.planned(name)
+        return [*planned.partition_keys, *([planned.bucket_key] if planned.bucket_key else [])]
+
+    def path(self, name: str) -> str:
+        """Return the path of a table as DATABASE.TABLE."""
+        return str(self.infos[name].path)
