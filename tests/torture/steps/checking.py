@@ -48,7 +48,10 @@ def check(run: Running, name: str, *, seed: int, light: bool = False) -> None:
     most = 0 if light else run.most
     check_lake(lake, model, run.tally, seed, spark=not light and seed % 3 == 0, most=most)
     if run.world.fluss_reader is not None and newest is not None and not light:
-        check_with_fluss(run.world.fluss_reader, info.path, newest, lake, model, run.tally)
+        if name in run.rearranged:
+            run.tally.left_out["Fluss's reader takes columns by the positions and types of the Fluss table"] += 1
+        else:
+            check_with_fluss(run.world.fluss_reader, info.path, newest, lake, model, run.tally)
     if planned.primary_key and seed % 2 == 0 and not light:
         with run.world.client.scan(info) as scan:
             batches = list(scan)

@@ -21,6 +21,8 @@ def set_property(run: Running, step: Step) -> None:
 def change_schema(run: Running, step: Step) -> None:
     """Add a column to a lake table, move one, or widen one: `change` is what follows ALTER TABLE."""
     if _alter(run, step["table"], step["change"]):
+        if any(word in step["change"] for word in (" FIRST", " AFTER ", " TYPE ")):
+            run.rearranged.add(step["table"])
         check(run, step["table"], seed=step["seed"])
 
 

@@ -24,6 +24,7 @@ class Running:
         models: What each table must hold, by its name in the plan.
         infos: The tables that could be created, by the same name.
         lake_exists: The names of the tables that have a snapshot in the lake.
+        rearranged: The names of the tables whose lake tables have columns in other places, or of other types.
     """
 
     world: World
@@ -34,6 +35,7 @@ class Running:
     models: dict[str, TableModel] = field(default_factory=dict)
     infos: dict[str, TableInfo] = field(default_factory=dict)
     lake_exists: set[str] = field(default_factory=set)
+    rearranged: set[str] = field(default_factory=set)
 
     def planned(self, name: str) -> PlannedTable:
         """Return a table of the plan."""
