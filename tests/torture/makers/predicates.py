@@ -132,9 +132,11 @@ def _neighbours(data_type: DataType, value: Value) -> list[Value]:
                 return []
             # pyiceberg rounds what it compares a FLOAT with.
             is_single = data_type.root is DataTypeRoot.FLOAT
-            following = (
-                np.nextafter(np.float32(value), np.float32("inf")) if is_single else math.nextafter(value, math.inf)
-            )
+            # After the greatest number comes the infinity.
+            with np.errstate(over="ignore"):
+                following = (
+                    np.nextafter(np.float32(value), np.float32("inf")) if is_single else math.nextafter(value, math.inf)
+                )
             return [float(following), -value]
         case DataTypeRoot.DECIMAL:
             next_one = _EXACT.add(value, Decimal(1).scaleb(-data_type.scale))
