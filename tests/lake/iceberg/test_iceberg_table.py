@@ -321,6 +321,9 @@ def test_a_stale_driver_loses_and_its_files_go(spark, catalogs, keyed, monkeypat
         stale.commit(pieces, commit_of(9))
 
     assert raised.value.code is ErrorCode.LAKE_CONFLICT
+    assert (
+        f"expected nothing after {f'snapshot {stale.base()}' if has_base else 'no snapshot'};" in raised.value.message
+    )
     assert "stale" not in {value for _, value in rows(spark, keyed)}
     assert not any(exists(file) for each in pieces for file in each)
 
@@ -460,7 +463,8 @@ def test_files_are_kept_while_the_outcome_is_open(catalogs, keyed, monkeypatch):
     assert all(exists(file) for file in files)
 
 
-def test_files_are_kept_when_only_a_compaction_came_after_the_base(spark, catalogs, keyed, monkeypatch):
+@pytest.mark.parametrize("after", ["compaction", "delete of whole files"])
+def test_files_are_kept_when_nothing_was_added_after_the_base(spark, catalogs, keyed, monkeypatch, after):
     # A commit that was sent after the compaction may still land: the simulation found its files deleted by then.
     catalogs.open_table(keyed).commit([piece(catalogs.open_table(keyed), {1: "a"})], commit_of(1))
     lake = catalogs.open_table(keyed)
@@ -468,7 +472,11 @@ def test_files_are_kept_when_only_a_compaction_came_after_the_base(spark, catalo
 
     class Lost:
         def commitTransaction(self) -> None:  # noqa: N802
-            compact(spark, keyed)
+            if after == "compaction":
+                compact(spark, keyed)
+            else:
+                everything = spark._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
+                catalogs.open_table(keyed).java_table.newDelete().deleteFromRowFilter(everything).commit()
             raise Py4JError("the answer was lost")
 
     monkeypatch.setattr(IcebergCommitter, "_stage", lambda *_: Lost())

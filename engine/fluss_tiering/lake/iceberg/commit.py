@@ -228,7 +228,9 @@ class IcebergCommitter:
         New snapshots that only come from compactions prove nothing: a commit that was sent after them may still happen.
         """
         return any(
-            snapshot.operation() != _REPLACE and any(snapshot.summary().get(key, "0") != "0" for key in _ADDED_FILES)
+            # A Java map answers None for a key that it lacks, whatever the default is.
+            snapshot.operation() != _REPLACE
+            and any((snapshot.summary().get(key) or "0") != "0" for key in _ADDED_FILES)
             for snapshot in self._since_base()
         )
 

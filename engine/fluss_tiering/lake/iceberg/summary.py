@@ -56,7 +56,7 @@ def from_summary(summary: Mapping[str, str]) -> LakeCommit | ForeignCommit | Non
     if summary.get(_COMMIT_USER_KEY) != COMMIT_USER:
         return None
     if _OFFSETS not in summary and _OFFSETS_FILE not in summary:
-        return ForeignCommit(summary.get(_OFFSETS_PATH, ""))
+        return ForeignCommit(summary.get(_OFFSETS_PATH) or "")
     table_id = int(summary[_TABLE_ID])
     offsets = json.loads(summary.get(_OFFSETS) or "{}")
     return LakeCommit(
