@@ -11,6 +11,7 @@ and so are survivors once anything else changed. "Mutants" in CONTRIBUTING.md sa
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import hashlib
 import json
 import os
@@ -122,7 +123,7 @@ def main() -> int:
         names = arguments.only
         if arguments.sample is not None:
             without = left_out(ACCEPTED.read_text(), package)
-            names = [name for name in mutant_names(copy, package) if function_name(name) not in without]
+            names = [name for name in mutant_names(copy, package) if not _matches(function_name(name), without)]
             names = untried(copy, sampled(names, arguments.sample, arguments.seed))
         if arguments.sample is None or names:
             with _shared_spark(package in SPARK) as variables:
@@ -282,7 +283,8 @@ def _shared_spark(wanted: bool) -> Iterator[dict[str, str]]:
 
 
 def _run_mutmut(copy: Path, children: int, only: Sequence[str], variables: Mapping[str, str]) -> int:
-    command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(children), *only]
+    safely = str(ROOT / "tools" / "mutmut_safely.py")
+    command = [sys.executable, safely, "run", "--max-children", str(children), *only]
     # The databases of tests are written thousands of times, and need not outlive anything: they are kept in memory.
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
         environment = {
@@ -357,12 +359,16 @@ def accepted(text: str, package: str) -> dict[tuple[str, str, str], str]:
 
 
 def left_out(text: str, package: str) -> dict[str, str]:
-    """Return the functions of the package of which no mutants count, each with the reason."""
+    """Return the functions of the package of which no mutants count, with * for any characters, and the reasons."""
     entries = tomllib.loads(text).get("left-out", [])
     module = f"{package.replace('/', '.')}."
     return {
         f"fluss_tiering.{each['function']}": each["reason"] for each in entries if each["function"].startswith(module)
     }
+
+
+def _matches(function: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(function, pattern) for pattern in patterns)
 
 
 def report(
@@ -382,7 +388,7 @@ def report(
         without: The functions that are left out.
     """
     every = len(mutants)
-    mutants = [mutant for mutant in mutants if mutant.function not in without]
+    mutants = [mutant for mutant in mutants if not _matches(mutant.function, without)]
     counts = Counter(mutant.status for mutant in mutants)
     dead = sum(counts[status] for status in _DEAD)
     tried = [mutant for mutant in mutants if mutant.status != "untried"]

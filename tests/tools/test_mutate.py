@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import mutate
+import mutmut_safely
 from mutate import Mutant
+from waiting import WAIT_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "fluss_tiering.server.leases.manager.xǁLeasesǁdrop__mutmut_3"
@@ -65,7 +71,8 @@ def test_mutants_that_were_not_tried_count_for_nothing(capsys):
 
 def test_mutants_of_a_function_that_is_left_out_count_for_nothing(capsys):
     mutants = [mutant("killed"), mutant("untested", "c")]
-    assert mutate.report("server/leases", mutants, {}, {mutant("").function}) == 1
+    for without in (mutant("").function, mutant("").function.rpartition(".")[0] + ".*"):
+        assert mutate.report("server/leases", mutants, {}, {without}) == 1
     assert "0 mutants were killed, 0 of them" in capsys.readouterr().out
     text = '[[left-out]]\nfunction = "server.leases.a.f"\nreason = "why"\n'
     assert mutate.left_out(text, "server/leases") == {"fluss_tiering.server.leases.a.f": "why"}
@@ -104,7 +111,8 @@ def test_every_entry_of_the_list_has_a_reason_and_a_function_of_a_package_that_i
     assert all(len(reason.split()) > 3 for reasons in [*found, *without] for reason in reasons.values())
     for function in (function for functions in without for function in functions):
         module, _, name = function.rpartition(".")
-        assert f"def {name}(" in (ROOT / "engine" / f"{module.replace('.', '/')}.py").read_text()
+        text = (ROOT / "engine" / f"{module.replace('.', '/')}.py").read_text()
+        assert name == "*" or f"def {name}(" in text
 
 
 @pytest.mark.parametrize("package", mutate.TESTS)
@@ -181,3 +189,41 @@ def test_another_choice_of_mutants_or_tests_begins_anew(project, monkeypatch):
     mutate.prepare(root, copy, "server/leases")
     assert not meta.exists()
     assert "tests/other" in (copy / "pyproject.toml").read_text()
+
+
+@pytest.fixture
+def child():
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"]) as running:
+        yield running
+        running.kill()
+
+
+@pytest.mark.system
+def test_a_mutant_that_takes_too_long_is_ended(child):
+    mutmut_safely.register_timeout(child.pid, 0.01)
+    assert child.wait(WAIT_S) == -signal.SIGXCPU
+
+
+@pytest.mark.system
+def test_a_program_that_got_the_id_of_a_mutant_that_has_ended_is_left_alone(child, monkeypatch):
+    """A mutant's time limit comes long after its end. By then another program, or a thread, may have its id."""
+    asked: list[int] = []
+    began = mutmut_safely.began_at
+
+    def first_of_a_mutant(pid: int) -> str | None:
+        asked.append(pid)
+        return "1" if len(asked) == 1 else began(pid)
+
+    monkeypatch.setattr(mutmut_safely, "began_at", first_of_a_mutant)
+    mutmut_safely.register_timeout(child.pid, 0.01)
+    wait_until(lambda: len(asked) == 2)
+    assert child.poll() is None
+
+
+@pytest.mark.system
+def test_only_children_are_known_by_their_ids(child):
+    assert mutmut_safely.began_at(child.pid) is not None
+    assert mutmut_safely.began_at(os.getppid()) is None
+    child.kill()
+    child.wait()
+    assert mutmut_safely.began_at(child.pid) is None
