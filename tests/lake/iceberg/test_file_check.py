@@ -56,6 +56,22 @@ def test_exactly_the_narrow_bounds_are_found(tmp_path: Path, kind: pa.DataType, 
     check()
 
 
+@pytest.mark.parametrize("kind", [kind for kind in FULL_RANGE if not pa.types.is_boolean(kind)], ids=str)
+def test_a_file_without_statistics_is_read(tmp_path: Path, kind: pa.DataType) -> None:  # D40
+    values = array_of(kind, [5, None, -3 if not pa.types.is_time(kind) else 3, 7])
+    schema = pa.schema([pa.field("c", kind, metadata={"PARQUET:field_id": "1"})])
+    location = str(tmp_path / "unknown.parquet")
+    pq.write_table(pa.table([values], schema=schema), location, write_statistics=False, store_decimal_as_integer=True)
+    (file,) = write_groups(tmp_path, kind, [values], TRUNCATED)
+    lower, upper = file.metrics.lower_bounds[1], file.metrics.upper_bounds[1]
+    checker = FileChecker({1: TRUNCATED}, {})
+    assert checker(ListedFile(location, {1: lower}, {1: upper})) is None
+    found = checker(ListedFile(location, {1: upper}, {1: upper}))
+    assert found is not None
+    assert found.right_bounds == {1: (lower, upper)}
+    assert checker(ListedFile(location, {}, {})) is None, "a column without bounds hides nothing"
+
+
 def test_columns_with_dots_in_their_names_are_told_apart(tmp_path: Path) -> None:  # D40
     def field(name: str, number: int, kind: pa.DataType = pa.string()) -> pa.Field:  # noqa: B008 - it cannot change
         return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})

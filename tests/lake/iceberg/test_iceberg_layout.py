@@ -243,6 +243,79 @@ def test_any_other_difference_is_named_with_the_statement_that_removes_it(argume
     assert remedy in raised.value.message
 
 
+NESTED = TableDescriptor(
+    columns(
+        id="INT NOT NULL",
+        d="DECIMAL(9, 2)",
+        r="ROW<a INT NOT NULL, `b c` ARRAY<DECIMAL(9, 2)>>",
+        m="MAP<STRING NOT NULL, ROW<x DATE> NOT NULL>",
+        t="ROW<at TIME(3)>",
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "statement"),
+    [
+        ("d", "decimal(9, 2)", "ADD COLUMN `d` DECIMAL(9, 2) (it is null in all rows"),
+        (
+            "r",
+            "struct<a int required, b c list<decimal(9, 2)>>",
+            "ADD COLUMN `r` STRUCT<`a`: INT, `b c`: ARRAY<DECIMAL(9, 2)>> (it is null in all rows",
+        ),
+        ("m", "map<string, struct<x date> required>", "ADD COLUMN `m` MAP<STRING, STRUCT<`x`: DATE>> (it is null in"),
+        ("t", "struct<at time>", "add it with Iceberg's own API, since Spark has no such type (it is null in all rows"),
+    ],
+)
+def test_a_missing_column_of_any_type_is_told_with_the_statement_that_adds_it(column, kind, statement):  # D53
+    schema = copy.deepcopy(schema_json(NESTED))
+    schema["fields"] = [field for field in schema["fields"] if field["name"] != column]
+    spec = {"spec-id": 0, "fields": [{"name": "b", "transform": "identity", "source-id": 6}]}
+    with pytest.raises(FlussTieringError) as raised:
+        check(schema, [spec], table=NESTED)
+    assert f"the column `{column}` {kind} is missing" in raised.value.message
+    assert statement in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("way", "value", "difference"),
+    [
+        ("fields.2.type.fields.0.type", "long", None),
+        ("fields.2.type.fields.0.type", "string", "the column `r`.`a` is string, expected int or a wider type"),
+        (
+            "fields.2.type.fields.1.type.element",
+            "decimal(8, 2)",
+            "`r`.`b c`.element is decimal(8, 2), expected decimal(9, 2)",
+        ),
+        ("fields.2.type.fields.1.required", True, "the column `r`.`b c` is NOT NULL, expected it to be nullable"),
+        ("fields.2.type.fields.1.type.element-required", True, "the column `r`.`b c`.element is NOT NULL"),
+        ("fields.3.type.value-required", False, None),
+        ("fields.3.type.key", "int", "the column `m`.key is int, expected string"),
+        ("fields.3.type.value", "date", "the column `m`.value is date, expected struct<x date>"),
+        ("fields.3.type.value.fields.0.name", "y", "the column `m`.value.`x` was renamed to `m`.value.`y`"),
+        (
+            "fields.3.type",
+            {"type": "list", "element": "int", "element-required": False},
+            "`m` is list<int>, expected map<",
+        ),
+    ],
+)
+def test_parts_of_nested_columns_are_looked_at_as_well(way, value, difference):  # D53
+    schema = copy.deepcopy(schema_json(NESTED))
+    place: object = schema
+    *steps, last = way.split(".")
+    for step in steps:
+        place = place[int(step)] if isinstance(place, list) else place[step]
+    place[last] = value
+    spec = {"spec-id": 0, "fields": [{"name": "b", "transform": "identity", "source-id": 6}]}
+    if difference is None:
+        assert check(schema, [spec], table=NESTED) is spec
+        return
+    with pytest.raises(FlussTieringError) as raised:
+        check(schema, [spec], table=NESTED)
+    assert difference in raised.value.message
+
+
 # D53
 def test_a_log_table_is_written_with_its_own_partitioning_whatever_the_default_is():
     log = TableDescriptor(columns(a="INT"))

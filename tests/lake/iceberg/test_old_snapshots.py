@@ -141,3 +141,58 @@ def test_the_files_of_a_table_are_counted(spark, tmp_path):
     assert file_counts(opened) == FileCounts(data_files=3, delete_files=1, position_deletes=0, file_bytes=size)
     manifests = [path.stat().st_size for path in tmp_path.glob("db/t/metadata/*-m*.avro")]
     assert sorted(manifest_sizes(opened)) == sorted(manifests)
+
+
+# Commits of other services
+
+
+def foreign(catalogs: IcebergCatalogs, table: TableInfo) -> int:
+    """Commit as Flink's tiering service does, which names its offsets in a file of the storage."""
+    append = catalogs.open_table(table).java_table.newAppend()
+    append.set("commit-user", "__fluss_lake_tiering").set("fluss-offsets", "/offsets/theirs").commit()
+    base = catalogs.open_table(table).base()
+    assert base is not None
+    return base
+
+
+def test_a_commit_of_another_service_comes_with_the_offsets_of_its_file(catalogs: IcebergCatalogs, table: TableInfo):
+    (known,) = commits(catalogs, table, 1)
+    theirs = foreign(catalogs, table)
+    ends = {TableBucket(1, 0): 77}
+
+    found = catalogs.open_table(table).unregistered_commit(known, {"/offsets/theirs": ends}.__getitem__)
+
+    assert found is not None
+    assert found.snapshot_id == theirs
+    assert (found.commit.table_id, dict(found.commit.log_end_offsets)) == (1, ends)
+    assert found.commit.offsets_path == "/offsets/theirs"
+    assert catalogs.open_table(table).unregistered_commit(theirs) is None
+
+
+def test_a_commit_of_another_service_whose_offsets_are_not_known_stops_the_round(
+    catalogs: IcebergCatalogs, table: TableInfo
+):
+    (known,) = commits(catalogs, table, 1)
+    theirs = foreign(catalogs, table)
+
+    def gone(path: str) -> dict[TableBucket, int]:
+        raise FlussTieringError(ErrorCode.STORAGE, f"{path} is gone")
+
+    lake = catalogs.open_table(table)
+    with pytest.raises(FlussTieringError, match=f"committed the snapshot {theirs}, which is not registered") as refused:
+        lake.unregistered_commit(known)
+    assert refused.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+    assert str(known) in refused.value.message, "it says how to go back"
+    with pytest.raises(FlussTieringError, match="/offsets/theirs is gone") as refused:
+        lake.unregistered_commit(known, gone)
+    assert refused.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+    assert "let that service end its round" in refused.value.message
+
+
+def test_the_newest_commit_of_ours_lies_below_those_of_others(catalogs: IcebergCatalogs, table: TableInfo):
+    assert catalogs.open_table(table).newest_commit() is None
+    made = commits(catalogs, table, 2)
+    foreign(catalogs, table)
+    newest = catalogs.open_table(table).newest_commit()
+    assert newest is not None
+    assert (newest.snapshot_id, dict(newest.commit.log_end_offsets)) == (made[1], {TableBucket(1, 0): 2})

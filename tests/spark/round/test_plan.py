@@ -248,7 +248,10 @@ def test_what_is_missing_of_a_log_table_s_logs_is_named_and_can_be_skipped():
     with pytest.raises(FlussTieringError) as raised:
         plan(buckets, tiered=tiered)
     assert raised.value.code is ErrorCode.LOG_OFFSET_OUT_OF_RANGE
-    for said in ("bucket 0 of table 7: offsets 3 to 4", "bucket 1 of table 7: offsets 0 to 8", "--skip-missing-log"):
+    for said in (
+        "in bucket 0 of table 7: offsets 3 to 4; in bucket 1 of table 7: offsets 0 to 8",
+        "--skip-missing-log",
+    ):
         assert said in raised.value.message
 
     planned = plan(buckets, tiered=tiered, skip_missing_log=True)

@@ -26,6 +26,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.round import round as round_module
+from fluss_tiering.spark.round.commit import missing_lake_table
 from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
 from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease, open_lease, pinned_by_table
 from fluss_tiering.spark.round.pieces import StageJob
@@ -432,6 +433,9 @@ def test_a_lake_table_that_is_gone_is_not_made_again(application: Application): 
     assert f"committed its snapshot {first.stats.lake_snapshot_id}" in error
     assert str(table.path) in error
     assert application.lake.tables == {}
+    known = application.client.lake_snapshot(table.path)
+    assert known is not None
+    assert missing_lake_table(table, known).code is ErrorCode.LAKE_TABLE_MISMATCH
 
 
 def test_what_somebody_else_did_to_the_lake_during_the_round_is_kept(application: Application):
