@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 from operator import and_, or_
-from typing import Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -37,15 +36,14 @@ from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.model.table import (
     BUCKET_COLUMN,
     OFFSET_COLUMN,
-    TIMESTAMP_COLUMN,
     BucketInfo,
     KvSnapshot,
     TableBucket,
     TableInfo,
 )
-from fluss_tiering.model.table import Column as TableColumn
-from fluss_tiering.spark.audit.report import BucketAudit, Content, Difference, KeyDifference, TableAudit
-from fluss_tiering.spark.audit.source_rows import DELETED_COLUMN, SourceRows, schema_of
+from fluss_tiering.spark.audit.comparison import compared, content, differences, hashed
+from fluss_tiering.spark.audit.report import TableAudit
+from fluss_tiering.spark.audit.source_rows import SourceRows, schema_of
 from fluss_tiering.spark.file_jobs import wrong_files
 from fluss_tiering.spark.round.commit import missing_lake_table
 from fluss_tiering.spark.round.measure import measured
@@ -53,16 +51,6 @@ from fluss_tiering.spark.round.plan import PlanLimits, RoundPlan, plan_round
 from fluss_tiering.spark.round.stage import failure_of
 from fluss_tiering.spark.round.waves import tasks_of
 from fluss_tiering.storage.open import cluster_access, open_offsets_reader, open_split_reader
-
-_SEEDS: Final = (1, 2)
-"""The seeds of two 64-bit hashes for each row, so that a difference is not missed by chance."""
-_HALF: Final = 0xFFFFFFFF
-_HASHES: Final = tuple(f"__hash_{seed}" for seed in _SEEDS)
-_SUMS: Final = tuple(f"{name}_{half}" for name in _HASHES for half in ("low", "high"))
-_ROWS: Final = "__rows"
-_LAST: Final = "__last"
-_SOURCE: Final = "__source"
-_LAKE: Final = "__lake"
 
 
 def verify_table(
@@ -105,15 +93,15 @@ def verify_table(
     limits = PlanLimits(parallelism=spark.sparkContext.defaultParallelism)
     with _source_plan(client, table, held, offsets, limits, target=target) as plan:
         try:
-            source = _hashed(table, _source(client, spark, table, plan, target))
-            lake = _hashed(table, _lake(spark, table, snapshot_id, held, plan))
-            buckets = _compared(offsets, _content(source), _content(lake))
+            source = hashed(table, _source(client, spark, table, plan, target))
+            lake = hashed(table, _lake(spark, table, snapshot_id, held, plan))
+            buckets = compared(offsets, content(source), content(lake))
             differing = [each.bucket for each in buckets if not each.equal]
-            found = _differences(table, source, lake, differing, max_differences + 1) if differing else []
+            found = differences(table, source, lake, differing, max_differences + 1) if differing else []
         except PySparkException as error:
             raise failure_of(error) from None
-    differences = tuple(found[:max_differences])
-    return TableAudit(table.path, snapshot_id, tuple(buckets), differences, len(found) > max_differences, tuple(wrong))
+    named = tuple(found[:max_differences])
+    return TableAudit(table.path, snapshot_id, tuple(buckets), named, len(found) > max_differences, tuple(wrong))
 
 
 @contextmanager
@@ -251,101 +239,3 @@ def _in_partition(table: TableInfo, values: Sequence[str]) -> Column:
 
 def _in_bucket(info: BucketInfo) -> Column:
     return sf.col(BUCKET_COLUMN) == info.bucket.bucket
-
-
-def _hashed(table: TableInfo, rows: DataFrame) -> DataFrame:
-    """Return bucket, key and hashes of each row; of a source's changes only the last one of each key that exists."""
-    columns = [_hashable(column) for column in table.descriptor.columns]
-    if not table.has_primary_key:
-        columns.append(sf.col(TIMESTAMP_COLUMN))
-    hashes = [_hash(seed, columns).alias(name) for seed, name in zip(_SEEDS, _HASHES, strict=True)]
-    keys = _keys(table)
-    if not table.has_primary_key or DELETED_COLUMN not in rows.columns:
-        return rows.select(BUCKET_COLUMN, *keys, *hashes)
-    changes = rows.select(BUCKET_COLUMN, *keys, OFFSET_COLUMN, DELETED_COLUMN, *hashes)
-    last = sf.max_by(sf.struct(DELETED_COLUMN, *_HASHES), OFFSET_COLUMN).alias(_LAST)
-    return (
-        changes.groupBy(BUCKET_COLUMN, *keys)
-        .agg(last)
-        .where(~sf.col(f"{_LAST}.{DELETED_COLUMN}"))
-        .select(BUCKET_COLUMN, *keys, *(sf.col(f"{_LAST}.{name}") for name in _HASHES))
-    )
-
-
-def _hashable(column: TableColumn) -> Column:
-    """Return the column, as text if its type has a MAP, which Spark cannot hash."""
-    value = sf.col(quoted(column.name))
-    return sf.to_json(sf.struct(value)) if "MAP<" in str(column.data_type) else value
-
-
-def _hash(seed: int, columns: Sequence[Column]) -> Column:
-    # Spark's hash ignores nulls, so that a value and a null next to it could be exchanged unnoticed.
-    return sf.xxhash64(sf.lit(seed), *(sf.isnull(column) for column in columns), *columns)
-
-
-def _key_names(table: TableInfo) -> Sequence[str]:
-    return table.descriptor.primary_key or (*table.descriptor.partition_keys, OFFSET_COLUMN)
-
-
-def _keys(table: TableInfo) -> list[str]:
-    return [quoted(name) for name in _key_names(table)]
-
-
-def _content(rows: DataFrame) -> dict[int, Content]:
-    """Return a summary of the rows by bucket."""
-    found = rows.groupBy(BUCKET_COLUMN).agg(*_aggregates()).collect()
-    return {row[BUCKET_COLUMN]: Content(row[_ROWS], tuple(row[name] for name in _SUMS)) for row in found}
-
-
-def _aggregates() -> list[Column]:
-    """Return the number of rows and the sums of the halves of their hashes; a sum of whole hashes would overflow."""
-    sums = [
-        sf.sum(half)
-        for name in _HASHES
-        for half in (sf.col(name).bitwiseAND(sf.lit(_HALF)), sf.shiftrightunsigned(sf.col(name), 32))
-    ]
-    return [sf.count(sf.lit(1)).alias(_ROWS), *(each.alias(name) for each, name in zip(sums, _SUMS, strict=True))]
-
-
-def _compared(
-    offsets: Mapping[TableBucket, int], source: Mapping[int, Content], lake: Mapping[int, Content]
-) -> list[BucketAudit]:
-    ends: dict[int, int] = {}
-    for bucket, offset in offsets.items():
-        ends[bucket.bucket] = ends.get(bucket.bucket, 0) + offset
-    return [
-        BucketAudit(bucket, ends.get(bucket), source.get(bucket, Content()), lake.get(bucket, Content()))
-        for bucket in sorted({*ends, *source, *lake})
-    ]
-
-
-def _differences(
-    table: TableInfo, source: DataFrame, lake: DataFrame, buckets: Sequence[int], limit: int
-) -> list[KeyDifference]:
-    """Return keys whose rows differ, in the order of bucket and key."""
-    names = _key_names(table)
-    on = [BUCKET_COLUMN, *_keys(table)]
-    sides = [
-        rows.where(sf.col(BUCKET_COLUMN).isin(list(buckets)))
-        .groupBy(*on)
-        .agg(*_aggregates())
-        .select(*on, sf.struct(_ROWS, *_SUMS).alias(side))
-        for side, rows in ((_SOURCE, source), (_LAKE, lake))
-    ]
-    joined = sides[0].join(sides[1], [BUCKET_COLUMN, *names], "full_outer")
-    rows = joined.where(~sf.col(_SOURCE).eqNullSafe(sf.col(_LAKE))).orderBy(*on).limit(limit).collect()
-    differences = []
-    for row in rows:
-        in_source, in_lake = (0 if row[side] is None else row[side][_ROWS] for side in (_SOURCE, _LAKE))
-        kind = _kind(in_source, in_lake)
-        key = {name: row[name] for name in names}
-        differences.append(KeyDifference(row[BUCKET_COLUMN], kind, key, in_source, in_lake))
-    return differences
-
-
-def _kind(in_source: int, in_lake: int) -> Difference:
-    if in_lake == 0:
-        return Difference.MISSING
-    if in_source == 0:
-        return Difference.EXTRA
-    return Difference.REPEATED if in_lake > in_source else Difference.CHANGED
