@@ -180,6 +180,13 @@ class Handle:
         return SimpleNamespace(deleteFile=delete)
 
 
+class JavaMap(dict[str, str]):
+    """A map of the JVM as py4j hands it out: `get` answers None for a key that is not there, whatever the default."""
+
+    def get(self, key: str, default: object = None) -> Any:
+        return super().get(key)
+
+
 class Node:
     """Iceberg's `Snapshot`."""
 
@@ -190,7 +197,7 @@ class Node:
         return self._node.snapshot_id
 
     def summary(self) -> Mapping[str, str]:
-        return self._node.summary
+        return JavaMap(self._node.summary)
 
     def operation(self) -> str:
         return "replace" if self._node.replaces else "overwrite"
