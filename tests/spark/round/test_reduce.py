@@ -125,15 +125,45 @@ def test_a_disk_that_takes_nothing_is_named(tmp_path: Path, monkeypatch: pytest.
 
 
 # D43
-def test_a_disk_that_fails_on_the_way_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("part_bytes", [1, 3000, 1 << 20])
+def test_changes_come_in_parts_of_a_size_that_writers_can_hold(monkeypatch: pytest.MonkeyPatch, part_bytes: int):
+    monkeypatch.setattr("fluss_tiering.spark.round.reduce._PART_BYTES", part_bytes)
+    changes = [(number % 700, "k", ChangeType.UPDATE_AFTER) for number in range(1000)]
+    parts = list(Reducer(TABLE).reduced(batches_of(changes, iter([20] * 50))))
+    assert found_in(iter(parts)) == expected_of(changes)
+    offsets = [offset for part in parts for offset in part.offsets.tolist()]
+    assert offsets == sorted(offsets), "in the order of the log"
+    assert all(part.nbytes <= part_bytes or part.records.num_rows <= 20 for part in parts)
+    if part_bytes == 1 << 20:
+        assert len(parts) == 1, "writers take long for many small batches"
+
+
+class FullDisk:
+    """Writes a stream to a disk that is full at one moment."""
+
+    def __init__(self, moment: str) -> None:
+        self._moment = moment
+        self._at("open")
+
+    def _at(self, moment: str) -> None:
+        if moment == self._moment:
+            raise OSError(28, "No space left on device")
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        self._at("write")
+
+    def close(self) -> None:
+        self._at("close")
+
+
+# D43
+@pytest.mark.parametrize("moment", ["open", "write", "close"])
+def test_a_disk_that_fills_up_on_the_way_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str):
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     changes = [(number, "cold", ChangeType.INSERT) for number in range(20_000)]
+    monkeypatch.setattr("pyarrow.ipc.new_stream", lambda *_, **__: FullDisk(moment))
 
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("pyarrow.ipc.new_stream", full)
-    with pytest.raises(FlussTieringError, match=f"write to .*{tmp_path}.*No space left on device") as refused:
+    with pytest.raises(FlussTieringError, match=f"could not write to {tmp_path}/.*No space left on device") as refused:
         found_in(Reducer(TABLE, 100_000).reduced(batches_of(changes, iter([500] * 40))))
     assert refused.value.code is ErrorCode.STORAGE
     assert list(tmp_path.iterdir()) == []
