@@ -1,0 +1,134 @@
+"""Buckets of partitions in a lake table: whether they have rows, and how all of their rows are replaced at once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.lake.iceberg import commit as commits
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.lake.protocol import LakeCommit, LakeFile
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
+
+COLUMNS = (
+    Column("day", DataType.parse("STRING NOT NULL")),
+    Column("k", DataType.parse("INT NOT NULL")),
+    Column("v", DataType.parse("STRING")),
+)
+Row = tuple[str, int, str]
+
+
+@pytest.fixture(params=["key", "log"])
+def table(request, lake_properties) -> TableInfo:
+    key = (("day", "k"), ("k",)) if request.param == "key" else ((), ())
+    descriptor = TableDescriptor(COLUMNS, *key, 2, partition_keys=("day",))
+    return TableInfo(1, TablePath("db", "t"), 1, descriptor, 0, lake_properties)
+
+
+@pytest.fixture
+def catalogs(spark) -> IcebergCatalogs:
+    return IcebergCatalogs(spark)
+
+
+def files_of(lake: IcebergTable, day: str, bucket: int, rows: Sequence[tuple[int, str]]) -> list[LakeFile]:
+    location = lake.piece_location(bucket, str(uuid.uuid4()), (day,))
+    writer = lake.file_writer().open_piece(bucket, location, 0, (day,))
+    columns = {"day": [day] * len(rows), "k": [key for key, _ in rows], "v": [value for _, value in rows]}
+    stamps = np.arange(len(rows))
+    writer.write(pa.RecordBatch.from_pydict(columns, schema=arrow_schema(COLUMNS)), stamps, stamps)
+    return list(writer.close())
+
+
+def commit_of(end: int) -> LakeCommit:
+    return LakeCommit(1, 5, str(uuid.uuid4()), "/offsets/1", {TableBucket(1, 0): end})
+
+
+def rows(spark, table: TableInfo) -> list[Row]:
+    name = f"{table.lake_catalog_properties['name']}.{table.path}"
+    return sorted(tuple(row) for row in spark.sql(f"SELECT day, k, v FROM {name}").collect())
+
+
+@pytest.fixture
+def filled(catalogs: IcebergCatalogs, table: TableInfo) -> IcebergTable:
+    """The table with a row in three places."""
+    lake = catalogs.open_table(table)
+    places = [("mon", 0, [(1, "a")]), ("mon", 1, [(2, "b")]), ("tue", 0, [(3, "c")])]
+    lake.commit([[file for place in places for file in files_of(lake, *place)]], commit_of(1))
+    return catalogs.open_table(table)
+
+
+def test_partitions_are_known_by_the_buckets_that_have_rows(catalogs: IcebergCatalogs, table, filled: IcebergTable):
+    def held(**places: list[int]) -> list[str]:
+        return sorted(
+            values[0] for values in filled.partitions_with_rows({(day,): each for day, each in places.items()})
+        )
+
+    assert held(mon=[0], tue=[0], wed=[0]) == ["mon", "tue"]
+    assert held(mon=[1], tue=[1], wed=[1]) == ["mon"]
+    assert held(mon=[0, 1], tue=[0, 1]) == ["mon", "tue"]
+    assert held(tue=[1], wed=[0, 1]) == []
+    assert held() == []
+
+
+def test_many_partitions_are_not_looked_at_one_by_one(filled: IcebergTable):
+    places = {(f"day {number}",): [0] for number in range(65)}
+    assert set(filled.partitions_with_rows(places)) == set(places)
+    assert list(filled.partitions_with_rows(dict(list(places.items())[:64]))) == []
+
+
+def test_a_lake_table_without_rows_has_none_in_any_partition(catalogs: IcebergCatalogs, table: TableInfo):
+    assert list(catalogs.open_table(table).partitions_with_rows({("mon",): [0]})) == []
+
+
+def test_all_rows_of_a_bucket_of_a_partition_are_replaced(spark, catalogs, table, filled: IcebergTable):  # D44
+    again = files_of(filled, "mon", 0, [(5, "again")])
+    base = filled.base()
+
+    snapshot = filled.commit([again], commit_of(2), removed=[(0, ("mon",))])
+
+    assert rows(spark, table) == [("mon", 2, "b"), ("mon", 5, "again"), ("tue", 3, "c")]
+    opened = catalogs.open_table(table)
+    assert opened.base() == snapshot
+    found = opened.unregistered_commit(base)
+    assert found is not None
+    assert (found.snapshot_id, dict(found.commit.log_end_offsets)) == (snapshot, {TableBucket(1, 0): 2})
+
+
+def test_rows_that_are_removed_beside_another_commit_stay(spark, catalogs, table, filled: IcebergTable):  # D44
+    again = files_of(filled, "mon", 0, [(5, "again")])
+    other = catalogs.open_table(table)
+    other.commit([files_of(other, "mon", 1, [(6, "theirs")])], commit_of(3))
+
+    with pytest.raises(FlussTieringError) as refused:
+        filled.commit([again], commit_of(2), removed=[(0, ("mon",))])
+
+    assert refused.value.code is ErrorCode.LAKE_CONFLICT
+    assert rows(spark, table) == [("mon", 1, "a"), ("mon", 2, "b"), ("mon", 6, "theirs"), ("tue", 3, "c")]
+
+
+# D52
+def test_files_beyond_the_first_ones_are_committed_by_manifests(spark, catalogs, table, monkeypatch, filled):
+    monkeypatch.setattr(commits, "_MAX_DATA_FILES", 2)
+    base = filled.base()
+    parts = [files_of(filled, "wed", number % 2, [(10 + number, "new")]) for number in range(5)]
+
+    snapshot = filled.commit([[file for part in parts for file in part]], commit_of(2))
+
+    assert [row for row in rows(spark, table) if row[0] == "wed"] == [
+        ("wed", 10 + number, "new") for number in range(5)
+    ]
+    found = catalogs.open_table(table).unregistered_commit(base)
+    assert found is not None
+    assert (found.snapshot_id, dict(found.commit.log_end_offsets)) == (snapshot, {TableBucket(1, 0): 2})
+    size = catalogs.open_table(table).size(snapshot)
+    assert size.records == 8
+    snapshots = {each.snapshotId(): each for each in catalogs.open_table(table).java_table.snapshots()}
+    added = [snapshots[each].summary().get("added-data-files") for each in sorted(snapshots)]
+    assert sum(map(int, filter(None, added))) == 3 + 5
