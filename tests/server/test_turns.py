@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+from pathlib import Path
 
+import pytest
+
+from fluss_tiering.server import app
+from fluss_tiering.server.settings import ServerSettings, load_settings
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.server.turns import TurnWatch
 from waiting import wait_until
@@ -79,3 +85,19 @@ def test_the_turns_of_the_control_thread_are_watched() -> None:  # D5
     holder.join()
     threads.close()
     assert threads.turns.histogram()[0][-1] == ("+Inf", 1)
+
+
+def test_a_server_gets_the_interpreter_back_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # D5
+    before = sys.getswitchinterval()
+    seen: list[float] = []
+
+    async def serve(_settings: ServerSettings) -> None:
+        seen.append(sys.getswitchinterval())
+
+    monkeypatch.setattr(app, "_run", serve)
+    monkeypatch.setattr(app, "configure_logs", lambda *_: None)
+    try:
+        app.run(load_settings(data_dir=tmp_path))
+    finally:
+        sys.setswitchinterval(before)
+    assert seen == [pytest.approx(0.0005)]
