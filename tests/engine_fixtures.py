@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import cast
 
 import pytest
 
 from engine_support import ServerProcess, VirtualClock
 from fluss_tiering.client import TieringClient
 from needs import needs
-from postgres_support import Postgres
+from postgres_support import SHARED, AnyPostgres, Postgres
 
 
 @pytest.fixture
@@ -37,7 +39,13 @@ def client(server: ServerProcess) -> Iterator[TieringClient]:
 @pytest.fixture(scope="session")
 @needs("postgres")
 def postgres() -> Iterator[Postgres]:
-    """The PostgreSQL server of the run. Each test creates a database in it."""
+    """The PostgreSQL server of the run. Each test creates a database in it.
+
+    A server that other runs share may not be stopped: tests that stop it are left out of runs that have one.
+    """
+    if (shared := os.environ.get(SHARED)) is not None:
+        yield cast("Postgres", AnyPostgres(shared))
+        return
     # Root starts PostgreSQL as another user. That user needs a folder outside of pytest's: each run of pytest makes the
     # folders of all runs private, so that a second run would take this one's files away from PostgreSQL.
     with TemporaryDirectory(prefix="postgres-of-tests-", ignore_cleanup_errors=True) as folder:

