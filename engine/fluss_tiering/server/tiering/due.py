@@ -1,13 +1,15 @@
-"""Tables that become Pending because their time has come, and the one that is handed out first."""
+"""Tables that become Pending because their time has come, the one that is handed out first, and overdue rounds."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from fluss_tiering.model.tiering import Claim
+from fluss_tiering.model.tiering import Claim, TieringRound
 from fluss_tiering.server.tiering.changes import TieringChanges
-from fluss_tiering.server.tiering.states import RoundOwner, begin, is_due, pend
+from fluss_tiering.server.tiering.policy import TieringPolicy
+from fluss_tiering.server.tiering.states import RoundOwner, TieredTable, begin, fail, is_due, pend
 from fluss_tiering.server.tiering.tables import TieredTables
+from fluss_tiering.server.times import iso_time
 
 MOVED_AT_ONCE: Final = 50
 """How many due tables become Pending in one turn.
@@ -45,3 +47,43 @@ def hand_out(tables: TieredTables, changes: TieringChanges, requester: RoundOwne
     changes.put(begin(first, requester, now))
     status = first.status
     return Claim(status.table_id, status.path, status.tiering_epoch, requester.coordinator_epoch)
+
+
+def fail_overdue(tables: TieredTables, changes: TieringChanges, policy: TieringPolicy, now: int, at_once: int) -> bool:
+    """Fail rounds that were silent for too long or run for too long.
+
+    Args:
+        tables: The tables.
+        changes: The changes to which the ends of rounds are added.
+        policy: How long a round may be silent, and how long it may run.
+        now: The present time, in milliseconds since the epoch.
+        at_once: The number of rounds to fail.
+
+    Returns:
+        Whether there were so many, so that the caller repeats the call for the others.
+    """
+    for table in tables.running():
+        if len(changes.rounds) >= at_once:
+            break
+        error = None if table.round is None else _overdue(table, table.round, policy, now)
+        if table.round is not None and error is not None:
+            failed, ended = fail(table, table.round, error, policy.backoff, now)
+            changes.put(failed, ended)
+    return len(changes.rounds) >= at_once
+
+
+def _overdue(table: TieredTable, running: TieringRound, policy: TieringPolicy, now: int) -> str | None:
+    """Return why a running round fails now; None if it goes on."""
+    driver = running.driver or "unknown"
+    silent_ms = 0 if table.last_heartbeat is None else now - table.last_heartbeat
+    if table.last_heartbeat is not None and silent_ms >= policy.heartbeat_timeout_ms:
+        return (
+            f"heartbeat timed out after {silent_ms / 1000:g} s: the last one came at "
+            f"{iso_time(table.last_heartbeat)} from driver {driver}"
+        )
+    if now - running.start_time >= policy.max_round_ms:
+        return (
+            f"round took too long: it began {(now - running.start_time) / 1000:g} s ago, and max-round-duration "
+            f"allows {policy.max_round_ms / 1000:g} s; driver {driver} still sends heartbeats and may hang"
+        )
+    return None

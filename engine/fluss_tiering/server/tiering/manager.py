@@ -27,15 +27,14 @@ from fluss_tiering.server.store.records import LeaseAttempt, RoundsPage
 from fluss_tiering.server.tiering.broadcaster import StatusBroadcaster, StatusWatcher
 from fluss_tiering.server.tiering.changes import TieringChanges, TieringLedger
 from fluss_tiering.server.tiering.claims import claim_table
-from fluss_tiering.server.tiering.due import hand_out, move_due
+from fluss_tiering.server.tiering.due import fail_overdue, hand_out, move_due
 from fluss_tiering.server.tiering.fence import next_coordinator_epoch, not_tiered, require_running
 from fluss_tiering.server.tiering.heartbeat import Heartbeat, HeartbeatReports, check_heartbeat
 from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.server.tiering.registration import TableRegistration
-from fluss_tiering.server.tiering.states import RoundOwner, TieredTable, fail, interrupt, pend, resume
+from fluss_tiering.server.tiering.states import RoundOwner, interrupt, pend, resume
 from fluss_tiering.server.tiering.tables import TieredTables
 from fluss_tiering.server.tiering.totals import RoundTotals
-from fluss_tiering.server.times import iso_time
 
 logger = structlog.get_logger(__name__)
 
@@ -263,34 +262,10 @@ class LakeTieringManager:
             at_once: The number of rounds to fail.
 
         Returns:
-            Whether there were so many, so that the caller repeats the call for the others.
+            Whether there were so many, so that the caller repeats the call for the others: see `fail_overdue`.
         """
-        now = self._clock.now_ms()
         with self._ledger.changes() as changes:
-            for table in self._ledger.tables.running():
-                if len(changes.rounds) >= at_once:
-                    break
-                error = None if table.round is None else self._overdue(table, table.round, now)
-                if table.round is not None and error is not None:
-                    failed, ended = fail(table, table.round, error, self._policy.backoff, now)
-                    changes.put(failed, ended)
-        return len(changes.rounds) >= at_once
-
-    def _overdue(self, table: TieredTable, running: TieringRound, now: int) -> str | None:
-        """Return why a running round fails now; None if it goes on."""
-        driver = running.driver or "unknown"
-        silent_ms = 0 if table.last_heartbeat is None else now - table.last_heartbeat
-        if table.last_heartbeat is not None and silent_ms >= self._policy.heartbeat_timeout_ms:
-            return (
-                f"heartbeat timed out after {silent_ms / 1000:g} s: the last one came at "
-                f"{iso_time(table.last_heartbeat)} from driver {driver}"
-            )
-        if now - running.start_time >= self._policy.max_round_ms:
-            return (
-                f"round took too long: it began {(now - running.start_time) / 1000:g} s ago, and max-round-duration "
-                f"allows {self._policy.max_round_ms / 1000:g} s; driver {driver} still sends heartbeats and may hang"
-            )
-        return None
+            return fail_overdue(self._ledger.tables, changes, self._policy, self._clock.now_ms(), at_once)
 
     def allow_for_standstill(self, ms: int) -> None:
         """Give running rounds more time, because this server stood still and could take no heartbeats.
