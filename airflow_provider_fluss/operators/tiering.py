@@ -13,6 +13,7 @@ from airflow_provider_fluss.lease import LeaseHandle
 from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import TieringState
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -35,6 +36,9 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
     `FlussTieringStatusSensor` beside this task reports it. If this task fails or is killed on its last try, it cancels
     the attempt and gives the reason, so that the sensor fails too. While tries are left, the task does not cancel the
     attempt, because the next try takes over its rounds.
+
+    Tables that were tiered before and have no new rows are not given to Spark: this task records their rounds. If no
+    other table is left, no application is submitted.
 
     Args:
         lease: The output of the acquire task. (templated)
@@ -71,9 +75,13 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
             raise AirflowFailException(f"There is no lease to tier under. {error}") from error
         self._conn_id = self.conn_id
         self.application = str(submit.APPLICATION)
+        tables = self._changed(lease, [TablePath.parse(table) for table in lease.tables])
+        if not tables:
+            self.log.info("No table of lease %s has new rows, so nothing is submitted", lease.lease_id)
+            return
         options = TierOptions(
             server=FlussHook(lease.fluss_conn_id).get_address(),
-            tables=tuple(TablePath.parse(table) for table in lease.tables),
+            tables=tuple(tables),
             lease_id=lease.lease_id,
             attempt_token=lease.attempt_token,
             lease_duration_ms=lease.lease_duration_ms,
@@ -99,6 +107,28 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
         if self._is_last_try:
             self._cancel(f"task {self.task_id} was killed")
         super().on_kill()
+
+    def _changed(self, lease: LeaseHandle, tables: Sequence[TablePath]) -> list[TablePath]:
+        """Finish the rounds of the tables without new rows, and return the others."""
+        from fluss_tiering.client import finish_unchanged_tables  # noqa: PLC0415 - gRPC is not needed to parse a DAG
+
+        try:
+            with FlussHook(lease.fluss_conn_id).get_client() as client:
+                statuses = [status for table in tables for status in client.list_tiering_statuses(table)]
+                # A table whose round runs may have an application that survived the try before.
+                finished = finish_unchanged_tables(
+                    client,
+                    [each for each in statuses if each.state is not TieringState.TIERING],
+                    lease_id=lease.lease_id,
+                    attempt_token=lease.attempt_token,
+                )
+        except FlussTieringError as error:
+            # The application tells the reason in the statuses of the tables, or waits until the server is back.
+            self.log.warning("All tables of lease %s are given to Spark: %s", lease.lease_id, error)
+            return list(tables)
+        for table in finished:
+            self.log.info("Table %s has no new rows and is Tiered", table)
+        return [table for table in tables if table not in finished]
 
     def _complete_conf(self, needed: dict[str, str]) -> None:
         """Complete the given settings with those that the application needs. Given settings win; jars are joined."""

@@ -11,17 +11,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from provider_support import Driver
 
 from airflow_provider_fluss.operators.lease import FlussReleaseKvSnapshotLeaseOperator
 from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
+from airflow_provider_fluss.outcome import Verdict, judge
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
-from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.table import TablePath, WriteKind
+from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
 from fluss_tiering.spark import submit
 from needs import needs
 from waiting import wait_until
+
+AWAY = {"conn_type": "fluss", "host": "127.0.0.1", "port": 1, "extra": {"timeout": 1}}
+"""A connection to a server that does not run."""
 
 RECORD = """#!{python}
 import json, pathlib, sys, time
@@ -73,6 +80,66 @@ def test_it_submits_the_application_with_the_lease(server, spark, make, context,
         "--outcome-in-status",
         *lease["tables"],
     ]
+
+
+def test_tables_without_new_rows_are_not_given_to_spark(client, spark, make, context, new_table, acquire):  # D27
+    unchanged, changed, running, new = (new_table() for _ in range(4))
+    for table in (unchanged, changed, running):
+        put_in_lake(client, TablePath.parse(table))
+    rows = pa.table(
+        {"id": [9], "name": ["new"]}, schema=pa.schema([pa.field("id", pa.int64(), False), ("name", "str")])
+    )
+    assert list(client.write_rows(TablePath.parse(changed), WriteKind.UPSERT, [rows])) == [1]
+    lease = acquire(unchanged, changed, running, new)
+    (survivor,) = client.claim_tables([TablePath.parse(running)], lease["lease_id"], lease["attempt_token"], "survivor")
+    called = spark("")
+    make(lease).execute(context("submit"))
+    assert called()[-4:] == ["--outcome-in-status", changed, running, new]
+    rounds = {each.path: each for each in client.lease_outcome(lease["lease_id"], lease["attempt_token"]).rounds}
+    assert rounds[TablePath.parse(unchanged)].state is TieringState.TIERED
+    assert rounds[TablePath.parse(running)].tiering_epoch == survivor.tiering_epoch
+    assert rounds.keys() == {TablePath.parse(unchanged), TablePath.parse(running)}
+
+
+def test_a_lease_without_new_rows_starts_no_spark_and_its_sensor_is_content(  # D27
+    client, spark, make, context, new_table, acquire
+):
+    table = new_table()
+    put_in_lake(client, TablePath.parse(table))
+    lease = acquire(table)
+    called = spark("")
+    for _ in range(2):  # also in a second try of the task
+        make(lease).execute(context("submit"))
+    with pytest.raises(FileNotFoundError):
+        called()
+    outcome = client.lease_outcome(lease["lease_id"], lease["attempt_token"])
+    assert judge(outcome, lease["tables"], lease["attempt_token"]).verdict is Verdict.TIERED
+
+
+@pytest.mark.parametrize("cause", ["server away", "superseded"])
+def test_who_cannot_tell_what_is_new_gives_all_to_spark(  # D27
+    client, spark, make, context, new_table, acquire, monkeypatch, cause
+):
+    table = new_table()
+    put_in_lake(client, TablePath.parse(table))
+    lease = acquire(table)
+    if cause == "superseded":
+        client.acquire_lease(lease["lease_id"], 60_000, {}, allow_empty=True)
+    else:
+        monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", json.dumps(AWAY))
+    called = spark("")
+    make(lease).execute(context("submit"))
+    assert called()[-1] == table
+
+
+def put_in_lake(client: TieringClient, path: TablePath) -> None:
+    """Register a lake snapshot with the whole log, as a round does."""
+    (table,) = client.get_tables([path])
+    (claim,) = client.claim_tables([path], "by hand", None, "driver")
+    ends = {each.bucket: each.log_end_offset for each in client.list_buckets([path])[path]}
+    offsets_path = client.prepare_lake_snapshot(table, claim.tiering_epoch, ends)
+    client.commit_lake_snapshot(table, claim.tiering_epoch, 7, ends, offsets_path, "commit")
+    client.heartbeat(finished=[HeartbeatEntry(table.table_id, claim.tiering_epoch)])
 
 
 def test_what_the_user_sets_in_spark_wins(spark, make, context, lease):
