@@ -157,3 +157,10 @@ def test_one_table_is_tiered_by_its_name_whether_it_is_due_or_not(stack, new_tab
     assert rows_in_lake(stack, table) == EXPECTED
     lease = stack.airflow.xcom("fluss_tiering_table", run, "acquire")
     assert stack.client.list_leases(lease["lease_id"]) == []
+    # D27: without new rows nothing is given to Spark
+    run = stack.airflow.trigger("fluss_tiering_table", {"table": table})
+    assert stack.airflow.wait_for_run("fluss_tiering_table", run, RUN_SECONDS) == "success"
+    lease = stack.airflow.xcom("fluss_tiering_table", run, "acquire")
+    (unchanged,) = stack.client.list_tiering_rounds(lease_id=lease["lease_id"])
+    assert unchanged.state is TieringState.TIERED
+    assert unchanged.driver.startswith("no Spark")

@@ -276,3 +276,17 @@ def test_thousands_of_renewals_are_one_transaction(managers: Managers) -> None: 
     renewed = managers.leases.leases()
     managers.restart()
     assert managers.leases.leases() == renewed
+
+
+def test_a_lease_of_a_clock_that_was_ahead_counts_from_now(managers: Managers, clock: VirtualClock) -> None:  # L9, D3
+    present = clock.now_ms()
+    clock.advance(HOUR)
+    managers.acquire("ahead", 2 * HOUR, {B0: 5})
+    clock.advance(-HOUR)
+    managers.acquire("present", 2 * HOUR, {B0: 5})
+    clock.advance(MINUTE)
+    managers.restart()
+    ahead, sound = managers.leases.leases()
+    assert (ahead.acquired_time, ahead.expiration_time) == (present + MINUTE, present + MINUTE + 2 * HOUR)
+    assert (sound.acquired_time, sound.expiration_time) == (present, present + 2 * HOUR)
+    assert managers.leases.protected() == {(B0, 5)}

@@ -92,17 +92,33 @@ def test_each_turn_of_an_acquire_replaces_and_adds_pins(  # L2, L4, L10, D5
 
 
 @pytest.mark.parametrize(
-    ("beside", "code"),
+    ("beside", "code", "said"),
     [
-        (lambda managers: managers.acquire("X", HOUR, {B0: 9}), ErrorCode.STALE_ATTEMPT),
-        (lambda managers: managers.tiering.cancel("X", None, "enough"), ErrorCode.STALE_ATTEMPT),
-        (lambda managers: managers.leases.drop("X", None), ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST),
-        (lambda managers: managers.clock.advance(HOUR + 1), ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST),
+        (lambda managers: managers.acquire("X", HOUR, {B0: 9}), ErrorCode.STALE_ATTEMPT, "attempt 1 of lease X was"),
+        (
+            lambda managers: managers.tiering.cancel("X", None, "no"),
+            ErrorCode.STALE_ATTEMPT,
+            "attempt 1 of lease X was",
+        ),
+        (
+            lambda managers: managers.leases.drop("X", None),
+            ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST,
+            "lease X does not exist",
+        ),
+        (
+            lambda managers: managers.clock.advance(HOUR + 1),
+            ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST,
+            "lease X expired at",
+        ),
     ],
     ids=["superseded", "cancelled", "dropped", "expired"],
 )
 def test_an_acquire_that_is_overtaken_pins_nothing_more_and_says_so(  # L22, D5
-    managers: Managers, monkeypatch: pytest.MonkeyPatch, beside: Callable[[Managers], object], code: ErrorCode
+    managers: Managers,
+    monkeypatch: pytest.MonkeyPatch,
+    beside: Callable[[Managers], object],
+    code: ErrorCode,
+    said: str,
 ) -> None:
     monkeypatch.setattr(turns, "PINS_AT_ONCE", 2)
     kept: list[object] = []
@@ -115,6 +131,7 @@ def test_an_acquire_that_is_overtaken_pins_nothing_more_and_says_so(  # L22, D5
     with pytest.raises(FlussTieringError) as refused:
         acquire(Control(come_between), managers, {TableBucket(1, number): 5 for number in range(5)})
     assert refused.value.code is code
+    assert refused.value.message.startswith(said)
     assert managers.leases.leases() == kept[0]
 
 
@@ -180,6 +197,7 @@ def test_a_stale_attempt_releases_nothing_in_any_turn(  # L22, D5
         ([2, 2, 2], [["0", "1"], ["2"]]),
         ([1, 4, 1], [["0"], ["1"], ["2"]]),
         ([3, 1, 4], [["0", "1"], ["2"]]),
+        ([4, 3, 1], [["0"], ["1", "2"]]),
         ([], [[]]),
     ],
 )
@@ -194,6 +212,7 @@ def test_expired_leases_are_dropped_together_as_far_as_one_turn_allows(  # L9, D
     control = Control()
     asyncio.run(turns.drop_expired(control, managers.leases))
     assert [arguments[0] for name, arguments in control.calls if name == "drop_expired"] == dropped
+    assert "release_some" not in [name for name, _ in control.calls], "none has too many pins for one turn"
     assert [each.lease_id for each in managers.leases.leases()] == ["lives"]
 
 
