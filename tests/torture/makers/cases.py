@@ -97,26 +97,32 @@ def _huge_texts(chance: random.Random, seed: int, storage: str) -> Plan:
 
 
 def _long_texts(chance: random.Random, seed: int, storage: str) -> Plan:
-    """Texts and bytes beyond what Parquet keeps bounds of, in keys and others, in files of several row groups."""
+    """Texts and bytes beyond what Parquet keeps bounds of, in keys and others, in files of several row groups.
+
+    The files are small: among many values others are smaller and larger than the long ones.
+    """
     kind = chance.choice(("STRING", "STRING", "BYTES"))
-    keyed = chance.random() < 0.6
-    table = PlannedTable(
-        "long",
-        [["k", f"{kind} NOT NULL"], ["a", "STRING"], ["b", "BYTES"]],
-        ["k"] if keyed else [],
-        "k" if keyed else None,
-        properties={**_OPTIONS, ROW_GROUP_ROWS: str(chance.choice((1, 2, 5, 20)))},
-        long=True,
+    keyed, log = (
+        PlannedTable(
+            name,
+            [["k", f"{kind} NOT NULL"], ["a", "STRING"], ["b", "BYTES"]],
+            ["k"] if name == "keyed" else [],
+            "k" if name == "keyed" else None,
+            properties={**_OPTIONS, ROW_GROUP_ROWS: str(chance.choice((1, 2, 5)))},
+            long=True,
+        )
+        for name in ("keyed", "log")
     )
-    rows = chance.choice((10, 20, 60))
-    steps = [_write(table, chance, rows, keys=(0, rows), distinct=True)]
-    if keyed and chance.random() < 0.5:
-        steps.append({"do": "snapshot", "table": table.name})
-    steps.append(_tier(chance, table))
+    rows = chance.choice((6, 10, 20))
+    steps = [_write(table, chance, rows, keys=(0, rows), distinct=True) for table in (keyed, log)]
+    if chance.random() < 0.5:
+        steps.append({"do": "snapshot", "table": keyed.name})
+    steps.append(_tier(chance, keyed, log))
     for _ in range(2):
-        changes = _write(table, chance, rows // 2 + 1, keys=(0, rows), kind=chance.choice(("upsert", "delete")))
-        steps += [changes, _tier(chance, table)]
-    return Plan(seed, storage, [table], steps)
+        changed = chance.choice(("upsert", "delete"))
+        steps.append(_write(keyed, chance, rows // 2 + 1, keys=(0, rows), kind=changed))
+        steps += [_write(log, chance, rows // 2), _tier(chance, keyed, log)]
+    return Plan(seed, storage, [keyed, log], steps)
 
 
 def _cut_texts(chance: random.Random, seed: int, storage: str) -> Plan:
@@ -170,8 +176,8 @@ def _write(table: PlannedTable, chance: random.Random, rows: int, **others: obje
     return {**step, "kind": kind}
 
 
-def _tier(chance: random.Random, table: PlannedTable, **others: object) -> Step:
-    return {"do": "tier", "tables": [table.name], "seed": chance.randrange(1 << 30), **others}
+def _tier(chance: random.Random, *tables: PlannedTable, **others: object) -> Step:
+    return {"do": "tier", "tables": [table.name for table in tables], "seed": chance.randrange(1 << 30), **others}
 
 
 CASES: Final[Mapping[str, Callable[[random.Random, int, str], Plan]]] = {

@@ -27,6 +27,8 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 _TIMESTAMPS: Final = {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}
 _EXACT: Final = Context(prec=80)
 _LONGEST: Final = 20_000
+_EXTREMES: Final = 2
+"""The smallest and the largest value are the first candidates for a question."""
 _FLOATS: Final = {DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
 _MICROS_BOUND: Final = 2**63 - 1
 
@@ -78,16 +80,23 @@ class Question:
 def questions(
     columns: Sequence[Column], rows: Sequence[Sequence[Value]], chance: random.Random, most: int
 ) -> list[Question]:
-    """Return questions about every column, of which there are at most `most`."""
-    asked: list[Question] = []
+    """Return questions about every column, of which there are at most `most`.
+
+    Those about the extreme values are the first ones, for a judge who has little time: a wrong bound shows there.
+    """
+    asked: list[tuple[int, Question]] = []
     for places, names, data_type in _leaves(columns):
         values = [each for each in (_at(row, places) for row in rows) if each is not None]
-        asked += [Question(places, names, data_type, each) for each in ("IS NULL", "IS NOT NULL")]
+        asked += [(_EXTREMES, Question(places, names, data_type, each)) for each in ("IS NULL", "IS NOT NULL")]
         if data_type.root in NESTED or data_type.root is DataTypeRoot.TIME:
             continue
-        for value in _candidates(data_type, values, chance):
-            asked += [Question(places, names, data_type, each, value) for each in chance.sample(sorted(_OPERATORS), 3)]
-    return asked if len(asked) <= most else chance.sample(asked, most)
+        for rank, value in enumerate(_candidates(data_type, values, chance)):
+            operators = chance.sample(sorted(_OPERATORS), 3)
+            if rank < _EXTREMES and "=" not in operators:
+                operators[0] = "="
+            asked += [(rank, Question(places, names, data_type, each, value)) for each in operators]
+    chosen = asked if len(asked) <= most else chance.sample(asked, most)
+    return [question for _, question in sorted(chosen, key=lambda each: each[0])]
 
 
 def _leaves(columns: Sequence[Column]) -> Iterator[tuple[tuple[int, ...], tuple[str, ...], DataType]]:
