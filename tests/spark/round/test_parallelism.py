@@ -74,11 +74,11 @@ class Application:
             self._conf.set(f"spark.{key.replace('_', '.')}", value)
         self._jsc = self
 
-    def getConf(self) -> SparkConf:  # noqa: N802 - Spark's name, as below
+    def conf(self) -> SparkConf:
         return self._conf
 
     @property
-    def defaultParallelism(self) -> int:  # noqa: N802
+    def defaultParallelism(self) -> int:  # noqa: N802 - Spark's name, as below
         """Spark counts the cores that have registered, four of each executor here."""
         return 4 * (len(self.getExecutorInfos()) - 1)
 

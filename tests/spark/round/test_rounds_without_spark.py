@@ -335,6 +335,15 @@ def test_all_cores_get_work_and_small_pieces_share_a_task(application: Applicati
     assert application.told.stages[0][1] == 4
 
 
+def test_the_plan_and_the_jobs_go_by_the_same_number_of_cores(application: Application):
+    table = application.table(num_buckets=6)
+    application.write(table, named(range(200), "row"))
+    answers = iter([4, 1])
+    application.tier(table, parallelism=lambda: next(answers))
+    assert [job.tasks for job, _ in application.jobs] == [4]
+    assert list(answers) == [1], "executors that come in mid-round do not change it"
+
+
 def test_files_are_named_by_their_round_and_no_two_pieces_share_a_name(application: Application, monkeypatch):
     monkeypatch.setattr(round_module, "_MAX_PIECES_IN_JOB", 2)
     table = application.table(num_buckets=5)

@@ -118,8 +118,9 @@ class IcebergCatalogs:
 
     def _layout(self, handle: JavaObject) -> LakeLayout:
         to_json = self._iceberg("PartitionSpecParser").toJson
-        default = handle.spec()
-        others = [spec for spec in handle.specs().values() if spec.specId() != default.specId()]
+        default, specs = handle.spec(), handle.specs()
+        # Almost all tables have one spec. Iterating over a Java map takes dozens of calls into the JVM.
+        others = [] if len(specs) == 1 else [spec for spec in specs.values() if spec.specId() != default.specId()]
         snapshot = handle.currentSnapshot() if others else None
         manifests = () if snapshot is None else snapshot.dataManifests(handle.io())
         return LakeLayout(

@@ -96,11 +96,11 @@ def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guar
     lake = open_lake_table(services.client, services.catalog, table)
     known = recover(services.client, lake, table, guard.claim, open_offsets_reader(services.storage, table))
     tiered = {} if known is None else known.log_end_offsets
-    plan = _plan(services, table, tiered, lake, partial(lease.snapshots, guard.claim))
+    plan, limits = _plan(services, table, tiered, lake, partial(lease.snapshots, guard.claim))
     planned = now()
     if not plan.advances:
         return RoundOutcome(TieringStats(), cost=RoundCost(plan=planned - began))
-    plan, pieces = _read_and_write(services, table, lake, plan, guard)
+    plan, pieces = _read_and_write(services, table, lake, (plan, limits), guard)
     written = now()
     services.progress.step(table.path, "committing")
     snapshot_id = commit_round(services.client, lake, plan, pieces, table=table, guard=guard)
@@ -120,7 +120,8 @@ def _plan(
     tiered: Mapping[TableBucket, int],
     lake: LakeTable,
     lease_snapshots: Callable[[Sequence[BucketInfo]], Mapping[TableBucket, KvSnapshot]],
-) -> RoundPlan:
+) -> tuple[RoundPlan, PlanLimits]:
+    """Return the plan, and the limits by which it was made."""
     buckets = services.client.list_buckets([table.path])[table.path]
     from_snapshot = [info for info in buckets if tiered.get(info.bucket, -1) < 0]
     if services.skip_missing_log:
@@ -134,18 +135,19 @@ def _plan(
         buckets = services.client.list_buckets([table.path])[table.path]
     # An empty round does not wait for executors.
     reads = any(info.log_end_offset > tiered.get(info.bucket, 0) for info in buckets)
+    limits = services.present_limits() if reads else services.limits
     plan = plan_round(
         has_primary_key=table.has_primary_key,
         tiered=tiered,
         buckets=buckets,
         snapshots=snapshots,
-        limits=services.present_limits() if reads else services.limits,
+        limits=limits,
         replaced=_replaced(table, lake, buckets, tiered),
         skip_missing_log=services.skip_missing_log,
     )
     for each in plan.skipped:
         logger.warning("%s goes on without a part of its log, as it was told to: %s", table.path, each)
-    return plan
+    return plan, limits
 
 
 def _replaced(
@@ -164,13 +166,17 @@ def _replaced(
 
 
 def _read_and_write(
-    services: RoundServices, table: TableInfo, lake: LakeTable, plan: RoundPlan, guard: RoundGuard
+    services: RoundServices,
+    table: TableInfo,
+    lake: LakeTable,
+    planned: tuple[RoundPlan, PlanLimits],
+    guard: RoundGuard,
 ) -> tuple[RoundPlan, list[PieceResult]]:
     """Return the plan of what was read before the time was over, and what each piece of it wrote."""
+    plan, limits = planned
     if not plan.pieces:
         return plan, []
     limit_s = time_limit_s(table.descriptor.properties, services.max_round_duration)
-    limits = services.present_limits()
     parts = [plan.pieces] if limit_s is None else list(waves(plan, limits))
     # Each job is a part of a wave that the driver can hold the results of.
     jobs = [list(_batches(pieces, _MAX_PIECES_IN_JOB)) for pieces in parts]
