@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -10,6 +10,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from rocksdict import AccessType, Options, Rdict, ReadOptions
 
@@ -22,8 +24,8 @@ _ENTRIES_AT_ONCE: Final = 64
 _FETCHES_IN_CHUNK: Final = 8
 _KEY: Final = itemgetter(0)
 _VALUE: Final = itemgetter(1)
-_ENTRIES_IN_PART: Final = 512
-"""How many small entries are turned into Arrow arrays together."""
+_VALUES_IN_PART: Final = 512
+"""How many values are joined at once: objects of small values take more memory than the values."""
 _READ_AHEAD_BYTES: Final = 2 << 20
 
 
@@ -87,22 +89,19 @@ def entries_of(db: Rdict, from_key: bytes | None, to_key: bytes | None, chunk_by
     # This loop takes a tenth of the time of a first round: it makes as few steps as it can for small entries.
     while found := list(islice(items, at_once)):
         last_key = found[-1][0]
-        size = sum(map(len, map(_VALUE, found))) + len(last_key) * len(found)
+        values = list(map(_VALUE, found))
+        size = sum(map(len, values)) + len(last_key) * len(found)
         if size * _FETCHES_IN_CHUNK < chunk_bytes and chunk.size + size <= chunk_bytes:
             at_once = _ENTRIES_AT_ONCE
-            chunk.size += size
-            chunk.entries += found
-            if len(chunk.entries) >= _ENTRIES_IN_PART:
-                chunk.to_arrow()
+            chunk.add(map(_KEY, found), values, size)
             continue
         # Large entries come one by one.
         at_once = 1
-        for entry in found:
-            size = len(entry[0]) + len(entry[1])
+        for key, value in found:
+            size = len(key) + len(value)
             if chunk.size and chunk.size + size > chunk_bytes:
                 yield chunk.take()
-            chunk.size += size
-            chunk.entries.append(entry)
+            chunk.add((key,), (value,), size)
     _check_reached_end(db, options, last_key)
     if chunk.size:
         yield chunk.take()
@@ -124,26 +123,51 @@ class _Chunk:
 
     Attributes:
         size: The number of bytes of all keys and values.
-        entries: The entries that are not in Arrow arrays yet.
     """
 
     def __init__(self) -> None:
         self.size = 0
-        self.entries: list[tuple[bytes, bytes]] = []
-        self._parts: list[pa.RecordBatch] = []
+        self._entries = _Binaries(), _Binaries()
 
-    def to_arrow(self) -> None:
-        """Turn entries into Arrow arrays, which take less memory."""
-        if self.entries:
-            arrays = [pa.array(list(map(column, self.entries)), pa.binary()) for column in (_KEY, _VALUE)]
-            self._parts.append(pa.RecordBatch.from_arrays(arrays, schema=ENTRY_SCHEMA))
-            self.entries = []
+    def add(self, keys: Iterable[bytes], values: Iterable[bytes], size: int) -> None:
+        """Add entries with this many bytes."""
+        self.size += size
+        for each, added in zip(self._entries, (keys, values), strict=True):
+            each.add(added)
 
     def take(self) -> pa.RecordBatch:
         """Return the entries and forget them."""
-        self.to_arrow()
-        parts, self._parts, self.size = self._parts, [], 0
-        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        self.size = 0
+        return pa.RecordBatch.from_arrays([each.take() for each in self._entries], schema=ENTRY_SCHEMA)
+
+
+class _Binaries:
+    """Values that become an Arrow array. It takes less time than `pa.array`, which also loads pandas."""
+
+    def __init__(self) -> None:
+        self._values: list[bytes] = []
+        self._joined: list[bytes] = []
+        self._lengths: list[npt.NDArray[np.int32]] = []
+
+    def add(self, values: Iterable[bytes]) -> None:
+        self._values += values
+        if len(self._values) >= _VALUES_IN_PART:
+            self._join()
+
+    def take(self) -> pa.Array:
+        """Return the values and forget them."""
+        self._join()
+        lengths, data = np.concatenate(self._lengths), pa.py_buffer(b"".join(self._joined))
+        self._joined, self._lengths = [], []
+        ends = np.zeros(lengths.size + 1, np.int32)
+        np.cumsum(lengths, out=ends[1:])
+        return pa.Array.from_buffers(pa.binary(), lengths.size, [None, pa.py_buffer(ends), data])
+
+    def _join(self) -> None:
+        """Join small values, which then take less memory."""
+        self._joined.append(b"".join(self._values))
+        self._lengths.append(np.fromiter(map(len, self._values), np.int32, len(self._values)))
+        self._values = []
 
 
 def _check_reached_end(db: Rdict, options: ReadOptions, last_key: bytes | None) -> None:
