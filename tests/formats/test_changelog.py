@@ -5,6 +5,7 @@ from arrow_strategies import columns, record_batches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fluss_tiering.formats import changelog
 from fluss_tiering.formats.changelog import last_per_key
 from fluss_tiering.formats.key import encode_keys
 from fluss_tiering.formats.log.batch import ChangeType
@@ -43,9 +44,10 @@ def test_no_changes_have_no_last() -> None:
     assert last_per_key(nothing, ["k"], change_types()).tolist() == []
 
 
+@pytest.mark.parametrize("few", [0, 1 << 16])
 @settings(max_examples=60, deadline=None)
-@given(st.data())
-def test_any_run_of_changes_is_reduced_as_one_by_one(data: st.DataObject) -> None:
+@given(data=st.data())
+def test_any_run_of_changes_is_reduced_as_one_by_one(few: int, data: st.DataObject) -> None:
     key_columns = data.draw(columns(3, nullable=False))
     few_keys = data.draw(record_batches(key_columns, max_rows=4))
     if few_keys.num_rows == 0:
@@ -60,7 +62,9 @@ def test_any_run_of_changes_is_reduced_as_one_by_one(data: st.DataObject) -> Non
         if kind is not BEFORE:
             last[key] = index
     names = [column.name for column in key_columns]
-    assert last_per_key(records, names, change_types(*kinds)).tolist() == sorted(last.values())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(changelog, "_FEW", few)
+        assert last_per_key(records, names, change_types(*kinds)).tolist() == sorted(last.values())
 
 
 @pytest.mark.parametrize("pieces", [1, 7])

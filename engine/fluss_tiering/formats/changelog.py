@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_tiering.formats.log.batch import ChangeType, ChangeTypes
+from fluss_tiering.formats.micros import column_of
+
+Values: TypeAlias = pa.Array | pa.ChunkedArray
+Int64s = npt.NDArray[np.int64]
+_FEW: Final = 1 << 16
 
 
 def last_per_key(
@@ -27,12 +33,37 @@ def last_per_key(
         The index in `records` of the last change of each key, ascending. The row exists after the changes if that
         change is an INSERT or an UPDATE_AFTER. It does not exist if that change is a DELETE.
     """
-    is_change = change_types != ChangeType.UPDATE_BEFORE
-    changes = np.flatnonzero(is_change)
+    changes = np.flatnonzero(change_types != ChangeType.UPDATE_BEFORE)
     columns = [records.column(name) for name in key_names]
     if changes.size < records.num_rows:
-        columns = [column.filter(pa.array(is_change)) for column in columns]
+        columns = [column.take(column_of(pa.int64(), changes)) for column in columns]
+    few = changes.size <= _FEW and not any(pa.types.is_floating(column.type) or column.null_count for column in columns)
+    return np.sort((_last_of_few if few else _last_of_many)(columns, changes))
+
+
+def _last_of_many(columns: Sequence[Values], changes: Int64s) -> Int64s:
     keys = [f"key {position}" for position in range(len(columns))]
-    grouped = pa.table([*columns, changes], names=[*keys, "change"]).group_by(keys, use_threads=False)
-    last: npt.NDArray[np.int64] = grouped.aggregate([("change", "max")])["change_max"].to_numpy()
-    return np.sort(last)
+    table = pa.table([*columns, column_of(pa.int64(), changes)], names=[*keys, "change"])
+    last: Int64s = table.group_by(keys, use_threads=False).aggregate([("change", "max")])["change_max"].to_numpy()
+    return last
+
+
+def _last_of_few(columns: Sequence[Values], changes: Int64s) -> Int64s:
+    """Do the same without `group_by`, which loads pandas. That takes longer than all of a small round."""
+    if not changes.size:
+        return changes
+    numbers = _numbers(columns[0])
+    for column in columns[1:]:
+        more = _numbers(column)
+        numbers = _numbers(column_of(pa.int64(), numbers * (more.max() + 1) + more))
+    last = np.empty(numbers.max() + 1, np.int64)
+    # Of several values for one place, NumPy keeps the last.
+    last[numbers] = changes
+    return last
+
+
+def _numbers(column: Values) -> Int64s:
+    """Number the distinct values from 0 on, and return the number of each value. `to_numpy` would load pandas, too."""
+    encoded = column.dictionary_encode()
+    chunks = encoded.chunks if isinstance(encoded, pa.ChunkedArray) else [encoded]
+    return np.concatenate([np.from_dlpack(chunk.indices) for chunk in chunks]).astype(np.int64)

@@ -72,7 +72,7 @@ def _as_plain_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     return pc.cast(column, wanted)
 
 
-def column_of(kind: pa.DataType, values: npt.NDArray[np.int64] | npt.NDArray[np.int32]) -> pa.Array:
+def column_of(kind: pa.DataType, values: npt.NDArray[np.integer]) -> pa.Array:
     """Return the values as a column without nulls. Unlike `pa.array`, this does not load pandas."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 

@@ -127,7 +127,7 @@ def test_a_disk_that_takes_nothing_is_named(tmp_path: Path, monkeypatch: pytest.
 # D43
 @pytest.mark.parametrize("part_bytes", [1, 3000, 1 << 20])
 def test_changes_come_in_parts_of_a_size_that_writers_can_hold(monkeypatch: pytest.MonkeyPatch, part_bytes: int):
-    monkeypatch.setattr("fluss_tiering.spark.round.reduce._PART_BYTES", part_bytes)
+    monkeypatch.setattr("fluss_tiering.spark.round.reduce._RUN_BYTES", part_bytes)
     changes = [(number % 700, "k", ChangeType.UPDATE_AFTER) for number in range(1000)]
     parts = list(Reducer(TABLE).reduced(batches_of(changes, iter([20] * 50))))
     assert found_in(iter(parts)) == expected_of(changes)

@@ -79,7 +79,9 @@ def _nested(source: Source, column: Column, valid: UInt8s, fields: Fields) -> pa
     parts = [Column(f"{column.name}.{part.name}", part.data_type) for part in column.data_type.fields]
     starts, ends = fields.large, fields.large + fields.small
     kind = arrow_type(column.data_type)
-    nulls = pa.array(valid == 0) if valid.size else None
+    # `pa.array` loads pandas, which takes longer than to read a small snapshot.
+    bits = pa.py_buffer(np.packbits(valid == 0, bitorder="little"))
+    nulls = pa.Array.from_buffers(pa.bool_(), valid.size, [None, bits]) if valid.size else None
     if column.data_type.root is DataTypeRoot.ROW:
         place = f"in column {column.name!r} "
         rows = Rows(source.data, starts, ends, columns=len(parts), refuse=source.refuse, present=valid, place=place)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
-import pyarrow as pa
 from pyspark import TaskContext
 
 from fluss_tiering.formats.log.batch import ChangeType, LogBatch
@@ -142,10 +141,8 @@ def _reduce_log(reducer: Reducer, piece: LogPiece, reader: SplitReader, writer: 
             if piece.deletes:
                 writer.delete(changes.records.select(list(table.descriptor.primary_key)))
             lives = changes.lives
-            records, offsets, timestamps = changes.records, changes.offsets, changes.timestamps
-            if not lives.all():
-                records, offsets, timestamps = records.filter(pa.array(lives)), offsets[lives], timestamps[lives]
-            writer.write(records, offsets, timestamps)
+            live = changes if lives.all() else changes.take(np.flatnonzero(lives))
+            writer.write(live.records, live.offsets, live.timestamps)
     return rows
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from fluss_tiering.formats.changelog import last_per_key
 from fluss_tiering.formats.chunks import parts_of
 from fluss_tiering.formats.log.batch import ChangeType, ChangeTypes, LogBatch
+from fluss_tiering.formats.micros import column_of
 from fluss_tiering.model.data_type import DataType
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
@@ -28,7 +29,9 @@ from fluss_tiering.storage.scratch import temporary_folder
 DEFAULT_BUFFER_BYTES: Final = 128 << 20
 """How many bytes of changes are held in memory by default."""
 _PART_BYTES: Final = 8 << 20
-"""The size of the parts in which changes are taken and yielded."""
+"""About the greatest size of the parts in which changes are taken and yielded."""
+_RUN_BYTES: Final = 512 << 10
+"""The size up to which small changes are joined. To join larger ones takes longer than to write them as they are."""
 _FILES: Final = 16
 """Over how many files changes are spread at once."""
 _HASH_BITS: Final = 30
@@ -91,7 +94,8 @@ class Changes:
 
     def take(self, rows: Int64s) -> Changes:
         """Return the changes with these indexes."""
-        return Changes(self.records.take(pa.array(rows)), self.kinds[rows], self.offsets[rows], self.timestamps[rows])
+        records = self.records.take(column_of(pa.int64(), rows))
+        return Changes(records, self.kinds[rows], self.offsets[rows], self.timestamps[rows])
 
 
 class Reducer:
@@ -112,7 +116,7 @@ class Reducer:
         self._buffer_bytes = buffer_bytes
 
     def reduced(self, batches: Iterable[LogBatch]) -> Iterator[Changes]:
-        """Yield the last change of each key, in parts of about 8 MiB. No key is in two of them.
+        """Yield the last change of each key, in parts of some MiB. No key is in two of them.
 
         The parts are in the order of the log, unless changes had to be spread over files.
 
@@ -165,7 +169,7 @@ class Reducer:
                 yield from self._reduced(_stored(path), spreads + 1)
 
     def _last(self, changes: Sequence[Changes]) -> Iterator[Changes]:
-        """Yield the last change of each key, in parts of about 8 MiB."""
+        """Yield the last change of each key, in parts of some MiB."""
         if not changes:
             return
         keys = pa.Table.from_batches([each.records.select(self._key_names) for each in changes])
@@ -237,7 +241,8 @@ _OWN_COLUMNS: Final = (("kind", pa.uint8()), ("offset", pa.int64()), ("timestamp
 
 
 def _to_stored(changes: Changes) -> pa.RecordBatch:
-    own = [pa.array(values) for values in (changes.kinds, changes.offsets, changes.timestamps)]
+    values: tuple[npt.NDArray[np.integer], ...] = (changes.kinds, changes.offsets, changes.timestamps)
+    own = [column_of(kind, each) for (_, kind), each in zip(_OWN_COLUMNS, values, strict=True)]
     schema = pa.schema([*changes.records.schema, *(pa.field(*each) for each in _OWN_COLUMNS)])
     return pa.RecordBatch.from_arrays([*changes.records.columns, *own], schema=schema)
 
@@ -262,15 +267,16 @@ def _count(changes: Iterable[Changes]) -> int:
 
 
 def _runs(changes: Sequence[Changes]) -> Iterator[list[Changes]]:
-    """Yield the changes in runs of about 8 MiB, since writers take long for many small batches."""
+    """Yield small changes in runs of about half a MiB, since writers take long for many small batches."""
     run: list[Changes] = []
     size = 0
     for each in changes:
-        if run and size + each.nbytes > _PART_BYTES:
+        added = each.nbytes
+        if run and size + added > _RUN_BYTES:
             yield run
             run, size = [], 0
         run.append(each)
-        size += each.nbytes
+        size += added
     if run:
         yield run
 
