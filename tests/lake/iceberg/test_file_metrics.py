@@ -84,6 +84,15 @@ def test_a_column_with_nan_has_no_bounds_anywhere(tmp_path: Path, nested: bool) 
     assert footer.row_group(0).column(1).statistics.has_min_max
 
 
+# D40
+def test_infinities_of_both_signs_are_bounds(tmp_path: Path) -> None:
+    arrays = [pa.array([float("inf"), None, -float("inf")]), pa.array([1.0])]
+    (metrics,) = files_of(tmp_path, pa.float64(), arrays, TRUNCATED)
+    assert metrics.nan_value_counts[1] == 0
+    assert metrics.lower_bounds[1] == struct.pack("<d", -float("inf"))
+    assert metrics.upper_bounds[1] == struct.pack("<d", float("inf"))
+
+
 @pytest.mark.parametrize("mode", [TRUNCATED, MetricsMode(length=1), MetricsMode(length=5000), FULL], ids=str)
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary()], ids=str)
 def test_no_text_lies_beyond_the_bounds(tmp_path: Path, kind: pa.DataType, mode: MetricsMode) -> None:  # D40, D41

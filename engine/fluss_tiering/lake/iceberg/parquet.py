@@ -27,7 +27,7 @@ from fluss_tiering.lake.shared_folder import require_shared
 from fluss_tiering.model.table import OFFSET_COLUMN
 
 _MICROS_PER_MILLI: Final = 1000
-_SAMPLED_ROWS: Final = 1 << 13
+_SAMPLED_ROWS: Final = 1 << 12
 _SAMPLED_BYTES: Final = 4 << 20
 _DICTIONARY_VALUES: Final = 1 << 16
 """About how many values fit into a dictionary. Parquet's writers give up a dictionary of more than a megabyte."""
@@ -122,12 +122,16 @@ class ParquetPieceWriter:
             self._deletes.abort()
 
 
-def repeating_columns(rows: pa.Table) -> list[str]:
+def repeating_columns(rows: pa.Table, size: int) -> list[str]:
     """Return the columns whose values repeat in a sample, since a dictionary makes these columns smaller.
 
     A useless dictionary costs as much time as the rest of its column, and makes the file larger.
+
+    Args:
+        rows: The rows.
+        size: The number of bytes that they take in memory.
     """
-    step = max(1, rows.num_rows // _SAMPLED_ROWS, rows.nbytes // _SAMPLED_BYTES)
+    step = max(1, rows.num_rows // _SAMPLED_ROWS, size // _SAMPLED_BYTES)
     sample = pa.Table.from_batches(_every(step, rows.to_batches()), rows.schema)
     # If n rows are drawn from d equally frequent values, about n * n / 2d of them repeat an earlier one.
     wanted_values = min(_DICTIONARY_VALUES, rows.num_rows / 2)
@@ -204,7 +208,7 @@ class _RollingFiles:
                 self._schema,
                 self._settings,
                 self._filesystem,
-                dictionaries=repeating_columns(rows),
+                dictionaries=repeating_columns(rows, self._buffered_bytes),
                 with_nan=frozenset(self._with_nan),
             )
         self._open.write(rows)

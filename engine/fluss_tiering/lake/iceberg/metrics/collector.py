@@ -8,6 +8,7 @@ which a value is longer than 4,096 bytes. `FileMetricsCollector` therefore finds
 from __future__ import annotations
 
 import logging
+import math
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,7 +78,13 @@ def _leaves(field: pa.Field, path: tuple[int, ...], name: str, *, repeated: bool
 def columns_with_nan(rows: pa.Table) -> set[str]:
     """Return the names of the Parquet columns that have a NaN, except of those in an ARRAY or a MAP."""
     floats = (leaf for leaf in leaves_of(rows.schema) if pa.types.is_floating(leaf.kind) and not leaf.repeated)
-    return {leaf.name for leaf in floats if pc.any(pc.is_nan(_values(rows, leaf))).as_py()}
+    return {leaf.name for leaf in floats if _has_nan(_values(rows, leaf))}
+
+
+def _has_nan(values: pa.ChunkedArray) -> bool:
+    # The sum takes half the time. It is NaN if a value is, and also if there are infinities of both signs.
+    total = pc.sum(values).as_py()
+    return total is not None and math.isnan(total) and bool(pc.any(pc.is_nan(values)).as_py())
 
 
 def statistics_without(schema: pa.Schema, columns: Collection[str]) -> bool | list[str]:
