@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import cached_property
 from typing import Final
 
 from pyspark import SparkContext
@@ -32,15 +31,14 @@ class Parallelism:
 
     def __call__(self) -> int:
         """Return the number of tasks, at least 1. The first call may wait for executors."""
-        configured = self._configured
+        configured = self._configured()
         if configured is None and not self._waited and not self._context.master.startswith("local"):
             self._wait()
             self._waited = True
         return max(1, int(self._context.defaultParallelism), configured or 0)
 
-    @cached_property
     def _configured(self) -> int | None:
-        """How many tasks the executors of the settings run; None if the settings do not name their number."""
+        """Return how many tasks the executors of the settings run; None if the settings do not name their number."""
         # `SparkContext.getConf` copies all settings, with a call into the JVM for each of more than a hundred.
         conf = self._context._jsc.sc().conf()  # noqa: SLF001
         cores = conf.get("spark.executor.cores", "")
