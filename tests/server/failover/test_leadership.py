@@ -10,6 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.failover import election
+from fluss_tiering.server.failover import leadership as leadership_module
 from fluss_tiering.server.failover.election import Election
 from fluss_tiering.server.failover.leadership import Leadership, LeadershipFence
 from fluss_tiering.server.store.database import Database
@@ -267,6 +269,66 @@ def test_a_commit_that_cannot_be_settled_ends_a_server_whose_memory_is_behind(
     assert again.attempt_token() == 9
     store.close()
     again.close()
+
+
+@pytest.mark.parametrize("tries", [2, 20])
+def test_the_outcome_of_a_commit_is_asked_for_until_the_database_answers(  # L10
+    candidate: Callable[..., Candidate], postgres: Postgres, monkeypatch: pytest.MonkeyPatch, tries: int
+) -> None:
+    monkeypatch.setattr(leadership_module, "_SETTLE_PAUSE_S", 0.01)
+    first = candidate("first", lease_s=60)
+    assert first.leadership.acquire()
+    store = first.open_store()
+    write(store, 6)
+    dialect = store._database.engine.dialect
+    commit = type(dialect).do_commit
+    asked = 0
+
+    def refuse(connection: sa.Connection) -> int:
+        nonlocal asked
+        asked += 1
+        if asked < tries:
+            postgres.drop_connections(first.url)
+        return last_token(connection)
+
+    def lose_the_answer(connection) -> None:
+        commit(dialect, connection)
+        postgres.drop_connections(first.url)
+        connection.execute("SELECT 1")
+
+    last_token = election.last_token
+    with monkeypatch.context() as patched:
+        patched.setattr(dialect, "do_commit", lose_the_answer)
+        patched.setattr(election, "last_token", refuse)
+        if tries == 2:
+            write(store, 7)
+        else:
+            with pytest.raises(FlussTieringError, match="whether the change was made is not known") as unknown:
+                write(store, 7)
+            assert unknown.value.code is ErrorCode.UNAVAILABLE
+    assert asked == min(tries, 10)
+    assert store.attempt_token() == 7
+    assert first.leadership.is_valid
+    store.close()
+
+
+def test_a_database_that_does_not_tell_the_outcome_is_asked_for_a_while_only(  # L10
+    candidate: Callable[..., Candidate], postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leadership_module, "_SETTLE_PAUSE_S", 0.01)
+    monkeypatch.setattr(leadership_module, "_SETTLE_LIMIT_S", 0.2)
+    monkeypatch.setattr(leadership_module, "_SETTLE_ATTEMPTS", 2)
+    first = candidate("first", lease_s=60)
+    assert first.leadership.acquire()
+    store = first.open_store()
+    write(store, 6)
+    fence = LeadershipFence(first.leadership, first.database)
+    other = sa.create_engine(first.database.engine.url, poolclass=sa.NullPool)
+    with other.begin() as holding:
+        holding.exec_driver_sql("UPDATE server_transaction SET token = 1")
+        with pytest.raises(FlussTieringError, match="whether the change was made is not known"):
+            fence.was_committed("7")
+    store.close()
 
 
 @pytest.mark.parametrize("lost", ["the answered transaction", "the unanswered one", "both"])
