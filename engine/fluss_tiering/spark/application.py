@@ -26,6 +26,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.drain import Drain, DrainLimits, PendingTables
+from fluss_tiering.spark.ended import spark_ended_error, spark_has_ended
 from fluss_tiering.spark.options import TierOptions, parse_arguments
 from fluss_tiering.spark.retrying_client import RetryingClient
 from fluss_tiering.spark.round.keepalive import KeepAlive
@@ -64,8 +65,9 @@ def run(
         starting: Is called before Spark is started, once it is known that there is something to do.
 
     Raises:
-        FlussTieringError: UNAVAILABLE if the server cannot be reached or Spark does not start; TABLE_NOT_EXIST if the
-            only table, or a table of a drain, does not exist; INVALID_REQUEST if an option is wrong.
+        FlussTieringError: UNAVAILABLE if the server cannot be reached, or Spark does not start or ends by itself during
+            a drain; TABLE_NOT_EXIST if the only table, or a table of a drain, does not exist; INVALID_REQUEST if an
+            option is wrong.
     """
     with ExitStack() as stack:
         client = stack.enter_context(TieringClient(options.server))
@@ -173,7 +175,10 @@ class _Application:
         pending = self._stack.enter_context(PendingTables(self._client, options.tables))
         threads = self._threads()
         with self._stopped_by_signal():
-            return Drain(pending, tier, limits).run(threads, self._stopped)
+            results = Drain(pending, tier, limits).run(threads, self._stopped)
+        if self._spark_ended():
+            raise spark_ended_error()
+        return results
 
     def _table_run(self, lease: Lease) -> TableRun:
         return TableRun(
@@ -184,7 +189,11 @@ class _Application:
             claim_timeout_s=self._options.claim_wait_s,
             driver=self._driver,
             stopped=self._stopped,
+            spark_ended=self._spark_ended,
         )
+
+    def _spark_ended(self) -> bool:
+        return spark_has_ended(self._services.spark.sparkContext)
 
     def _threads(self) -> ThreadPoolExecutor:
         threads = ThreadPoolExecutor(self._options.table_concurrency, thread_name_prefix="fluss-tiering-table")

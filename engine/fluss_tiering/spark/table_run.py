@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from py4j.protocol import Py4JError
@@ -12,6 +13,7 @@ from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS, Claim, HeartbeatEntry, TieringState
+from fluss_tiering.spark.ended import spark_ended_error
 from fluss_tiering.spark.retry import Retry
 from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
 from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease
@@ -39,7 +41,8 @@ class TableRun:
         releaser: Releases the snapshots of a table when its round has ended.
         claim_timeout_s: How long to wait for a table that another round holds, in seconds.
         driver: The name of the application that people see.
-        stopped: The event after which no round begins.
+        stopped: The event after which no round begins. It is set here if Spark has ended.
+        spark_ended: Tells whether the Spark application has ended by itself.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class TableRun:
         claim_timeout_s: float,
         driver: str,
         stopped: Event,
+        spark_ended: Callable[[], bool],
     ) -> None:
         self._services = services
         self._lease = lease
@@ -60,6 +64,7 @@ class TableRun:
         self._claim_timeout_s = claim_timeout_s
         self._driver = driver
         self._stopped = stopped
+        self._spark_ended = spark_ended
 
     def tier(self, table: TableInfo, lease: TableLease) -> TableResult:
         """Run a round of the table and return the outcome. A failure is part of it and affects no other table.
@@ -71,6 +76,8 @@ class TableRun:
         began = self._now()
         try:
             self._services.progress.step(table.path, "claiming")
+            # A claim would only count another failure of the table.
+            self._require_spark()
             claim = self._claim(table)
         except FlussTieringError as error:
             result = TableResult(
@@ -127,7 +134,7 @@ class TableRun:
             outcome = run_round(self._services, table, lease, guard)
             self._finish(claim, outcome)
         except Exception as failure:  # noqa: BLE001 - every failure must give its table an outcome
-            error = _text(failure)
+            error = self._reason(failure)
             return TableResult(
                 table.path,
                 TieringState.FAILED,
@@ -148,6 +155,25 @@ class TableRun:
             complete=outcome.complete,
             cost=outcome.cost,
         )
+
+    def _require_spark(self) -> None:
+        """Check that Spark is there.
+
+        Raises:
+            FlussTieringError: UNAVAILABLE if it has ended. No round begins any more then.
+        """
+        if self._spark_ended():
+            self._stopped.set()
+            raise spark_ended_error()
+
+    def _reason(self, failure: Exception) -> str:
+        """Return why a round failed. If Spark has ended, its calls fail in ways that do not say so."""
+        try:
+            if not self._stopped.is_set():
+                self._require_spark()
+        except FlussTieringError as ended:
+            return ended.message
+        return _text(failure)
 
     def _finish(self, claim: Claim, outcome: RoundOutcome) -> None:
         entry = HeartbeatEntry(

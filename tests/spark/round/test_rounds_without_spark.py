@@ -151,6 +151,7 @@ class Application:
                 claim_timeout_s=5,
                 driver="test",
                 stopped=Runtime().new_event(),
+                spark_ended=lambda: False,
             )
             result = run.tier(table, held)
         assert self.client.list_leases(lease.lease_id) == [], "everything is released"

@@ -58,12 +58,23 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
             spark = builder.getOrCreate()
         except JAVA_ERRORS as error:
             raise _not_started(master, error, process.last_words()) from None
+    _quieten_accumulators(spark)
     try:
         yield spark
     finally:
         if process.died():
             logger.error("Spark's JVM has ended: %s", process.last_words() or "it left no message")
-        spark.stop()
+            # pyspark would ask the JVM that is gone.
+            process.end()
+        else:
+            spark.stop()
+
+
+def _quieten_accumulators(spark: SparkSession) -> None:
+    """Let pyspark's server for accumulators, which nothing here uses, end without a traceback if the JVM is killed."""
+    server = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
 
 
 def _not_started(master: str, error: Py4JError | PySparkException, words: str) -> FlussTieringError:
