@@ -173,6 +173,7 @@ def test_a_server_keeps_no_more_than_its_limits(managers: Managers, limits: Leas
     with pytest.raises(FlussTieringError) as refused:
         leases.acquire("c", HOUR, one, {})
     assert refused.value.code is ErrorCode.LIMIT_EXCEEDED
+    assert refused.value.message.startswith("lease c would be more than the server keeps: ")
     assert named in refused.value.message
     assert leases.leases() == before
     # Who is inside goes on: with its next attempt, and with fewer or as many pins.
