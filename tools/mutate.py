@@ -24,7 +24,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -120,25 +120,30 @@ def main() -> int:
     """Run mutmut on a package and print the score and the survivors."""
     arguments = _parser().parse_args()
     package: str = arguments.package
-    copy = ROOT / ".cache" / "mutation" / package.replace("/", "-")
+    with_spark = package in SPARK and not arguments.without_spark
+    name = package.replace("/", "-") + ("-without-spark" if arguments.without_spark else "")
+    copy = ROOT / ".cache" / "mutation" / name
     if not arguments.report:
         if arguments.fresh:
             shutil.rmtree(copy, ignore_errors=True)
         copy.mkdir(parents=True, exist_ok=True)
-        prepare(ROOT, copy, package)
+        prepare(ROOT, copy, package, with_spark=with_spark)
         names = arguments.only
         if arguments.sample is not None:
             without = left_out(ACCEPTED.read_text(), package)
             names = [name for name in mutant_names(copy, package) if not _matches(function_name(name), without)]
             names = untried(copy, sampled(names, arguments.sample, arguments.seed))
         if arguments.sample is None or names:
-            with _shared_spark(package in SPARK) as spark, _shared_postgres(package in POSTGRES) as postgres:
+            with _shared_spark(with_spark) as spark, _shared_postgres(package in POSTGRES) as postgres:
                 variables = {**spark, **postgres}
                 ran = _run_mutmut(copy, arguments.children, names, variables)
             if ran:
                 return ran
     known = ACCEPTED.read_text()
-    return report(package, list(results(copy, package)), accepted(known, package), left_out(known, package))
+    mutants = list(results(copy, package))
+    if arguments.without_spark:
+        mutants = [replace(each, status="untried") if _needs_spark(copy, each) else each for each in mutants]
+    return report(package, mutants, accepted(known, package), left_out(known, package))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -151,17 +156,25 @@ def _parser() -> argparse.ArgumentParser:
         "--only", nargs="*", default=[], help="names of mutants to try again, with * for any characters"
     )
     parser.add_argument("--sample", type=float, metavar="PERCENT", help="try only this part of the mutants")
+    parser.add_argument("--without-spark", action="store_true", help="try only what tests without Spark run")
     parser.add_argument("--seed", default="1", help="which mutants are the part that is tried")
     return parser
 
 
-def prepare(root: Path, copy: Path, package: str) -> None:
+def _needs_spark(copy: Path, mutant: Mutant) -> bool:
+    """Return whether no test without Spark runs a mutant because its module uses the JVM."""
+    source = copy / f"{mutant.name.partition('.x')[0].replace('.', '/')}.py"
+    return mutant.status == "untested" and bool(re.search("py4j|pyspark", source.read_text()))
+
+
+def prepare(root: Path, copy: Path, package: str, *, with_spark: bool = False) -> None:
     """Bring the copy up to date, and forget results that a change made worthless."""
     changed = _mirror(root / "engine" / "fluss_tiering", copy / "fluss_tiering")
     changed |= _mirror(root / "tests", copy / "tests")
     changed |= _mirror(root / "tools", copy / "tools")
-    settings = (root / "pyproject.toml").read_text() + _mutmut_settings(package)
-    made_with = hashlib.sha256(_mutmut_settings(package).encode()).hexdigest()
+    of_mutmut = _mutmut_settings(package, with_spark=with_spark)
+    settings = (root / "pyproject.toml").read_text() + of_mutmut
+    made_with = hashlib.sha256(of_mutmut.encode()).hexdigest()
     seal = copy / "mutants" / "made-with"
     if not seal.exists() or seal.read_text() != made_with:
         shutil.rmtree(copy / "mutants", ignore_errors=True)
@@ -173,9 +186,9 @@ def prepare(root: Path, copy: Path, package: str) -> None:
         _try_again(copy)
 
 
-def _mutmut_settings(package: str) -> str:
+def _mutmut_settings(package: str, *, with_spark: bool) -> str:
     """What mutmut is told. JSON's strings and lists are TOML's as well."""
-    markers = [*_MARKERS, *([] if package in SPARK else ["spark"]), *([] if package in POSTGRES else ["postgres"])]
+    markers = [*_MARKERS, *([] if with_spark else ["spark"]), *([] if package in POSTGRES else ["postgres"])]
     settings = {
         "source_paths": ["fluss_tiering"],
         "only_mutate": [f"fluss_tiering/{package}/*"],
