@@ -169,6 +169,19 @@ def test_a_disk_that_fills_up_on_the_way_is_named(tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_disk_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    changes = [(number, "cold", ChangeType.INSERT) for number in range(20_000)]
+
+    def broken(path: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("pyarrow.OSFile", broken)
+    with pytest.raises(FlussTieringError, match=f"could not read {tmp_path}/.*Input/output error") as refused:
+        found_in(Reducer(TABLE, 100_000).reduced(batches_of(changes, iter([500] * 40))))
+    assert refused.value.code is ErrorCode.STORAGE
+
+
 def test_a_batch_without_change_types_is_refused():
     batch = LogBatch(7, 0, None, pa.RecordBatch.from_pylist([{"id": 1, "name": "a"}], schema=arrow_schema(COLUMNS)))
 
