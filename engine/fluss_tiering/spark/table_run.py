@@ -168,12 +168,10 @@ class TableRun:
 
     def _reason(self, failure: Exception) -> str:
         """Return why a round failed. If Spark has ended, its calls fail in ways that do not say so."""
-        try:
-            if not self._stopped.is_set():
-                self._require_spark()
-        except FlussTieringError as ended:
-            return ended.message
-        return _text(failure)
+        if isinstance(failure, FlussTieringError) or not self._spark_ended():
+            return _text(failure)
+        self._stopped.set()
+        return spark_ended_error().message
 
     def _finish(self, claim: Claim, outcome: RoundOutcome) -> None:
         entry = HeartbeatEntry(
