@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from waiting import WAIT_S
+
 _CODE = """
 import json, signal, subprocess, sys
 from fluss_tiering.client import TieringClient
@@ -28,3 +30,58 @@ print(json.dumps(ended))
 def test_what_is_started_beside_an_open_channel_does_not_abort(server) -> None:
     ran = subprocess.run([sys.executable, "-c", _CODE, server.target], capture_output=True, text=True, check=True)
     assert json.loads(ran.stdout) == [0] * 150
+
+
+_FORKED = """
+import os, sys
+from fluss_tiering.client import AsyncTieringClient, TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+def refused(call):
+    try:
+        call()
+    except FlussTieringError as error:
+        assert error.code is ErrorCode.INVALID_REQUEST, error
+        assert "forked from process" in error.message, error
+    else:
+        raise AssertionError("the call went on")
+
+client = TieringClient(sys.argv[1])
+if sys.argv[2] == "used":
+    client.list_tables()
+child = os.fork()
+if child == 0:
+    refused(client.list_tables)
+    refused(lambda: next(iter(client.watch_tiering_statuses())))
+    refused(lambda: TieringClient(sys.argv[1]))
+    refused(lambda: AsyncTieringClient(sys.argv[1]))
+    client.close()
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+assert client.list_tables() is not None
+client.close()
+"""
+
+_FORKED_BEFORE = """
+import os, sys
+from fluss_tiering.client import TieringClient
+
+child = os.fork()
+with TieringClient(sys.argv[1]) as client:
+    client.list_tables()
+if child == 0:
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [(_FORKED, ["used"]), (_FORKED, ["unused"]), (_FORKED_BEFORE, [])],
+    ids=["after a call", "after a client was made", "before the first client"],
+)
+def test_a_forked_process_is_refused_instead_of_waiting_for_ever(server, code: str, arguments: list[str]) -> None:
+    subprocess.run([sys.executable, "-c", code, server.target, *arguments], check=True, timeout=WAIT_S)

@@ -15,6 +15,7 @@ from fluss_tiering.api.v1.lake_tiering_pb2 import WatchTieringStatusesResponse
 from fluss_tiering.client.calls import leases, tiering
 from fluss_tiering.client.calls.call import Stubs, UnaryCall, next_page
 from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, error_of
+from fluss_tiering.client.fork import require_own_process
 from fluss_tiering.client.target import Target
 from fluss_tiering.model.closing import AsyncClosing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -41,14 +42,15 @@ class AsyncTieringClient(AsyncClosing):
         timeout: The deadline of each call, and the longest wait for each message of a stream, in seconds.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if the address has no host or no port. Each call raises it if a server of
-            another id answers.
+        FlussTieringError: INVALID_REQUEST if the address has no host or no port, or if this process was forked from one
+            that had used a client. Each call raises it if a server of another id answers.
     """
 
     def __init__(self, target: str, *, timeout: float = 30.0) -> None:
         named = Target.parse(target)
         self._target = named.address
         self._timeout = timeout
+        require_own_process()
         self._channel = grpc.aio.insecure_channel(named.address, CHANNEL_OPTIONS)
         # The generated stubs serve both kinds of channel. Their methods return different things, see `_call`.
         self._stubs = Stubs(named.naming(cast("grpc.Channel", self._channel)))

@@ -15,6 +15,7 @@ from fluss_tiering.client.calls import lake, leases, tables
 from fluss_tiering.client.calls import tiering as tiering_calls
 from fluss_tiering.client.calls.call import Stubs, UnaryCall, next_page
 from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, error_of
+from fluss_tiering.client.fork import forked, require_own_process
 from fluss_tiering.client.scan import TableScan
 from fluss_tiering.client.target import Target
 from fluss_tiering.model.closing import Closing
@@ -67,20 +68,22 @@ class TieringClient(Closing):
         timeout: The deadline of each call, and the longest wait for each message of a stream, in seconds.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if the address has no host or no port. Each call raises it if a server of
-            another id answers.
+        FlussTieringError: INVALID_REQUEST if the address has no host or no port, or if this process was forked from one
+            that had used a client. Each call raises it if a server of another id answers.
     """
 
     def __init__(self, target: str, *, timeout: float = 30.0) -> None:
         named = Target.parse(target)
         self._target = named.address
         self._timeout = timeout
+        require_own_process()
         self._channel = grpc.insecure_channel(named.address, CHANNEL_OPTIONS)
         self._stubs = Stubs(named.naming(self._channel))
 
     def close(self) -> None:
         """Close the connection. Calls that are in flight end with UNAVAILABLE."""
-        self._channel.close()
+        if not forked():
+            self._channel.close()
 
     # Tables
 

@@ -1,10 +1,43 @@
-"""Turn off gRPC's handling of `fork` in a process that uses this client, unless the environment says otherwise.
+"""Forked processes, in which gRPC does not work once it was used before the fork.
 
-A process with a channel may start another process by fork and exec, as pyspark does for Spark's JVM. Without this
-setting, one in twenty of these new processes aborts: gRPC starts its threads again between fork and exec, and
+gRPC's own handling of `fork` is turned off in a process that uses this client, unless the environment says otherwise.
+A process with a channel may start another process by fork and exec, as pyspark does for Spark's JVM. With that
+handling, one in twenty of these new processes aborts: gRPC starts its threads again between fork and exec, and
 `subprocess` closes their files. gRPC reads the variable when it is loaded, so this module must be loaded before.
+
+Without it, calls in a process that was only forked would never return. They are refused instead.
 """
 
 import os
+from typing import Final
 
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+_VARIABLE: Final = "GRPC_ENABLE_FORK_SUPPORT"
+os.environ.setdefault(_VARIABLE, "false")
+_HANDLED: Final = os.environ[_VARIABLE].lower() in ("1", "true", "yes", "on", "t", "y")
+
+_user: int | None = None
+"""The process that was the first to use gRPC. A forked process inherits the number."""
+
+
+def forked() -> bool:
+    """Return whether a process that this one was forked from has used gRPC, so that it does not work here."""
+    return _user not in (None, os.getpid()) and not _HANDLED
+
+
+def require_own_process() -> None:
+    """Check that gRPC works in this process, which uses it now.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if it was forked from one that has used gRPC.
+    """
+    global _user  # noqa: PLW0603 - one for the process, as gRPC's own state
+    if forked():
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"this process {os.getpid()} was forked from process {_user}, which had used the client, so that gRPC does "
+            "not work here: expected each process to make its first client after the fork; or start processes in "
+            'another way, for example with multiprocessing.get_context("spawn")',
+        )
+    _user = _user or os.getpid()

@@ -8,6 +8,7 @@ from typing import Any, Final, Self, cast
 
 import grpc
 
+from fluss_tiering.client.fork import require_own_process
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.wire.server_id import SERVER_ID_METADATA_KEY
 
@@ -53,10 +54,12 @@ class Target:
         return cls(address, server_id or None)
 
     def naming(self, channel: grpc.Channel) -> grpc.Channel:
-        """Return the channel, blocking or asyncio, whose calls name the server's id if there is one."""
-        if self.server_id is None:
-            return channel
-        return cast("grpc.Channel", _NamingChannel(channel, ((SERVER_ID_METADATA_KEY, self.server_id),)))
+        """Return the channel, blocking or asyncio, whose calls name the server's id if there is one.
+
+        The calls raise FlussTieringError with INVALID_REQUEST in a process that was forked after the first one.
+        """
+        metadata = () if self.server_id is None else ((SERVER_ID_METADATA_KEY, self.server_id),)
+        return cast("grpc.Channel", _NamingChannel(channel, metadata))
 
 
 class _NamingChannel:
@@ -85,7 +88,9 @@ class _NamingCall:
         self._metadata = metadata
 
     def __call__(self, request: object, **options: Any) -> Any:  # noqa: ANN401 - an answer, a stream or an awaitable
+        require_own_process()
         return self._call(request, metadata=self._metadata, **options)
 
     def future(self, request: object, **options: Any) -> Any:  # noqa: ANN401 - grpc.Future is generic in stubs only
+        require_own_process()
         return self._call.future(request, metadata=self._metadata, **options)
