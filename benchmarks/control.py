@@ -27,6 +27,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.clock import SystemClock
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
+from fluss_tiering.server.store.note import StoreKind, StoreNote
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 
 _KEYED: Final = TablePath("bench", "keyed")
@@ -160,6 +161,7 @@ def make_tables(data_dir: Path, count: int) -> None:
         storage.create_table(_KEYED, keyed)
         storage.write(_KEYED, WriteKind.UPSERT, pa.table({"id": pa.array([1], pa.int64()), "name": ["a"]}))
         storage.close()
+        StoreNote(StoreKind.SQLITE, may_be_new=True).write(data_dir)
 
 
 def _lease(client: TieringClient, count: int) -> list[str]:

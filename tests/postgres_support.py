@@ -43,6 +43,14 @@ class AnyPostgres:
         self.execute(f"CREATE DATABASE {name}")
         return sa.make_url(self.url).set(database=name).render_as_string(hide_password=False)
 
+    def copy_database(self, url: str) -> str:
+        """Copy a database that nobody uses, and return the URL of the copy."""
+        copy = self.new_database()
+        name = sa.make_url(copy).database
+        self.execute(f"DROP DATABASE {name}")
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {sa.make_url(url).database}")
+        return copy
+
     def execute(self, statement: str, url: str | None = None) -> list[tuple]:
         """Run a statement as the superuser, in the database of the URL."""
         url = (url or self.url).replace("postgresql://", "postgresql+psycopg://")

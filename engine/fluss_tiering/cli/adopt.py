@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -23,6 +23,14 @@ def adopt(
         Path,
         typer.Argument(metavar="FOLDER", parser=_folder, help="The data folder, where it is now."),
     ],
+    store: Annotated[
+        Literal["sqlite", "postgresql"] | None,
+        typer.Option(
+            help="Also let the server use this kind of database from now on, and begin with a new one. The leases, "
+            "tiering epochs and history of the other database are not taken over.",
+            show_default="the one that was used",
+        ),
+    ] = None,
 ) -> None:
     """Let a data folder that was moved or copied stand on its own, before a server uses it.
 
@@ -33,8 +41,9 @@ def adopt(
     catalog.
     """
     from fluss_tiering.server.embedded.adoption import adopt_data_dir  # noqa: PLC0415 - the server's libraries
+    from fluss_tiering.server.store.note import StoreKind  # noqa: PLC0415
 
-    done = adopt_data_dir(data_dir)
+    done = adopt_data_dir(data_dir, None if store is None else StoreKind(store))
     tables = 0 if done.lake is None else done.lake.tables
     from_where = "" if done.original is None else f", apart from {done.original}"
     output.console.print(

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import StorageDescription
 from fluss_tiering.server.backend import ActiveBackend, Backend
 from fluss_tiering.server.background import Job, common_jobs
 from fluss_tiering.server.definitions import SETTLE_INTERVAL_MS, TableDefinitions
@@ -21,14 +22,12 @@ from fluss_tiering.server.scans.limits import ScannerLimits
 from fluss_tiering.server.scans.manager import KvScannerManager
 from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.server.store.fence import Fence
+from fluss_tiering.server.store.note import DATABASE_FILE, StoreKind, check_kind, note_database
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.server.tiering.states import FailureBackoff
 from fluss_tiering.storage.protocol import TableStorage
-
-DATABASE_FILE: Final = "server.db"
-"""The SQLite file in the data folder that holds the state, unless the settings name a PostgreSQL database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +84,20 @@ async def open_components(
 
     Raises:
         FlussTieringError: DATA_DIR_IN_USE if another server holds the data folder; CORRUPT_DATA if storage or store
-            are damaged; INVALID_REQUEST if the store belongs to another storage; STORAGE if a file cannot be used;
-            UNAVAILABLE if the storage or the store cannot be reached; NOT_LEADER_OR_FOLLOWER if the fence refuses.
+            are damaged; INVALID_REQUEST if the store belongs to another storage, or if the data folder was used with
+            another store; STORAGE if a file cannot be used; UNAVAILABLE if the storage or the store cannot be
+            reached; NOT_LEADER_OR_FOLLOWER if the fence refuses.
     """
     threads = ServerThreads()
     stack.callback(threads.close)
     storage: TableStorage = await backend.open_storage(clock, threads, stack)
     stack.push_async_callback(threads.storage, storage.close)
+    kind = store_kind(settings)
+    await threads.control(check_kind, settings.data_dir, kind)
     store = await threads.control(SqlTieringStore.open, store_location(settings), fence)
     stack.push_async_callback(threads.control, store.close)
     stack.callback(_break_off_unless_leading, store, check)
-    description = storage.describe()
-    await threads.control(store.bind, description.data_dir_id, description.data_dir or description.bootstrap_servers)
+    await threads.control(_bind, store, storage.describe(), settings.data_dir, kind)
     policy = _tiering_policy(settings, due_by_freshness=backend.due_by_freshness)
     managers = await threads.control(Managers, storage, store, clock, policy, _lease_limits(settings))
     active = await backend.open_active(storage, managers, threads, check, stack)
@@ -105,12 +106,24 @@ async def open_components(
     return ServerComponents(threads, storage, managers, backend.catalog, scanners, check, active, definitions)
 
 
+def _bind(store: SqlTieringStore, storage: StorageDescription, data_dir: Path, kind: StoreKind) -> None:
+    location = storage.data_dir or storage.bootstrap_servers
+    is_new = not store.is_bound(storage.data_dir_id, location) and not store.has_statuses()
+    note_database(data_dir, kind, store.name, is_new=is_new)
+    store.bind(storage.data_dir_id, location)
+
+
 def _break_off_unless_leading(store: SqlTieringStore, check: Callable[[], None]) -> None:
     """End what the control thread waits for, if the database may be the reason why this server no longer leads."""
     try:
         check()
     except FlussTieringError:
         store.break_off()
+
+
+def store_kind(settings: ServerSettings) -> StoreKind:
+    """Return the kind of database that the settings ask for."""
+    return StoreKind.SQLITE if settings.store_url is None else StoreKind.POSTGRESQL
 
 
 def store_location(settings: ServerSettings) -> Path | str:

@@ -69,7 +69,8 @@ class DataDir:
         """
         root = root.absolute()
         with reporting_os_errors("use the data folder", root):
-            root.mkdir(parents=True, exist_ok=True)
+            # It holds rows and secrets in plain text. A folder that exists keeps its mode.
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
             _refuse_foreign(root)
             lock = _acquire(root)
             try:

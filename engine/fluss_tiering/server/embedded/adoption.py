@@ -12,8 +12,8 @@ from pathlib import Path
 
 from fluss_tiering.lake.relocation import CATALOG_FILE, Relocation, named_lake_folder, relocate_lake
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.components import DATABASE_FILE
 from fluss_tiering.server.embedded.catalog import LAKE_FOLDER, require_plain_path
+from fluss_tiering.server.store.note import DATABASE_FILE, StoreKind, StoreNote
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.storage.data_dir import DataDir, not_adopted, read_data_dir_id
 
@@ -48,11 +48,16 @@ def check_lake_is_own(lake_dir: Path) -> None:
         )
 
 
-def adopt_data_dir(root: Path) -> Adoption:
+def adopt_data_dir(root: Path, store: StoreKind | None = None) -> Adoption:
     """Let a data folder that was moved or copied stand on its own. No server may use it meanwhile.
 
     A copy gets an id of its own, because readers find a data folder by its id. An adoption that was interrupted is
     simply run again.
+
+    Args:
+        root: The data folder.
+        store: The kind of database that the folder is used with from now on, and which may be a new one; None to
+            leave it at the one that it was used with.
 
     Raises:
         FlussTieringError: INVALID_REQUEST if it is no data folder, if its path cannot be an address, or if a lake table
@@ -84,6 +89,8 @@ def adopt_data_dir(root: Path) -> Adoption:
             ) from error
         _rename_in_database(root, folder.id, data_dir_id)
         folder.settle(data_dir_id)
+        if store is not None:
+            StoreNote(store, may_be_new=True).write(root)
         return Adoption(root, original, lake)
     finally:
         folder.close()

@@ -23,6 +23,7 @@ from fluss_tiering.server.rpc.listener import RpcListener, address_of
 from fluss_tiering.server.rpc.roles import Role
 from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.server.store.database import Database
+from fluss_tiering.server.store.note import StoreKind, check_kind
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
 
@@ -74,6 +75,7 @@ class FailoverReplica:
         self._database = Database.postgresql(url, connect_timeout_s=lease_s / 4)
         self._url = url
         self._backend = backend
+        self._data_dir = settings.data_dir
         self._listener = listener
         self._open_active = open_active
         self._end_process = end_process
@@ -100,7 +102,8 @@ class FailoverReplica:
 
         Raises:
             FlussTieringError: UNAVAILABLE or STORAGE if the database cannot be used; INVALID_REQUEST if the database
-                belongs to another storage, for which this server would wait in vain; the errors of `open_active`.
+                belongs to another storage, or if the data folder was used with SQLite, for which this server would
+                wait in vain; the errors of `open_active`.
         """
         await self._succession.prepare()
         self._course = asyncio.create_task(self._run(), name="succession")
@@ -244,6 +247,7 @@ class FailoverReplica:
         storage = self._backend.identity()
         if storage is not None:
             store.is_bound(storage.storage_id, storage.location)
+        check_kind(self._data_dir, StoreKind.POSTGRESQL)
 
     def _open_store(self) -> SqlTieringStore:
         # Called in the control thread. The store stays open once it could be opened.

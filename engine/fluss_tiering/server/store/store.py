@@ -100,6 +100,15 @@ class SqlTieringStore:
             )
         return bool(bound)
 
+    @property
+    def name(self) -> str:
+        """The file or URL for messages, without the password."""
+        return self._database.name
+
+    def has_statuses(self) -> bool:
+        """Return whether the database has the status of any table."""
+        return bool(self._read(sa.select(schema.tiering_statuses.c.table_id).limit(1)))
+
     @contextmanager
     def transaction(self) -> Iterator[SqlTransaction]:
         """Open a transaction. It is durable when the block ends, and undone if the block or the commit raises."""
