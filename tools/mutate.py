@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -120,6 +121,10 @@ def main() -> int:
     """Run mutmut on a package and print the score and the survivors."""
     arguments = _parser().parse_args()
     package: str = arguments.package
+    if package not in TESTS:
+        given = "No package is named" if package is None else f"{package} is none of the packages"
+        print(f"{given}: expected make mutate PACKAGE=NAME, where NAME is {', '.join(TESTS)}", file=sys.stderr)
+        return 2
     with_spark = package in SPARK and not arguments.without_spark
     name = package.replace("/", "-") + ("-without-spark" if arguments.without_spark else "")
     copy = ROOT / ".cache" / "mutation" / name
@@ -140,20 +145,26 @@ def main() -> int:
             if ran:
                 return ran
     known = ACCEPTED.read_text()
-    mutants = list(results(copy, package))
+    found, reasons = list(results(copy, package)), accepted(known, package)
     if arguments.without_spark:
-        mutants = [replace(each, status="untried") if _needs_spark(copy, each) else each for each in mutants]
-    return report(package, mutants, accepted(known, package), left_out(known, package))
+        found = [replace(each, status="untried") if _needs_spark(copy, each) else each for each in found]
+    if not arguments.only:
+        return report(package, found, reasons, left_out(known, package))
+    chosen = named(found, arguments.only)
+    if not chosen:
+        print(f"no mutant of {package} is named {' or '.join(arguments.only)}: expected names such as {found[0].name}")
+        return 2
+    return report_chosen(chosen, reasons)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("package", choices=sorted(TESTS))
+    parser.add_argument("package", nargs="?", help=f"one of {', '.join(TESTS)}")
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs found")
     parser.add_argument("--report", action="store_true", help="only print what earlier runs found")
     parser.add_argument("--children", type=int, default=os.cpu_count(), help="how many mutants are tried at once")
     parser.add_argument(
-        "--only", nargs="*", default=[], help="names of mutants to try again, with * for any characters"
+        "--only", nargs="*", default=[], help="names of the mutants to try and to judge, with * for any characters"
     )
     parser.add_argument("--sample", type=float, metavar="PERCENT", help="try only this part of the mutants")
     parser.add_argument("--without-spark", action="store_true", help="try only what tests without Spark run")
@@ -446,6 +457,31 @@ def report(
         f"{counts['untried']} mutants were not tried, and {every - len(mutants)} are of functions that are left out"
     )
     return 0 if score >= GOAL and not unknown and not gone else 1
+
+
+def named(mutants: Iterable[Mutant], patterns: Collection[str]) -> list[Mutant]:
+    """Return the mutants whose names fit one of the patterns, as mutmut compares them."""
+    return [mutant for mutant in mutants if any(fnmatch(mutant.name, pattern) for pattern in patterns)]
+
+
+def report_chosen(mutants: Sequence[Mutant], reasons: Collection[tuple[str, str, str]]) -> int:
+    """Print what came of each mutant, and return the exit code: 0 if all were killed or are accepted survivors.
+
+    Args:
+        mutants: The mutants that were chosen by their names.
+        reasons: The accepted survivors of the package.
+    """
+    bad = [mutant for mutant in mutants if mutant.status not in _DEAD and mutant.key not in reasons]
+    for mutant in mutants:
+        if mutant.status in _DEAD:
+            print(f"{mutant.status}: {mutant.name}")
+        else:
+            _show(mutant)
+    dead = sum(mutant.status in _DEAD for mutant in mutants)
+    print(
+        f"{dead} of {len(mutants)} chosen mutants were killed, {len(mutants) - dead - len(bad)} are accepted survivors"
+    )
+    return 1 if bad else 0
 
 
 def _module(mutant: Mutant) -> str:

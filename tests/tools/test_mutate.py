@@ -79,6 +79,30 @@ def test_mutants_of_a_function_that_is_left_out_count_for_nothing(capsys):
     assert mutate.left_out(text, "server/scans") == {}
 
 
+def test_only_the_chosen_mutants_are_shown_and_judged(capsys):
+    other = Mutant(NAME.replace("_3", "_33"), "f", "c", "d", "untried")
+    chosen = mutate.named([mutant("killed"), other], ["*drop__mutmut_3"])
+    assert mutate.report_chosen(chosen, {}) == 0
+    assert capsys.readouterr().out == f"killed: {NAME}\n1 of 1 chosen mutants were killed, 0 are accepted survivors\n"
+    assert mutate.report_chosen([mutant("survived")], {}) == 1
+    assert "a <= b" in capsys.readouterr().out
+    assert mutate.report_chosen([mutant("survived")], {mutant("").key: "why"}) == 0
+    assert "1 are accepted survivors" in capsys.readouterr().out
+    assert mutate.report_chosen([other], {}) == 1, "it was not tried"
+    assert mutate.named([mutant("killed"), other], ["x", "*mutmut_33"]) == [other]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [([], "No package is named"), (["server"], "server is none of the packages")]
+)
+def test_without_a_package_the_packages_are_listed(given, said, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["mutate.py", *given])
+    assert mutate.main() == 2
+    message = capsys.readouterr().err
+    assert message.startswith(said)
+    assert all(package in message for package in mutate.TESTS)
+
+
 def test_a_sample_is_the_same_for_each_seed_and_does_not_depend_on_other_mutants():
     names = [f"module.x_f__mutmut_{number}" for number in range(2000)]
     some = mutate.sampled(names, 25, "1")
