@@ -16,6 +16,7 @@ from examples.flights.environment import RUN_FOLDER, Environment, fresh_folder
 from examples.flights.job import DAG, MainJob
 from examples.flights.processes import Processes
 from examples.flights.report import print_report
+from examples.ports import require_free
 from fluss_tiering.client import DEFAULT_PORT
 from fluss_tiering.model.errors import FlussTieringError
 
@@ -93,9 +94,10 @@ def up(
     airflow_port: Annotated[int, typer.Option(help="The port of Airflow's user interface.")] = 8080,
 ) -> None:
     """Start the tiering server with the flights data and Airflow, and leave them running."""
-    environment = Environment(
-        fresh_folder(folder, keep=keep), fluss=fluss, server_port=server_port, airflow_port=airflow_port
-    )
+    folder = fresh_folder(folder, keep=keep)
+    require_free(server_port, "--server-port")
+    require_free(airflow_port, "--airflow-port")
+    environment = Environment(folder, fluss=fluss, server_port=server_port, airflow_port=airflow_port)
     try:
         _start_server(environment)
         with environment.client() as client:

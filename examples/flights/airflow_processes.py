@@ -20,8 +20,9 @@ from examples.flights.processes import Processes, Started
 from examples.ports import free_ports
 
 _COMPONENTS: Final = ("scheduler", "dag-processor", "triggerer")
-_READY_SECONDS: Final = 180.0
-_MIGRATE_SECONDS: Final = 180.0
+_READY_SECONDS: Final = 600.0
+"""For a machine that is busy: a program that ends is noticed at once."""
+_MIGRATE_SECONDS: Final = 600.0
 
 
 class AirflowProcesses:

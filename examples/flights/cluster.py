@@ -11,7 +11,8 @@ from examples.fluss_cluster import FlussClusterPrograms, accepts
 from examples.ports import free_ports
 
 _TABLET_SERVERS: Final = 2
-_READY_SECONDS: Final = 180.0
+_READY_SECONDS: Final = 600.0
+"""For a machine that is busy: a program that ends is noticed at once."""
 _SETTINGS: Final = {"kv.snapshot.interval": "5s", "remote.log.task-interval-duration": "5s"}
 """Short intervals, so that there soon are KV snapshots to try things with."""
 

@@ -80,10 +80,14 @@ class Processes:
             SystemExit: The program ended or was not ready in time. The message holds the end of its log.
         """
         deadline = time.monotonic() + seconds
-        while not ready():
-            child = self._children.get(started.pid)
+        child = self._children.get(started.pid)
+        while True:
+            is_ready = ready()
+            # Another program may answer on the port of one that has ended.
             if child is not None and child.poll() is not None:
                 raise SystemExit(f"error: {started.name} ended with exit code {child.returncode}:\n{_tail(started)}")
+            if is_ready:
+                return
             if time.monotonic() > deadline:
                 raise SystemExit(f"error: {started.name} was not ready after {seconds:.0f} s:\n{_tail(started)}")
             time.sleep(_POLL_SECONDS)

@@ -10,7 +10,8 @@ from examples.flights.processes import Processes
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import FlussTieringError
 
-_READY_SECONDS: Final = 180.0
+_READY_SECONDS: Final = 600.0
+"""For a machine that is busy: a program that ends is noticed at once."""
 
 
 def start_server(processes: Processes, data_dir: Path, port: int, bootstrap: str | None = None) -> str:
