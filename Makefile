@@ -123,6 +123,7 @@ docs: setup ## Fill in what the documentation takes from the code
 
 docs-site: setup ## Build the documentation site into site/; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo 'The site is in site/. To read it with its search: python3 -m http.server -d site, then http://127.0.0.1:8000'
 
 protos: setup ## Generate the gRPC stubs anew
 	@$(BIN)/python tools/generate_protos.py

@@ -56,8 +56,7 @@ def fluss_tiering() -> None:
     @task
     def pending_batches(params: dict[str, object]) -> list[list[str]]:
         """The pending tables with new rows, in batches; skipped, with all that follows, when there are none."""
-        from fluss_tiering.client import finish_unchanged_tables  # noqa: PLC0415
-        from fluss_tiering.model.tiering import TieringState  # noqa: PLC0415
+        from fluss_tiering import TieringState, finish_unchanged_tables  # noqa: PLC0415
 
         with FlussHook(str(params["fluss_conn_id"])).get_client() as client:
             pending = [each for each in client.list_tiering_statuses() if each.state is TieringState.PENDING]

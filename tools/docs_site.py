@@ -21,6 +21,8 @@ _ROOT: Final = Path(__file__).resolve().parents[1]
 # Page of the site -> file of the repository.
 _ROOT_PAGES: Final = {"project/changelog.md": "CHANGELOG.md", "project/contributing.md": "CONTRIBUTING.md"}
 _LINK: Final = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
+# A paragraph that says what only the site shows.
+_FOR_THE_REPOSITORY: Final = re.compile(r"^In the repository (?:.+\n)+\n", re.MULTILINE)
 _log = logging.getLogger("mkdocs.hooks.docs_site")
 
 
@@ -47,7 +49,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"[{match['text']}]({posixpath.relpath(shown, posixpath.dirname(uri) or '.')}{match['anchor'] or ''})"
 
     del config
-    return _LINK.sub(link, markdown)
+    return _LINK.sub(link, _FOR_THE_REPOSITORY.sub("", markdown))
 
 
 def _site_uri(target: str) -> str | None:

@@ -31,6 +31,8 @@ def put(
     """Write rows from files to a table.
 
     Rows are appended to a log table. In a primary-key table they are upserted, or deleted by key with --delete.
+
+    The first line of a CSV file names its columns, which are found by these names in any order.
     """
     from fluss_tiering.cli.files import file_batches, row_count  # noqa: PLC0415 - pyarrow, for this command only
     from fluss_tiering.formats.schema import arrow_schema  # noqa: PLC0415

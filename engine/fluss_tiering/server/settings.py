@@ -223,8 +223,8 @@ class ServerSettings(BaseSettings):
     max_request_bytes: Count = 8 << 20
     """The largest size in bytes of a request that carries no rows, such as a heartbeat or a commit."""
     max_concurrent_calls: Count = 2000
-    """The largest number of calls that the server answers at once, streams included. Clients repeat a call that comes
-    too much."""
+    """The largest number of calls that the server answers at once, streams included. Further calls are refused,
+    and clients try them again after a while."""
     shutdown_grace_ms: DurationMs = 30_000
     """How long running calls may take to end when the server is stopped. With PostgreSQL it is 2 s at most, so that
     another server takes over soon."""
