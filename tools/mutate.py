@@ -25,7 +25,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass, replace
-from fnmatch import fnmatch
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -152,7 +151,8 @@ def main() -> int:
         return report(package, found, reasons, left_out(known, package))
     chosen = named(found, arguments.only)
     if not chosen:
-        print(f"no mutant of {package} is named {' or '.join(arguments.only)}: expected names such as {found[0].name}")
+        examples = ", ".join(mutant.name for mutant in found[:1]) or "those that a first run makes"
+        print(f"no mutant of {package} is named {' or '.join(arguments.only)}: expected names such as {examples}")
         return 2
     return report_chosen(chosen, reasons)
 
@@ -461,7 +461,7 @@ def report(
 
 def named(mutants: Iterable[Mutant], patterns: Collection[str]) -> list[Mutant]:
     """Return the mutants whose names fit one of the patterns, as mutmut compares them."""
-    return [mutant for mutant in mutants if any(fnmatch(mutant.name, pattern) for pattern in patterns)]
+    return [mutant for mutant in mutants if any(fnmatch.fnmatch(mutant.name, pattern) for pattern in patterns)]
 
 
 def report_chosen(mutants: Sequence[Mutant], reasons: Collection[tuple[str, str, str]]) -> int:
