@@ -10,6 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.server.store.note import StoreKind, StoreNote
+from fluss_tiering.storage.data_dir import DataDir
 
 ORDERS = pa.table(
     {
@@ -277,6 +279,14 @@ def test_custom_properties_and_properties_of_the_lake_are_kept(command, table): 
 def test_a_folder_that_is_none_is_not_adopted(command, tmp_path, monkeypatch, folder):
     monkeypatch.chdir(tmp_path)
     assert command("adopt", folder).refuses(2, f"{folder!r} is no folder")
+
+
+def test_adopt_says_which_database_a_folder_has_from_now_on(command, tmp_path):
+    assert command("adopt", tmp_path, "--store", "sqlite").refuses(2, "is no data folder")
+    DataDir.open(tmp_path).close()
+    assert "uses postgresql from now on" in command("adopt", tmp_path, "--store", "postgresql").out
+    assert StoreNote.read(tmp_path) == StoreNote(StoreKind.POSTGRESQL, may_be_new=True)
+    assert command("adopt", tmp_path, "--store", "postgresql://db/tiering").refuses(2, "sqlite")
 
 
 def test_an_empty_path_is_not_the_present_folder(command):

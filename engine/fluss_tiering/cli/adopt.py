@@ -52,3 +52,5 @@ def adopt(
         highlight=False,
         soft_wrap=True,
     )
+    if store is not None:
+        output.console.print(f"It uses {store} from now on, and may begin with a new database.", highlight=False)
