@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torture.faults.logs import cut_first_batch
+from torture.makers.disturbances import ENABLED
 from torture.makers.rows import partition_values
 from torture.plan import Step
 from torture.steps.rounds import tier_tables
@@ -39,6 +40,9 @@ def drop_partition(run: Running, step: Step) -> None:
 
 def alter(run: Running, step: Step) -> None:
     """Change options of a table."""
+    if run.world.cluster is not None and step.get("set", {}).get(ENABLED) == "false":
+        run.tally.left_out["Fluss 0.9.1 does not switch tiering on again: the Iceberg table exists"] += 1
+        return
     path = run.infos[step["table"]].path
     run.infos[step["table"]] = run.world.client.alter_table(path, step.get("set", {}), step.get("reset", ()))
 
