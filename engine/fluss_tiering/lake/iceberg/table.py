@@ -341,7 +341,8 @@ class IcebergTable:
         if self._handle.snapshot(known) is None:
             return self._mismatch(
                 f"{said}: another lake table has this name now, or the table was rolled back and that snapshot expired",
-                "rename this one away and give the right one its name back",
+                "rename this one away and give the right one its name back; if there is none any more, drop the lake "
+                "table and the table, and write the rows again",
             )
         return self._mismatch(
             f"{said}: it was rolled back or replaced",
