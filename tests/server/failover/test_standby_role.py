@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Self
@@ -11,6 +12,7 @@ import grpc.aio
 import pytest
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.failover import standby as standby_module
 from fluss_tiering.server.failover.forwarding import FORWARDED_KEY
 from fluss_tiering.server.failover.standby import StandbyRole
 from fluss_tiering.server.rpc.listener import RpcListener
@@ -37,6 +39,9 @@ class Active:
         self.heard: list[dict[str, str | bytes]] = []
         self.refusal: tuple[grpc.StatusCode, str, str | None] | None = None
         self.reads_before_it_refuses = True
+        self.hangs = False
+        self.asked = asyncio.Event()
+        self.time_remaining: float | None = None
 
     def handler(self, method: str) -> Any:
         del method
@@ -50,6 +55,10 @@ class Active:
 
     async def _answer(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         self.heard.append(dict(context.invocation_metadata()))
+        self.time_remaining = context.time_remaining()
+        self.asked.set()
+        if self.hangs:
+            await asyncio.sleep(60)
         if self.refusal is not None:
             status, text, code = self.refusal
             if self.reads_before_it_refuses:
@@ -224,3 +233,54 @@ async def test_the_errors_of_a_read_are_those_of_the_database(tmp_path: Path) ->
         standby.role.follow(None, "none")
         standby.role._reads = {READ: handler_of(refuse)}
         assert code_from_metadata((await standby.refused(READ)).trailing_metadata()) is ErrorCode.TABLE_NOT_EXIST
+
+
+async def test_a_read_waits_for_a_silent_active_server_only_for_a_while(  # S28
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standby_module, "_READ_TIMEOUT_S", 0.2)
+    async with Standby(tmp_path) as standby:
+        standby.active.hangs = True
+        assert await standby.call(READ, b"who?") == b"database: who?"
+
+
+@pytest.mark.parametrize(("waits_s", "at_most_s"), [(20.0, 40.0), (None, 70.0)])
+async def test_a_read_asks_the_active_server_for_no_longer_than_its_client_waits(  # S28
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits_s: float | None, at_most_s: float
+) -> None:
+    monkeypatch.setattr(standby_module, "_READ_TIMEOUT_S", 60.0)
+    async with Standby(tmp_path) as standby:
+        assert await standby._channel.unary_unary(READ)(b"who?", timeout=waits_s) == b"active: who?"
+        assert standby.active.time_remaining is not None
+        assert standby.active.time_remaining <= at_most_s
+
+
+async def test_a_read_in_flight_is_answered_by_the_database_when_the_active_server_is_no_longer_it(
+    tmp_path: Path,
+) -> None:  # S28
+    async with Standby(tmp_path) as standby:
+        standby.active.hangs = True
+        reading = asyncio.ensure_future(standby._channel.unary_unary(READ)(b"who?", timeout=50))
+        await standby.active.asked.wait()
+        standby.role.follow(None, "it resigned")
+        assert await reading == b"database: who?"
+
+
+async def test_a_forwarded_call_has_the_time_that_its_client_gave_it(tmp_path: Path) -> None:  # S28
+    async with Standby(tmp_path) as standby:
+        assert await standby._channel.unary_unary(OTHER)(b"?", timeout=20) == b"active: ?"
+        assert standby.active.time_remaining is not None
+        assert standby.active.time_remaining < 40
+        assert await standby._channel.unary_unary(OTHER)(b"?") == b"active: ?"
+        assert standby.active.time_remaining is None
+
+
+async def test_a_server_that_stops_says_so_also_to_a_call_without_requests(tmp_path: Path) -> None:  # S28
+    async with Standby(tmp_path) as standby:
+        standby.role.end_streams()
+        stream = standby._channel.stream_stream(OTHER)(timeout=20)
+        await stream.done_writing()
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stream.read()
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert refused.value.details() == "no server is active: this server is stopping; try again in a moment"
