@@ -177,6 +177,13 @@ async def test_a_server_alone_leads_when_its_start_has_returned(server: Callable
     active.check()
     write(active, 7)
     assert [entry["generation"] for entry in log if entry["event"] == "this server is the active one"] == [1]
+    renewed = asyncio.Event()
+    tried = one.replica._note_database
+    one.replica._note_database = lambda problem: (tried(problem), renewed.set())  # type: ignore[assignment, return-value]
+    for _ in range(2):
+        renewed.clear()
+        await renewed.wait()
+    assert await one.health() == "SERVING", "also after the leadership was renewed"
     await one.replica.stop()
     assert active.closed
     assert not one.process_ended.is_set()

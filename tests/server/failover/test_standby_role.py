@@ -90,8 +90,8 @@ class Standby:
 
     async def __aenter__(self) -> Self:
         self._active_server, self.active_target = await listen(self.folder, self.active)
-        self._listener, target = await listen(self.folder, self.role)
-        self._channel = grpc.aio.insecure_channel(target, [("grpc.enable_retries", 0)])
+        self._listener, self.target = await listen(self.folder, self.role)
+        self._channel = grpc.aio.insecure_channel(self.target, [("grpc.enable_retries", 0)])
         self.role.follow(self.active_target, "")
         return self
 
@@ -284,3 +284,11 @@ async def test_a_server_that_stops_says_so_also_to_a_call_without_requests(tmp_p
             await stream.read()
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
         assert refused.value.details() == "no server is active: this server is stopping; try again in a moment"
+
+
+async def test_large_messages_are_forwarded(tmp_path: Path) -> None:  # S28
+    large = b"x" * (5 << 20)
+    async with Standby(tmp_path) as standby:
+        options = [("grpc.max_receive_message_length", -1)]
+        async with grpc.aio.insecure_channel(standby.target, options) as channel:
+            assert await channel.unary_unary(OTHER)(large, timeout=60) == b"active: " + large
