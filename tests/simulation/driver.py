@@ -214,6 +214,7 @@ class Driver:
                 claim_timeout_s=180,
                 driver=self._process.name,
                 stopped=stopped,
+                spark_ended=lambda: False,
             )
             if isinstance(run, HandedOut) and claim is not None:
                 run.claim = claim
