@@ -14,7 +14,8 @@ from fluss_tiering.formats.micros import column_of
 
 Values: TypeAlias = pa.Array | pa.ChunkedArray
 Int64s = npt.NDArray[np.int64]
-_FEW: Final = 1 << 16
+_FEW: Final = 1 << 20
+"""The number of changes up to which loading pandas would take longer than it saves."""
 
 
 def last_per_key(
@@ -49,7 +50,7 @@ def _last_of_many(columns: Sequence[Values], changes: Int64s) -> Int64s:
 
 
 def _last_of_few(columns: Sequence[Values], changes: Int64s) -> Int64s:
-    """Do the same without `group_by`, which loads pandas. That takes longer than all of a small round."""
+    """Do the same without `group_by`, which loads pandas. That takes a worker longer than all of a small round."""
     if not changes.size:
         return changes
     numbers = _numbers(columns[0])
