@@ -28,6 +28,7 @@ from fluss_tiering.lake.iceberg.java import lake_errors, root_message
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.names import epoch_of_file
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.location import Location
 from fluss_tiering.model.table import TableInfo
 
 DEFAULT_GRACE: Final = timedelta(days=3)
@@ -37,8 +38,6 @@ _FIRST_METADATA: Final = re.compile(r"/00000-[^/]*\.metadata\.json$")
 """The name of a table's first metadata file, as Iceberg's catalogs choose it."""
 _MISSING: Final = re.compile(r"File (.*) does not exist\.?")
 """What Hadoop's file systems say of a folder that does not exist."""
-_STORE: Final = re.compile("^[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?")
-"""The scheme of a location, and the name of its store if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,4 +125,4 @@ def _unreferenced(
 
 def _path(location: str) -> str:
     """Return the path of a location. Hadoop lists `file:///a` as `file:/a`, and `hdfs:///a` with the name node."""
-    return _STORE.sub("", location).rstrip("/")
+    return Location.parse(location).path.rstrip("/")
