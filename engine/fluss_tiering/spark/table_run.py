@@ -77,7 +77,8 @@ class TableRun:
         try:
             self._services.progress.step(table.path, "claiming")
             # A claim would only count another failure of the table.
-            self._require_spark()
+            if (ended := self._end_of_spark()) is not None:
+                raise ended
             claim = self._claim(table)
         except FlussTieringError as error:
             result = TableResult(
@@ -156,22 +157,18 @@ class TableRun:
             cost=outcome.cost,
         )
 
-    def _require_spark(self) -> None:
-        """Check that Spark is there.
-
-        Raises:
-            FlussTieringError: UNAVAILABLE if it has ended. No round begins any more then.
-        """
-        if self._spark_ended():
-            self._stopped.set()
-            raise spark_ended_error()
+    def _end_of_spark(self) -> FlussTieringError | None:
+        """Return an error if Spark has ended; None if it has not. No round begins any more once it has."""
+        if not self._spark_ended():
+            return None
+        self._stopped.set()
+        return spark_ended_error()
 
     def _reason(self, failure: Exception) -> str:
         """Return why a round failed. If Spark has ended, its calls fail in ways that do not say so."""
-        if isinstance(failure, FlussTieringError) or not self._spark_ended():
+        if isinstance(failure, FlussTieringError):
             return _text(failure)
-        self._stopped.set()
-        return spark_ended_error().message
+        return _text(self._end_of_spark() or failure)
 
     def _finish(self, claim: Claim, outcome: RoundOutcome) -> None:
         entry = HeartbeatEntry(
