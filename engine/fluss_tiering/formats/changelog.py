@@ -6,21 +6,18 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from fluss_tiering.formats.compiled import Int64s
 from fluss_tiering.formats.log.batch import ChangeType, ChangeTypes
 from fluss_tiering.formats.micros import column_of
 
 Values: TypeAlias = pa.Array | pa.ChunkedArray
-Int64s = npt.NDArray[np.int64]
 _FEW: Final = 1 << 20
 """The number of changes up to which loading pandas would take longer than it saves."""
 
 
-def last_per_key(
-    records: pa.Table | pa.RecordBatch, key_names: Sequence[str], change_types: ChangeTypes
-) -> npt.NDArray[np.int64]:
+def last_per_key(records: pa.Table | pa.RecordBatch, key_names: Sequence[str], change_types: ChangeTypes) -> Int64s:
     """Find the last change of each key.
 
     A record with the type UPDATE_BEFORE is not a change of its own. It says how a row was before an update.
