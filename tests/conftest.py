@@ -111,3 +111,12 @@ def fluss(fluss_cluster):
 
     with FlussClient(fluss_cluster.bootstrap, timeout=20) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def java_client(fluss_cluster, tmp_path_factory):
+    """Fluss's own Java client 1.0.0 at the shared cluster."""
+    from fluss_java_client import FlussJavaClient  # noqa: PLC0415
+
+    with FlussJavaClient(tmp_path_factory.mktemp("java-client"), fluss_cluster.bootstrap) as started:
+        yield started

@@ -1,0 +1,87 @@
+"""Logs that Fluss's own Java client wrote, read here and by that client."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+from fluss_reading import read
+from fluss_tables import new_path
+
+from fluss_java_client import FlussJavaClient, plain
+from fluss_tiering.formats.log.batch import ChangeType
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
+from fluss_tiering.storage.fluss.rpc.calls.tables import table
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+
+_COLUMNS = {
+    "id": "BIGINT NOT NULL",
+    "yes": "BOOLEAN",
+    "single": "FLOAT",
+    "price": "DOUBLE",
+    "name": "STRING",
+    "raw": "BYTES",
+    "day": "DATE",
+    "at": "TIMESTAMP(6)",
+    "total": "DECIMAL(12, 2)",
+    "wide": "DECIMAL(30, 5)",
+    "numbers": "ARRAY<INT>",
+}
+_AT = dt.datetime(2024, 2, 29, 23, 59, 59, 999_999)  # noqa: DTZ001 - of a TIMESTAMP without a zone
+_ROWS = [
+    [
+        1,
+        True,
+        0.5,
+        1e300,
+        "naïve 😀",
+        b"\x00\xff",
+        dt.date(1969, 12, 31),
+        _AT,
+        Decimal("-1.50"),
+        Decimal("7.00001"),
+        [1],
+    ],
+    [2, False, float("inf"), float("nan"), "", b"", dt.date(2024, 2, 29), _AT, Decimal("0.00"), None, [None, -5]],
+    [3, *[None] * (len(_COLUMNS) - 1)],
+]
+
+
+def read_here(fluss: FlussClient, path: TablePath, end: int) -> list[list]:
+    """Return the values of the rows [0, end) of bucket 0 as the Java client prints them."""
+    batches = read(FlussSplitReader(fluss), fluss.call(table(path)), 0, end)
+    rows = pa.Table.from_batches([batch.records for batch in batches]).to_pylist()
+    return [plain(list(row.values())) for row in rows]
+
+
+def test_a_log_of_the_java_client(fluss: FlussClient, java_client: FlussJavaClient) -> None:
+    path = new_path("java")
+    java_client.create(path, _COLUMNS)
+    java_client.append(path, _ROWS)
+    there = java_client.log(path)
+    assert [row.values for row in there] == [plain(row) for row in _ROWS]
+    assert [(row.offset, row.kind) for row in there] == [(0, "+A"), (1, "+A"), (2, "+A")]
+    assert read_here(fluss, path, 3) == [row.values for row in there]
+
+
+def test_changes_of_the_java_client(fluss: FlussClient, java_client: FlussJavaClient) -> None:
+    path = new_path("java")
+    java_client.create(path, {"id": "BIGINT NOT NULL", "n": "STRING", "v": "INT"}, primary_key=["id"])
+    java_client.upsert(path, [[1, "a", 1], [2, "b", 2]])
+    java_client.upsert(path, [[1, None, 9]], columns=["id", "v"])
+    java_client.delete(path, [[2, None, None]])
+    there = java_client.log(path)
+    assert [(row.kind, row.values) for row in there] == [
+        ("+I", [1, "a", 1]),
+        ("+I", [2, "b", 2]),
+        ("-U", [1, "a", 1]),
+        ("+U", [1, "a", 9]),
+        ("-D", [2, "b", 2]),
+    ]
+    batches = read(FlussSplitReader(fluss), fluss.call(table(path)), 0, len(there))
+    assert [ChangeType(kind).name for batch in batches for kind in batch.change_types] == [
+        *("INSERT", "INSERT", "UPDATE_BEFORE", "UPDATE_AFTER", "DELETE"),
+    ]
+    assert read_here(fluss, path, len(there)) == [row.values for row in there]
