@@ -7,6 +7,7 @@ INSTALLED := $(VENV)/.installed
 JARS := .cache/jars/.fetched
 FLUSS_JARS := .cache/fluss/.fetched
 FLINK_JARS := .cache/flink/.fetched
+FLUSS ?= 0.9.1
 CATALOG_JAR := engine/fluss_tiering/spark/jars/fluss-tiering-spark.jar
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -14,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-fluss up up-fluss down test test-fast test-long test-matrix mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs docs-site constraints dist clean
+.PHONY: help setup fluss-jars run run-fluss up up-fluss down test test-fast test-long test-matrix mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs docs-site constraints dist clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -48,7 +49,7 @@ $(FLUSS_JARS): tools/fetch_fluss_jars.py | $(INSTALLED)
 	@$(BIN)/python tools/fetch_fluss_jars.py >$(@D)/fetch.log 2>&1 || { cat $(@D)/fetch.log; exit 1; }
 	@touch $@
 
-$(FLINK_JARS): tools/fetch_flink_jars.py $(FLUSS_JARS)
+$(FLINK_JARS): tools/fetch_flink_jars.py tools/fetch_fluss_jars.py | $(INSTALLED)
 	@mkdir -p $(@D)
 	@$(BIN)/python tools/fetch_flink_jars.py >$(@D)/fetch.log 2>&1 || { cat $(@D)/fetch.log; exit 1; }
 	@touch $@
@@ -59,11 +60,15 @@ run: setup ## The main job: flights data, a real Airflow, two rounds, every row 
 up: setup ## Start the tiering server and Airflow, load the data, leave them running
 	@$(BIN)/python -m examples.flights up $(ARGS)
 
-run-fluss: setup $(FLUSS_JARS) ## The main job against a real Fluss cluster, started for it
-	@$(BIN)/python -m examples.flights run --fluss $(ARGS)
+run-fluss: setup fluss-jars ## The main job against a real Fluss cluster, started for it (FLUSS=1.0 for that version)
+	@$(BIN)/python -m examples.flights run --fluss $(FLUSS) $(ARGS)
 
-up-fluss: setup $(FLUSS_JARS) ## Start a Fluss cluster, its tiering server and Airflow, and leave them running
-	@$(BIN)/python -m examples.flights up --fluss $(ARGS)
+up-fluss: setup fluss-jars ## Start a Fluss cluster, its tiering server and Airflow, and leave them running
+	@$(BIN)/python -m examples.flights up --fluss $(FLUSS) $(ARGS)
+
+fluss-jars: $(INSTALLED) # For the version of FLUSS; of 1.0, a folder that FLUSS_JARS_1_0 names has some
+	@mkdir -p .cache/fluss
+	@$(BIN)/python tools/fetch_fluss_jars.py $(FLUSS) >.cache/fluss/fetch.log 2>&1 || { cat .cache/fluss/fetch.log; exit 1; }
 
 down: setup ## End what `make up` or `make up-fluss` started
 	@$(BIN)/python -m examples.flights down
@@ -95,8 +100,8 @@ test-matrix: setup ## A real round on each Spark, Iceberg, Java and Python that 
 bench: setup ## Speed and memory, as ratios measured in one run
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-bench-flink: setup $(FLINK_JARS) ## The same work by Fluss's Flink tiering service and by us, compared (ARGS="--rows 400000" for less)
-	@PYTHONPATH=tools $(BIN)/python -m benchmarks.flink $(ARGS)
+bench-flink: setup $(FLINK_JARS) ## The same work by Fluss's Flink tiering service and by us, compared (ARGS="--rows 400000" for less, FLUSS=1.0)
+	@PYTHONPATH=tools $(BIN)/python -m benchmarks.flink --fluss $(FLUSS) $(ARGS)
 
 lint: setup ## Style of the code and of the protos
 	@$(BIN)/ruff check .

@@ -15,6 +15,7 @@ from examples.flights.processes import Processes
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
 JARS: Final = Path(".cache/fluss")
+VERSION: Final = "0.9.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ def running_cluster() -> Iterator[Cluster]:
         folder = Path(name)
         processes = Processes(folder / "cluster")
         try:
-            bootstrap = start_cluster(processes, folder / "fluss", JARS)
+            bootstrap = start_cluster(processes, folder / "fluss", JARS, VERSION)
             with FlussClient(bootstrap, timeout=60) as client:
                 tables = BenchmarkTables(client, "bench", folder / "cluster" / "coordinator.log")
                 yield Cluster(bootstrap, client, tables, folder)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import spark_session
+from fetch_fluss_jars import VERSIONS
 from needs import NeedsPlugin, needs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,6 +32,24 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out versions of Fluss that are not here, or that the marker `fluss_versions` of a test does not name."""
+    items[:] = [item for item in items if _can_run(item)]
+
+
+def _can_run(item: pytest.Item) -> bool:
+    version = getattr(item, "callspec", None) and item.callspec.params.get("fluss_version")
+    marker = item.get_closest_marker("fluss_versions")
+    return version is None or (VERSIONS[version].why_missing() is None and (marker is None or version in marker.args))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say once, and not for each test, that a version of Fluss is not here."""
+    for version in VERSIONS.values():
+        if reason := version.why_missing():
+            terminalreporter.write_line(f"SKIPPED the tests of Fluss {version.name}: {reason}")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Run tests that share something in one process, and the tests of a file as well."""
@@ -39,7 +58,9 @@ def pytest_xdist_make_scheduler(config, log):
     class SharingScheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             shared = (name for start, name in _SHARING.items() if nodeid.startswith(start))
-            return next(shared, nodeid.partition("::")[0])
+            scope = next(shared, nodeid.partition("::")[0])
+            # Each version has a cluster of its own.
+            return scope + next((name for name in VERSIONS if f"fluss-{name}" in nodeid), "")
 
     return SharingScheduling(config, log)
 
@@ -68,15 +89,19 @@ def spark(request, tmp_path_factory):
     session.stop()
 
 
+@pytest.fixture(scope="session", params=VERSIONS, ids=lambda name: f"fluss-{name}")
+def fluss_version(request) -> str:
+    """The version of Fluss: a test runs with each one, unless it is marked with `fluss_versions`."""
+    return request.param
+
+
 @pytest.fixture(scope="session")
 @needs("cluster")
-def fluss_cluster(tmp_path_factory):
+def fluss_cluster(fluss_version, tmp_path_factory):
     """A Fluss cluster with a coordinator and two tablet servers. All of them run when a test ends."""
-    from fetch_fluss_jars import fetch  # noqa: PLC0415
     from fluss_support import FlussCluster  # noqa: PLC0415
 
-    fetch()
-    with FlussCluster(tmp_path_factory.mktemp("fluss")) as cluster:
+    with FlussCluster(tmp_path_factory.mktemp("fluss"), version=fluss_version) as cluster:
         _RUNNING.append(cluster)
         yield cluster
     _RUNNING.clear()

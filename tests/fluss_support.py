@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
 
-import fetch_fluss_jars
 from examples.fluss_cluster import USER, FlussClusterPrograms, ServerProgram, accepts
 from examples.ports import free_ports
+from fetch_fluss_jars import VERSIONS
 
 __all__ = ["USER", "FlussCluster", "FlussServer", "Watchdog", "accepts"]
 
@@ -36,7 +36,12 @@ _SETTINGS: Final = {
     "log.segment.file-size": "64kb",
     "remote.log.task-interval-duration": "1s",
 }
+_SETTINGS_OF: Final = {
+    # A server that finds its disk too full refuses all writes; the disk of a machine for tests often is.
+    "1.0": {"server.data-disk.write-limit-ratio": "1.0"},
+}
 _REGISTERED: Final = r"Registered table (\S+) for database (\S+)"
+_LEADS: Final = r"Registered (Coordinator )?leader"
 _NOTICED: Final = r"New table: (\S+) with id"
 _READY_S: Final = 180.0
 _STOP_S: Final = 30.0
@@ -153,18 +158,28 @@ class FlussCluster:
 
     Args:
         folder: The folder for the files of all servers.
+        version: The version of Fluss. Its jars are fetched.
         tablet_servers: The number of tablet servers.
         settings: Settings for the server.yaml of each server. They win over the settings here.
     """
 
-    def __init__(self, folder: Path, *, tablet_servers: int = 2, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        version: str = "0.9.1",
+        tablet_servers: int = 2,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        VERSIONS[version].fetch()
         self._programs = programs = FlussClusterPrograms(
             folder,
-            fetch_fluss_jars.JARS,
+            VERSIONS[version].jars,
             free_ports(3 + 2 * tablet_servers),
-            settings={**_SETTINGS, **(settings or {})},
+            settings={**_SETTINGS, **_SETTINGS_OF.get(version, {}), **(settings or {})},
             jvm=_JVM,
         )
+        self.version = version
         self.folder = folder
         self.remote_dir = programs.remote_dir
         self.lake_catalog = programs.lake_catalog
@@ -193,6 +208,10 @@ class FlussCluster:
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
+
+    def is_led_by(self, coordinator: FlussServer) -> bool:
+        """Return whether this coordinator is in ZooKeeper as the leader. An open port is not enough."""
+        return accepts(coordinator.port) and bool(re.search(_LEADS, coordinator.log_file.read_text(errors="replace")))
 
     def missed_a_table(self) -> bool:
         """Return whether the coordinator has missed a table that it registered, which happens in Fluss 0.9.1.

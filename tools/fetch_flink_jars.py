@@ -1,21 +1,21 @@
-"""Fetch the jars of Flink, and those of Fluss for Flink, into `.cache/flink`, once.
+"""Fetch the jars of Flink into `.cache/flink`, once.
 
 `make bench-flink` and long tests use them. Maven Central has no distribution of Flink, but its libraries run a mini
-cluster in the calling process. The lake plugin of Fluss and its Hadoop come from the jars of the Fluss cluster
-(`fetch_fluss_jars`).
+cluster in the calling process. The jars of Fluss for Flink, its lake plugin and its Hadoop come from the jars of the
+Fluss version (`fetch_fluss_jars`).
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
-import fetch_fluss_jars
-from fetch_fluss_jars import FLUSS_VERSION, fetched, get_of, run_maven
+from fetch_fluss_jars import VERSIONS, FlussVersion, run_maven
 
 FLINK_VERSION: Final = "1.20.3"
-JARS: Final = Path(__file__).resolve().parent.parent / ".cache" / "flink" / f"{FLINK_VERSION}-fluss-{FLUSS_VERSION}"
+JARS: Final = Path(__file__).resolve().parent.parent / ".cache" / "flink" / FLINK_VERSION
 
 _FLINK: Final = (
     "flink-clients",
@@ -24,10 +24,6 @@ _FLINK: Final = (
     "flink-table-api-java-bridge",
     "flink-table-planner-loader",
     "flink-table-runtime",
-)
-_FLUSS: Final = (
-    f"org.apache.fluss:fluss-flink-1.20:{FLUSS_VERSION}",
-    f"org.apache.fluss:fluss-flink-tiering:{FLUSS_VERSION}",
 )
 _DEPENDENCY: Final = (
     "<dependency><groupId>org.apache.flink</groupId><artifactId>{name}</artifactId>"
@@ -39,32 +35,35 @@ _COPY: Final = (
 )
 
 
-def class_path() -> list[Path]:
-    """Return the class path of a program that uses Flink, Fluss's connector and tiering service, and Iceberg."""
-    logging = sorted(fetch_fluss_jars.LIB.glob("log4j-*.jar"))
-    plugin = sorted((fetch_fluss_jars.PLUGINS / "iceberg").glob("*.jar"))
-    return [*sorted(JARS.glob("*.jar")), *plugin, *logging]
+def class_path(version: FlussVersion) -> list[Path]:
+    """Fetch what is missing, and return the class path of a program that uses Flink, Fluss for Flink, and Iceberg.
+
+    Raises:
+        SystemExit: A jar is nowhere, or Maven is not installed or failed.
+    """
+    fetch()
+    version.fetch()
+    logging = sorted((version.jars / "lib").glob("log4j-*.jar"))
+    plugin = sorted((version.jars / "plugins" / "iceberg").glob("*.jar"))
+    return [*sorted(JARS.glob("*.jar")), *version.fetch_flink(), *plugin, *logging]
 
 
 def fetch() -> None:
-    """Fetch the jars with Maven. Their folder gets its name only when it is complete."""
-    fetch_fluss_jars.fetch()
+    """Fetch Flink's own jars with Maven. Their folder gets its name only when it is complete."""
     if JARS.exists():
         return
     JARS.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=JARS.parent) as scratch:
         folder = Path(scratch) / "jars"
-        repository = run_maven(
+        run_maven(
             Path(scratch),
-            _COPY.format(folder=folder) + "".join(map(get_of, _FLUSS)),
+            _COPY.format(folder=folder),
             dependencies="".join(_DEPENDENCY.format(name=name) for name in _FLINK),
             what="the jars of Flink that Fluss's own tiering and readers run with",
         )
-        for artifact in _FLUSS:
-            jar = fetched(repository, artifact)
-            jar.replace(folder / jar.name)
         folder.replace(JARS)
 
 
 if __name__ == "__main__":
-    fetch()
+    for name in sys.argv[1:] or ["0.9.1"]:
+        class_path(VERSIONS[name])

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+import fetch_flink_jars
 from benchmarks.encode import bare_encode_seconds
 from benchmarks.flink import report
 from benchmarks.flink.flink_tiering import FlinkTiering
@@ -26,10 +27,8 @@ from benchmarks.flink.tables import BenchmarkTables
 from benchmarks.flink.work import Sizes, Turn, Work
 from examples.flights.cluster import start_cluster
 from examples.flights.processes import Processes
+from fetch_fluss_jars import CACHE, VERSIONS, FlussVersion
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-
-_ROOT: Final = Path(__file__).resolve().parents[2]
-_FLUSS_JARS: Final = _ROOT / ".cache" / "fluss"
 
 
 class Kind(StrEnum):
@@ -46,6 +45,7 @@ def main(
     rows: Annotated[
         int, typer.Option(min=1_000, help="The rows of the log table; the real benchmark has 4 million.")
     ] = 4_000_000,
+    fluss: Annotated[str, typer.Option(metavar="VERSION", help="The version of Fluss: 0.9.1 or 1.0.")] = "0.9.1",
     only: Annotated[Kind | None, typer.Option(help="Run only rounds of such processes.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the folder with all data and logs.")] = False,
 ) -> None:
@@ -54,7 +54,7 @@ def main(
     logging.getLogger("py4j").setLevel(logging.ERROR)
     folder = Path(tempfile.mkdtemp(prefix="fluss-tiering-bench-flink-"))
     try:
-        _run(folder, Sizes(rows), only)
+        _run(folder, _version(fluss), Sizes(rows), only)
     finally:
         if keep:
             console.print(f"Data and logs: {folder}")
@@ -62,15 +62,23 @@ def main(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(folder: Path, sizes: Sizes, only: Kind | None) -> None:
+def _version(name: str) -> FlussVersion:
+    if name not in VERSIONS:
+        sys.exit(f"error: there is no Fluss version {name!r} here; expected one of {', '.join(VERSIONS)}")
+    if reason := VERSIONS[name].why_missing():
+        sys.exit(f"error: {reason}")
+    return VERSIONS[name]
+
+
+def _run(folder: Path, version: FlussVersion, sizes: Sizes, only: Kind | None) -> None:
     bare = sizes.log / bare_encode_seconds(sizes.log, CORES, folder)
     measured: dict[Work, list[Measured]] = {}
     with ExitStack() as stack:
-        bootstrap, lake_catalog = stack.enter_context(_cluster(folder))
+        bootstrap, lake_catalog = stack.enter_context(_cluster(folder, version))
         client = stack.enter_context(FlussClient(bootstrap, timeout=60))
         log = folder / "cluster" / "coordinator.log"
         turns = [Turn(BenchmarkTables(client, name, log), sizes) for name in ("flink", "ours")]
-        flink = FlinkTiering(folder / "flink", bootstrap, lake_catalog)
+        flink = FlinkTiering(folder / "flink", bootstrap, lake_catalog, fetch_flink_jars.class_path(version))
         stack.callback(flink.stop)
         ours = OurTiering(folder / "ours", bootstrap)
 
@@ -95,14 +103,15 @@ def _run(folder: Path, sizes: Sizes, only: Kind | None) -> None:
 
 
 @contextmanager
-def _cluster(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def _cluster(folder: Path, version: FlussVersion) -> Iterator[tuple[str, dict[str, str]]]:
     """Start a cluster, and yield its address and the settings of its lake's catalog."""
     # JDBC on SQLite would not work: each of Flink's tasks opens a catalog of its own, and they block each other.
     lake_catalog = {"type": "hadoop", "warehouse": f"file://{folder}/warehouse"}
     processes = Processes(folder / "cluster")
     try:
         settings = {f"datalake.iceberg.{key}": value for key, value in lake_catalog.items()}
-        yield start_cluster(processes, folder / "fluss", _FLUSS_JARS, settings), lake_catalog
+        version.fetch()
+        yield start_cluster(processes, folder / "fluss", CACHE, version.release, settings), lake_catalog
     finally:
         processes.stop()
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import fetch_flink_jars
 import java_programs
 from examples.flights.processes import Processes, Started
 from fluss_tiering.model.table import TableInfo
@@ -42,7 +41,14 @@ class FlinkTiering:
 
     name = "Flink"
 
-    def __init__(self, folder: Path, bootstrap: str, lake_catalog: Mapping[str, str], poll: str = "200ms") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        bootstrap: str,
+        lake_catalog: Mapping[str, str],
+        class_path: Sequence[Path],
+        poll: str = "200ms",
+    ) -> None:
         self._folder = folder
         self._arguments = [
             *("--fluss.bootstrap.servers", bootstrap),
@@ -53,7 +59,8 @@ class FlinkTiering:
         self._starts = 0
         self._processes: Processes | None = None
         self._started: Started | None = None
-        java_programs.compile_into(folder / "classes", [_SOURCE], fetch_flink_jars.class_path())
+        self._class_path = [folder / "classes", *class_path]
+        java_programs.compile_into(folder / "classes", [_SOURCE], class_path)
         (folder / "log4j2.properties").write_text(_LOG4J)
 
     def start(self) -> None:
@@ -65,8 +72,7 @@ class FlinkTiering:
             f"-XX:ActiveProcessorCount={PARALLELISM}",
             f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties",
         ]
-        class_path = [self._folder / "classes", *fetch_flink_jars.class_path()]
-        command = java_programs.java_command("FlinkTiering", self._arguments, class_path, jvm)
+        command = java_programs.java_command("FlinkTiering", self._arguments, self._class_path, jvm)
         self._started = self._processes.start("flink", command, {})
 
     def stop(self) -> None:

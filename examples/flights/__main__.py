@@ -31,9 +31,12 @@ Folder = Annotated[
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Go on with the data that is in the folder.")]
 Fluss = Annotated[
-    bool,
+    str | None,
     typer.Option(
-        "--fluss", help="Start a real Fluss cluster and tier its tables, instead of those of the embedded storage."
+        metavar="VERSION",
+        help="Start a real Fluss cluster of this version, 0.9.1 or 1.0, and tier its tables, "
+        "instead of those of the embedded storage.",
+        show_default=False,
     ),
 ]
 
@@ -42,7 +45,7 @@ Fluss = Annotated[
 def run(
     folder: Folder = RUN_FOLDER / "main-job",
     keep: Keep = False,
-    fluss: Fluss = False,
+    fluss: Fluss = None,
     svg: Annotated[
         Path | None, typer.Option(help="Save the output as a picture to this SVG file.", show_default=False)
     ] = None,
@@ -89,7 +92,7 @@ def run(
 def up(
     folder: Folder = RUN_FOLDER / "up",
     keep: Keep = False,
-    fluss: Fluss = False,
+    fluss: Fluss = None,
     server_port: Annotated[int, typer.Option(help="The port of the tiering server.")] = DEFAULT_PORT,
     airflow_port: Annotated[int, typer.Option(help="The port of Airflow's user interface.")] = 8080,
 ) -> None:
@@ -130,7 +133,11 @@ def down(folder: Folder = RUN_FOLDER / "up") -> None:
 
 
 def _start_server(environment: Environment) -> None:
-    _step("Starting a Fluss cluster and the tiering server" if environment.fluss else "Starting the tiering server")
+    _step(
+        f"Starting a cluster of Fluss {environment.fluss} and the tiering server"
+        if environment.fluss
+        else "Starting the tiering server"
+    )
     environment.start_server()
 
 

@@ -17,26 +17,30 @@ _SETTINGS: Final = {"kv.snapshot.interval": "5s", "remote.log.task-interval-dura
 """Short intervals, so that there soon are KV snapshots to try things with."""
 
 
-def start_cluster(processes: Processes, folder: Path, jars: Path, settings: Mapping[str, str] | None = None) -> str:
+def start_cluster(
+    processes: Processes, folder: Path, jars: Path, version: str, settings: Mapping[str, str] | None = None
+) -> str:
     """Start ZooKeeper, a coordinator and two tablet servers, and return HOST:PORT once they serve.
 
     Args:
         processes: The programs of the run. They end the servers in the opposite order.
         folder: The folder of the servers' data, which is kept if it exists.
         jars: The folder that has a folder with jars for each version of Fluss.
+        version: The version of Fluss, for example 0.9.1 or 1.0.
         settings: Settings of the servers. They win over those of the example.
 
     Raises:
         SystemExit: There are no jars, or a server ended or was not ready in time.
     """
-    versions = sorted(jars.glob("*/lib"))
-    if not versions:
+    found = sorted(jars.glob(f"{version}*/lib"))
+    if not found:
         raise SystemExit(
-            f"error: there are no jars of a Fluss cluster in {jars}: install Maven, then run `make setup` again"
+            f"error: there are no jars of Fluss {version} in {jars}: install Maven, then run "
+            f"`python tools/fetch_fluss_jars.py {version}`, which fetches them or says what it needs"
         )
     programs = FlussClusterPrograms(
         folder,
-        versions[-1].parent,
+        found[-1].parent,
         free_ports(3 + 2 * _TABLET_SERVERS),
         settings={**_SETTINGS, **(settings or {})},
     )

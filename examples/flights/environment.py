@@ -27,13 +27,13 @@ class Environment:
 
     Args:
         folder: The folder of data, logs and AIRFLOW_HOME.
-        fluss: Whether to start a Fluss cluster for the server, instead of using the embedded storage.
+        fluss: The version of the Fluss cluster that is started for the server; the embedded storage is used when None.
         server_port: The port of the tiering server; any free port when None.
         airflow_port: The port of Airflow's user interface; any free port when None.
     """
 
     def __init__(
-        self, folder: Path, *, fluss: bool = False, server_port: int | None = None, airflow_port: int | None = None
+        self, folder: Path, *, fluss: str | None = None, server_port: int | None = None, airflow_port: int | None = None
     ) -> None:
         use_local_jars()
         self.folder = folder
@@ -56,8 +56,8 @@ class Environment:
 
     def start_server(self) -> None:
         """Start the cluster, if there is one, and then the tiering server; return when it answers."""
-        if self.fluss:
-            self.bootstrap = start_cluster(self.processes, self.folder / "fluss", _FLUSS_JARS)
+        if self.fluss is not None:
+            self.bootstrap = start_cluster(self.processes, self.folder / "fluss", _FLUSS_JARS, self.fluss)
         start_server(self.processes, self.folder / "data", self._server_port, self.bootstrap)
 
     def start_airflow(self) -> None:

@@ -14,6 +14,7 @@ import pytest
 import fetch_flink_jars
 import java_programs
 from engine_support import ServerThread
+from fetch_fluss_jars import VERSIONS, FlussVersion
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath
 
@@ -49,9 +50,8 @@ class Read:
 class Readers:
     """Runs the programs of `java/`."""
 
-    def __init__(self, folder: Path) -> None:
-        fetch_flink_jars.fetch()
-        self._class_path = [folder, *fetch_flink_jars.class_path()]
+    def __init__(self, folder: Path, version: FlussVersion) -> None:
+        self._class_path = [folder, *fetch_flink_jars.class_path(version)]
         java_programs.compile_into(folder, sorted(_SOURCES.glob("*.java")), self._class_path)
 
     def read(self, main: str, *arguments: str) -> Read:
@@ -82,8 +82,8 @@ class Readers:
 
 
 @pytest.fixture(scope="session")
-def readers(tmp_path_factory) -> Readers:
-    return Readers(tmp_path_factory.mktemp("java"))
+def readers(fluss_version, tmp_path_factory) -> Readers:
+    return Readers(tmp_path_factory.mktemp("java"), VERSIONS[fluss_version])
 
 
 @pytest.fixture

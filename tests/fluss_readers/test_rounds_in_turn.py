@@ -7,12 +7,13 @@ import pyarrow as pa
 import pytest
 from written_rows import printed
 
-import fetch_fluss_jars
+import fetch_flink_jars
 from benchmarks import rows
 from benchmarks.flink.flink_tiering import FlinkTiering
 from benchmarks.flink.our_tiering import OurTiering
 from benchmarks.flink.rounds import fresh
 from benchmarks.flink.tables import BenchmarkTables
+from fetch_fluss_jars import VERSIONS
 from fluss_support import FlussCluster
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from needs import needs
@@ -22,12 +23,11 @@ pytestmark = [pytest.mark.long, pytest.mark.system, pytest.mark.timeout(1800)]
 
 @pytest.fixture
 @needs("cluster")
-def cluster(tmp_path):
+def cluster(fluss_version, tmp_path):
     """One whose lake has a catalog of files: the SQLite one of the others is locked where Flink's tasks open it."""
-    fetch_fluss_jars.fetch()
     lake_catalog = {"type": "hadoop", "warehouse": f"file://{tmp_path}/warehouse"}
     settings = {f"datalake.iceberg.{key}": value for key, value in lake_catalog.items()}
-    with FlussCluster(tmp_path / "fluss", settings=settings) as started:
+    with FlussCluster(tmp_path / "fluss", version=fluss_version, settings=settings) as started:
         started.lake_catalog = lake_catalog
         yield started
 
@@ -42,7 +42,8 @@ def tier_by_us(tables, chosen, folder, cluster) -> None:
 
 
 def tier_by_flink(tables, chosen, folder, cluster) -> None:
-    fresh(FlinkTiering(folder, cluster.bootstrap, cluster.lake_catalog), tables, chosen)
+    class_path = fetch_flink_jars.class_path(VERSIONS[cluster.version])
+    fresh(FlinkTiering(folder, cluster.bootstrap, cluster.lake_catalog, class_path), tables, chosen)
 
 
 def test_rounds_by_flink_and_by_us_in_turn(cluster, readers, tmp_path, spark_jars):

@@ -1,4 +1,4 @@
-"""Flink's jars are fetched as a whole: with what Flink needs, and Fluss's jars for Flink beside them."""
+"""Flink's jars are fetched as a whole, and Fluss's jars for Flink beside them."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ import pytest
 
 import fetch_flink_jars
 import fetch_fluss_jars
+from fetch_fluss_jars import FlussVersion
 
-# Does what Maven's plugin is told to do by the project: dependencies copied, two artifacts got.
+# Does what Maven's plugin is told to do by the project: dependencies are copied, artifacts are got.
 COPIES = """\
 while [ "$1" != --file ]; do shift; done
 folder=$(sed -n 's|.*<outputDirectory>\\(.*\\)</outputDirectory>.*|\\1|p' $2)
 repository=$(dirname $2)/repository
-mkdir -p $folder
-echo f >$folder/flink-core-1.20.3.jar
+if [ -n "$folder" ]; then mkdir -p $folder; echo f >$folder/flink-core-1.20.3.jar; fi
 for artifact in $(grep -o '<artifact>[^<]*' $2 | cut -d'>' -f2); do
+  group=$(echo $artifact | cut -d: -f1 | tr . /)
   name=$(echo $artifact | cut -d: -f2) version=$(echo $artifact | cut -d: -f3)
-  mkdir -p $repository/org/apache/fluss/$name/$version
-  echo j >$repository/org/apache/fluss/$name/$version/$name-$version.jar
+  mkdir -p $repository/$group/$name/$version
+  echo j >$repository/$group/$name/$version/$name-$version.jar
 done
 """
+FLUSS = FlussVersion("0.1", "0.1-beta")
 
 
 @pytest.fixture
 def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(fetch_fluss_jars, "ARTIFACTS", {})
+    monkeypatch.setattr(fetch_fluss_jars, "CACHE", tmp_path / "fluss")
     monkeypatch.setattr(fetch_flink_jars, "JARS", tmp_path / "flink" / "jars")
     return tmp_path / "flink" / "jars"
 
@@ -44,13 +46,14 @@ def maven(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
 @pytest.mark.system
 def test_jars_are_fetched_once(jars, tmp_path, monkeypatch):
     calls = maven(tmp_path, monkeypatch, COPIES)
-    fetch_flink_jars.fetch()
-    version = fetch_fluss_jars.FLUSS_VERSION
-    names = ["flink-core-1.20.3.jar", f"fluss-flink-1.20-{version}.jar", f"fluss-flink-tiering-{version}.jar"]
-    assert sorted(each.name for each in jars.iterdir()) == names
-    assert [each.name for each in fetch_flink_jars.class_path()][: len(names)] == names
-    fetch_flink_jars.fetch()
-    assert calls.read_text().split() == ["called"]
+    first = fetch_flink_jars.class_path(FLUSS)
+    names = ["flink-core-1.20.3.jar", "fluss-flink-1.20-0.1-beta.jar", "fluss-flink-tiering-0.1-beta.jar"]
+    assert [each.name for each in first[:3]] == names
+    assert "fluss-lake-iceberg-0.1-beta.jar" in {each.name for each in first[3:]}
+    assert all(each.exists() for each in first)
+    called = calls.read_text()
+    assert fetch_flink_jars.class_path(FLUSS) == first
+    assert calls.read_text() == called
     # Nothing else stays: neither Maven's repository nor its project.
     assert list(jars.parent.iterdir()) == [jars]
 

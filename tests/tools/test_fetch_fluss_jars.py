@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 import fetch_fluss_jars
+from fetch_fluss_jars import VERSIONS, FlussVersion
 
-ARTIFACTS = ("org.example:server:1.0", "org.example:plugin:2.0")
+VERSION = FlussVersion("0.1", "0.1-beta", "FLUSS_JARS_0_1")
+SERVER, PLUGIN = "lib/fluss-server-0.1-beta.jar", "plugins/iceberg/fluss-lake-iceberg-0.1-beta.jar"
 
 
 @pytest.fixture
-def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Two jars to be fetched into a folder of the test."""
-    folders = [tmp_path / "jars" / "lib", tmp_path / "jars" / "plugins"]
-    monkeypatch.setattr(fetch_fluss_jars, "JARS", tmp_path / "jars")
-    monkeypatch.setattr(
-        fetch_fluss_jars, "ARTIFACTS", {folder: (each,) for folder, each in zip(folders, ARTIFACTS, strict=True)}
-    )
-    return [folders[0] / "server-1.0.jar", folders[1] / "plugin-2.0.jar"]
+def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the version's jars, in a folder of the test."""
+    monkeypatch.setattr(fetch_fluss_jars, "CACHE", tmp_path / "jars")
+    monkeypatch.setattr(fetch_fluss_jars, "_OF_OTHERS", {"lib": ("org.example:log:2.0",)})
+    monkeypatch.delenv("FLUSS_JARS_0_1", raising=False)
+    return tmp_path / "jars" / "0.1-beta"
 
 
 def maven(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
@@ -33,36 +33,88 @@ def maven(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
 
 
 GETS = """\
-for argument; do case $argument in -Dmaven.repo.local=*) repository=${argument#*=};; esac; done
-mkdir -p $repository/org/example/server/1.0 $repository/org/example/plugin/2.0
-echo s >$repository/org/example/server/1.0/server-1.0.jar
-echo p >$repository/org/example/plugin/2.0/plugin-2.0.jar
+while [ "$1" != --file ]; do shift; done
+repository=$(dirname $2)/repository
+for artifact in $(grep -o '<artifact>[^<]*' $2 | cut -d'>' -f2); do
+  group=$(echo $artifact | cut -d: -f1 | tr . /)
+  name=$(echo $artifact | cut -d: -f2) version=$(echo $artifact | cut -d: -f3)
+  mkdir -p $repository/$group/$name/$version
+  echo $name >$repository/$group/$name/$version/$name-$version.jar
+done
 """
+
+
+def build_of(folder: Path, *jars: str) -> Path:
+    """A folder with these jars of a build."""
+    for jar in jars:
+        (folder / jar).parent.mkdir(parents=True, exist_ok=True)
+        (folder / jar).write_text("built\n")
+    return folder
+
+
+def texts(jars: Path) -> dict[str, str]:
+    return {str(jar.relative_to(jars)): jar.read_text().strip() for jar in jars.rglob("*.jar")}
 
 
 @pytest.mark.system
 def test_jars_are_fetched_once(jars, tmp_path, monkeypatch):
     calls = maven(tmp_path, monkeypatch, GETS)
-    fetch_fluss_jars.fetch()
-    assert [jar.read_text() for jar in jars] == ["s\n", "p\n"]
+    VERSION.fetch()
+    assert texts(jars) == {SERVER: "fluss-server", PLUGIN: "fluss-lake-iceberg", "lib/log-2.0.jar": "log"}
     assert "--strict-checksums" in calls.read_text()
-    fetch_fluss_jars.fetch()
+    assert VERSION.why_missing() is None
+    VERSION.fetch()
     assert len(calls.read_text().splitlines()) == 1
     # Nothing else stays: neither Maven's repository nor its project.
-    assert sorted(each.name for each in (tmp_path / "jars").iterdir()) == ["lib", "plugins"]
+    assert sorted(each.name for each in jars.iterdir()) == ["lib", "plugins"]
+
+
+@pytest.mark.system
+def test_jars_of_a_build_are_used_and_only_the_others_are_fetched(jars, tmp_path, monkeypatch):
+    maven(tmp_path, monkeypatch, GETS)
+    monkeypatch.setenv("FLUSS_JARS_0_1", str(build_of(tmp_path / "build", "lib/fluss-server-0.1-SNAPSHOT.jar")))
+    VERSION.fetch()
+    built = {"lib/fluss-server-0.1-SNAPSHOT.jar": "built"}
+    assert texts(jars) == {**built, PLUGIN: "fluss-lake-iceberg", "lib/log-2.0.jar": "log"}
+    # Another build takes the place of the first one: of two servers on a class path, either might run.
+    following = build_of(tmp_path / "next", "lib/fluss-server-0.2-SNAPSHOT.jar")
+    monkeypatch.setenv("FLUSS_JARS_0_1", str(following))
+    VERSION.fetch()
+    assert [jar.name for jar in (jars / "lib").glob("fluss-*.jar")] == ["fluss-server-0.2-SNAPSHOT.jar"]
+    # What was linked is used without the variable, too, as long as it is there.
+    monkeypatch.delenv("FLUSS_JARS_0_1")
+    assert VERSION.why_missing() is None
+    (following / "lib" / "fluss-server-0.2-SNAPSHOT.jar").unlink()
+    assert VERSION.why_missing() is not None
+
+
+def test_a_version_without_jars_says_how_to_get_them(jars):
+    assert "set FLUSS_JARS_0_1 to a folder with jars of a build" in str(VERSION.why_missing())
+
+
+def test_a_build_that_is_no_folder_is_refused(jars, tmp_path, monkeypatch):
+    monkeypatch.setenv("FLUSS_JARS_0_1", str(tmp_path / "nowhere"))
+    with pytest.raises(SystemExit, match=r"FLUSS_JARS_0_1 names .*nowhere, which is not a folder"):
+        VERSION.fetch()
+
+
+def test_an_unknown_version_is_refused():
+    with pytest.raises(SystemExit, match=r"no Fluss version '0\.5' here; expected one of 0\.9\.1, 1\.0"):
+        fetch_fluss_jars.main(["0.5"])
+    assert list(VERSIONS) == ["0.9.1", "1.0"]
 
 
 @pytest.mark.system
 def test_maven_is_tried_again_and_then_said_to_have_failed(jars, tmp_path, monkeypatch, capfd):
     calls = maven(tmp_path, monkeypatch, "echo no route >&2; exit 7")
-    with pytest.raises(SystemExit, match="could not fetch the jars of the Fluss cluster"):
-        fetch_fluss_jars.fetch()
+    with pytest.raises(SystemExit, match=r"could not fetch the jars of Fluss 0\.1"):
+        VERSION.fetch()
     assert len(calls.read_text().splitlines()) == 3
     assert "exit code 7, attempt 3 of 3" in capfd.readouterr().err
-    assert not any(jar.exists() for jar in jars)
+    assert not list(jars.rglob("*.jar"))
 
 
 def test_missing_maven_says_what_to_install(jars, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit, match=r"no `mvn` on PATH.*apt-get install maven"):
-        fetch_fluss_jars.fetch()
+        VERSION.fetch()

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
 
-import fetch_fluss_jars
 from fault_proxy import FaultProxy
 from fluss_support import FlussCluster, Watchdog
 from fluss_tiering.client import TieringClient
@@ -57,7 +56,6 @@ class World:
         with self._stack:
             self._stack.callback(self._watchdog.end)
             if self.cluster is not None:
-                fetch_fluss_jars.fetch()
                 self._stack.enter_context(self.cluster)
                 self.fluss_reader = FlussReader(self.folder / "fluss-reader", self.cluster)
                 self._stack.callback(self.fluss_reader.stop)

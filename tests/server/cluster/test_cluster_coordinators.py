@@ -23,7 +23,7 @@ from cluster_support import (
     wait_for,
 )
 
-from fluss_support import FlussCluster, FlussServer, accepts
+from fluss_support import FlussCluster
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
@@ -36,14 +36,17 @@ from waiting import wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.long]
 
-_WAITING = "Coordinator server already registered in Zookeeper"
+_WAITING = {
+    "0.9.1": "Coordinator server already registered in Zookeeper",
+    "1.0": "CoordinatorLeaderElection",
+}
 
 
 @pytest.fixture
 @needs("cluster")
-def cluster(tmp_path: Path) -> Iterator[FlussCluster]:
+def cluster(fluss_version: str, tmp_path: Path) -> Iterator[FlussCluster]:
     """Of its own, since its coordinator does not come back."""
-    with FlussCluster(tmp_path / "cluster") as started:
+    with FlussCluster(tmp_path / "cluster", version=fluss_version) as started:
         yield started
 
 
@@ -60,7 +63,7 @@ def test_another_coordinator_takes_over_in_mid_round(cluster: FlussCluster, tmp_
         path = client.prepare_lake_snapshot(table, running.tiering_epoch, offsets)
         if waits:
             second.start()
-            wait_until(lambda: _WAITING in second.log_file.read_text())
+            wait_until(lambda: _WAITING[cluster.version] in second.log_file.read_text())
             for _ in range(5):
                 # Whichever is asked first: the one that waits says that it is not ready.
                 with FlussClient(addresses) as fluss:
@@ -70,7 +73,7 @@ def test_another_coordinator_takes_over_in_mid_round(cluster: FlussCluster, tmp_
         cluster.coordinator.kill()
         if not waits:
             second.start()
-        wait_until(lambda: is_led_by(second))
+        wait_until(lambda: cluster.is_led_by(second))
 
         client.commit_lake_snapshot(table, running.tiering_epoch, 7, offsets, path, "under another coordinator")
         finish(client, running)
@@ -93,8 +96,3 @@ def test_another_coordinator_takes_over_in_mid_round(cluster: FlussCluster, tmp_
                 table.table_id, snapshot_id, log_ends(client, table)
             )
         assert status(client, table).last_error is None
-
-
-def is_led_by(coordinator: FlussServer) -> bool:
-    """Whether it is in ZooKeeper: an open port is not enough."""
-    return accepts(coordinator.port) and "Registered leader" in coordinator.log_file.read_text()

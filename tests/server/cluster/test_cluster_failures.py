@@ -23,10 +23,10 @@ pytestmark = [pytest.mark.long, pytest.mark.system, pytest.mark.timeout(400)]
 
 @pytest.fixture(scope="module")
 @needs("cluster")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlussCluster]:
+def cluster(fluss_version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlussCluster]:
     # With one replica, Fluss 0.9.1 loses what it acknowledged last when a tablet server is killed.
     settings = {"default.replication.factor": "2"}
-    with FlussCluster(tmp_path_factory.mktemp("failing"), settings=settings) as started:
+    with FlussCluster(tmp_path_factory.mktemp("failing"), version=fluss_version, settings=settings) as started:
         yield started
 
 

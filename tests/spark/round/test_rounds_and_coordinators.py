@@ -19,9 +19,12 @@ pytestmark = [pytest.mark.cluster, pytest.mark.system, pytest.mark.long]
 FIRST, SECOND = named(range(10), "first"), named(range(5, 15), "second")
 
 
-def test_a_round_outlives_its_cluster_s_coordinator(spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_outlives_its_cluster_s_coordinator(
+    spark, fluss_version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A name of its own, since the session knows the lake of the shared cluster.
-    with FlussCluster(tmp_path / "cluster", settings={"datalake.iceberg.name": "coordinators_lake"}) as cluster:
+    settings = {"datalake.iceberg.name": f"coordinators_lake_{fluss_version.replace('.', '_')}"}
+    with FlussCluster(tmp_path / "cluster", version=fluss_version, settings=settings) as cluster:
         second = cluster.second_coordinator
         either = f"{cluster.bootstrap},localhost:{second.port}"
         with (
@@ -39,7 +42,7 @@ def test_a_round_outlives_its_cluster_s_coordinator(spark, tmp_path: Path, monke
             monkeypatch.undo()
             second.start()
             cluster.coordinator.kill()
-            wait_until(lambda: "Registered leader" in second.log_file.read_text())
+            wait_until(lambda: cluster.is_led_by(second))
             stage.go()
             results = running.result()
             for table, result in zip(tables, results, strict=True):

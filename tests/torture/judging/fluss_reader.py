@@ -12,6 +12,7 @@ from typing import Final
 
 import fetch_flink_jars
 import java_programs
+from fetch_fluss_jars import VERSIONS
 from fluss_support import FlussCluster
 from fluss_tiering.model.data_type import DataType, DataTypeRoot
 from fluss_tiering.model.table import TablePath
@@ -71,8 +72,7 @@ class FlussReader:
         if self._process is not None and self._process.poll() is None:
             return self._process
         classes = self._folder / "classes"
-        fetch_flink_jars.fetch()
-        class_path = [classes, *fetch_flink_jars.class_path()]
+        class_path = [classes, *fetch_flink_jars.class_path(VERSIONS[self._cluster.version])]
         if not classes.exists():
             java_programs.compile_into(classes, sorted(_SOURCES.glob("*.java")), class_path)
         catalog = [f"{key}={value}" for key, value in self._cluster.lake_catalog.items()]
