@@ -78,6 +78,13 @@ FIXED: Final = (
         "table.log.arrow.compression.zstd.level", "Integer", "3", "The level of ZSTD in log batches.", only=True
     ),
     TableOption("table.kv.format", "Enum", "COMPACTED", "The format of the rows of a primary-key table.", only=True),
+    TableOption(
+        "table.kv.value-layout-version",
+        "Integer",
+        "1",
+        "The layout of the stored rows of a primary-key table: 2 has a tag for `table.kv.ttl`, which clusters have.",
+        only=True,
+    ),
     TableOption("table.changelog.image", "Enum", "FULL", "How much of a changed row the changelog has.", only=True),
     TableOption("table.delete.behavior", "Enum", "ALLOW", "Whether rows may be deleted.", only=True),
 )

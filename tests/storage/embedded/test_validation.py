@@ -89,6 +89,8 @@ def test_a_timestamp_in_a_key_may_have_microseconds(tmp_path: Path, text: str) -
         ({"num_buckets": 1025}, "1025 buckets: expected 1 to 1024"),
         ({"properties": {"table.log.arrow.compression.type": "GZIP"}}, "'GZIP': expected one of NONE, LZ4_FRAME, ZSTD"),
         ({"properties": {"table.changelog.image": "WAL"}}, "table.changelog.image is 'WAL': expected FULL"),
+        ({"properties": {"table.kv.value-layout-version": "2"}}, "table.kv.value-layout-version is '2': expected 1"),
+        ({"properties": {"table.kv.ttl": "1h"}}, "'table.kv.ttl' is no option of tables"),
         ({"properties": {"table.merge-engine": "first_row"}}, "table.merge-engine is set"),
     ],
 )

@@ -7,7 +7,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from fluss_tiering.api.fluss.v1.connection_pb2 import ApiVersionsResponse, ErrorResponse, PbApiVersion
 from fluss_tiering.storage.fluss.rpc.address import ServerAddress
@@ -109,11 +109,14 @@ class Line:
     def fail(self, number: int, text: str) -> None:
         self._send(b"\x02" + ErrorResponse(error_code=number, error_message=text).SerializeToString())
 
-    def greet(self, *served: ApiKey) -> None:
-        """Answer API_VERSIONS with version 0 of each of these."""
+    def greet(self, *served: ApiKey, highest: Mapping[ApiKey, int] | None = None) -> None:
+        """Answer API_VERSIONS with version 0 of each of these, or versions up to a highest one."""
         api, _, request_id, _ = self.request()
         assert api == ApiKey.API_VERSIONS
-        versions = [PbApiVersion(api_key=each, min_version=0, max_version=0) for each in served]
+        versions = [
+            PbApiVersion(api_key=each, min_version=0, max_version=last)
+            for each, last in (dict.fromkeys(served, 0) | dict(highest or {})).items()
+        ]
         self.answer(request_id, ApiVersionsResponse(api_versions=versions))
 
     def wait_for_end(self) -> bytes:

@@ -1,8 +1,8 @@
 """Conversions between the rows of a primary-key table and the values as which they are stored.
 
 A value is the id of the schema as a little-endian i16 and then Fluss's compacted row (`ValueEncoder`,
-`CompactedRowWriter`). The row begins with a bit for each column, in whole bytes from the lowest bit on. The bit is set
-if the column is null. The fields of the other columns follow.
+`CompactedRowWriter`). A tag may be in front of it (`value_layout`). The row begins with a bit for each column, in whole
+bytes from the lowest bit on. The bit is set if the column is null. The fields of the other columns follow.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fluss_tiering.formats.compacted.columns import column_of
 from fluss_tiering.formats.compacted.fields import as_binary_array
 from fluss_tiering.formats.compacted.nested_fields import write_nullable_rows
 from fluss_tiering.formats.compacted.reading import Rows
+from fluss_tiering.formats.compacted.value_layout import PLAIN, ValueLayout
 from fluss_tiering.formats.projection import no_columns
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -27,7 +28,7 @@ _SCHEMA_ID_SIZE: Final = 2
 
 
 def encode_values(records: pa.RecordBatch, columns: Sequence[Column], schema_id: int) -> pa.BinaryArray:
-    """Return the stored value of each row.
+    """Return the stored value of each row, in the layout PLAIN.
 
     Args:
         records: The rows, in the Arrow schema of the table.
@@ -49,7 +50,12 @@ def encode_values(records: pa.RecordBatch, columns: Sequence[Column], schema_id:
 
 
 def decode_values(
-    values: pa.BinaryArray, columns: Sequence[Column], schema_id: int, included: Sequence[int] | None = None
+    values: pa.BinaryArray,
+    columns: Sequence[Column],
+    schema_id: int,
+    included: Sequence[int] | None = None,
+    *,
+    layout: ValueLayout = PLAIN,
 ) -> pa.RecordBatch:
     """Return the rows of stored values, in the Arrow schema of the table.
 
@@ -59,6 +65,7 @@ def decode_values(
         schema_id: The schema id that each value must have.
         included: The indexes of the columns to decode, ascending, or None for all columns. Columns between them are
             skipped, and columns after the last one are not read.
+        layout: The layout of the values. Tags are skipped.
 
     Raises:
         FlussTieringError: CORRUPT_DATA if a value is not a row of this table. The message names the first such value,
@@ -71,8 +78,9 @@ def decode_values(
     values.validate(full=True)
     offsets, data = byte_strings(values)
     starts, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
-    rows = Rows(data, starts + _SCHEMA_ID_SIZE, ends, columns=len(columns), refuse=refuse)
-    ids = data[starts] | data[starts + 1].astype(np.uint16) << 8
+    rows = Rows(data, starts + layout.row_at, ends, columns=len(columns), refuse=refuse)
+    id_at = starts + layout.schema_id_at
+    ids = data[id_at] | data[id_at + 1].astype(np.uint16) << 8
     rows.refuse_any(ids != schema_id, f"has another schema id than {schema_id}")
     validities = rows.validities(columns, strict=True)
     if included is None:

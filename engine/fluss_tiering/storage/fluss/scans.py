@@ -10,6 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from fluss_tiering.formats.compacted.row import encode_values
+from fluss_tiering.formats.compacted.value_layout import PLAIN
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.errors import without_primary_key
@@ -25,6 +26,7 @@ from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import acquire_lease, dr
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
+from fluss_tiering.storage.fluss.supported import value_layout
 from fluss_tiering.storage.rocksdb_files import ENTRY_SCHEMA
 
 _LEASE_MS: Final = 60 * 60 * 1000
@@ -121,16 +123,16 @@ class ClusterScans:
     def _entries(
         self, table: TableInfo, snapshot: KvSnapshot | None, from_key: bytes | None
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the entries of a snapshot, with values under the table's present schema."""
+        """Yield the entries of a snapshot, with values under the table's present schema and without tags."""
         if snapshot is None:
             return
-        schemas = SchemaHistory(self._client, table)
+        schemas, layout = SchemaHistory(self._client, table), value_layout(table)
         files = KvSnapshotReader(self._client, self._files, table.path, snapshot)
         for entries in files.entries(from_key, None, _CHUNK_BYTES):
-            if table.schema_id == _FIRST_SCHEMA:
+            if table.schema_id == _FIRST_SCHEMA and layout is PLAIN:
                 yield entries
                 continue
-            rows = decode_stored(entries.column("value"), schemas)
+            rows = decode_stored(entries.column("value"), schemas, layout)
             values = encode_values(rows, table.descriptor.columns, table.schema_id)
             yield pa.RecordBatch.from_arrays([entries.column("key"), values], schema=ENTRY_SCHEMA)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from fluss_tiering.formats.compacted.value_layout import VALUE_LAYOUTS, ValueLayout
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableDescriptor, TablePath
+from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath
 from fluss_tiering.model.table_options import LAKE_ENABLED, freshness_ms, max_round_duration_ms
 from fluss_tiering.storage.lake_rules import check_key_precision
 
 LAKE_FORMAT: Final = "table.datalake.format"
 ICEBERG: Final = "iceberg"
+_VALUE_LAYOUT: Final = "table.kv.value-layout-version"
+_OLDEST_VALUE_LAYOUT: Final = "1"
 _FORMATS: Final = {"table.log.format": "ARROW", "table.kv.format": "COMPACTED"}
 
 
@@ -28,6 +31,23 @@ def check_stored(path: TablePath, properties: Mapping[str, str]) -> None:
                 ErrorCode.INVALID_TABLE,
                 f"table {path} has {key}={value}: expected {expected}, the only one that is read and written here",
             )
+
+
+def value_layout(table: TableInfo) -> ValueLayout:
+    """Return the layout of the values in a primary-key table's KV snapshots. A coordinator of Fluss 0.9.1 sets none.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE if the layout is not supported here. The table's log can be read all the same.
+    """
+    version = table.descriptor.properties.get(_VALUE_LAYOUT, _OLDEST_VALUE_LAYOUT)
+    layout = VALUE_LAYOUTS.get(version)
+    if layout is None:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE,
+            f"table {table.path} has {_VALUE_LAYOUT}={version}: expected {' or '.join(VALUE_LAYOUTS)}, the layouts of "
+            "KV snapshots that are read here; upgrade this package, and the round is tried again",
+        )
+    return layout
 
 
 def check_tierable(path: TablePath, descriptor: TableDescriptor) -> None:

@@ -14,6 +14,7 @@ from refusals import refused
 
 from examples.ports import free_ports
 from fluss_tiering.api.fluss.v1.connection_pb2 import AuthenticateRequest, AuthenticateResponse
+from fluss_tiering.api.fluss.v1.kv_snapshots_pb2 import GetKvSnapshotMetadataResponse
 from fluss_tiering.api.fluss.v1.tables_pb2 import (
     ListDatabasesResponse,
     ListTablesRequest,
@@ -22,9 +23,11 @@ from fluss_tiering.api.fluss.v1.tables_pb2 import (
     PbServerNode,
 )
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableBucket
 from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
+from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import KvSnapshotFiles, kv_snapshot_files
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
@@ -148,6 +151,21 @@ def test_what_a_server_does_not_serve_is_not_sent(ways) -> None:
             connection.call(tables_of("db"), 5)
         connection.close()
     assert sent == [b""]
+
+
+@pytest.mark.parametrize(("highest", "sent"), [(0, 0), (1, 1), (2, 1)])
+def test_a_server_is_told_the_version_that_both_sides_know(ways, highest: int, sent: int) -> None:
+    def script(line: Line) -> None:
+        line.greet(highest={ApiKey.GET_KV_SNAPSHOT_METADATA: highest})
+        api, version, request_id, _ = line.request()
+        assert (api, version) == (ApiKey.GET_KV_SNAPSHOT_METADATA, sent)
+        line.answer(request_id, GetKvSnapshotMetadataResponse(log_offset=7))
+        line.wait_for_end()
+
+    with peer(script) as address:
+        connection = ways.connect(address)
+        assert connection.call(kv_snapshot_files(TableBucket(1, 0), 5), 5) == KvSnapshotFiles(7, {})
+        connection.close()
 
 
 def test_a_late_answer_ends_the_connection_for_all(ways) -> None:

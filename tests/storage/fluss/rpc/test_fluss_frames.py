@@ -20,14 +20,13 @@ from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
 def test_a_request_is_framed_as_fluss_reads_it() -> None:
     # length 8 + 3, key 1012, version 0, request id 258, message
-    assert encode_request(ApiKey.GET_METADATA, 258, b"abc") == bytes.fromhex("0000000b 03f4 0000 00000102 616263")
-    # PUT_KV is sent in version 1.
-    assert encode_request(ApiKey.PUT_KV, 1, b"") == bytes.fromhex("00000008 03f8 0001 00000001")
+    assert encode_request(ApiKey.GET_METADATA, 0, 258, b"abc") == bytes.fromhex("0000000b 03f4 0000 00000102 616263")
+    assert encode_request(ApiKey.PUT_KV, 1, 1, b"") == bytes.fromhex("00000008 03f8 0001 00000001")
 
 
 def test_a_request_that_servers_refuse_for_its_size_is_not_sent() -> None:
     with refused(ErrorCode.INVALID_REQUEST, "PUT_KV", str(MAX_REQUEST_BYTES)):
-        encode_request(ApiKey.PUT_KV, 1, bytes(MAX_REQUEST_BYTES))
+        encode_request(ApiKey.PUT_KV, 1, 1, bytes(MAX_REQUEST_BYTES))
 
 
 def test_responses_of_all_kinds_are_told_apart() -> None:
@@ -72,20 +71,47 @@ def test_every_error_of_fluss_has_a_code() -> None:
         assert isinstance(FlussServerError(error, "").code, ErrorCode)
 
 
-def test_what_a_server_serves_decides() -> None:
-    served = ServedApis.of(
+def served(**versions: tuple[int, int]) -> ServedApis:
+    return ServedApis.of(
         ApiVersionsResponse(
             api_versions=[
-                PbApiVersion(api_key=ApiKey.PUT_KV, min_version=0, max_version=0),
-                PbApiVersion(api_key=ApiKey.FETCH_LOG, min_version=0, max_version=3),
+                PbApiVersion(api_key=ApiKey[name], min_version=lowest, max_version=highest)
+                for name, (lowest, highest) in versions.items()
             ]
         )
     )
-    served.check(ApiKey.FETCH_LOG, "here")
-    with refused(ErrorCode.UNSUPPORTED_VERSION, "PUT_KV", "version 1", "has versions 0 to 0"):
-        served.check(ApiKey.PUT_KV, "here")
+
+
+@pytest.mark.parametrize(
+    ("api", "has", "sent"),
+    [
+        (ApiKey.FETCH_LOG, (0, 3), 0),
+        # Fluss 0.9.1, a build of main, and Fluss 1.0.0.
+        (ApiKey.PUT_KV, (0, 1), 1),
+        (ApiKey.PUT_KV, (0, 2), 2),
+        (ApiKey.PUT_KV, (0, 3), 2),
+        (ApiKey.GET_KV_SNAPSHOT_METADATA, (0, 0), 0),
+        (ApiKey.GET_KV_SNAPSHOT_METADATA, (0, 1), 1),
+        (ApiKey.GET_KV_SNAPSHOT_METADATA, (1, 9), 1),
+    ],
+)
+def test_the_highest_version_that_both_sides_know_is_sent(api: ApiKey, has: tuple[int, int], sent: int) -> None:
+    assert served(**{api.name: has}).version_of(api, "here") == sent
+
+
+@pytest.mark.parametrize(
+    ("api", "has", "messages"),
+    [
+        (ApiKey.PUT_KV, (0, 0), ("in versions 1 to 2", "has version 0;")),
+        (ApiKey.PUT_KV, (3, 4), ("in versions 1 to 2", "has versions 3 to 4;")),
+        (ApiKey.FETCH_LOG, (1, 3), ("FETCH_LOG (1015) in version 0:", "has versions 1 to 3;")),
+    ],
+)
+def test_a_call_in_no_common_version_is_refused(api: ApiKey, has: tuple[int, int], messages: tuple[str, ...]) -> None:
+    with refused(ErrorCode.UNSUPPORTED_VERSION, api.name, "at here", *messages):
+        served(**{api.name: has}).version_of(api, "here")
     with refused(ErrorCode.UNSUPPORTED_VERSION, "ACQUIRE_KV_SNAPSHOT_LEASE", "1056", "does not have it"):
-        served.check(ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, "here")
+        served(**{api.name: has}).version_of(ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, "here")
 
 
 def test_addresses() -> None:

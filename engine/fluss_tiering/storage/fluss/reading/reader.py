@@ -16,6 +16,7 @@ from fluss_tiering.storage.fluss.reading.log_chunks import LogChunk, LogRange, l
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.supported import value_layout
 from fluss_tiering.storage.retry_backoff import UNAVAILABLE_TIMEOUT_S
 from fluss_tiering.storage.timing import TimedDecoding
 
@@ -92,12 +93,12 @@ class FlussSplitReader(TimedDecoding):
         from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import KvSnapshotReader  # noqa: PLC0415
         from fluss_tiering.storage.fluss.reading.stored_values import decode_stored  # noqa: PLC0415
 
-        schemas = SchemaHistory(self._client, table)
+        schemas, layout = SchemaHistory(self._client, table), value_layout(table)
         files = KvSnapshotReader(self._client, self._files, table.path, snapshot)
         for entries in files.entries(from_key, to_key, _CHUNK_BYTES):
             try:
                 with self._decoding():
-                    rows = decode_stored(entries.column("value"), schemas)
+                    rows = decode_stored(entries.column("value"), schemas, layout)
             except FlussTieringError as error:
                 raise files.corrupt(error) if error.code is ErrorCode.CORRUPT_DATA else error from error
             yield rows
@@ -106,6 +107,7 @@ class FlussSplitReader(TimedDecoding):
         """Measure the snapshot by the indexes of its files; see `SplitReader.measure_kv_snapshot`."""
         from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import KvSnapshotReader  # noqa: PLC0415 - as above
 
+        value_layout(table)
         return KvSnapshotReader(self._client, self._files, table.path, snapshot).measured()
 
 

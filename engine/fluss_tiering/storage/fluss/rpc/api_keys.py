@@ -46,13 +46,20 @@ class ApiKey(IntEnum):
     DROP_KV_SNAPSHOT_LEASE = 1058
 
     @property
-    def version(self) -> int:
-        """The version of the request that this client sends."""
-        return _VERSIONS.get(self, 0)
+    def versions(self) -> tuple[int, int]:
+        """The lowest and the highest version of the request that this client can send."""
+        return _VERSIONS.get(self, (0, 0))
 
 
-_VERSIONS: Final = {ApiKey.PUT_KV: 1}
-"""The versions that are not 0. Since version 1 of PUT_KV, keys are compacted if the bucket key is not the whole key."""
+_VERSIONS: Final = {ApiKey.PUT_KV: (1, 2), ApiKey.GET_KV_SNAPSHOT_METADATA: (0, 1)}
+"""The versions that are not only 0. The fields of the requests are the same in all of them: a version tells the server
+what the client knows.
+
+- PUT_KV: since version 1, keys are compacted if the bucket key is not the whole key. Since version 2, the client knows
+  the error STORAGE_BACKPRESSURE_EXCEPTION. In version 3 it would know of historical partitions.
+- GET_KV_SNAPSHOT_METADATA: version 1 came with Fluss 1.0.0 and its second layout of stored values, which is known here
+  (`formats.compacted.value_layout`).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +78,31 @@ class ServedApis:
         return cls({each.api_key: (each.min_version, each.max_version) for each in response.api_versions})
 
     def serves(self, api: ApiKey) -> bool:
-        """Return whether the server serves this call in the version that this client sends."""
-        lowest, highest = self.versions.get(api, (0, -1))
-        return lowest <= api.version <= highest
+        """Return whether the server serves this call in a version that this client can send."""
+        return self._highest_common(api) is not None
 
-    def check(self, api: ApiKey, server: str) -> None:
-        """Refuse a call that the server does not serve: it would never answer.
+    def version_of(self, api: ApiKey, server: str) -> int:
+        """Return the highest version of a call that both sides know; refuse other calls, which are never answered.
 
         Raises:
-            FlussTieringError: UNSUPPORTED_VERSION if the server does not serve the call in this version.
+            FlussTieringError: UNSUPPORTED_VERSION if the server does not serve the call in a version that is known.
         """
-        if self.serves(api):
-            return
+        version = self._highest_common(api)
+        if version is not None:
+            return version
         served = self.versions.get(api)
-        has = "does not have it" if served is None else f"has versions {served[0]} to {served[1]}"
+        has = "does not have it" if served is None else f"has {_range(*served)}"
         raise FlussTieringError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"the Fluss server at {server} does not serve {api.name} ({api.value}) in version {api.version}: it {has}; "
-            "ask a server of the right kind (coordinator or tablet server), or upgrade the cluster",
+            f"the Fluss server at {server} does not serve {api.name} ({api.value}) in {_range(*api.versions)}: it "
+            f"{has}; ask a server of the right kind (coordinator or tablet server), or upgrade the cluster",
         )
+
+    def _highest_common(self, api: ApiKey) -> int | None:
+        lowest, highest = self.versions.get(api, (0, -1))
+        highest = min(highest, api.versions[1])
+        return highest if highest >= max(lowest, api.versions[0]) else None
+
+
+def _range(lowest: int, highest: int) -> str:
+    return f"version {lowest}" if lowest == highest else f"versions {lowest} to {highest}"

@@ -128,7 +128,7 @@ async def _shake_hands(
     try:
         call = next(steps)
         while True:
-            writer.write(encode_request(call.api, 0, call.request.SerializeToString()))
+            writer.write(encode_request(call.api, call.api.versions[0], 0, call.request.SerializeToString()))
             await writer.drain()
             response = decode_response(await _frame(reader, name, MAX_FIRST_FRAME_BYTES), name)
             if response.error is not None:

@@ -93,7 +93,9 @@ class FlussConnection:
             call = next(steps)
             while True:
                 self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
-                self._socket.sendall(encode_request(call.api, 0, call.request.SerializeToString()))
+                self._socket.sendall(
+                    encode_request(call.api, call.api.versions[0], 0, call.request.SerializeToString())
+                )
                 response = decode_response(self._frame(deadline, MAX_FIRST_FRAME_BYTES), self._name)
                 if response.error is not None:
                     raise response.error

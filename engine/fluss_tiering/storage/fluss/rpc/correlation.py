@@ -58,10 +58,10 @@ class RequestCorrelator(Generic[FutureT]):
             FlussTieringError: UNSUPPORTED_VERSION if the server does not serve the call; INVALID_REQUEST if the
                 request is too large.
         """
-        self._served.check(call.api, self._server)
+        version = self._served.version_of(call.api, self._server)
         # Fluss's request ids are signed 32-bit numbers.
         number = next(self._numbers) & 0x7FFFFFFF
-        frame = encode_request(call.api, number, call.request.SerializeToString())
+        frame = encode_request(call.api, version, number, call.request.SerializeToString())
         self._waiting[number] = answered
         return frame
 

@@ -48,8 +48,8 @@ class Response:
     error: FlussServerError | None = None
 
 
-def encode_request(api: ApiKey, request_id: int, message: bytes) -> bytes:
-    """Return the frame of a request.
+def encode_request(api: ApiKey, version: int, request_id: int, message: bytes) -> bytes:
+    """Return the frame of a request in a version of its call.
 
     Raises:
         FlussTieringError: INVALID_REQUEST if it is larger than servers take.
@@ -60,7 +60,7 @@ def encode_request(api: ApiKey, request_id: int, message: bytes) -> bytes:
             ErrorCode.INVALID_REQUEST,
             f"a {api.name} request of {length} bytes: Fluss takes {MAX_REQUEST_BYTES} at most; send less at once",
         )
-    return _REQUEST.pack(length, api, api.version, request_id) + message
+    return _REQUEST.pack(length, api, version, request_id) + message
 
 
 def frame_length(prefix: bytes | bytearray, server: str, limit: int = MAX_FRAME_BYTES) -> int:

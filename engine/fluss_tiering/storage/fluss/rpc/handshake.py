@@ -67,7 +67,7 @@ def handshake(credentials: Credentials | None, server: str) -> Generator[Call[An
     """
     served: ServedApis = yield api_versions(ServerKind.ANY)
     if credentials is not None:
-        served.check(ApiKey.AUTHENTICATE, server)
+        served.version_of(ApiKey.AUTHENTICATE, server)
         yield Call(
             ApiKey.AUTHENTICATE,
             AuthenticateRequest(protocol=_MECHANISM, token=credentials.token()),
