@@ -54,8 +54,8 @@ LEFT_OUT: Final = [
     "tests/lake/iceberg/test_bounds_in_readers.py",
     "tests/lake/iceberg/test_metrics_as_iceberg_does.py",
     "tests/lake/iceberg/test_repair.py",
-    "tests/lake/iceberg/test_iceberg_table.py::test_many_files_are_committed_by_manifests_in_the_order_of_their_pieces",
-    "tests/lake/iceberg/test_iceberg_table.py::test_a_stale_driver_with_many_files_loses_and_its_manifests_go",
+    "tests/lake/iceberg/test_iceberg_commit.py::test_many_files_are_committed_by_manifests_in_the_order_of_their_pieces",
+    "tests/lake/iceberg/test_iceberg_commit.py::test_a_stale_driver_with_many_files_loses_and_its_manifests_go",
 ]
 """Tests that take too long for hundreds of mutants: each starts a server, or many jobs of Spark."""
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from table_support import KEYED, LOG, PATH
+
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.model.table import TableInfo
 
 _NUMBERS = itertools.count(1)
 
@@ -19,3 +23,18 @@ def lake_properties(tmp_path):
         "jdbc.schema-version": "V1",
         "warehouse": f"file://{tmp_path}/warehouse",
     }
+
+
+@pytest.fixture
+def keyed(lake_properties) -> TableInfo:
+    return TableInfo(1, PATH, 1, KEYED, 0, lake_properties)
+
+
+@pytest.fixture
+def log(lake_properties) -> TableInfo:
+    return TableInfo(1, PATH, 1, LOG, 0, lake_properties)
+
+
+@pytest.fixture
+def catalogs(spark) -> IcebergCatalogs:
+    return IcebergCatalogs(spark)

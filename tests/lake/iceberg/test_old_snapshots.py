@@ -26,11 +26,6 @@ def table(lake_properties) -> TableInfo:
     return TableInfo(1, TablePath("db", "t"), 1, TableDescriptor(COLUMNS, ("k",), ("k",), 1), 0, lake_properties)
 
 
-@pytest.fixture
-def catalogs(spark) -> IcebergCatalogs:
-    return IcebergCatalogs(spark)
-
-
 def commits(catalogs: IcebergCatalogs, table: TableInfo, count: int) -> list[int]:
     """Make so many snapshots, and return their ids, the oldest first."""
     return [
