@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlparse
 
 import pytest
 from py4j.protocol import Py4JError
 from table_support import (
+    COLUMNS,
+    PATH,
     commit_of,
     compact,
     exists,
@@ -20,8 +23,10 @@ from table_support import (
 
 from fluss_tiering.lake.iceberg import commit as commits
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter
+from fluss_tiering.lake.names import round_file_name
+from fluss_tiering.lake.protocol import LakeTableSize
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo
 
 
 def test_a_later_piece_s_deletes_apply_to_the_earlier_ones_of_the_same_commit(spark, catalogs, keyed):
@@ -172,6 +177,48 @@ def test_many_files_are_committed_by_manifests_in_the_order_of_their_pieces(
     assert spark.sql(f"SELECT count(*) AS n FROM {name(keyed)} WHERE k = 6 AND v = 'second'").first().n == 1
 
 
+# D52
+@pytest.mark.usefixtures("few_files")
+def test_the_files_of_manifests_count_in_the_size_of_the_table(catalogs, keyed):
+    lake = catalogs.open_table(keyed)
+    files = [file for key in range(3) for file in piece(lake, {key: "a"})]
+    assert lake.size(lake.commit([files], commit_of(1))) == LakeTableSize(sum(file.size_bytes for file in files), 3)
+
+
+def test_a_driver_whose_base_was_expired_loses(catalogs, keyed):
+    for end in (1, 2):
+        stale = catalogs.open_table(keyed)
+        stale.commit([piece(stale, {end: "base"})], commit_of(end))
+    stale = catalogs.open_table(keyed)
+    files = piece(stale, {3: "stale"})
+    fresh = catalogs.open_table(keyed)
+    fresh.commit([piece(fresh, {4: "fresh"})], commit_of(3))
+    table = catalogs.open_table(keyed).java_table
+    table.expireSnapshots().expireOlderThan(0).expireSnapshotId(stale.base()).commit()
+
+    with pytest.raises(FlussTieringError) as raised:
+        stale.commit([files], commit_of(3))
+
+    assert raised.value.code is ErrorCode.LAKE_CONFLICT
+    assert not any(map(exists, files))
+
+
+@pytest.mark.parametrize("has_base", [False, True])
+def test_a_commit_that_cannot_be_prepared_is_no_conflict_and_its_files_go(catalogs, keyed, has_base):
+    lake = catalogs.open_table(keyed)
+    if has_base:
+        lake.commit([piece(lake, {1: "a"})], commit_of(1))
+        lake = catalogs.open_table(keyed)
+    (file,) = piece(lake, {2: "a"})
+    not_a_long = replace(file.metrics, column_sizes={1: 1 << 70})
+
+    with pytest.raises(FlussTieringError, match="could not prepare the commit to the lake table") as raised:
+        lake.commit([[replace(file, metrics=not_a_long)]], commit_of(2))
+
+    assert raised.value.code is ErrorCode.STORAGE
+    assert not exists(file)
+
+
 def test_a_compaction_between_staging_and_commit_is_no_conflict(spark, catalogs, keyed, monkeypatch):
     lake = catalogs.open_table(keyed)
     lake.commit([piece(lake, {1: "a", 2: "a"}), piece(lake, {3: "a"})], commit_of(3))
@@ -184,8 +231,15 @@ def test_a_compaction_between_staging_and_commit_is_no_conflict(spark, catalogs,
     assert rows(spark, keyed) == [(1, "c"), (2, "a"), (3, "a"), (4, "c")]
 
 
-def test_a_commit_that_landed_although_it_failed_is_found_by_its_id(spark, catalogs, keyed, monkeypatch):
+@pytest.mark.parametrize("has_base", [False, True])
+@pytest.mark.parametrize("after", ["nothing", "compaction"])
+def test_a_commit_that_landed_although_it_failed_is_found_by_its_id(
+    spark, catalogs, keyed, monkeypatch, has_base, after
+):
     lake = catalogs.open_table(keyed)
+    if has_base:
+        lake.commit([piece(lake, {1: "base"})], commit_of(1))
+        lake = catalogs.open_table(keyed)
     stage = IcebergCommitter._stage
 
     class LostAnswer:
@@ -196,13 +250,18 @@ def test_a_commit_that_landed_although_it_failed_is_found_by_its_id(spark, catal
 
         def commitTransaction(self) -> None:  # noqa: N802
             self._transaction.commitTransaction()
+            if after == "compaction":
+                compact(spark, keyed)
             raise Py4JError("the answer was lost")
 
     monkeypatch.setattr(IcebergCommitter, "_stage", lambda *args: LostAnswer(stage(*args)))
+    commit = commit_of(2)
 
-    landed = lake.commit([piece(lake, {1: "a"})], commit_of(1))
+    landed = lake.commit([piece(lake, {1: "a"}, delete=has_base)], commit)
 
-    assert catalogs.open_table(keyed).base() == landed
+    found = catalogs.open_table(keyed).newest_commit()
+    assert (found.snapshot_id, found.commit) == (landed, commit)
+    assert (catalogs.open_table(keyed).base() == landed) == (after == "nothing")
     assert rows(spark, keyed) == [(1, "a")]
 
 
@@ -220,6 +279,21 @@ def test_files_are_kept_while_the_outcome_is_open(catalogs, keyed, monkeypatch):
 
     assert raised.value.code is ErrorCode.STORAGE
     assert all(exists(file) for file in files)
+
+
+def test_files_are_kept_when_nothing_was_added_to_a_table_that_was_new(catalogs, keyed, monkeypatch):
+    lake = catalogs.open_table(keyed)
+    files = piece(lake, {1: "a"})
+
+    class Lost:
+        def commitTransaction(self) -> None:  # noqa: N802
+            catalogs.open_table(keyed).java_table.newAppend().commit()
+            raise Py4JError("the answer was lost")
+
+    monkeypatch.setattr(IcebergCommitter, "_stage", lambda *_: Lost())
+    with pytest.raises(FlussTieringError, match="its files are kept"):
+        lake.commit([files], commit_of(1))
+    assert all(map(exists, files))
 
 
 @pytest.mark.parametrize("after", ["compaction", "delete of whole files"])
@@ -265,7 +339,23 @@ def test_a_commit_without_files_says_its_offsets(spark, catalogs, keyed):
 
     lake.commit([[], []], commit)
 
+    (file,) = spark.sql(f"SELECT file_path FROM {name(keyed)}.files WHERE record_count = 0").collect()
+    name_of_round = round_file_name(0, commit.tiering_epoch, commit.commit_id)
+    assert file.file_path == f"{lake.piece_location(0, name_of_round)}-no-rows.parquet"
     found = catalogs.open_table(keyed).unregistered_commit(base)
     assert found is not None
     assert found.commit.log_end_offsets == {TableBucket(1, 0): 7}
     assert rows(spark, keyed) == [(1, "a")]
+
+
+def test_a_commit_without_files_to_a_partition_is_in_its_folder(spark, catalogs, lake_properties):
+    columns = (*COLUMNS, Column("day", DataType.parse("STRING NOT NULL")))
+    descriptor = TableDescriptor(columns, num_buckets=2, partition_keys=("day",))
+    table = TableInfo(1, PATH, 1, descriptor, 0, lake_properties)
+    lake = catalogs.open_table(table)
+
+    lake.commit([], commit_of(7), ("mon",))
+
+    (file,) = spark.sql(f"SELECT file_path, partition FROM {name(table)}.files").collect()
+    assert file.file_path.startswith(f"{lake.data_location()}/day=mon/")
+    assert tuple(file.partition) == ("mon", 0)

@@ -117,8 +117,19 @@ def test_a_lake_that_was_rolled_back_is_refused(spark, catalogs, keyed):
     catalog = keyed.lake_catalog_properties["name"]
     spark.sql(f"CALL {catalog}.system.rollback_to_snapshot('{keyed.path}', {first})")
 
-    with pytest.raises(FlussTieringError, match=f"does not hold the snapshot {second}") as raised:
+    with pytest.raises(FlussTieringError, match=f"does not hold the snapshot {second}.* was rolled back") as raised:
         catalogs.open_table(keyed).unregistered_commit(second)
+    assert raised.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+    # What the error says to do is the remedy.
+    spark.sql(raised.value.message.partition("the current one again: ")[2])
+    assert catalogs.open_table(keyed).base() == second
+    assert catalogs.open_table(keyed).unregistered_commit(second) is None
+
+
+def test_another_lake_table_under_the_name_is_refused(catalogs, keyed):
+    catalogs.open_table(keyed).commit([], commit_of(1))
+    with pytest.raises(FlussTieringError, match="another lake table has this name now") as raised:
+        catalogs.open_table(keyed).unregistered_commit(12345)
     assert raised.value.code is ErrorCode.LAKE_TABLE_MISMATCH
 
 
@@ -138,3 +149,11 @@ def test_a_lake_with_somebody_else_s_rows_is_not_begun(spark, catalogs, log):
     with pytest.raises(FlussTieringError, match="rows that tiering did not write") as raised:
         catalogs.open_table(log).unregistered_commit(None)
     assert raised.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+
+
+def test_a_lake_table_that_somebody_emptied_is_begun(spark, catalogs, log):
+    catalogs.open_table(log)
+    insert(spark, log, 1)
+    spark.sql(f"DELETE FROM {name(log)}")
+
+    assert catalogs.open_table(log).unregistered_commit(None) is None

@@ -135,3 +135,39 @@ def test_settings_of_the_session_and_of_hadoop_reach_executors(spark, keyed):
     assert found["s3.access-key-id"] == "b"
     assert found["s3.endpoint"] == "http://h:9000"
     assert found["s3.sse.type"] == "kms"
+    # An address with a scheme says itself whether it is encrypted.
+    conf.set("fs.s3a.endpoint", "https://h:9000")
+    assert file_io_properties(spark._jvm, lake.java_table, "s3a://lake/db/t", {})["s3.endpoint"] == "https://h:9000"
+    conf.unset("fs.s3a.endpoint")
+    assert "s3.endpoint" not in file_io_properties(spark._jvm, lake.java_table, "s3a://lake/db/t", {})
+
+
+def test_users_may_place_data_and_metadata_elsewhere(spark, catalogs, keyed):
+    lake = catalogs.open_table(keyed)
+    assert lake.data_location() == f"{lake.location()}/data"
+    assert lake.metadata_location() == f"{lake.location()}/metadata"
+    elsewhere = f"{keyed.lake_catalog_properties['warehouse']}/elsewhere"
+    spark.sql(
+        f"ALTER TABLE {name(keyed)} SET TBLPROPERTIES "
+        f"('write.data.path'='{elsewhere}/data', 'write.metadata.path'='{elsewhere}/metadata')"
+    )
+    lake = catalogs.open_table(keyed)
+    assert (lake.data_location(), lake.metadata_location()) == (f"{elsewhere}/data", f"{elsewhere}/metadata")
+
+
+def test_the_columns_of_the_key_and_of_the_order_have_bounds_in_any_case(spark, catalogs, keyed):
+    catalogs.open_table(keyed)
+    spark.sql(f"ALTER TABLE {name(keyed)} SET TBLPROPERTIES ('write.metadata.metrics.default'='counts')")
+    lake = catalogs.open_table(keyed)
+    (file,) = piece(lake, {1: "a"})
+    fields = {field.name(): field.fieldId() for field in lake.java_table.schema().columns()}
+    assert set(file.metrics.value_counts) == set(fields.values())
+    assert set(file.metrics.lower_bounds) == {fields["k"], fields["__offset"]}
+
+
+def test_a_property_by_which_no_file_can_be_written_is_refused_with_the_name_of_the_table(spark, catalogs, keyed):
+    catalogs.open_table(keyed)
+    spark.sql(f"ALTER TABLE {name(keyed)} SET TBLPROPERTIES ('write.target-file-size-bytes'='large')")
+    with pytest.raises(FlussTieringError, match=f"of the lake table {name(keyed)} is 'large'") as raised:
+        catalogs.open_table(keyed).file_writer()
+    assert raised.value.code is ErrorCode.LAKE_TABLE_MISMATCH

@@ -164,6 +164,11 @@ def test_another_content_is_no_offsets_file(content: bytes):
         from_json(content)
 
 
+def test_an_offsets_file_of_another_version_is_named_as_such():
+    with pytest.raises(ValueError, match=r"^version 2, expected 1$"):
+        from_json(b'{"version":2,"table_id":7,"bucket_offsets":[1]}')
+
+
 # Descriptions of files
 
 METRICS = FileMetrics(

@@ -138,6 +138,16 @@ def test_the_files_of_a_table_are_counted(spark, tmp_path):
     assert sorted(manifest_sizes(opened)) == sorted(manifests)
 
 
+def test_rows_that_somebody_deleted_by_position_are_counted(spark, tmp_path):
+    lake = Lake(spark, tmp_path, {"k": "INT NOT NULL", "v": "STRING"}, ("k",))
+    lake.commit(lake.batch([{"k": number, "v": "a"} for number in range(3)]))
+    spark.sql(f"DELETE FROM {lake.name}.db.t WHERE k > 0")
+
+    counts = file_counts(lake.open().java_table)
+
+    assert (counts.data_files, counts.delete_files, counts.position_deletes) == (1, 1, 2)
+
+
 # Commits of other services
 
 
