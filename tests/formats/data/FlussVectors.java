@@ -111,22 +111,21 @@ public class FlussVectors {
 
     public static void main(String[] arguments) throws Exception {
         RowType rowType = printAll(TYPES, values(null), BUCKET_KEYS);
-        print("batch without records", batch(rowType, (byte) 0, ArrowCompressionInfo.NO_COMPRESSION, null));
+        print("batch without records", batch(rowType, ArrowCompressionInfo.NO_COMPRESSION, null));
         GenericRow full = GenericRow.of(values(BinaryString.fromString("x")));
         ArrowCompressionInfo zstd = new ArrowCompressionInfo(ArrowCompressionType.ZSTD, 3);
         ArrowCompressionInfo lz4 = new ArrowCompressionInfo(ArrowCompressionType.LZ4_FRAME, -1);
-        write("none", batch(rowType, (byte) 0, ArrowCompressionInfo.NO_COMPRESSION, full));
-        write("lz4", batch(rowType, (byte) 0, lz4, full));
-        write("zstd", batch(rowType, (byte) 0, zstd, full));
-        write("zstd-magic-1", batch(rowType, (byte) 1, zstd, full));
+        write("none", batch(rowType, ArrowCompressionInfo.NO_COMPRESSION, full));
+        write("lz4", batch(rowType, lz4, full));
+        write("zstd", batch(rowType, zstd, full));
 
         RowType furtherType = printAll(FURTHER_TYPES, furtherValues(null), FURTHER_BUCKET_KEYS);
         GenericRow further = GenericRow.of(furtherValues(new byte[] {'x'}));
-        write("further-types", batch(furtherType, (byte) 0, ArrowCompressionInfo.NO_COMPRESSION, further));
+        write("further-types", batch(furtherType, ArrowCompressionInfo.NO_COMPRESSION, further));
 
         RowType nestedType = printAll(NESTED_TYPES, nestedValues(null), new int[0]);
         GenericRow nested = GenericRow.of(nestedValues(GenericArray.of(1)));
-        write("nested-types", batch(nestedType, (byte) 0, ArrowCompressionInfo.NO_COMPRESSION, nested));
+        write("nested-types", batch(nestedType, ArrowCompressionInfo.NO_COMPRESSION, nested));
 
         printAll(ELEMENT_TYPES, elementValues(), new int[0]);
     }
@@ -238,13 +237,12 @@ public class FlussVectors {
         };
     }
 
-    private static byte[] batch(RowType rowType, byte magic, ArrowCompressionInfo compression, GenericRow row)
-            throws Exception {
+    private static byte[] batch(RowType rowType, ArrowCompressionInfo compression, GenericRow row) throws Exception {
         ArrowWriterPool writers = new ArrowWriterPool(new RootAllocator(Long.MAX_VALUE));
         MemoryLogRecordsArrowBuilder builder =
                 MemoryLogRecordsArrowBuilder.builder(
                         40L,
-                        magic,
+                        (byte) 0,
                         1,
                         writers.getOrCreateWriter(1L, 1, Integer.MAX_VALUE, rowType, compression),
                         new UnmanagedPagedOutputView(64 * 1024));

@@ -57,10 +57,20 @@ def resealed(data: bytes) -> bytes:
     return data[:21] + struct.pack("<I", crc32c(data[25:])) + data[25:]
 
 
-def as_magic_1(data: bytes) -> bytes:
-    """Return a batch of magic 0 as one of magic 1, with a leader epoch of 5 between commit timestamp and checksum."""
+def as_magic(magic: int, data: bytes, statistics: bytes = b"") -> bytes:
+    """Return a batch of magic 0 as one of another magic, with a leader epoch of 5 if the magic has one."""
+    epoch = struct.pack("<i", 5) if magic == 2 else b""
     (length,) = struct.unpack_from("<i", data, 8)
-    return data[:8] + struct.pack("<ib", length + 4, 1) + data[13:21] + struct.pack("<i", 5) + data[21:]
+    length += len(epoch) + 4 + len(statistics)
+    covered = data[25:48] + struct.pack("<i", len(statistics)) + statistics + data[48:]
+    return (
+        data[:8]
+        + struct.pack("<ib", length, magic)
+        + data[13:21]
+        + epoch
+        + struct.pack("<I", crc32c(covered))
+        + covered
+    )
 
 
 def test_the_header_has_flusss_layout() -> None:
@@ -89,19 +99,49 @@ def test_an_append_only_batch_has_no_change_types() -> None:
     assert data[48:] == ROWS.serialize().to_pybytes()
 
 
-def test_a_header_is_read_in_both_layouts() -> None:
+def test_a_header_is_read() -> None:
     data = encode(ROWS, *[ChangeType.INSERT] * 3)
     header = read_header(memoryview(b"??" + data), 2)
     assert header is not None
     assert (header.base_offset, header.last_offset, header.next_offset, header.record_count) == (40, 42, 43, 3)
     assert (header.size, header.header_size, header.magic, header.schema_id) == (len(data), 48, 0, 7)
-    assert (header.commit_timestamp, header.append_only) == (1_700_000_000_123, False)
-    newer = as_magic_1(data)
-    newer_header = read_header(pa.py_buffer(newer), 0)
-    assert newer_header is not None
-    assert (newer_header.magic, newer_header.header_size, newer_header.size) == (1, 52, len(newer))
-    assert newer_header.next_offset == 43
-    assert decode_log_batch(memoryview(newer), 0, SCHEMA).records.equals(ROWS)
+    assert (header.commit_timestamp, header.append_only, header.statistics_size) == (1_700_000_000_123, False, 0)
+
+
+@pytest.mark.parametrize("statistics", [b"", b"any bytes"])
+@pytest.mark.parametrize(("magic", "size"), [(1, 52), (2, 56)])
+def test_a_batch_with_statistics_is_read(magic: int, size: int, statistics: bytes) -> None:
+    data = as_magic(magic, encode(ROWS, *[ChangeType.DELETE] * 3), statistics)
+    header = read_header(pa.py_buffer(data), 0)
+    assert header is not None
+    assert (header.magic, header.header_size, header.size) == (magic, size, len(data))
+    assert (header.statistics_size, header.change_types_start) == (len(statistics), size + len(statistics))
+    assert (header.base_offset, header.next_offset, header.schema_id) == (40, 43, 7)
+    check_crc(memoryview(data), 0, header)
+    batch = decode_log_batch(memoryview(data), 0, SCHEMA)
+    assert batch.records.equals(ROWS)
+    assert batch.change_types is not None
+    assert batch.change_types.tolist() == [ChangeType.DELETE] * 3
+    for position in range(size - 27, len(data)):
+        changed = bytearray(data)
+        changed[position] ^= 1 << position % 8
+        corrupt(bytes(changed))
+
+
+@pytest.mark.parametrize("claimed", [-1, 500, 2**31 - 1])
+def test_statistics_end_within_their_batch(claimed: int) -> None:
+    data = bytearray(as_magic(1, encode()))
+    struct.pack_into("<i", data, 48, claimed)
+    assert f"claims {claimed} bytes of statistics in a batch of {len(data)} bytes" in corrupt(bytes(data))
+
+
+def test_magics_mix_in_one_log() -> None:
+    log = b"".join(
+        (encode(), as_magic(1, encode(base_offset=43), b"statistics"), as_magic(2, encode(base_offset=46)), encode())
+    )
+    batches = list(iter_log_batches(memoryview(log), SCHEMA))
+    assert [batch.base_offset for batch in batches] == [40, 43, 46, 40]
+    assert all(batch.records.equals(ROWS) for batch in batches)
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -201,7 +241,8 @@ def test_one_changed_bit_is_found() -> None:
 @pytest.mark.parametrize(
     ("at", "layout", "value", "message"),
     [
-        (12, "<b", 2, "has magic 2, expected 0 or 1"),
+        (12, "<b", 3, "has magic 3, expected one of 0, 1, 2"),
+        (12, "<b", -1, "has magic -1, expected one of 0, 1, 2"),
         (8, "<i", 35, "claims 47 bytes in all, which is less than its header"),
         (8, "<i", -1, "claims 11 bytes in all"),
         (0, "<q", -1, "claims 3 records from offset -1 to 1"),

@@ -39,13 +39,16 @@ def test_the_batch_of_each_offset_is_found(log: tuple[bytes, list[int]]) -> None
     assert seek_batch(memoryview(b""), 5) == 0
 
 
-def test_a_batch_of_magic_1_is_passed_over_too(log: tuple[bytes, list[int]]) -> None:
-    first = bytearray(batch(100, 3))
+@pytest.mark.parametrize(("magic", "added"), [(1, 4), (2, 8)])
+def test_a_batch_of_another_magic_is_passed_over_too(magic: int, added: int) -> None:
+    first = batch(100, 3)
     length = struct.unpack_from("<i", first, 8)[0]
-    with_leader_epoch = first[:8] + struct.pack("<ib", length + 4, 1) + first[13:21] + bytes(4) + first[21:]
-    data = memoryview(bytes(with_leader_epoch) + batch(103, 1))
+    epoch = bytes(4) if magic == 2 else b""
+    other = first[:8] + struct.pack("<ib", length + added, magic) + first[13:21] + epoch + first[21:48]
+    other += bytes(4) + first[48:]
+    data = memoryview(other + batch(103, 1))
     assert seek_batch(data, 102) == 0
-    assert seek_batch(data, 103) == len(with_leader_epoch)
+    assert seek_batch(data, 103) == len(other)
 
 
 def test_the_search_stops_where_no_batch_can_be(log: tuple[bytes, list[int]]) -> None:

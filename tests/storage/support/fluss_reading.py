@@ -12,6 +12,7 @@ from fluss_tiering.model.table import KvSnapshot, TableBucket
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, fetch_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from fluss_tiering.storage.protocol import SplitReader
 from waiting import wait_until
@@ -70,8 +71,23 @@ def moved_log(fluss: FlussClient, batches: int = 5, step: int = 2_000, **propert
     made = new_table(fluss, descriptor(**{"table.log.tiered.local-segments": "1"}, **properties))
     for start in range(0, batches * step, step):
         append(fluss, made, rows(start, start + step), compression="NONE")
-    wait_until(lambda: fluss.call(fetch_log(made.info.path, bucket_of(made), 0)).remote_segments)
+    wait_until_moved(fluss, made)
     return made
+
+
+def wait_until_moved(fluss: FlussClient, made: ClusterTable) -> None:
+    """Wait until the first segments of bucket 0 are only in the remote folder."""
+
+    def is_remote() -> bool:
+        try:
+            return bool(fluss.call(fetch_log(made.info.path, bucket_of(made), 0)).remote_segments)
+        except FlussServerError as error:
+            # While a leader deletes segments, it neither has them nor knows yet that they are in the remote folder.
+            if error.fluss_error is not FlussError.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION:
+                raise
+            return False
+
+    wait_until(is_remote)
 
 
 def kv_table(fluss: FlussClient, count: int = 100) -> tuple[ClusterTable, KvSnapshot]:

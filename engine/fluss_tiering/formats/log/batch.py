@@ -1,14 +1,19 @@
 """Fluss's log batch, the unit in which rows are appended to a log, kept in segment files and sent to readers.
 
-A batch begins with this header, in little-endian order (Fluss's `LogRecordBatchFormat`):
+A batch begins with this header, in little-endian order (Fluss 1.0's `LogRecordBatchFormat`):
 
-    base offset i64 · length i32 · magic i8 · commit timestamp i64 · [leader epoch i32, magic 1] · CRC32C u32 ·
-    schema id i16 · attributes i8 · last offset delta i32 · writer id i64 · batch sequence i32 · record count i32
+    base offset i64 · length i32 · magic i8 · commit timestamp i64 · [leader epoch i32, magic 2] · CRC32C u32 ·
+    schema id i16 · attributes i8 · last offset delta i32 · writer id i64 · batch sequence i32 · record count i32 ·
+    [length of the statistics i32, magic 1 and 2]
 
-After the header, a change type of one byte follows for each record, unless bit 0 of the attributes says that the batch
-is append-only. Then an Arrow record-batch message follows, without its schema. Its body may be compressed. The length
+After the header, magic 1 and 2 have statistics of some columns (`fluss_tiering.formats.log.statistics`), which may be
+empty. Then a change type of one byte follows for each record, unless bit 0 of the attributes says that the batch is
+append-only. Then an Arrow record-batch message follows, without its schema. Its body may be compressed. The length
 counts the bytes after itself, and the checksum covers the bytes after itself. A batch without records has no Arrow
-message. It still takes the offset at which it starts.
+message. It still takes the offset at which it starts. The batches of one log may have different magics.
+
+Fluss 0.9.1 has another layout under the name of magic 1: that of magic 0 with a leader epoch. None of its writers makes
+such batches, and 1.0 would not read them either.
 """
 
 from __future__ import annotations
@@ -31,17 +36,35 @@ LogCompression = Literal["NONE", "LZ4_FRAME", "ZSTD"]
 ChangeTypes = npt.NDArray[np.uint8]
 
 _PREFIX: Final = struct.Struct("<qib")
-_LAYOUTS: Final = {0: struct.Struct("<qibqIhbiqii"), 1: struct.Struct("<qibqiIhbiqii")}
 _LENGTH_END: Final = 12
 _CRC_SIZE: Final = 4
-_CRC_TO_END_OF_HEADER: Final = 23
-"""The number of bytes of the header that the checksum covers, from the schema id on, in both layouts."""
 _MAX_LENGTH: Final = 2**31 - 1
 _APPEND_ONLY: Final = 1
 _NO_WRITER_ID: Final = -1
 _NO_BATCH_SEQUENCE: Final = -1
 _ZSTD_LEVEL: Final = 3
 """The default of Fluss's option `table.log.arrow.compression.zstd.level`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The layout of a magic: `fields` has the header up to the record count, and a leader epoch may be among them."""
+
+    fields: struct.Struct
+    crc_end: int
+    has_statistics: bool
+
+    @property
+    def header_size(self) -> int:
+        return self.fields.size + (_STATISTICS_LENGTH.size if self.has_statistics else 0)
+
+
+_STATISTICS_LENGTH: Final = struct.Struct("<i")
+_LAYOUTS: Final = {
+    0: _Layout(struct.Struct("<qibqIhbiqii"), crc_end=25, has_statistics=False),
+    1: _Layout(struct.Struct("<qibqIhbiqii"), crc_end=25, has_statistics=True),
+    2: _Layout(struct.Struct("<qibqiIhbiqii"), crc_end=29, has_statistics=True),
+}
 
 
 class ChangeType(IntEnum):
@@ -52,6 +75,17 @@ class ChangeType(IntEnum):
     UPDATE_BEFORE = 2
     UPDATE_AFTER = 3
     DELETE = 4
+
+
+class UnknownMagicError(FlussTieringError):
+    """CORRUPT_DATA for a batch of an unknown magic. If others write the log, a newer Fluss may have made it."""
+
+    def __init__(self, position: int, magic: int) -> None:
+        expected = ", ".join(map(str, _LAYOUTS))
+        super().__init__(
+            ErrorCode.CORRUPT_DATA,
+            f"the log batch at position {position} has magic {magic}, expected one of {expected}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +102,7 @@ class LogBatchHeader:
         append_only: Whether the batch has no change types.
         last_offset: The offset of the last record. It equals `base_offset` in a batch without records.
         record_count: The number of records.
+        statistics_size: The number of bytes of the statistics, which follow the header.
     """
 
     base_offset: int
@@ -79,6 +114,7 @@ class LogBatchHeader:
     append_only: bool
     last_offset: int
     record_count: int
+    statistics_size: int
 
     @property
     def next_offset(self) -> int:
@@ -87,13 +123,18 @@ class LogBatchHeader:
 
     @property
     def header_size(self) -> int:
+        """The number of bytes before the statistics, or before what follows them if there are none."""
+        return _LAYOUTS[self.magic].header_size
+
+    @property
+    def change_types_start(self) -> int:
         """The number of bytes before the change types, or before the records if there are no change types."""
-        return _LAYOUTS[self.magic].size
+        return self.header_size + self.statistics_size
 
     @property
     def records_start(self) -> int:
-        """The number of bytes before the records: the header and the change types."""
-        return self.header_size + (0 if self.append_only else self.record_count)
+        """The number of bytes before the records: the header, the statistics and the change types."""
+        return self.change_types_start + (0 if self.append_only else self.record_count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,7 +191,7 @@ def encode_log_batch(
     if change_types is not None and len(kinds) != records.num_rows:
         raise ValueError(f"{len(kinds)} change types for {records.num_rows} records")
     message = _arrow_message(records, compression) if records.num_rows else memoryview(b"")
-    layout = _LAYOUTS[0]
+    layout = _LAYOUTS[0].fields
     length = layout.size - _LENGTH_END + len(kinds) + len(message)
     if length > _MAX_LENGTH:
         raise FlussTieringError(
@@ -174,7 +215,7 @@ def encode_log_batch(
         _NO_BATCH_SEQUENCE,
         records.num_rows,
     )
-    covered = layout.size - _CRC_TO_END_OF_HEADER
+    covered = _LAYOUTS[0].crc_end
     crc = crc32c(message, crc32c(kinds, crc32c(memoryview(header)[covered:])))
     header[covered - _CRC_SIZE : covered] = crc.to_bytes(_CRC_SIZE, "little")
     return b"".join((header, kinds, message))
@@ -186,7 +227,8 @@ def read_header(buffer: pa.Buffer | memoryview, position: int) -> LogBatchHeader
     The checksum is not compared. `check_crc` does that.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA if the bytes at the position are not a header.
+        FlussTieringError: CORRUPT_DATA if the bytes at the position are not a header. It is an `UnknownMagicError` if
+            the bytes may be one of a newer layout.
     """
     left = len(buffer) - position
     if left < _PREFIX.size:
@@ -194,17 +236,22 @@ def read_header(buffer: pa.Buffer | memoryview, position: int) -> LogBatchHeader
     _, length, magic = _PREFIX.unpack_from(buffer, position)
     layout = _LAYOUTS.get(magic)
     if layout is None:
-        corrupt_batch(position, f"has magic {magic}, expected 0 or 1")
+        raise UnknownMagicError(position, magic)
     size = _LENGTH_END + length
-    if size < layout.size:
+    if size < layout.header_size:
         corrupt_batch(position, f"claims {size} bytes in all, which is less than its header")
     if left < size:
         return None
-    base_offset, _, _, commit_timestamp, *_, crc, schema_id, attributes, delta, _, _, count = layout.unpack_from(
+    base_offset, _, _, commit_timestamp, *_, crc, schema_id, attributes, delta, _, _, count = layout.fields.unpack_from(
         buffer, position
     )
     if count < 0 or delta < max(count - 1, 0) or base_offset < 0:
         corrupt_batch(position, f"claims {count} records from offset {base_offset} to {base_offset + delta}")
+    statistics_size = 0
+    if layout.has_statistics:
+        (statistics_size,) = _STATISTICS_LENGTH.unpack_from(buffer, position + layout.fields.size)
+        if not 0 <= statistics_size <= size - layout.header_size:
+            corrupt_batch(position, f"claims {statistics_size} bytes of statistics in a batch of {size} bytes")
     return LogBatchHeader(
         base_offset=base_offset,
         size=size,
@@ -215,6 +262,7 @@ def read_header(buffer: pa.Buffer | memoryview, position: int) -> LogBatchHeader
         append_only=bool(attributes & _APPEND_ONLY),
         last_offset=base_offset + delta,
         record_count=count,
+        statistics_size=statistics_size,
     )
 
 
@@ -229,7 +277,7 @@ def check_crc(buffer: pa.Buffer | memoryview, position: int, header: LogBatchHea
     Raises:
         FlussTieringError: CORRUPT_DATA if the checksum differs.
     """
-    start = position + header.header_size - _CRC_TO_END_OF_HEADER
+    start = position + _LAYOUTS[header.magic].crc_end
     actual = crc32c(memoryview(buffer)[start : position + header.size])
     if actual != header.crc:
         corrupt_batch(position, f"has the checksum {actual:#010x}, expected {header.crc:#010x}")

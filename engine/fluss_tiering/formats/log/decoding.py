@@ -154,7 +154,7 @@ def _stream(
 def _change_types(buffer: pa.Buffer | memoryview, position: int, header: LogBatchHeader) -> ChangeTypes | None:
     if header.append_only:
         return None
-    start = position + header.header_size
+    start = position + header.change_types_start
     if start + header.record_count > position + header.size:
         corrupt_batch(position, f"claims {header.record_count} change types but ends before them")
     change_types = np.frombuffer(buffer, np.uint8, header.record_count, start)

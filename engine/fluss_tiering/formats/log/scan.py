@@ -10,7 +10,7 @@ from fluss_tiering.model.errors import FlussTieringError
 
 _PREFIX: Final = struct.Struct("<qib")
 _DELTA: Final = struct.Struct("<i")
-_DELTA_POSITION: Final = {0: 28, 1: 32}
+_DELTA_POSITION: Final = {0: 28, 1: 28, 2: 32}
 """The position of the last offset delta in a batch, by magic."""
 _LENGTH_END: Final = 12
 _NO_WRITER: Final = struct.pack("<qi", -1, -1)
@@ -25,7 +25,7 @@ def seek_batch(log: memoryview, offset: int) -> int:
     through about a million batches per second. It reads nothing after the batch that it finds.
     """
     position = 0
-    limit = len(log) - _DELTA_POSITION[1] - _DELTA.size
+    limit = len(log) - max(_DELTA_POSITION.values()) - _DELTA.size
     while position <= limit:
         base_offset, length, magic = _PREFIX.unpack_from(log, position)
         delta_position = _DELTA_POSITION.get(magic)

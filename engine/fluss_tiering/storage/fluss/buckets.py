@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fluss_tiering.formats.log.batch import read_header
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.fluss.log_offsets import log_offsets
+from fluss_tiering.storage.fluss.reading.log_chunks import LogChunk
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import kv_snapshot_files, latest_kv_snapshots
 from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, fetch_log
 from fluss_tiering.storage.fluss.rpc.calls.tables import Partition, list_partitions
@@ -147,7 +147,8 @@ class ClusterBuckets:
             self._client.call(fetch_log(table.path, longest, start + int((end - start) * place), max_bytes=_PART_BYTES))
             for place in _PARTS_AT
         ]
-        row_bytes = sum(map(_row_bytes, sizes)) / len(sizes)
+        source = f"the log of {longest} ({table.path})"
+        row_bytes = sum(_row_bytes(fetched, source) for fetched in sizes) / len(sizes)
         with self._lock:
             if len(self._measured) >= _MAX_MEASURED_TABLES:
                 self._measured.clear()
@@ -163,21 +164,13 @@ def _kv_snapshot(bucket: TableBucket, snapshot_id: int, log_offset: int) -> KvSn
     return KvSnapshot(bucket, snapshot_id, log_offset, UNKNOWN_ROW_COUNT, size_bytes=0, path="")
 
 
-def _row_bytes(fetched: FetchedLog) -> float:
+def _row_bytes(fetched: FetchedLog, source: str) -> float:
     segments = fetched.remote_segments
     if segments:
         rows = sum(segment.end_offset - segment.start_offset for segment in segments)
         return sum(segment.size_bytes for segment in segments) / max(rows, 1)
     size = rows = 0
-    for header in _headers(memoryview(fetched.records)):
-        size += header[0]
-        rows += header[1]
+    for _, header in LogChunk(memoryview(fetched.records), 0, source).batches():
+        size += header.size
+        rows += header.next_offset - header.base_offset
     return size / max(rows, 1)
-
-
-def _headers(records: memoryview) -> Iterator[tuple[int, int]]:
-    """Yield the size and the number of offsets of each batch."""
-    position = 0
-    while (header := read_header(records, position)) is not None:
-        yield header.size, header.next_offset - header.base_offset
-        position += header.size

@@ -64,7 +64,6 @@ def test_a_damaged_batch_of_a_leader_is_refused_where_it_stands(fluss: FlussClie
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda records: records.__setitem__(12, 9), "magic 9"),
         (lambda records: records.__delitem__(slice(40, None)), "holds no batch"),
         (lambda records: records.__setitem__(0, 3), "continues at offset 3: expected 0"),
     ],
@@ -72,6 +71,37 @@ def test_a_damaged_batch_of_a_leader_is_refused_where_it_stands(fluss: FlussClie
 def test_what_is_no_log_is_refused(fluss: FlussClient, log: ClusterTable, change, message: str) -> None:
     with refused(ErrorCode.CORRUPT_DATA, message, str(bucket_of(log))):
         read(reader_of(fluss, with_records(change)), log, 0, 10)
+
+
+def test_a_batch_of_an_unknown_magic_is_refused_for_its_table_alone(fluss: FlussClient, log: ClusterTable) -> None:
+    moved = moved_log(fluss)
+    first = fluss.call(fetch_log(moved.info.path, bucket_of(moved), 0)).remote_segments[0]
+    segment = Path(first.path.removeprefix("file:"))
+    data = bytearray(segment.read_bytes())
+    data[12] = 3
+    segment.write_bytes(data)
+    reader = reader_of(fluss)
+    with refused(
+        ErrorCode.UNSUPPORTED_VERSION, segment.name, str(moved.info.path), "magic 3, expected one of 0, 1, 2", "newer"
+    ):
+        read(reader, moved, 0, 10_000)
+    assert ids_of(read(reader, log, 0, 10)) == list(range(10))
+    # What a leader sends is refused as well, without a further call for whole batches.
+    change = with_records(lambda records: records.__setitem__(12, 9))
+    with refused(ErrorCode.UNSUPPORTED_VERSION, "magic 9", str(bucket_of(log))):
+        list(reader_of(fluss, change).read_log(log.info, bucket_of(log), 0, 10, ["id"]))
+
+
+def test_a_leader_that_deletes_segments_is_asked_again(fluss: FlussClient, log: ClusterTable) -> None:
+    refusals = [FlussServerError.of(19, "we only have log segments from offset 0 up to 10", "the log")] * 2
+
+    def alter(answer: Any) -> Any:
+        if isinstance(answer, FetchedLog) and refusals:
+            raise refusals.pop()
+        return answer
+
+    assert ids_of(read(reader_of(fluss, alter, 60.0), log, 0, 10)) == list(range(10))
+    assert not refusals
 
 
 def test_offsets_out_of_range_are_refused(fluss: FlussClient, log: ClusterTable) -> None:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeVar
 
-from fluss_tiering.formats.log.batch import LogBatchHeader, read_header
+from fluss_tiering.formats.log.batch import LogBatchHeader, UnknownMagicError, read_header
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.storage.errors import rewording_corrupt_data
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles, reporting_storage_errors
-from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, RemoteSegment, fetch_log
+from fluss_tiering.storage.fluss.rpc.calls.log import (
+    FetchedLog,
+    OffsetType,
+    RemoteSegment,
+    fetch_log,
+    log_offset,
+)
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.retry_backoff import UNAVAILABLE_TIMEOUT_S, RetryBackoff
@@ -78,10 +84,24 @@ class LogChunk:
                 position += header.size
 
 
-def naming_source(source: str, start: int = 0) -> AbstractContextManager[None]:
-    """Add the source and the remedy to a CORRUPT_DATA error of the decoder, which knows only the position."""
+@contextmanager
+def naming_source(source: str, start: int = 0) -> Iterator[None]:
+    """Add the source and the remedy to an error of the decoder, which knows only the position.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA in place of the decoder's; UNSUPPORTED_VERSION if a newer Fluss may have written
+            a batch.
+    """
     after = f" after byte {start}" if start else ""
-    return rewording_corrupt_data(lambda message: f"{source}{after}: {message}; {_REMEDY}")
+    with rewording_corrupt_data(lambda message: f"{source}{after}: {message}; {_REMEDY}"):
+        try:
+            yield
+        except UnknownMagicError as error:
+            raise FlussTieringError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{source}{after}: {error.message}; if the cluster's Fluss is newer than this version of "
+                f"fluss-tiering knows, install a newer fluss-tiering; otherwise the batch is damaged: {_REMEDY}",
+            ) from error
 
 
 def log_chunks(
@@ -93,8 +113,9 @@ def log_chunks(
 
     Raises:
         FlussTieringError: LOG_OFFSET_OUT_OF_RANGE if the log does not hold this range; CORRUPT_DATA if a batch is
-            damaged or a file is missing; UNAVAILABLE if the bucket has no leader for too long; TABLE_NOT_EXIST if there
-            is no such table; STORAGE if the remote folder cannot be read.
+            damaged or a file is missing; UNSUPPORTED_VERSION if a batch has an unknown magic; UNAVAILABLE if the bucket
+            has no leader for too long; TABLE_NOT_EXIST if there is no such table; STORAGE if the remote folder cannot
+            be read.
     """
     stopped = threading.Event()
     fetching = _Fetching(client, files, wanted, RetryBackoff(stopped, unavailable_timeout_s))
@@ -141,7 +162,7 @@ class _Fetching:
                 fetched, projection = self._fetch(offset)
                 self._check_there(fetched, offset)
             except FlussTieringError as error:
-                self._backoff.wait_after(error)
+                self._backoff.wait_after(self._of_a_moment(error, offset))
                 continue
             self._backoff.restore()
             if fetched.remote_segments:
@@ -169,6 +190,21 @@ class _Fetching:
                 if fetched.records or fetched.remote_segments or fetched.high_watermark <= offset:
                     return fetched, projection
         return self._client.call(fetch_log(self._path, self._bucket, offset, max_bytes=FETCH_BYTES)), None
+
+    def _of_a_moment(self, error: FlussTieringError, offset: int) -> FlussTieringError:
+        """Return UNAVAILABLE in place of LOG_OFFSET_OUT_OF_RANGE if the log has the offset after all.
+
+        While a leader deletes segments that are in the remote folder, it refuses their offsets: it has the segments no
+        longer, and does not yet say where they are (Fluss's `LocalLog.removeAndDeleteSegments`).
+        """
+        if error.code is not ErrorCode.LOG_OFFSET_OUT_OF_RANGE or not isinstance(error, FlussServerError):
+            return error
+        try:
+            start = self._client.call(log_offset(self._path, self._bucket, OffsetType.EARLIEST))
+            end = self._client.call(log_offset(self._path, self._bucket, OffsetType.LATEST))
+        except FlussTieringError as other:
+            return other
+        return FlussTieringError(ErrorCode.UNAVAILABLE, error.message) if start <= offset < end else error
 
     def _check_there(self, fetched: FetchedLog, offset: int) -> None:
         if fetched.records or fetched.remote_segments:
