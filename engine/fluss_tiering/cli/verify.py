@@ -10,6 +10,7 @@ from fluss_tiering.cli import options, output
 from fluss_tiering.cli.output import Heading
 from fluss_tiering.cli.spark_session import spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.model.table_options import KV_TTL
 
 if TYPE_CHECKING:
     from fluss_tiering.lake.iceberg.repair.check import WrongFile
@@ -30,6 +31,10 @@ def verify(
     The comparison uses the rows up to the offsets that the lake holds. Spark counts the rows of each bucket and adds up
     their hashes. If a bucket differs, its keys are compared, or its offsets for a log table. Nothing is locked, and
     writes may go on.
+
+    Rows of a table with `table.kv.ttl` expire in Fluss without a changelog, and the lake keeps them. Rows that are only
+    in the lake are then counted and are no difference, unless the log that was read deletes them. All rows that Fluss
+    still has must be in the lake.
     """
     from fluss_tiering.spark.audit.verify import verify_table  # noqa: PLC0415 - Spark and pyarrow, for this command only
 
@@ -89,8 +94,18 @@ def _print(audit: TableAudit) -> None:
         output.console.print(
             "Readers may miss rows in these files. `fluss-tiering repair` mends them.", highlight=False
         )
+    if audit.kv_ttl is not None:
+        output.console.print(_expiry_text(audit), highlight=False)
     if audit.more_differences:
         output.console.print("There are more differences. Use --limit to list more of them.", highlight=False)
+
+
+def _expiry_text(audit: TableAudit) -> str:
+    count = sum(each.expired_rows for each in audit.buckets)
+    return (
+        f"Rows of this table expire in Fluss without a changelog ({KV_TTL}={audit.kv_ttl}), and the lake keeps them. "
+        f"Rows that are only in the lake and may have expired: {count}."
+    )
 
 
 def wrong_file_text(file: WrongFile) -> str:
@@ -128,6 +143,7 @@ def _as_json(audit: TableAudit) -> dict[str, object]:
                 "lake_rows": each.lake.rows,
                 "source_checksum": each.source.hex_checksum,
                 "lake_checksum": each.lake.hex_checksum,
+                "expired_rows": each.expired_rows,
             }
             for each in audit.buckets
         ],
@@ -143,4 +159,5 @@ def _as_json(audit: TableAudit) -> dict[str, object]:
         ],
         "more_differences": audit.more_differences,
         "wrong_files": [wrong_file_as_json(each) for each in audit.wrong_files],
+        "kv_ttl": audit.kv_ttl,
     }

@@ -113,6 +113,9 @@ TABLE_OPTIONS: Final = (
     *ICEBERG_FIXED,
 )
 
+KV_TTL: Final = "table.kv.ttl"
+"""The option of clusters (Fluss 1.0) after which time rows of a primary-key table expire, without a changelog."""
+
 OWN_PREFIX: Final = "table."
 """Keys with this prefix are Fluss's. Any other key is an option of the user's own."""
 LAKE_TABLE_PREFIX: Final = "iceberg."

@@ -53,6 +53,20 @@ def new_table(client: FlussClient, made_from: TableDescriptor, **arguments) -> C
     return client.call(table(path))
 
 
+def new_table_of_later(client: FlussClient, made_from: TableDescriptor, **options: str) -> ClusterTable:
+    """Make a table with options that the cluster does not know yet.
+
+    They are among its custom properties, which we read in the same way; a double underscore stands for a dot.
+    """
+    path = new_path()
+    call = create_table(path, made_from)
+    described = json.loads(call.request.table_json)
+    described["custom_properties"] |= {key.replace("__", "."): value for key, value in options.items()}
+    call.request.table_json = json.dumps(described).encode()
+    client.call(call)
+    return client.call(table(path))
+
+
 def rows(first: int, end: int) -> pa.RecordBatch:
     ids = range(first, end)
     return pa.record_batch([list(ids), [f"name-{each}" for each in ids]], schema=arrow_schema(COLUMNS))

@@ -42,13 +42,15 @@ class BucketAudit:
         bucket: The number of the bucket.
         log_end_offset: The log offset up to which the lake holds the bucket; None if the lake holds nothing of it.
         source: The rows of the source.
-        lake: The rows of the lake.
+        lake: The rows of the lake, without those that may have expired.
+        expired_rows: The number of rows that are only in the lake, and may have expired in Fluss without a changelog.
     """
 
     bucket: int
     log_end_offset: int | None
     source: Content
     lake: Content
+    expired_rows: int = 0
 
     @property
     def equal(self) -> bool:
@@ -78,6 +80,7 @@ class TableAudit:
         differences: Keys that differ, in the order of bucket and key, as many as were asked for.
         more_differences: Whether more keys differ.
         wrong_files: The files whose bounds or physical types are wrong, so that readers may miss rows.
+        kv_ttl: The time after which rows of the table expire in Fluss; None if they do not.
     """
 
     path: TablePath
@@ -86,6 +89,7 @@ class TableAudit:
     differences: tuple[KeyDifference, ...] = ()
     more_differences: bool = False
     wrong_files: tuple[WrongFile, ...] = ()
+    kv_ttl: str | None = None
 
     @property
     def equal(self) -> bool:

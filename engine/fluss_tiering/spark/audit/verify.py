@@ -3,7 +3,8 @@
 Both sides are Spark data frames, hashed by the same expression. Executors read the source's rows as a round reads
 them. Spark's own scan of one lake snapshot reads the lake's rows. A log table is compared row by row, by offset and
 commit time. A primary-key table is compared by key, as of the offsets of the lake's newest commit. Nothing is locked:
-those offsets and that snapshot do not change while writes and rounds go on.
+those offsets and that snapshot do not change while writes and rounds go on. Rows that Fluss drops without a changelog
+are told apart (`expiry`).
 
 The comparison reads all rows, and would not notice a file whose bounds let other readers skip it. The bounds of files
 are therefore compared with their values, too.
@@ -42,12 +43,13 @@ from fluss_tiering.model.table import (
     TableInfo,
 )
 from fluss_tiering.spark.audit.comparison import compared, content, differences, hashed
+from fluss_tiering.spark.audit.expiry import expires_after, without_expired
 from fluss_tiering.spark.audit.report import TableAudit
 from fluss_tiering.spark.audit.source_rows import SourceRows, schema_of
 from fluss_tiering.spark.file_jobs import wrong_files
 from fluss_tiering.spark.round.commit import missing_lake_table
 from fluss_tiering.spark.round.measure import measured
-from fluss_tiering.spark.round.plan import PlanLimits, RoundPlan, plan_round
+from fluss_tiering.spark.round.plan import PlanLimits, RoundPlan, SnapshotPiece, plan_round
 from fluss_tiering.spark.round.stage import failure_of
 from fluss_tiering.spark.round.waves import tasks_of
 from fluss_tiering.storage.open import cluster_access, open_offsets_reader, open_split_reader
@@ -91,17 +93,26 @@ def verify_table(
     wrong = wrong_files(spark, lake_table.file_writer(), live_manifests(lake_table.java_table))
     held = [info for info in client.list_buckets([table.path])[table.path] if offsets.get(info.bucket, 0) > 0]
     limits = PlanLimits(parallelism=spark.sparkContext.defaultParallelism)
+    kv_ttl = expires_after(table)
     with _source_plan(client, table, held, offsets, limits, target=target) as plan:
         try:
-            source = hashed(table, _source(client, spark, table, plan, target))
+            source_rows = _source(client, spark, table, plan, target)
+            source = hashed(table, source_rows)
             lake = hashed(table, _lake(spark, table, snapshot_id, held, plan))
             buckets = compared(offsets, content(source), content(lake))
+            if kv_ttl is not None and not all(each.equal for each in buckets):
+                lake, expired = without_expired(table, source_rows, lake, _in_snapshots(table, held, plan))
+                buckets = [
+                    replace(each, expired_rows=expired.get(each.bucket, 0))
+                    for each in compared(offsets, content(source), content(lake))
+                ]
             differing = [each.bucket for each in buckets if not each.equal]
             found = differences(table, source, lake, differing, max_differences + 1) if differing else []
         except PySparkException as error:
             raise failure_of(error) from None
     named = tuple(found[:max_differences])
-    return TableAudit(table.path, snapshot_id, tuple(buckets), named, len(found) > max_differences, tuple(wrong))
+    more = len(found) > max_differences
+    return TableAudit(table.path, snapshot_id, tuple(buckets), named, more, tuple(wrong), kv_ttl)
 
 
 @contextmanager
@@ -115,7 +126,7 @@ def _source_plan(
     target: str,
 ) -> Iterator[RoundPlan]:
     """Yield a plan of what has to be read of the source. Its KV snapshots are leased until the block ends."""
-    snapshots = _snapshots(held, offsets) if table.has_primary_key else {}
+    snapshots = _snapshots(table, held, offsets) if table.has_primary_key else {}
     lease_id = f"fluss-tiering-verify-{uuid.uuid4()}"
     if snapshots:
         pinned = {bucket: snapshot.snapshot_id for bucket, snapshot in snapshots.items()}
@@ -138,22 +149,28 @@ def _source_plan(
             client.drop_lease(lease_id)
 
 
-def _snapshots(infos: Sequence[BucketInfo], offsets: Mapping[TableBucket, int]) -> dict[TableBucket, KvSnapshot]:
-    """Return the KV snapshots of buckets whose log does not begin at offset 0.
+def _snapshots(
+    table: TableInfo, infos: Sequence[BucketInfo], offsets: Mapping[TableBucket, int]
+) -> dict[TableBucket, KvSnapshot]:
+    """Return the KV snapshots of buckets whose log alone does not tell their rows.
+
+    The log does not tell them if it no longer begins at offset 0, or if rows expire without a change in the log.
 
     Raises:
         FlussTieringError: LOG_OFFSET_OUT_OF_RANGE if such a bucket has no KV snapshot of the right offsets.
     """
+    expires = expires_after(table) is not None
     snapshots = {}
     for info in infos:
         latest, end = info.latest_kv_snapshot, offsets[info.bucket]
-        if info.log_start_offset == 0:
+        if info.log_start_offset == 0 and not (expires and latest is not None):
             continue
         if latest is None or not info.log_start_offset <= latest.log_offset <= end:
+            why = "rows expire" if info.log_start_offset == 0 else f"its log begins at offset {info.log_start_offset}"
             raise FlussTieringError(
                 ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
-                f"{info.bucket}: its log begins at offset {info.log_start_offset}, and its latest KV snapshot is not "
-                f"from before offset {end}, up to which the lake holds it: tier the table and verify it again",
+                f"{info.bucket}: {why}, and its latest KV snapshot is not from before offset {end}, up to which the "
+                "lake holds it: tier the table and verify it again",
             )
         snapshots[info.bucket] = latest
     return snapshots
@@ -230,6 +247,15 @@ def _narrowed(value: Column, found: SparkType, wanted: SparkType) -> Column:
         before, after = found.elementType, wanted.elementType
         return sf.transform(value, lambda element: _narrowed(element, before, after))
     return value if found == wanted else value.cast(wanted)
+
+
+def _in_snapshots(table: TableInfo, held: Sequence[BucketInfo], plan: RoundPlan) -> Column:
+    """Return the condition that a row is in a bucket that is read from a KV snapshot."""
+    read = {piece.bucket for piece in plan.pieces if isinstance(piece, SnapshotPiece)}
+    conditions = (
+        _in_partition(table, info.partition_values) & _in_bucket(info) for info in held if info.bucket in read
+    )
+    return reduce(or_, conditions, sf.lit(False))
 
 
 def _in_partition(table: TableInfo, values: Sequence[str]) -> Column:
