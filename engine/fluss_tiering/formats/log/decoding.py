@@ -17,6 +17,7 @@ from fluss_tiering.formats.log.batch import (
     corrupt_batch,
     read_header,
 )
+from fluss_tiering.formats.log.empty_lists import with_offsets
 from fluss_tiering.formats.projection import no_columns
 
 _IN_THIS_THREAD: Final = pa.ipc.IpcReadOptions(use_threads=False)
@@ -103,6 +104,7 @@ def decode_log_batches(
         try:
             records = reader.read_next_batch() if header.record_count else _no_records(schema, included)
             records.validate(full=not verify_crc)
+            records = with_offsets(records)
         except (pa.ArrowException, OSError, StopIteration):
             records = None
         if records is None or records.num_rows != header.record_count:
@@ -176,4 +178,4 @@ def _read_records(
     except (pa.ArrowException, OSError, StopIteration) as error:
         what = str(error).partition("\n")[0] or "no message"
         corrupt_batch(position, f"holds no records of the table's schema ({what})", error)
-    return records
+    return with_offsets(records)
