@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from written_rows import descriptor, printed, rows
+from fluss_tables import add_column
+from written_rows import COLUMNS, descriptor, printed, rows
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath, WriteKind
+from fluss_tiering.storage.fluss.rpc.calls.tables import table
 
 pytestmark = [pytest.mark.long, pytest.mark.system, pytest.mark.timeout(900)]
 
@@ -98,4 +101,24 @@ def test_rows_of_a_partitioned_primary_key_table(client, tier, readers, fluss_cl
     assert {(*partition, values[-1]) for (*_, partition), values in read.rows} == {
         (region, region) for region in ("north", "south", "west")
     }
+    assert log_goes_on_at(read) == log_ends(client, path)
+
+
+@pytest.mark.fluss_versions("1.0")
+@pytest.mark.parametrize("primary_key", [False, True], ids=["log", "keyed"])
+def test_rows_with_columns_that_were_added_to_a_tiered_table(client, tier, readers, fluss, fluss_cluster, primary_key):
+    path = TablePath("readers", f"added_columns_{'keyed' if primary_key else 'log'}")
+    kind = WriteKind.UPSERT if primary_key else WriteKind.APPEND
+    everything = descriptor(primary_key=primary_key)
+    client.create_table(path, replace(everything, columns=COLUMNS[:1]))
+    first, second = rows(range(100)), rows(range(50 if primary_key else 100, 200), seed=1)
+    list(client.write_rows(path, kind, [first.select(["id"])]))
+    tier(path)
+    for column in COLUMNS[1:]:
+        add_column(fluss, fluss.call(table(path)), column.name, str(column.data_type))
+    list(client.write_rows(path, kind, [second]))
+    tier(path)
+    old = pa.Table.from_pylist(first.slice(0, 50 if primary_key else 100).select(["id"]).to_pylist(), second.schema)
+    read = readers.lake_rows(fluss_cluster, path)
+    assert read.values == printed(pa.concat_tables([old, second]))
     assert log_goes_on_at(read) == log_ends(client, path)

@@ -257,13 +257,13 @@ NESTED = TableDescriptor(
 @pytest.mark.parametrize(
     ("column", "kind", "statement"),
     [
-        ("d", "decimal(9, 2)", "ADD COLUMN `d` DECIMAL(9, 2) (it is null in all rows"),
+        ("d", "decimal(9, 2)", "ADD COLUMN `d` DECIMAL(9, 2) AFTER `id` (it is null in all rows"),
         (
             "r",
             "struct<a int required, b c list<decimal(9, 2)>>",
-            "ADD COLUMN `r` STRUCT<`a`: INT, `b c`: ARRAY<DECIMAL(9, 2)>> (it is null in all rows",
+            "ADD COLUMN `r` STRUCT<`a`: INT, `b c`: ARRAY<DECIMAL(9, 2)>> AFTER `d` (it is null in all",
         ),
-        ("m", "map<string, struct<x date> required>", "ADD COLUMN `m` MAP<STRING, STRUCT<`x`: DATE>> (it is null in"),
+        ("m", "map<string, struct<x date> required>", "ADD COLUMN `m` MAP<STRING, STRUCT<`x`: DATE>> AFTER `r` (it"),
         ("t", "struct<at time>", "add it with Iceberg's own API, since Spark has no such type (it is null in all rows"),
     ],
 )

@@ -147,13 +147,14 @@ def test_an_offsets_file_that_is_none_is_named(tmp_path: Path, content: object, 
 
 
 # D53
+@pytest.mark.fluss_versions("0.9.1")
 def test_fluss_itself_adds_no_column_to_a_table_in_an_iceberg_lake(cluster: Tiering, fluss: FlussClient):
     table = cluster.table(freshness="1s")
     write(cluster, table, range(5))
     cluster.tier(table, claim_timeout_s=60)
 
     with pytest.raises(FlussTieringError, match="Unsupported table change"):
-        add_column(fluss, fluss.call(table_call(table.path)), "added", "INTEGER")
+        add_column(fluss, fluss.call(table_call(table.path)), "added", "INT")
 
     write(cluster, table, range(5, 8))
     cluster.tier(table, claim_timeout_s=60)

@@ -223,7 +223,7 @@ def test_a_storage_that_closes_ends_its_scans(storage: FlussStorage, fluss_clust
 def test_rows_from_before_a_column_was_added_have_it_too(storage: FlussStorage, fluss: FlussClient) -> None:
     before = new_table(storage)
     upsert(storage, before, 0, 4)
-    add_column(fluss, ClusterTable(before), "added", "INTEGER")
+    add_column(fluss, ClusterTable(before), "added", "INT")
     storage.listed.invalidate(before.path)
     table = storage.table(before.path)
     assert table.schema_id > before.schema_id

@@ -22,7 +22,7 @@ from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_table, table
 from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log, put_kv
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
+from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable, table_to_json
 from waiting import wait_until
 
 COLUMNS = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
@@ -111,15 +111,14 @@ def snapshot_behind(client: FlussClient, made: ClusterTable, log_offset: int) ->
 
 
 def add_column(client: FlussClient, made: ClusterTable, name: str, data_type: str) -> ClusterTable:
-    """Add a nullable column at the end and return the table."""
+    """Add a nullable column at the end, of a type as `DataType.parse` takes it, and return the table."""
+    # Fluss numbers the fields of a ROW itself.
+    added = json.loads(table_to_json(TableDescriptor((Column(name, DataType.parse(data_type)),))))
+    kind = json.dumps(added["schema"]["columns"][0]["data_type"]).encode()
     request = tables_pb2.AlterTableRequest(
         table_path=path_to_pb(made.info.path),
         ignore_if_not_exists=False,
-        add_columns=[
-            tables_pb2.PbAddColumn(
-                column_name=name, data_type_json=json.dumps({"type": data_type}).encode(), column_position_type=0
-            )
-        ],
+        add_columns=[tables_pb2.PbAddColumn(column_name=name, data_type_json=kind, column_position_type=0)],
     )
     client.call(
         Call(ApiKey.ALTER_TABLE, request, tables_pb2.AlterTableResponse, lambda _: None, ServerKind.COORDINATOR)

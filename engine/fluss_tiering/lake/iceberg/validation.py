@@ -121,11 +121,14 @@ class _Check:
         """Refuse columns, or fields of a struct, that cannot be written to. Their order does not matter."""
         by_name = {field["name"]: field for field in actual}
         known = {field["name"] for field in expected}
+        place = "FIRST"
         for field in expected:
             column = parent + quoted(field["name"])
             if (found := by_name.get(field["name"])) is None:
-                self._missing(column, field, parent, [each for each in actual if each["name"] not in known])
+                others = [each for each in actual if each["name"] not in known]
+                self._missing(column, field, parent, others, place)
                 continue
+            place = f"AFTER {quoted(field['name'])}"
             if found["required"] and not field["required"]:
                 self.refuse(
                     f"the column {column} is NOT NULL, expected it to be nullable as in the Fluss table",
@@ -140,7 +143,7 @@ class _Check:
                     f"ALTER TABLE {self._name} ALTER COLUMN {column} DROP NOT NULL",
                 )
 
-    def _missing(self, column: str, field: Json, parent: str, others: Sequence[Json]) -> None:
+    def _missing(self, column: str, field: Json, parent: str, others: Sequence[Json], place: str) -> None:
         same = [each for each in others if each["id"] == field["id"] and _text(each["type"]) == _text(field["type"])]
         if same:
             found = parent + quoted(same[0]["name"])
@@ -149,7 +152,8 @@ class _Check:
                 f"ALTER TABLE {self._name} RENAME COLUMN {found} TO {quoted(field['name'])}",
             )
         kind = _sql_type(field["type"])
-        add = f"ALTER TABLE {self._name} ADD COLUMN {column} {kind}"
+        # Fluss's own services take the columns of a lake table by their position.
+        add = f"ALTER TABLE {self._name} ADD COLUMN {column} {kind} {place}"
         self.refuse(
             f"the column {column} {_text(field['type'])} is missing: it was dropped, or added to the Fluss table later",
             (add if kind else "add it with Iceberg's own API, since Spark has no such type")

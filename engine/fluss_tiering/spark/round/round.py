@@ -16,7 +16,7 @@ from fluss_tiering.lake.names import round_file_name
 from fluss_tiering.lake.protocol import LakeCatalog, LakeTable
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, StorageDescription, TableBucket, TableInfo
-from fluss_tiering.model.tiering import TieringStats
+from fluss_tiering.model.tiering import Claim, TieringStats
 from fluss_tiering.spark.round.commit import commit_round, open_lake_table, recover
 from fluss_tiering.spark.round.keepalive import RoundGuard
 from fluss_tiering.spark.round.lease import TableLease
@@ -92,11 +92,7 @@ def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guar
     now = services.runtime.monotonic
     began = now()
     services.progress.step(table.path, "planning")
-    # The lake table is opened first: whatever another driver commits after this makes our commit fail.
-    lake = open_lake_table(services.client, services.catalog, table)
-    known = recover(services.client, lake, table, guard.claim, open_offsets_reader(services.storage, table))
-    tiered = {} if known is None else known.log_end_offsets
-    plan, limits = _plan(services, table, tiered, lake, partial(lease.snapshots, guard.claim))
+    table, lake, plan, limits = _planned(services, table, lease, guard.claim)
     planned = now()
     if not plan.advances:
         return RoundOutcome(TieringStats(), cost=RoundCost(plan=planned - began))
@@ -112,6 +108,33 @@ def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guar
         peak_worker_bytes=max((piece.peak_bytes for piece in pieces), default=0),
     )
     return RoundOutcome(total_stats(pieces, snapshot_id, lake.size(snapshot_id)), plan.complete, cost)
+
+
+def _planned(
+    services: RoundServices, table: TableInfo, lease: TableLease, claim: Claim
+) -> tuple[TableInfo, LakeTable, RoundPlan, PlanLimits]:
+    """Return the table with all columns of the rows of the plan, its lake table, the plan, and the plan's limits.
+
+    A column may be added at any time, even while this runs. Rows with the column come after that. So the table is asked
+    for once more after the ends of the logs, and if it has other columns than the lake table was opened for, this
+    begins anew. Fluss adds a column to the lake table first.
+    """
+    while True:
+        # The lake table is opened first: whatever another driver commits after this makes our commit fail.
+        lake = open_lake_table(services.client, services.catalog, table)
+        known = recover(services.client, lake, table, claim, open_offsets_reader(services.storage, table))
+        tiered = {} if known is None else known.log_end_offsets
+        plan, limits = _plan(services, table, tiered, lake, partial(lease.snapshots, claim))
+        if not plan.pieces:
+            return table, lake, plan, limits
+        (present,) = services.client.get_tables([table.path])
+        # The commit of a round refuses another table that has this path now.
+        if present.table_id != table.table_id or present.schema_id == table.schema_id:
+            return table, lake, plan, limits
+        logger.info(
+            "the columns of %s were altered: the round is planned again with schema %d", table.path, present.schema_id
+        )
+        table = present
 
 
 def _plan(

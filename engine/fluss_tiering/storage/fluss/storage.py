@@ -177,11 +177,24 @@ class FlussStorage:
 
     def write(self, path: TablePath, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:
         """Write rows, and return the log end offset of each bucket that got some; see `ClusterWriter.write`."""
-        return self._writer.write(self.table(path), kind, rows)
+        table = self.table(path)
+        try:
+            return self._writer.write(table, kind, rows)
+        except FlussTieringError as error:
+            if error.code is not ErrorCode.INVALID_ROWS:
+                raise
+            # Others may have added a column just now. Nothing was written yet.
+            present = self.listed.look_again(path)
+            if present.schema_id == table.schema_id:
+                raise
+            return self._writer.write(present, kind, rows)
 
     def buckets(self, path: TablePath) -> Sequence[BucketInfo]:
         """Return every bucket of every partition of a table; see `TableStorage`."""
-        return self._buckets.infos(self.table(path))
+        infos = self._buckets.infos(self.table(path))
+        # Whoever asks for the table next gets a schema that has all columns of the rows up to these ends.
+        self.listed.look_again(path)
+        return infos
 
     def take_kv_snapshots(
         self, path: TablePath, buckets: Collection[TableBucket] | None = None

@@ -76,11 +76,11 @@ class ClusterTableCache:
         seen = self._seen.get(path)
         if seen is None or self._monotonic() - seen.at > _FRESH_S:
             seen = self._look(path)
-        if seen is None:
-            raise _not_exist(str(path))
-        if isinstance(seen.found, FlussTieringError):
-            raise FlussTieringError(seen.found.code, seen.found.message)
-        return seen.found
+        return _usable(path, seen)
+
+    def look_again(self, path: TablePath) -> TableInfo:
+        """Return the table as it is now; later calls of `get` return nothing older. Errors are those of `get`."""
+        return _usable(path, self._look(path))
 
     def get_by_id(self, table_id: int) -> TableInfo:
         """Return the table that has this id, as it was at most a second ago.
@@ -148,9 +148,18 @@ class ClusterTableCache:
                 raise
             seen = _Seen(error, at)
         with self._lock:
-            if at >= self._changed_at.get(path, at):
+            newer = self._seen.get(path)
+            if at >= self._changed_at.get(path, at) and (newer is None or at >= newer.at):
                 self._seen[path] = seen
         return seen
+
+
+def _usable(path: TablePath, seen: _Seen | None) -> TableInfo:
+    if seen is None:
+        raise _not_exist(str(path))
+    if isinstance(seen.found, FlussTieringError):
+        raise FlussTieringError(seen.found.code, seen.found.message)
+    return seen.found
 
 
 def _not_exist(which: str) -> FlussTieringError:

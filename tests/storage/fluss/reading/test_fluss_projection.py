@@ -143,7 +143,7 @@ def test_changes_keep_their_types(fluss: FlussClient, columns: list[str]) -> Non
 def test_columns_that_were_added_are_null_before(fluss: FlussClient) -> None:
     before = new_table(fluss, descriptor())
     append(fluss, before, rows(0, 5), compression="ZSTD")
-    after = add_column(fluss, before, "added", "INTEGER")
+    after = add_column(fluss, before, "added", "INT")
 
     def append_wider(first: int, end: int) -> None:
         schema = arrow_schema(after.info.descriptor.columns)
@@ -178,7 +178,7 @@ def test_cutting_goes_on_behind_what_cannot_be_cut(fluss: FlussClient, monkeypat
     before = new_table(fluss, descriptor())
     append(fluss, before, rows(0, 2), compression="ZSTD")
     append(fluss, before, rows(2, 4), compression="ZSTD")
-    after = add_column(fluss, before, "added", "INTEGER")
+    after = add_column(fluss, before, "added", "INT")
     schema = arrow_schema(after.info.descriptor.columns)
     for first in range(4, 12, 2):
         wider = [*rows(first, first + 2).columns, pa.array([first, first + 1], pa.int32())]

@@ -34,7 +34,7 @@ def upsert_once_known(fluss: FlussClient, made, batch: pa.RecordBatch) -> int | 
 def test_a_log_has_nulls_from_before_a_column_was_added(fluss: FlussClient) -> None:
     before = new_table(fluss, descriptor())
     append(fluss, before, rows(0, 5), compression="ZSTD")
-    after = add_column(fluss, before, "added", "INTEGER")
+    after = add_column(fluss, before, "added", "INT")
     assert after.info.schema_id > before.info.schema_id
     assert fluss.call(table_columns(after.info.path, before.info.schema_id)) == before.info.descriptor.columns
     append(fluss, after, wider(5, 8, after), compression="ZSTD")
@@ -54,7 +54,7 @@ def test_a_snapshot_has_nulls_where_rows_are_from_before_a_column_was_added(flus
     # Fluss 0.9.1 does not add a column to a table that is tiered into Iceberg.
     before = new_table(fluss, descriptor(primary_key=True))
     upsert(fluss, before, rows(0, 6))
-    after = add_column(fluss, before, "added", "INTEGER")
+    after = add_column(fluss, before, "added", "INT")
     end = wait_until(lambda: upsert_once_known(fluss, after, wider(4, 8, after)))
     reader = FlussSplitReader(fluss)
     snapshot = snapshot_of(fluss, after, end)
