@@ -102,8 +102,8 @@ def test_options_are_altered_and_reset(storage: FlussStorage) -> None:
     assert after == storage.table(path)
     assert after.descriptor.properties == properties
     # Fluss can change only some of its own options.
-    with refused(ErrorCode.INVALID_TABLE, "table.log.ttl", "not supported to alter"):
-        storage.alter_table(path, {**properties, "table.log.ttl": "1 d"})
+    with refused(ErrorCode.INVALID_TABLE, "table.replication.factor", "not supported to alter"):
+        storage.alter_table(path, {**properties, "table.replication.factor": "2"})
     with refused(ErrorCode.INVALID_TABLE, "iceberg.write.target-file-size-bytes"):
         storage.alter_table(path, {**properties, "iceberg.write.target-file-size-bytes": "many"})
     assert storage.table(path).descriptor.properties == properties

@@ -75,12 +75,12 @@ def moved_log(fluss: FlussClient, batches: int = 5, step: int = 2_000, **propert
     return made
 
 
-def wait_until_moved(fluss: FlussClient, made: ClusterTable) -> None:
-    """Wait until the first segments of bucket 0 are only in the remote folder."""
+def wait_until_moved(fluss: FlussClient, made: ClusterTable, offset: int = 0) -> None:
+    """Wait until this offset of bucket 0 is only in the remote folder."""
 
     def is_remote() -> bool:
         try:
-            return bool(fluss.call(fetch_log(made.info.path, bucket_of(made), 0)).remote_segments)
+            return bool(fluss.call(fetch_log(made.info.path, bucket_of(made), offset)).remote_segments)
         except FlussServerError as error:
             # While a leader deletes segments, it neither has them nor knows yet that they are in the remote folder.
             if error.fluss_error is not FlussError.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION:

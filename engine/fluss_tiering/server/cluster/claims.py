@@ -10,12 +10,13 @@ coordinator offers them again, and running rounds do not need them.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
 
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry, TieringState
 from fluss_tiering.server.managers import Managers
@@ -31,6 +32,8 @@ _DISCOVERY_S: Final = 5.0
 _TAKEN_PART: Final = 5
 """The part of the time between two heartbeats in which tables are taken, one after the other."""
 _WITHIN_S: Final = 10.0
+_EPOCH_AFTER_ELECTION: Final = 0
+"""The tiering epoch that a coordinator gives to the tables that were in Tiering when it was elected again."""
 
 _OVER: Final = frozenset({TieringState.NEW, TieringState.INITIALIZED, TieringState.SCHEDULED})
 """The states in which the round that a table was held for is over."""
@@ -133,6 +136,7 @@ class ClusterClaims:
             ),
             within=_WITHIN_S,
         )
+        answer = await self._as_of_now(answer)
         for table_id in alive:
             self._held[table_id].kept_alive = now
         for table_id in over:
@@ -143,6 +147,37 @@ class ClusterClaims:
             # must still be tiered will be handed out again.
             self._let_go(table_id, error.message)
         return answer
+
+    async def _as_of_now(self, answer: HeartbeatAnswer) -> HeartbeatAnswer:
+        """Report the tables again that were refused because the coordinator has been elected again since.
+
+        A coordinator of Fluss 1.0 that lost its ZooKeeper session and is elected again leaves tables in Tiering, but
+        sets their tiering epochs to 0 (`LakeTableTieringManager.registerLakeTable`). Without this report it would offer
+        them only after their time-out. No other service is fenced by it: what is handed out later has an epoch above 0,
+        and a coordinator that was started since has no table in Tiering.
+        """
+        finished, tiering = (
+            [id_ for id_, error in errors.items() if _is_of_an_earlier_election(error)]
+            for errors in (answer.finished_errors, answer.tiering_errors)
+        )
+        for table_id in (*finished, *tiering):
+            held = self._held[table_id]
+            held.entry = replace(
+                held.entry, tiering_epoch=_EPOCH_AFTER_ELECTION, coordinator_epoch=answer.coordinator_epoch
+            )
+        if not finished and not tiering:
+            return answer
+        again = await self._client.call(
+            heartbeat(
+                tiering=[self._held[id_].entry for id_ in tiering], finished=[self._held[id_].entry for id_ in finished]
+            ),
+            within=_WITHIN_S,
+        )
+        return replace(
+            answer,
+            finished_errors={**_without(answer.finished_errors, finished), **again.finished_errors},
+            tiering_errors={**_without(answer.tiering_errors, tiering), **again.tiering_errors},
+        )
 
     async def _hold(self, claim: Claim, coordinator_epoch: int) -> None:
         entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, coordinator_epoch=coordinator_epoch)
@@ -177,3 +212,11 @@ class ClusterClaims:
         held = self._held.pop(table_id, None)
         if held is not None:
             logger.info("table no longer held", table=str(held.path), table_id=table_id, why=why)
+
+
+def _is_of_an_earlier_election(error: FlussTieringError) -> bool:
+    return error.code is ErrorCode.INVALID_COORDINATOR
+
+
+def _without(errors: Mapping[int, FlussTieringError], table_ids: Collection[int]) -> dict[int, FlussTieringError]:
+    return {id_: error for id_, error in errors.items() if id_ not in table_ids}

@@ -112,6 +112,32 @@ def test_offsets_out_of_range_are_refused(fluss: FlussClient, log: ClusterTable)
         read(reader_of(fluss), log, 5, 12)
 
 
+def test_an_offset_that_the_leader_moves_at_this_moment_is_asked_for_again(
+    fluss: FlussClient, log: ClusterTable
+) -> None:
+    refusals = 2
+
+    def refuse_first(answer: Any) -> Any:
+        nonlocal refusals
+        if isinstance(answer, FetchedLog) and refusals:
+            refusals -= 1
+            raise FlussServerError(FlussError.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION, "only from offset 0 up to 10")
+        return answer
+
+    assert ids_of(read(reader_of(fluss, refuse_first, unavailable_timeout_s=20), log, 2, 9)) == list(range(2, 9))
+    assert not refusals
+
+    def refuse(answer: Any) -> Any:
+        if isinstance(answer, FetchedLog):
+            refusal = "only from offset 0 up to 10"
+            raise FlussServerError(FlussError.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION, refusal, str(bucket_of(log)))
+        return answer
+
+    # It is not told as a log that is lost, which a round may be told to skip.
+    with refused(ErrorCode.UNAVAILABLE, str(bucket_of(log)), "only from offset 0 up to 10"):
+        read(reader_of(fluss, refuse), log, 2, 9)
+
+
 def test_what_the_cluster_deleted_since_it_is_in_the_lake_is_not_waited_for(
     fluss: FlussClient, log: ClusterTable
 ) -> None:

@@ -66,7 +66,7 @@ def test_errors_have_the_names_that_fluss_gives_them() -> None:
 
 
 def test_every_error_of_fluss_has_a_code() -> None:
-    assert len({error.value for error in FlussError}) == len(FlussError) == 64
+    assert len({error.value for error in FlussError}) == len(FlussError) == 75
     for error in FlussError:
         assert isinstance(FlussServerError(error, "").code, ErrorCode)
 

@@ -33,8 +33,10 @@ def lake_table(fluss: FlussClient, *, freshness: str = "1h") -> ClusterTable:
     return new_table(fluss, descriptor(tiered=True, num_buckets=2, **{"table.datalake.freshness": freshness}))
 
 
-def entry(claim: Claim, **changed) -> HeartbeatEntry:
-    return HeartbeatEntry(claim.table_id, changed.pop("epoch", claim.tiering_epoch), **changed)
+def entry(fluss: FlussClient, claim: Claim, **changed) -> HeartbeatEntry:
+    """As the coordinator expects it that leads now, unless it is changed."""
+    epochs = {"coordinator_epoch": fluss.call(heartbeat()).coordinator_epoch, **changed}
+    return HeartbeatEntry(claim.table_id, epochs.pop("epoch", claim.tiering_epoch), **epochs)
 
 
 def claimed(fluss: FlussClient, made: ClusterTable) -> Claim:
@@ -44,7 +46,7 @@ def claimed(fluss: FlussClient, made: ClusterTable) -> Claim:
         claim = fluss.call(heartbeat(request_table=True)).claim
         if claim is None or claim.table_id == made.info.table_id:
             return claim
-        fluss.call(heartbeat(finished=[entry(claim)]))
+        fluss.call(heartbeat(finished=[entry(fluss, claim)]))
         return None
 
     return wait_until(offered)
@@ -59,32 +61,32 @@ def test_a_table_is_claimed_kept_and_finished(fluss: FlussClient) -> None:
     claim = claimed(fluss, made)
     assert (claim.path, claim.tiering_epoch) == (made.info.path, 1)
     table_id = made.info.table_id
-    kept = fluss.call(heartbeat(tiering=[entry(claim)]))
-    assert kept == HeartbeatAnswer(coordinator_epoch=0)
+    kept = fluss.call(heartbeat(tiering=[entry(fluss, claim)]))
+    assert kept == HeartbeatAnswer(coordinator_epoch=kept.coordinator_epoch)
     # A heartbeat with another epoch of the table or of the coordinator is refused.
-    assert names(fluss.call(heartbeat(tiering=[entry(claim, epoch=0)])).tiering_errors) == {
+    assert names(fluss.call(heartbeat(tiering=[entry(fluss, claim, epoch=0)])).tiering_errors) == {
         table_id: FlussError.FENCED_TIERING_EPOCH_EXCEPTION
     }
-    stranger = fluss.call(heartbeat(failed=[entry(claim, coordinator_epoch=7)]))
+    stranger = fluss.call(heartbeat(failed=[entry(fluss, claim, coordinator_epoch=7777)]))
     assert names(stranger.failed_errors) == {table_id: FlussError.INVALID_COORDINATOR_EXCEPTION}
     assert stranger.failed_errors[table_id].code is ErrorCode.INVALID_COORDINATOR
 
-    finished = fluss.call(heartbeat(finished=[entry(claim, stats=TieringStats(rows=3))]))
+    finished = fluss.call(heartbeat(finished=[entry(fluss, claim, stats=TieringStats(rows=3))]))
     assert finished.finished_errors == {}
     # It is no error to finish a table twice, but it is one to keep a finished table alive.
-    assert fluss.call(heartbeat(finished=[entry(claim)])).finished_errors == {}
-    assert names(fluss.call(heartbeat(tiering=[entry(claim)])).tiering_errors) == {
+    assert fluss.call(heartbeat(finished=[entry(fluss, claim)])).finished_errors == {}
+    assert names(fluss.call(heartbeat(tiering=[entry(fluss, claim)])).tiering_errors) == {
         table_id: FlussError.UNKNOWN_SERVER_ERROR
     }
     # The table is due again after its freshness, with the next epoch.
     again = claimed(fluss, made)
     assert again.tiering_epoch == 2
     # If it is force-finished, it is due at once.
-    fluss.call(heartbeat(finished=[entry(again)], force_finished=[table_id]))
+    fluss.call(heartbeat(finished=[entry(fluss, again)], force_finished=[table_id]))
     assert claimed(fluss, made).tiering_epoch == 3
     fluss.call(drop_table(made.info.path))
     # The coordinator forgets it a moment later.
-    gone = wait_until(lambda: fluss.call(heartbeat(tiering=[entry(again, epoch=3)])).tiering_errors)
+    gone = wait_until(lambda: fluss.call(heartbeat(tiering=[entry(fluss, again, epoch=3)])).tiering_errors)
     assert names(gone) == {table_id: FlussError.TABLE_NOT_EXIST}
 
 
@@ -92,7 +94,7 @@ def test_a_failed_table_is_handed_out_again_at_once(fluss: FlussClient) -> None:
     made = lake_table(fluss, freshness="1s")
     claim = claimed(fluss, made)
     # The request that reports the failure can get the table again, so the caller must back off by itself.
-    answer = fluss.call(heartbeat(failed=[entry(claim, error_message="no such catalog")], request_table=True))
+    answer = fluss.call(heartbeat(failed=[entry(fluss, claim, error_message="no such catalog")], request_table=True))
     assert answer.failed_errors == {}
     offered = answer.claim or claimed(fluss, made)
     assert offered == Claim(made.info.table_id, made.info.path, 2)

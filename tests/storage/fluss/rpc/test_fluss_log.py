@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pyarrow as pa
+from fluss_reading import wait_until_moved
 from fluss_tables import COLUMNS, append, descriptor, new_table, rows, upsert
 from refusals import refused
 
@@ -13,7 +14,6 @@ from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, OffsetType, fe
 from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
-from waiting import wait_until
 
 SCHEMA = arrow_schema(COLUMNS)
 
@@ -100,7 +100,8 @@ def test_a_log_that_moved_to_the_remote_folder_is_read_there(fluss: FlussClient)
         append(fluss, made, rows(start, start + step), compression="NONE")
 
     # Local segments are deleted once they are copied. A fetch then names the remote segments.
-    moved = wait_until(lambda: (answer := fetched(fluss, made, 2_500)).remote_segments and answer)
+    wait_until_moved(fluss, made, 2_500)
+    moved = fetched(fluss, made, 2_500)
     assert moved.records == b""
     read: list[int] = []
     position = moved.first_position

@@ -2,13 +2,15 @@
 
 import pytest
 
+from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
+from fluss_tiering.storage.fluss.rpc.calls.lake import heartbeat
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.rpc.calls.metadata import ClusterMetadata
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussError, FlussServerError
-from fluss_tiering.storage.fluss.rpc.routing import Router
+from fluss_tiering.storage.fluss.rpc.routing import Router, may_repeat
 
 BUCKET = TableBucket(1, 0)
 CALL = log_offset(TablePath("db", "t"), BUCKET, OffsetType.LATEST)
@@ -50,3 +52,55 @@ def test_a_leader_that_is_known_is_asked_at_once() -> None:
     next(steps)
     assert steps.send(metadata_with(0)).call is CALL
     assert next(router.steps(CALL)).call is CALL
+
+
+def standing_by() -> FlussServerError:
+    return FlussServerError.of(65, "This coordinator server is not the current leader.")
+
+
+def test_a_coordinator_that_stands_by_leaves_the_question_to_the_next_server() -> None:
+    standby = ServerAddress("standby", 3)
+    for _ in range(20):  # in whichever order they are asked
+        steps = Router([standby, TABLET]).steps(heartbeat())
+        sent = next(steps)
+        if sent.address == standby:
+            sent = steps.throw(standing_by())
+        assert (sent.address, sent.call.api) == (TABLET, ApiKey.GET_METADATA)
+        sent = steps.send(metadata_with(0))
+        assert (sent.address, sent.call.api) == (COORDINATOR, ApiKey.LAKE_TIERING_HEARTBEAT)
+    # Nobody else is left: the error says that it may pass.
+    router = Router([standby])
+    steps = router.steps(heartbeat())
+    next(steps)
+    with pytest.raises(FlussServerError) as failed:
+        steps.throw(standing_by())
+    assert failed.value.transient
+    assert not failed.value.outcome_unknown
+    assert failed.value.code is ErrorCode.UNAVAILABLE
+
+
+def test_a_coordinator_that_leads_no_longer_is_looked_for_anew() -> None:
+    router = Router([TABLET])
+    steps = router.steps(heartbeat())
+    next(steps)
+    steps.send(metadata_with(0))
+    with pytest.raises(FlussServerError):
+        steps.throw(standing_by())
+    steps = router.steps(heartbeat())
+    assert next(steps).call.api is ApiKey.GET_METADATA
+    elected = ServerAddress("elected", 4)
+    assert steps.send(ClusterMetadata(elected, {0: TABLET}, {})).address == elected
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_a_call_is_repeated_after_it_met_a_coordinator_that_stands_by(repeatable: bool) -> None:
+    # It did nothing there, so that even a call that must not be done twice may be sent again.
+    assert may_repeat(heartbeat(request_table=not repeatable), standing_by())
+
+
+def test_another_error_of_metadata_is_not_asked_of_everyone() -> None:
+    steps = Router([TABLET, COORDINATOR]).steps(heartbeat())
+    next(steps)
+    with pytest.raises(FlussServerError) as failed:
+        steps.throw(FlussServerError.of(48, "no"))
+    assert failed.value.fluss_error is FlussError.AUTHORIZATION_EXCEPTION

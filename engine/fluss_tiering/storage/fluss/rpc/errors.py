@@ -12,7 +12,10 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 @unique
 class FlussError(IntEnum):
-    """`org.apache.fluss.rpc.protocol.Errors` of Fluss 0.9.1. An unknown number counts as UNKNOWN_SERVER_ERROR."""
+    """`org.apache.fluss.rpc.protocol.Errors` of Fluss 1.0, of which 0.9.1 has those up to 63.
+
+    An unknown number counts as UNKNOWN_SERVER_ERROR.
+    """
 
     UNKNOWN_SERVER_ERROR = -1
     NETWORK_EXCEPTION = 1
@@ -78,6 +81,17 @@ class FlussError(IntEnum):
     REBALANCE_FAILURE_EXCEPTION = 61
     NO_REBALANCE_IN_PROGRESS_EXCEPTION = 62
     INVALID_PRODUCER_ID_EXCEPTION = 63
+    CONFIG_EXCEPTION = 64
+    NOT_COORDINATOR_LEADER_EXCEPTION = 65
+    SCANNER_EXPIRED = 66
+    UNKNOWN_SCANNER_ID = 67
+    INVALID_SCAN_REQUEST = 68
+    TOO_MANY_SCANNERS = 69
+    DISK_WRITE_LOCKED = 70
+    INSUFFICIENT_KV_LEADER_REPLICA_CAPACITY = 71
+    STORAGE_BACKPRESSURE_EXCEPTION = 72
+    HISTORICAL_PARTITION_THROTTLED = 73
+    INVALID_BUCKET_ROUTING = 74
 
     @classmethod
     def of(cls, number: int) -> FlussError:
@@ -93,6 +107,7 @@ STALE_METADATA: Final = frozenset(
         FlussError.LEADER_NOT_AVAILABLE_EXCEPTION,
         FlussError.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
         FlussError.FENCED_LEADER_EPOCH_EXCEPTION,
+        FlussError.NOT_COORDINATOR_LEADER_EXCEPTION,
     }
 )
 """The errors after which the request went to the wrong server and did nothing there."""
@@ -102,6 +117,9 @@ TRANSIENT: Final = STALE_METADATA | {
     FlussError.REQUEST_TIME_OUT,
     FlussError.NOT_ENOUGH_REPLICAS_EXCEPTION,
     FlussError.RETRIABLE_AUTHENTICATE_EXCEPTION,
+    FlussError.DISK_WRITE_LOCKED,
+    FlussError.STORAGE_BACKPRESSURE_EXCEPTION,
+    FlussError.HISTORICAL_PARTITION_THROTTLED,
 }
 """The errors that may be gone in a moment."""
 
@@ -147,8 +165,15 @@ _CODES: Final[Mapping[FlussError, ErrorCode]] = {
     FlussError.KV_SNAPSHOT_NOT_EXIST: ErrorCode.KV_SNAPSHOT_NOT_EXIST,
     FlussError.LAKE_SNAPSHOT_NOT_EXIST: ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
     FlussError.UNKNOWN_SERVER_ERROR: ErrorCode.UNKNOWN,
+    FlussError.SCANNER_EXPIRED: ErrorCode.SCANNER_EXPIRED,
+    FlussError.UNKNOWN_SCANNER_ID: ErrorCode.UNKNOWN_SCANNER_ID,
+    FlussError.INVALID_SCAN_REQUEST: ErrorCode.INVALID_SCAN_REQUEST,
+    FlussError.TOO_MANY_SCANNERS: ErrorCode.TOO_MANY_SCANNERS,
+    FlussError.INSUFFICIENT_KV_LEADER_REPLICA_CAPACITY: ErrorCode.LIMIT_EXCEEDED,
     **dict.fromkeys(STALE_METADATA, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     **dict.fromkeys(TRANSIENT - STALE_METADATA, ErrorCode.UNAVAILABLE),
+    # A coordinator that stands by, while the cluster has no leader that is known.
+    FlussError.NOT_COORDINATOR_LEADER_EXCEPTION: ErrorCode.UNAVAILABLE,
 }
 
 
@@ -193,8 +218,10 @@ class FlussServerError(FlussTieringError):
 
     @property
     def not_ready(self) -> bool:
-        """Whether the coordinator is starting, so that it has done nothing."""
-        return self.fluss_error is FlussError.UNKNOWN_SERVER_ERROR and _NOT_READY in self.server_message
+        """Whether the coordinator is starting or stands by, so that it has done nothing."""
+        return self.fluss_error is FlussError.NOT_COORDINATOR_LEADER_EXCEPTION or (
+            self.fluss_error is FlussError.UNKNOWN_SERVER_ERROR and _NOT_READY in self.server_message
+        )
 
     @property
     def outcome_unknown(self) -> bool:

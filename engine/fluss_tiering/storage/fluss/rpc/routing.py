@@ -111,6 +111,11 @@ class Router:
             except FlussConnectionError as error:
                 failure = error
                 continue
+            except FlussServerError as error:
+                if not error.not_ready:
+                    raise
+                failure = error
+                continue
             self._learn(answer)
             if isinstance(call.destination, BucketLeader):
                 _check_exists(call.destination, answer)
