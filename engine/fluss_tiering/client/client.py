@@ -268,8 +268,9 @@ class TieringClient(Closing):
             FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_REQUEST if the limit or the size is
                 below 1, or if a column does not exist or is named twice. Iterating also raises
                 TABLE_WITHOUT_PRIMARY_KEY if the table is a log table; TOO_MANY_SCANNERS if the server has no room for
-                another scanner; SCANNER_EXPIRED if the caller did nothing for longer than `kv.scanner.ttl` or the
-                bucket was closed; UNKNOWN_SCANNER_ID if the server was restarted. The scan must then be started again.
+                another scanner; SCANNER_EXPIRED if the caller did nothing for longer than `kv.scanner.ttl`, the bucket
+                was closed or the cluster lost the scan; UNKNOWN_SCANNER_ID if the server was restarted. The scan must
+                then be started again.
         """
         for what, number in (("limit", limit), ("batch_size_bytes", batch_size_bytes)):
             if number is not None and number < 1:

@@ -19,6 +19,7 @@ from fluss_tiering.storage.protocol import SplitReader
 
 if TYPE_CHECKING:
     from fluss_tiering.storage.fluss.access import ClusterAccess
+    from fluss_tiering.storage.fluss.reading.bucket_scans import BucketScans
     from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
     from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
@@ -64,6 +65,21 @@ def open_split_reader(description: StorageDescription, target: str, access: Clus
     from fluss_tiering.storage.remote import RemoteSplitReader  # noqa: PLC0415
 
     return RemoteSplitReader(TieringClient(target))
+
+
+def open_bucket_scans(description: StorageDescription, access: ClusterAccess | None = None) -> BucketScans | None:
+    """Open what scans the buckets of a cluster at their leaders; None if only the server can scan the storage.
+
+    Args:
+        description: The description of the server's storage.
+        access: The access to a cluster; None to take it from this process's environment.
+    """
+    if description.kind != _FLUSS_KIND:
+        return None
+    from fluss_tiering.storage.fluss.reading.bucket_scans import BucketScans  # noqa: PLC0415 - see above
+
+    client, _ = _connected(description.bootstrap_servers, access or cluster_access(description))
+    return BucketScans(client)
 
 
 def open_offsets_reader(

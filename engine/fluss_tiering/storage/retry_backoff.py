@@ -12,7 +12,10 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 UNAVAILABLE_TIMEOUT_S: Final = 120.0
 _FIRST_PAUSE_S: Final = 0.2
 _MAX_PAUSE_S: Final = 5.0
-_TRANSIENT: Final = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+AWAY: Final = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+"""The errors of a server that may come back."""
+OPENING_SCAN: Final = AWAY | {ErrorCode.TOO_MANY_SCANNERS}
+"""The errors after which opening a scan may succeed later."""
 
 
 class RetryBackoff:
@@ -24,11 +27,18 @@ class RetryBackoff:
     Args:
         stopped: An event that ends a wait, set when nobody wants to read on.
         seconds: The time limit for failures that follow each other.
+        passing: The errors that are waited for.
     """
 
-    def __init__(self, stopped: threading.Event | None = None, seconds: float = UNAVAILABLE_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        stopped: threading.Event | None = None,
+        seconds: float = UNAVAILABLE_TIMEOUT_S,
+        passing: frozenset[ErrorCode] = AWAY,
+    ) -> None:
         self._stopped = stopped or threading.Event()
         self._seconds = seconds
+        self._passing = passing
         self._failures = 0
         self._give_up_at = 0.0
 
@@ -40,7 +50,7 @@ class RetryBackoff:
         """Sleep before the next try. Raise the error if it cannot pass, or if the failures have lasted too long."""
         if self._failures == 0:
             self._give_up_at = time.monotonic() + self._seconds
-        if error.code not in _TRANSIENT or time.monotonic() >= self._give_up_at:
+        if error.code not in self._passing or time.monotonic() >= self._give_up_at:
             raise error
         pause = min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2**self._failures)
         self._failures += 1

@@ -106,6 +106,7 @@ def test_a_snapshot_with_the_log_laid_over_it(storage: FlussStorage) -> None:  #
     assert scanning.lost == 0
 
 
+@pytest.mark.fluss_versions("0.9.1")
 def test_a_bucket_without_a_snapshot_yet_is_read_from_its_log(
     storage: FlussStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +153,7 @@ def test_what_cannot_be_scanned_is_refused(storage: FlussStorage) -> None:
             storage.open_kv_scan(bucket, admit=lambda: None, on_lost=lambda: None)
 
 
+@pytest.mark.fluss_versions("0.9.1")
 def test_the_snapshot_stays_while_the_scan_lives_and_goes_then(
     storage: FlussStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # Fluss #2512
@@ -171,6 +173,7 @@ def test_the_snapshot_stays_while_the_scan_lives_and_goes_then(
     wait_until(lambda: storage.kv_snapshot(bucket, pinned) is None)
 
 
+@pytest.mark.fluss_versions("0.9.1")
 def test_a_snapshot_that_goes_before_it_is_pinned_is_followed_by_the_next(
     storage: FlussStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # L6, L7
@@ -194,6 +197,7 @@ def test_a_snapshot_that_goes_before_it_is_pinned_is_followed_by_the_next(
         Scanning(storage, table)
 
 
+@pytest.mark.fluss_versions("0.9.1")
 def test_a_cluster_without_leases_is_scanned_too(storage: FlussStorage, monkeypatch: pytest.MonkeyPatch) -> None:  # L15
     table = new_table(storage)
     snapshot_at(storage, table, upsert(storage, table, 0, 10))
@@ -205,6 +209,7 @@ def test_a_cluster_without_leases_is_scanned_too(storage: FlussStorage, monkeypa
     scanning.scan.close()
 
 
+@pytest.mark.fluss_versions("0.9.1")
 def test_a_storage_that_closes_ends_its_scans(storage: FlussStorage, fluss_cluster: FlussCluster) -> None:  # K12, K17
     table = new_table(storage)
     pinned = snapshot_at(storage, table, upsert(storage, table, 0, 10))

@@ -10,14 +10,14 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
 from fluss_tiering.client import TieringClient
-from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.spark.source.batches import spark_arrow_schema, spark_rows
 from fluss_tiering.spark.source.errors import plain_errors
 from fluss_tiering.spark.source.filters import can_evaluate, matching
 from fluss_tiering.spark.source.options import SourceOptions
 from fluss_tiering.spark.source.plan import KvPartition, LogPartition, buckets_holding, log_partitions
 from fluss_tiering.spark.source.schema import chosen_columns
-from fluss_tiering.storage.open import cluster_access, is_bucketed_as_lake, open_split_reader
+from fluss_tiering.storage.open import cluster_access, is_bucketed_as_lake, open_bucket_scans, open_split_reader
 
 
 class TableReader(ds.DataSourceReader):
@@ -72,11 +72,20 @@ class TableReader(ds.DataSourceReader):
                 for batch in reader.read_log(self._table, bucket, start, end, names):
                     yield batch.records
             case KvPartition(bucket=bucket):
-                with (
-                    TieringClient(self._options.server) as client,
-                    client.scan(self._table, buckets=[bucket], columns=names) as scan,
-                ):
-                    yield from scan
+                yield from self._current_rows(bucket, names)
+
+    def _current_rows(self, bucket: TableBucket, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that a bucket has now, from its leader or, if that cannot give them, from the server."""
+        scans = open_bucket_scans(self._storage, self._access)
+        rows = None if scans is None else scans.open(self._table, bucket, columns)
+        if rows is not None:
+            yield from rows
+            return
+        with (
+            TieringClient(self._options.server) as client,
+            client.scan(self._table, buckets=[bucket], columns=columns) as scan,
+        ):
+            yield from scan
 
 
 class FilteringTableReader(TableReader):

@@ -140,7 +140,7 @@ class _Rows:
         rows = size = 0
         while self._left is not None:
             values = self._left.column("value")
-            ends = _sizes(values) + size
+            ends = value_sizes(values) + size
             count = len(values) if max_rows is None else min(len(values), max_rows - rows)
             if max_bytes is not None:
                 count = min(count, int(np.searchsorted(ends, max_bytes, side="right")))
@@ -168,7 +168,7 @@ class _Rows:
                 return
 
 
-def _sizes(values: pa.BinaryArray) -> Int64s:
+def value_sizes(values: pa.BinaryArray) -> Int64s:
     """Return the size that the first one, two and so on of the values take together."""
     offsets, _ = byte_strings(values)
     ends: Int64s = (offsets[1:] - offsets[0]).astype(np.int64)

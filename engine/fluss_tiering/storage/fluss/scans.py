@@ -1,4 +1,7 @@
-"""Scans of a cluster's primary-key tables. Fluss has no call for them yet (SCAN_KV)."""
+"""Scans of a cluster's primary-key tables for clients of the tiering server.
+
+A leader of Fluss 1.0 scans its buckets itself. In front of an older one, a KV snapshot is merged with the log after it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from fluss_tiering.formats.compacted.row import encode_values
-from fluss_tiering.formats.compacted.value_layout import PLAIN
+from fluss_tiering.formats.compacted.value_layout import PLAIN, ValueLayout
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.errors import without_primary_key
@@ -20,12 +23,14 @@ from fluss_tiering.storage.fluss.reading.kv_changes import KvChanges
 from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import KvSnapshotReader
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
+from fluss_tiering.storage.fluss.reading.scan_session import ScanSession
 from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
-from fluss_tiering.storage.fluss.reading.stored_values import decode_stored
+from fluss_tiering.storage.fluss.reading.stored_values import decode_stored, schema_ids
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import acquire_lease, drop_lease
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
+from fluss_tiering.storage.fluss.session_scan import SessionKvScan
 from fluss_tiering.storage.fluss.supported import value_layout
 from fluss_tiering.storage.rocksdb_files import ENTRY_SCHEMA
 
@@ -33,7 +38,6 @@ _LEASE_MS: Final = 60 * 60 * 1000
 _RENEWED_AFTER_S: Final = 10 * 60.0
 _RELEASE_S: Final = 5.0
 _SNAPSHOTS_TRIED: Final = 5
-_FIRST_SCHEMA: Final = 1
 _CHUNK_BYTES: Final = 4 << 20
 
 
@@ -54,18 +58,19 @@ class ClusterScans:
         self._files = files
         self._buckets = buckets
         self._monotonic = monotonic
-        self._open: dict[ClusterKvScan, None] = {}
+        self._open: dict[ClusterKvScan | SessionKvScan, None] = {}
 
     def open(
         self, table: TableInfo, bucket: TableBucket, *, admit: Callable[[], None], on_lost: Callable[[], None]
-    ) -> tuple[int, ClusterKvScan | None]:
+    ) -> tuple[int, ClusterKvScan | SessionKvScan | None]:
         """Open a scan of a bucket; see `TableStorage.open_kv_scan`. It is known only after `admit` if there are rows.
 
         Raises:
             FlussTieringError: TABLE_WITHOUT_PRIMARY_KEY if the table has no primary key; INVALID_REQUEST if it has no
-                such bucket; LOG_OFFSET_OUT_OF_RANGE if the log after the snapshot is gone; KV_SNAPSHOT_NOT_EXIST if
-                snapshots are deleted too quickly; CORRUPT_DATA if stored rows are damaged; STORAGE if they cannot be
-                read; UNAVAILABLE if the cluster cannot be reached.
+                such bucket; TOO_MANY_SCANNERS if the bucket's leader has no room for another session;
+                LOG_OFFSET_OUT_OF_RANGE if the log after the snapshot is gone; KV_SNAPSHOT_NOT_EXIST if snapshots are
+                deleted too quickly; CORRUPT_DATA if stored rows are damaged; STORAGE if they cannot be read;
+                UNAVAILABLE if the cluster cannot be reached.
         """
         if not table.has_primary_key:
             raise without_primary_key(table.path, "scans by key")
@@ -77,7 +82,11 @@ class ClusterScans:
             )
         if self._client.call(log_offset(table.path, bucket, OffsetType.LATEST)) == 0:
             return 0, None
+        value_layout(table)
         admit()
+        session = ScanSession.open(self._client, table.path, bucket)
+        if session is not None:
+            return session.log_offset, self._in_session(table, bucket, session, on_lost) if session.has_more else None
         lease = self._lease_latest(table, bucket)
         try:
             # The end is asked for after the snapshot is taken, so that the log reaches from the snapshot to the end.
@@ -100,6 +109,24 @@ class ClusterScans:
         """End all scans."""
         for scan in list(self._open):
             scan.lose()
+
+    def _in_session(
+        self, table: TableInfo, bucket: TableBucket, session: ScanSession, on_lost: Callable[[], None]
+    ) -> SessionKvScan:
+        try:
+            schemas = SchemaHistory(self._client, table)
+        except BaseException:
+            session.close()
+            raise
+        scan = SessionKvScan(
+            bucket=bucket,
+            session=session,
+            present=lambda values: _present(values, table, schemas, PLAIN),
+            release=lambda ended: self._open.pop(ended, None),
+            on_lost=on_lost,
+        )
+        self._open[scan] = None
+        return scan
 
     def _scan(
         self, table: TableInfo, bucket: TableBucket, lease: _SnapshotLease, end: int, on_lost: Callable[[], None]
@@ -129,11 +156,7 @@ class ClusterScans:
         schemas, layout = SchemaHistory(self._client, table), value_layout(table)
         files = KvSnapshotReader(self._client, self._files, table.path, snapshot)
         for entries in files.entries(from_key, None, _CHUNK_BYTES):
-            if table.schema_id == _FIRST_SCHEMA and layout is PLAIN:
-                yield entries
-                continue
-            rows = decode_stored(entries.column("value"), schemas, layout)
-            values = encode_values(rows, table.descriptor.columns, table.schema_id)
+            values = _present(entries.column("value"), table, schemas, layout)
             yield pa.RecordBatch.from_arrays([entries.column("key"), values], schema=ENTRY_SCHEMA)
 
     def _lease_latest(self, table: TableInfo, bucket: TableBucket) -> _SnapshotLease:
@@ -194,3 +217,10 @@ class _SnapshotLease:
                 raise
             # An old cluster has no leases, so the scan does without one, as tiering does.
             self._leased = False
+
+
+def _present(values: pa.BinaryArray, table: TableInfo, schemas: SchemaHistory, layout: ValueLayout) -> pa.BinaryArray:
+    """Return stored values as they are under the table's present schema, without tags."""
+    if layout is PLAIN and (schema_ids(values, layout) == table.schema_id).all():
+        return values
+    return encode_values(decode_stored(values, schemas, layout), table.descriptor.columns, table.schema_id)

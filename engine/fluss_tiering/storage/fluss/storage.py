@@ -26,7 +26,6 @@ from fluss_tiering.storage.errors import without_primary_key
 from fluss_tiering.storage.fluss.access import s3_from_environment
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
 from fluss_tiering.storage.fluss.cluster_link import ClusterLink
-from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
 from fluss_tiering.storage.fluss.lake_offsets_files import is_offsets_file
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
@@ -48,6 +47,7 @@ from fluss_tiering.storage.fluss.scans import ClusterScans
 from fluss_tiering.storage.fluss.table_cache import ClusterTableCache
 from fluss_tiering.storage.fluss.writer import ClusterWriter
 from fluss_tiering.storage.lake_rules import check_lake_rules
+from fluss_tiering.storage.protocol import KvScan
 
 _KIND: Final = "fluss"
 _DEFAULT_DATABASE: Final = "fluss"
@@ -241,7 +241,7 @@ class FlussStorage:
 
     def open_kv_scan(
         self, bucket: TableBucket, *, admit: Callable[[], None], on_lost: Callable[[], None]
-    ) -> tuple[int, ClusterKvScan | None]:
+    ) -> tuple[int, KvScan | None]:
         """Return a bucket's log end offset and a scan of its rows; see `TableStorage` and `ClusterScans.open`."""
         return self._scans.open(self.table_by_id(bucket.table_id), bucket, admit=admit, on_lost=on_lost)
 

@@ -1,4 +1,4 @@
-"""Decoding the values of a KV snapshot, which may have been stored under several schemas of the table."""
+"""Decoding stored values of a bucket, which may have been stored under several schemas of the table."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
 
 
 def decode_stored(values: pa.BinaryArray, schemas: SchemaHistory, layout: ValueLayout) -> pa.RecordBatch:
-    """Decode values to rows, in their order and with the table's present columns.
+    """Decode values to rows, in their order and with the wanted ones of the table's present columns.
 
     Raises:
         FlussTieringError: CORRUPT_DATA if a value is no row; INVALID_TABLE as in `SchemaHistory.columns`.
     """
-    ids = _schema_ids(values, layout)
+    ids = schema_ids(values, layout)
     different = np.unique(ids).tolist()
     if len(different) == 1:
         return _decode(values, schemas, different[0], layout)
@@ -33,10 +33,17 @@ def decode_stored(values: pa.BinaryArray, schemas: SchemaHistory, layout: ValueL
 
 
 def _decode(values: pa.BinaryArray, schemas: SchemaHistory, schema_id: int, layout: ValueLayout) -> pa.RecordBatch:
-    return schemas.to_present(decode_values(values, schemas.columns(schema_id), schema_id, layout=layout), schema_id)
+    included = schemas.included(schema_id)
+    rows = decode_values(values, schemas.columns(schema_id), schema_id, included, layout=layout)
+    return schemas.to_present(rows, schema_id)
 
 
-def _schema_ids(values: pa.BinaryArray, layout: ValueLayout) -> npt.NDArray[np.int16]:
+def schema_ids(values: pa.BinaryArray, layout: ValueLayout) -> npt.NDArray[np.int16]:
+    """Return the id of the schema of each value.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA if a value is too short.
+    """
     offsets, data = byte_strings(values)
     starts = offsets[:-1].astype(np.int64) + layout.schema_id_at
     short = np.flatnonzero(np.diff(offsets) < layout.row_at)

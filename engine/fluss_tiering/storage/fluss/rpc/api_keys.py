@@ -44,6 +44,7 @@ class ApiKey(IntEnum):
     ACQUIRE_KV_SNAPSHOT_LEASE = 1056
     RELEASE_KV_SNAPSHOT_LEASE = 1057
     DROP_KV_SNAPSHOT_LEASE = 1058
+    SCAN_KV = 1061
 
     @property
     def versions(self) -> tuple[int, int]:
