@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from fluss_tables import COLUMNS, add_column, descriptor, new_path, rows
+from fluss_scanning import Scanning, new_table, open_storage, upsert
+from fluss_tables import COLUMNS, add_column, descriptor, new_path
 from refusals import refused
 
 from fluss_support import FlussCluster
@@ -15,7 +16,6 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.storage.fluss import scans
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
-from fluss_tiering.storage.fluss.cluster_link import ClusterLink
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
@@ -30,57 +30,10 @@ def storage(fluss_cluster: FlussCluster) -> Iterator[FlussStorage]:
     opened.close()
 
 
-def open_storage(cluster: FlussCluster) -> FlussStorage:
-    return FlussStorage.open(ClusterLink(cluster.bootstrap, None, FlussClient(cluster.bootstrap)), within=20)
-
-
-class Scanning:
-    """A scan that is opened and used as the server does it."""
-
-    def __init__(self, storage: FlussStorage, table: TableInfo, bucket: TableBucket | None = None) -> None:
-        self.admitted = self.lost = 0
-        self.table = table
-        self.log_offset, self.scan = storage.open_kv_scan(
-            bucket or TableBucket(table.table_id, 0), admit=self._admit, on_lost=self._lose
-        )
-
-    def _admit(self) -> None:
-        self.admitted += 1
-
-    def _lose(self) -> None:
-        self.lost += 1
-
-    def rows(self, max_rows: int | None = None) -> dict[int, str]:
-        assert self.scan is not None
-        found: dict[int, str] = {}
-        position = None
-        while True:
-            batch = self.scan.read(position, None, max_rows)
-            records = decode_values(batch.values, self.table.descriptor.columns, self.table.schema_id)
-            for row in records.to_pylist():
-                assert row["id"] not in found
-                found[row["id"]] = row["name"]
-            if batch.next_position is None:
-                return found
-            position = batch.next_position
-
-
-def upsert(storage: FlussStorage, table: TableInfo, first: int, end: int, name: str = "") -> int:
-    """Return the log's end."""
-    batch = rows(first, end)
-    if name:
-        batch = batch.set_column(1, "name", pa.array([name] * (end - first)))
-    return max(storage.write(table.path, WriteKind.UPSERT, pa.Table.from_batches([batch])).values())
-
-
 def snapshot_at(storage: FlussStorage, table: TableInfo, offset: int) -> int:
     """Wait for a KV snapshot that has the log up to an offset, and return its id."""
     found = wait_until(lambda: [s for s in storage.take_kv_snapshots(table.path) if s.log_offset >= offset])
     return found[0].snapshot_id
-
-
-def new_table(storage: FlussStorage, **options) -> TableInfo:
-    return storage.create_table(new_path(), descriptor(primary_key=True, **options))
 
 
 def test_a_snapshot_with_the_log_laid_over_it(storage: FlussStorage) -> None:  # K5
@@ -201,9 +154,10 @@ def test_a_snapshot_that_goes_before_it_is_pinned_is_followed_by_the_next(
 def test_a_cluster_without_leases_is_scanned_too(storage: FlussStorage, monkeypatch: pytest.MonkeyPatch) -> None:  # L15
     table = new_table(storage)
     snapshot_at(storage, table, upsert(storage, table, 0, 10))
-    serves = ServedApis.serves
+    common = ServedApis._highest_common
     leases = {ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, ApiKey.DROP_KV_SNAPSHOT_LEASE}
-    monkeypatch.setattr(ServedApis, "serves", lambda self, api: api not in leases and serves(self, api))
+    without = lambda self, api: None if api in leases else common(self, api)  # noqa: E731
+    monkeypatch.setattr(ServedApis, "_highest_common", without)
     scanning = Scanning(storage, table)
     assert len(scanning.rows()) == 10
     scanning.scan.close()
