@@ -1,0 +1,273 @@
+"""Tables with merge engines and numbered columns: the lake has the rows that Fluss makes of a history of writes.
+
+Fluss's own Java client and our `put` write in turn. The judges are a plain model of each engine, the changelog and the
+rows as the Java client reads them, Spark's reading of the lake, and `verify`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from spark_support import Tiering, served
+
+from engine_support import new_path
+from fluss_java_client import FlussJavaClient, JavaClientError
+from fluss_support import FlussCluster
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.table import TableInfo, WriteKind
+from fluss_tiering.spark.audit.verify import verify_table
+from needs import needs
+
+Row = list[Any]
+Rows = dict[int, Row]
+TIERED = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
+
+
+@dataclass(frozen=True)
+class Write:
+    """Rows that are upserted or deleted in one call, which may name a key more than once.
+
+    Attributes:
+        rows: The rows, of which a delete uses only the key.
+        delete: Whether they are deleted.
+        columns: The indexes of the columns of a partial update; None for all.
+    """
+
+    rows: Sequence[Row]
+    delete: bool = False
+    columns: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A kind of table. The first column is the key.
+
+    Attributes:
+        columns: Name -> type.
+        merge: What a key has after an upsert of columns, given what it had (None for nothing).
+        options: The options of the table.
+        aggregates: The aggregation functions of columns.
+        partial: Whether the table takes partial updates.
+        deletes: Whether deletes remove rows, or are ignored.
+    """
+
+    columns: Mapping[str, str]
+    merge: Callable[[Row | None, Row, Sequence[int]], Row]
+    options: Mapping[str, str] = field(default_factory=dict)
+    aggregates: Mapping[str, str] = field(default_factory=dict)
+    partial: bool = False
+    deletes: bool = False
+
+    def applied(self, rows: Rows, write: Write) -> Rows:
+        """Return the rows after a write."""
+        after = dict(rows)
+        places = range(len(self.columns)) if write.columns is None else write.columns
+        for row in write.rows:
+            if not write.delete:
+                after[row[0]] = self.merge(after.get(row[0]), row, places)
+            elif self.deletes:
+                after.pop(row[0], None)
+        return after
+
+
+def updated(before: Row | None, row: Row, places: Sequence[int]) -> Row:
+    old = [None] * len(row) if before is None else before
+    return [row[place] if place in places else old[place] for place in range(len(row))]
+
+
+def first(before: Row | None, row: Row, places: Sequence[int]) -> Row:
+    return updated(None, row, places) if before is None else before
+
+
+def newest(before: Row | None, row: Row, places: Sequence[int]) -> Row:
+    """A null is older than any version."""
+    version = 2
+    if before is not None and before[version] is not None and (row[version] is None or row[version] < before[version]):
+        return before
+    return updated(before, row, places)
+
+
+def _both(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda old, new: new if old is None else old if new is None else function(old, new)
+
+
+AGGREGATES: Mapping[str, Callable[[Any, Any], Any]] = {
+    "sum": _both(lambda old, new: old + new),
+    "max": _both(max),
+    "min": _both(min),
+    "last_value": lambda _, new: new,
+    "last_value_ignore_nulls": lambda old, new: old if new is None else new,
+    "first_value": lambda old, new: new if old is None else old,
+    "first_value_ignore_nulls": lambda old, new: new if old is None else old,
+    "listagg": _both(lambda old, new: f"{old},{new}"),
+    "bool_or": _both(lambda old, new: old or new),
+}
+AGGREGATED = {
+    "id": "BIGINT NOT NULL",
+    "sum": "BIGINT",
+    "max": "INT",
+    "min": "DOUBLE",
+    "last_value": "STRING",
+    "last_value_ignore_nulls": "STRING",
+    "first_value": "STRING",
+    "first_value_ignore_nulls": "STRING",
+    "listagg": "STRING",
+    "bool_or": "BOOLEAN",
+}
+
+
+def aggregated(before: Row | None, row: Row, places: Sequence[int]) -> Row:
+    if before is None:
+        return updated(None, row, places)
+    return [
+        before[place] if place not in places or name == "id" else AGGREGATES[name](before[place], row[place])
+        for place, name in enumerate(AGGREGATED)
+    ]
+
+
+PLAIN = {"id": "BIGINT NOT NULL", "name": "STRING", "version": "BIGINT", "amount": "INT"}
+ENGINES = {
+    "none": Engine(PLAIN, updated, partial=True, deletes=True),
+    "first_row": Engine(PLAIN, first, {"table.merge-engine": "first_row"}),
+    "versioned": Engine(
+        PLAIN, newest, {"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": "version"}
+    ),
+    "aggregation": Engine(
+        AGGREGATED,
+        aggregated,
+        {"table.merge-engine": "aggregation"},
+        {name: name for name in AGGREGATED if name != "id"},
+        partial=True,
+    ),
+    "aggregation with deletes": Engine(
+        AGGREGATED,
+        aggregated,
+        {"table.merge-engine": "aggregation", "table.delete.behavior": "allow"},
+        {name: name for name in AGGREGATED if name != "id"},
+        partial=True,
+        deletes=True,
+    ),
+}
+
+
+def history(engine: Engine, seed: int, writes: int) -> list[Write]:
+    """Make up writes to few keys, with nulls, keys that are twice in a write, and writes that change nothing."""
+    chance = random.Random(seed)
+
+    def value(data_type: str) -> Any:
+        if chance.random() < 0.25:
+            return None
+        match data_type:
+            case "STRING":
+                return chance.choice(["", "a", "schön", "x" * 40])
+            case "BOOLEAN":
+                return chance.random() < 0.5
+            case "DOUBLE":
+                return chance.randrange(-8, 8) / 4
+            case _:
+                return chance.randrange(-5, 5)
+
+    def row() -> Row:
+        return [chance.randrange(12), *(value(each) for each in list(engine.columns.values())[1:])]
+
+    made: list[Write] = []
+    for _ in range(writes):
+        rows = [row() for _ in range(chance.choice([1, 2, 5, 20]))]
+        kind = chance.random()
+        if kind < 0.15 and made:
+            made.append(made[-1])
+        elif kind < 0.3:
+            made.append(Write(rows, delete=True))
+        elif kind < 0.6 and engine.partial:
+            others = range(1, len(engine.columns))
+            columns = (0, *sorted(chance.sample(others, chance.randrange(1, len(others)))))
+            # A new row of an aggregation would take the other values, too.
+            made.append(Write([updated(None, each, columns) for each in rows], columns=columns))
+        else:
+            made.append(Write(rows))
+    return made
+
+
+@pytest.fixture(scope="module")
+@needs("server")
+def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
+    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("merge-engines"), spark) as tiering:
+        yield tiering
+
+
+def made(cluster: Tiering, java_client: FlussJavaClient, engine: Engine, **options: Any) -> TableInfo:
+    path = new_path()
+    java_client.create(
+        path,
+        engine.columns,
+        primary_key=["id"],
+        buckets=2,
+        aggregates=engine.aggregates,
+        properties={**TIERED, **engine.options},
+        **options,
+    )
+    (table,) = cluster.client.get_tables([path])
+    return table
+
+
+def by_java(java_client: FlussJavaClient, table: TableInfo, engine: Engine, write: Write) -> None:
+    names = list(engine.columns)
+    columns = None if write.columns is None else [names[place] for place in write.columns]
+    written = java_client.delete if write.delete else java_client.upsert
+    assert written(table.path, write.rows, columns=columns) == len(write.rows)
+
+
+def by_put(cluster: Tiering, table: TableInfo, write: Write) -> None:
+    schema = arrow_schema(table.descriptor.columns)
+    kind = WriteKind.DELETE if write.delete else WriteKind.UPSERT
+    batch = pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in write.rows], schema=schema)
+    assert sum(cluster.client.write_rows(table.path, kind, [batch])) == len(write.rows)
+
+
+def in_lake(cluster: Tiering, table: TableInfo, engine: Engine) -> Rows:
+    names = list(engine.columns)
+    rows = [[row[name] for name in names] for row in cluster.lake(table)]
+    found = {row[0]: row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def replayed(java_client: FlussJavaClient, table: TableInfo) -> Rows:
+    """Return what the changelog leaves, as Fluss's client reads it."""
+    rows: Rows = {}
+    for change in java_client.log(table.path):
+        if change.kind in ("+I", "+U"):
+            rows[change.values[0]] = change.values
+        elif change.kind == "-D":
+            del rows[change.values[0]]
+    return rows
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_the_lake_has_what_fluss_makes_of_the_writes(
+    cluster: Tiering, java_client: FlussJavaClient, fluss_version: str, name: str
+) -> None:
+    engine = ENGINES[name]
+    table = made(cluster, java_client, engine)
+    expected: Rows = {}
+    for number, write in enumerate(history(engine, seed=len(name), writes=40)):
+        if write.columns is not None or number % 2:
+            by_java(java_client, table, engine, write)
+        else:
+            by_put(cluster, table, write)
+        expected = engine.applied(expected, write)
+        if number in (13, 26, 39):
+            assert replayed(java_client, table) == expected
+            cluster.tier(table)
+            assert in_lake(cluster, table, engine) == expected
+            audit = verify_table(cluster.client, cluster.spark, table, target=cluster.target)
+            assert audit.equal, audit.differences
+            assert sum(bucket.source.rows for bucket in audit.buckets) == len(expected)
+    assert expected
+    if fluss_version != "0.9.1":
+        assert {row[0]: row for row in java_client.kv(table.path)} == expected
