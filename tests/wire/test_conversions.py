@@ -90,6 +90,7 @@ descriptors = st.builds(
     st.dictionaries(texts, texts, max_size=3),
     st.none() | texts,
     partition_keys=st.lists(texts, max_size=2).map(tuple),
+    auto_increment_columns=st.lists(texts, max_size=2).map(tuple),
 )
 table_buckets = st.builds(TableBucket, ids, small, st.none() | ids)
 snapshot_values = st.builds(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -11,7 +11,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fluss_tiering.cli import options, output
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.table import WriteKind
+from fluss_tiering.model.table import TableDescriptor, WriteKind
+from fluss_tiering.model.table_options import MERGE_ENGINE
+
+_AGGREGATION: Final = "aggregation"
 
 
 def put(
@@ -59,7 +62,8 @@ def put(
                         of_file += acknowledged
                         progress.advance(task, acknowledged)
                 except FlussTieringError as error:
-                    raise _telling_what_was_written(error, kind, written, file.name, of_file) from error
+                    again = _of_a_repeat(info.descriptor, kind)
+                    raise _telling_what_was_written(error, kind, written, file.name, of_file, again) from error
                 written += of_file
     rows = f"{written:,} {'row' if written == 1 else 'rows'}"
     done = {
@@ -70,15 +74,23 @@ def put(
     output.console.print(done[kind], highlight=False)
 
 
+def _of_a_repeat(table: TableDescriptor, kind: WriteKind) -> str:
+    """Return what becomes of rows that are written once more."""
+    if kind is WriteKind.APPEND:
+        return "A repeat appends them once more."
+    if kind is WriteKind.UPSERT and table.properties.get(MERGE_ENGINE, "").lower() == _AGGREGATION:
+        return "A repeat aggregates them once more."
+    return "A repeat changes nothing about them."
+
+
 def _telling_what_was_written(
-    error: FlussTieringError, kind: WriteKind, before: int, name: str, of_file: int
+    error: FlussTieringError, kind: WriteKind, before: int, name: str, of_file: int, again: str
 ) -> FlussTieringError:
     """Return the error with the number of rows that were written before it, unless there is none."""
     if not before + of_file:
         return error
-    again = " A repeat appends them once more." if kind is WriteKind.APPEND else " A repeat changes nothing about them."
     return FlussTieringError(
         error.code,
         f"{error.message}. Before the error {before:,} rows of the files before {name}, and {of_file:,} rows of "
-        f"{name} itself, were {'deleted' if kind is WriteKind.DELETE else 'written'}.{again}",
+        f"{name} itself, were {'deleted' if kind is WriteKind.DELETE else 'written'}. {again}",
     )

@@ -301,6 +301,7 @@ def _as_json(info: TableInfo) -> dict[str, object]:
         "primary_key": list(descriptor.primary_key),
         "bucket_keys": list(descriptor.bucket_keys),
         "partition_keys": list(descriptor.partition_keys),
+        "auto_increment_columns": list(descriptor.auto_increment_columns),
         "num_buckets": descriptor.num_buckets,
         "properties": dict(descriptor.properties),
         "created_time": output.iso_time(info.created_time),

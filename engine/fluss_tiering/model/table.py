@@ -126,6 +126,7 @@ class TableDescriptor:
         comment: A comment for people; None if there is none.
         partition_keys: The names of the columns by whose values the table is partitioned; empty if it is not
             partitioned. A primary-key table has them in its primary key.
+        auto_increment_columns: The names of the columns that a Fluss cluster numbers itself. Writers leave them out.
     """
 
     columns: tuple[Column, ...]
@@ -135,6 +136,7 @@ class TableDescriptor:
     properties: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
     partition_keys: tuple[str, ...] = ()
+    auto_increment_columns: tuple[str, ...] = ()
 
     @property
     def has_primary_key(self) -> bool:
@@ -145,6 +147,11 @@ class TableDescriptor:
     def physical_primary_key(self) -> tuple[str, ...]:
         """The names of the key columns without the partition keys: they identify a row within its partition."""
         return tuple(name for name in self.primary_key if name not in self.partition_keys)
+
+    @property
+    def written_columns(self) -> tuple[Column, ...]:
+        """The columns that written rows have: all but those that the cluster numbers."""
+        return tuple(column for column in self.columns if column.name not in self.auto_increment_columns)
 
     def column(self, name: str) -> Column:
         """Return the column with this name.

@@ -115,6 +115,8 @@ TABLE_OPTIONS: Final = (
 
 KV_TTL: Final = "table.kv.ttl"
 """The option of clusters (Fluss 1.0) after which time rows of a primary-key table expire, without a changelog."""
+MERGE_ENGINE: Final = "table.merge-engine"
+"""The option of clusters that says what becomes of a row of a primary-key table that is written again."""
 
 OWN_PREFIX: Final = "table."
 """Keys with this prefix are Fluss's. Any other key is an option of the user's own."""

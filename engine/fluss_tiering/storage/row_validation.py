@@ -15,10 +15,10 @@ _MAX_WRITE_BYTES: Final = 1 << 30
 
 
 def conform_write(table: TableInfo, kind: WriteKind, rows: pa.Table) -> pa.RecordBatch:
-    """Return the rows in the table's Arrow schema. The rows of a delete have only the columns of the key.
+    """Return the rows in the Arrow schema of the table's `written_columns`, or of the key for a delete.
 
     Raises:
-        FlussTieringError: INVALID_ROWS if the table does not take this kind of write, if the rows do not fit its
+        FlussTieringError: INVALID_ROWS if the table does not take this kind of write, if the rows do not fit those
             columns, or if they are too many for one write.
     """
     descriptor = table.descriptor
@@ -29,7 +29,9 @@ def conform_write(table: TableInfo, kind: WriteKind, rows: pa.Table) -> pa.Recor
             f"table {table.path} has {'a' if descriptor.has_primary_key else 'no'} primary key, "
             f"and the rows were to {kind}: expected {expected}",
         )
-    columns = descriptor.columns
+    columns = descriptor.written_columns
+    if descriptor.auto_increment_columns:
+        _check_numbered(table, kind, rows)
     if kind is WriteKind.DELETE:
         columns = tuple(descriptor.column(name) for name in descriptor.primary_key)
         ignored = {column.name for column in descriptor.columns} - set(descriptor.primary_key)
@@ -42,3 +44,21 @@ def conform_write(table: TableInfo, kind: WriteKind, rows: pa.Table) -> pa.Recor
         )
     batches = checked.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=checked.schema)
+
+
+def _check_numbered(table: TableInfo, kind: WriteKind, rows: pa.Table) -> None:
+    """Check the rows for a table whose cluster numbers some columns. Fluss's own clients refuse such rows, too."""
+    numbered = table.descriptor.auto_increment_columns
+    if kind is WriteKind.DELETE:
+        raise FlussTieringError(
+            ErrorCode.INVALID_ROWS,
+            f"rows of table {table.path} cannot be deleted, since the cluster numbers the column {numbered[0]!r} and "
+            "keeps the number: expected upserts; upsert nulls in the other columns",
+        )
+    given = [name for name in numbered if name in rows.column_names]
+    if given:
+        raise FlussTieringError(
+            ErrorCode.INVALID_ROWS,
+            f"the rows have the column {given[0]!r}, which the cluster of table {table.path} numbers itself: expected "
+            f"the columns {', '.join(column.name for column in table.descriptor.written_columns)}",
+        )

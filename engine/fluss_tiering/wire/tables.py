@@ -61,6 +61,7 @@ def descriptor_to_pb(descriptor: TableDescriptor) -> tables_pb2.PbTableDescripto
         properties=descriptor.properties,
         comment=descriptor.comment,
         partition_keys=descriptor.partition_keys,
+        auto_increment_columns=descriptor.auto_increment_columns,
     )
 
 
@@ -79,6 +80,7 @@ def descriptor_from_pb(message: tables_pb2.PbTableDescriptor) -> TableDescriptor
         properties=dict(message.properties),
         comment=message.comment if message.HasField("comment") else None,
         partition_keys=tuple(message.partition_keys),
+        auto_increment_columns=tuple(message.auto_increment_columns),
     )
 
 

@@ -6,19 +6,23 @@ rows as the Java client reads them, Spark's reading of the lake, and `verify`.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from spark_support import Tiering, served
+from refusals import refused
+from spark_support import Tiering, command, served
 
 from engine_support import new_path
 from fluss_java_client import FlussJavaClient, JavaClientError
 from fluss_support import FlussCluster
 from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableInfo, WriteKind
 from fluss_tiering.spark.audit.verify import verify_table
 from needs import needs
@@ -200,13 +204,15 @@ def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPat
         yield tiering
 
 
-def made(cluster: Tiering, java_client: FlussJavaClient, engine: Engine, **options: Any) -> TableInfo:
+def made(
+    cluster: Tiering, java_client: FlussJavaClient, engine: Engine, *, buckets: int = 2, **options: Any
+) -> TableInfo:
     path = new_path()
     java_client.create(
         path,
         engine.columns,
         primary_key=["id"],
-        buckets=2,
+        buckets=buckets,
         aggregates=engine.aggregates,
         properties={**TIERED, **engine.options},
         **options,
@@ -271,3 +277,94 @@ def test_the_lake_has_what_fluss_makes_of_the_writes(
     assert expected
     if fluss_version != "0.9.1":
         assert {row[0]: row for row in java_client.kv(table.path)} == expected
+
+
+NUMBERED = Engine({"id": "BIGINT NOT NULL", "number": "BIGINT", "name": "STRING", "amount": "INT"}, updated)
+
+
+def put(cluster: Tiering, table: TableInfo, kind: WriteKind, **columns: list) -> None:
+    rows = pa.RecordBatch.from_pydict(columns)
+    assert sum(cluster.client.write_rows(table.path, kind, [rows])) == rows.num_rows
+
+
+def test_the_lake_has_the_numbers_that_fluss_gave(cluster: Tiering, java_client: FlussJavaClient) -> None:
+    table = made(cluster, java_client, NUMBERED, auto_increment="number", bucket_keys=["id"], buckets=1)
+    chance = random.Random(1)
+    expected: Rows = {}
+    for number in range(24):
+        rows = [
+            [chance.randrange(20), None, chance.choice(["a", None]), chance.choice([number, None])]
+            for _ in range(chance.choice([1, 2, 10]))
+        ]
+        if number % 2:
+            java_client.upsert(table.path, rows, columns=["id", "name", "amount"])
+        else:
+            ids, _, names, amounts = (list(column) for column in zip(*rows, strict=True))
+            put(cluster, table, WriteKind.UPSERT, amount=amounts, id=ids, name=names)
+        for key, _, name, amount in rows:
+            # A new key takes the next number, and keeps it.
+            given = expected[key][1] if key in expected else len(expected) + 1
+            expected[key] = [key, given, name, amount]
+        if number in (7, 15, 23):
+            assert replayed(java_client, table) == expected
+            cluster.tier(table)
+            assert in_lake(cluster, table, NUMBERED) == expected
+            assert verify_table(cluster.client, cluster.spark, table, target=cluster.target).equal
+
+
+def test_what_fluss_refuses_is_refused_by_name(cluster: Tiering, java_client: FlussJavaClient) -> None:
+    table = made(cluster, java_client, NUMBERED, auto_increment="number")
+    assert table.descriptor.auto_increment_columns == ("number",)
+    with refused(ErrorCode.INVALID_ROWS, "'number'", str(table.path), "expected the columns id, name, amount"):
+        put(cluster, table, WriteKind.UPSERT, id=[1], number=[7], name=["a"], amount=[1])
+    with pytest.raises(JavaClientError, match="not allowed"):
+        java_client.upsert(table.path, [[1, 7, "a", 1]])
+    put(cluster, table, WriteKind.UPSERT, id=[1], name=["a"], amount=[1])
+    with refused(ErrorCode.INVALID_ROWS, str(table.path), "cannot be deleted", "'number'", "upsert nulls"):
+        put(cluster, table, WriteKind.DELETE, id=[1])
+    # Fluss deletes no such row: it takes away what is not numbered.
+    java_client.delete(table.path, [[1, None, None, None]], columns=["id", "name", "amount"])
+    assert replayed(java_client, table) == {1: [1, 1, None, None]}
+
+
+def test_the_command_says_what_a_repeat_does(
+    cluster: Tiering,
+    java_client: FlussJavaClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = command(cluster, monkeypatch)
+    table = made(cluster, java_client, replace(NUMBERED, options={"table.merge-engine": "aggregation"}))
+    good, bad = tmp_path / "good.csv", tmp_path / "bad.csv"
+    good.write_text("id,number,name,amount\n1,2,a,3\n")
+    bad.write_text("id,number,name,amount\nx,2,a,3\n")
+    with refused(ErrorCode.INVALID_ROWS, "A repeat aggregates them once more"):
+        run("put", str(table.path), str(good), str(bad), "--server", cluster.target)
+
+    numbers = made(cluster, java_client, NUMBERED, auto_increment="number")
+    good.write_text("id,name,amount\n1,a,3\n")
+    assert run("put", str(numbers.path), str(good), "--server", cluster.target) == 0
+    assert replayed(java_client, numbers) == {1: [1, 1, "a", 3]}
+    assert run("tables", "describe", str(numbers.path), "--json", "--server", cluster.target) == 0
+    (described,) = json.loads(capsys.readouterr().out.partition("\n")[2])
+    assert described["auto_increment_columns"] == ["number"]
+
+
+@pytest.mark.parametrize("name", ["first_row", "versioned"])
+def test_partial_updates_that_an_engine_does_not_have(
+    cluster: Tiering, java_client: FlussJavaClient, name: str
+) -> None:
+    """This is why the histories of these engines have none."""
+    table = made(cluster, java_client, ENGINES[name])
+    with pytest.raises(JavaClientError, match=r"(?i)partial update"):
+        java_client.upsert(table.path, [[1, "a", 1, None]], columns=["id", "name", "version"])
+
+
+def test_deletes_that_a_table_forbids_are_refused(cluster: Tiering, java_client: FlussJavaClient) -> None:
+    engine = replace(ENGINES["versioned"], options={**ENGINES["versioned"].options, "table.delete.behavior": "disable"})
+    table = made(cluster, java_client, engine)
+    put(cluster, table, WriteKind.UPSERT, id=[1], name=["a"], version=[1], amount=[1])
+    with refused(ErrorCode.INVALID_REQUEST, "DELETION_DISABLED_EXCEPTION"):
+        put(cluster, table, WriteKind.DELETE, id=[1])
+    assert replayed(java_client, table) == {1: [1, "a", 1, 1]}

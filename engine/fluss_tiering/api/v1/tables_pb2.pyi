@@ -211,6 +211,7 @@ class PbTableDescriptor(_message.Message):
     PROPERTIES_FIELD_NUMBER: _builtins.int
     COMMENT_FIELD_NUMBER: _builtins.int
     PARTITION_KEYS_FIELD_NUMBER: _builtins.int
+    AUTO_INCREMENT_COLUMNS_FIELD_NUMBER: _builtins.int
     num_buckets: _builtins.int
     """The number of buckets, of each partition if the table is partitioned."""
     comment: _builtins.str
@@ -239,6 +240,12 @@ class PbTableDescriptor(_message.Message):
         partitioned.
         """
 
+    @_builtins.property
+    def auto_increment_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names of the columns that a Fluss cluster numbers itself. Written rows do not have them. The embedded storage has
+        no such columns.
+        """
+
     def __init__(
         self,
         *,
@@ -249,10 +256,11 @@ class PbTableDescriptor(_message.Message):
         properties: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         comment: _builtins.str | None = ...,
         partition_keys: _abc.Iterable[_builtins.str] | None = ...,
+        auto_increment_columns: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_comment", b"_comment", "comment", b"comment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_comment", b"_comment", "bucket_keys", b"bucket_keys", "columns", b"columns", "comment", b"comment", "num_buckets", b"num_buckets", "partition_keys", b"partition_keys", "primary_key", b"primary_key", "properties", b"properties"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_comment", b"_comment", "auto_increment_columns", b"auto_increment_columns", "bucket_keys", b"bucket_keys", "columns", b"columns", "comment", b"comment", "num_buckets", b"num_buckets", "partition_keys", b"partition_keys", "primary_key", b"primary_key", "properties", b"properties"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__comment: _TypeAlias = _typing.Literal["comment"]  # noqa: Y015
     _WhichOneofArgType__comment: _TypeAlias = _typing.Literal["_comment", b"_comment"]  # noqa: Y015

@@ -11,7 +11,7 @@ from fluss_tiering.formats.bucketing import check_bucket_key_type
 from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataTypeRoot, TableDescriptor, TableInfo
-from fluss_tiering.model.table_options import FIXED, LAKE_TABLE_PREFIX, OWN_PREFIX, check_option_key
+from fluss_tiering.model.table_options import FIXED, LAKE_TABLE_PREFIX, MERGE_ENGINE, OWN_PREFIX, check_option_key
 from fluss_tiering.storage.lake_rules import check_key_precision, check_lake_rules
 from fluss_tiering.storage.log_compression import compression_of
 
@@ -25,7 +25,6 @@ _CHANGELOG_COLUMNS: Final = ("_change_type", "_log_offset", "_commit_timestamp")
 _NO_KEY: Final = NESTED | {DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
 """Types that Iceberg does not allow in identifier fields (its specification, "Identifier Field IDs")."""
 _ALTERABLE_PREFIX: Final = "table.datalake."
-_MERGE_ENGINE_OPTION: Final = "table.merge-engine"
 
 
 def validate(descriptor: TableDescriptor) -> TableDescriptor:
@@ -37,6 +36,11 @@ def validate(descriptor: TableDescriptor) -> TableDescriptor:
         FlussTieringError: INVALID_TABLE if a rule is broken.
     """
     _check_columns(descriptor.columns)
+    if descriptor.auto_increment_columns:
+        _refuse(
+            f"the columns {', '.join(descriptor.auto_increment_columns)} are to be numbered: expected none, since only "
+            "a Fluss cluster numbers rows"
+        )
     _check_properties(descriptor)
     if not 1 <= descriptor.num_buckets <= _MAX_BUCKETS:
         _refuse(f"{descriptor.num_buckets} buckets: expected 1 to {_MAX_BUCKETS}")
@@ -124,8 +128,8 @@ def _check_columns(columns: tuple[Column, ...]) -> None:
 def _check_properties(descriptor: TableDescriptor) -> None:
     compression_of(descriptor)
     _check_fixed(descriptor.properties)
-    if _MERGE_ENGINE_OPTION in descriptor.properties:
-        _refuse(f"{_MERGE_ENGINE_OPTION} is set: expected it to be absent, since the last row of a key is kept here")
+    if MERGE_ENGINE in descriptor.properties:
+        _refuse(f"{MERGE_ENGINE} is set: expected it to be absent, since the last row of a key is kept here")
     for key in descriptor.properties:
         check_option_key(key)
 

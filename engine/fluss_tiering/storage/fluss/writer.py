@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from fluss_tiering.formats.chunks import parts_of
 from fluss_tiering.formats.compacted.row import encode_values
 from fluss_tiering.formats.log.batch import encode_log_batch
 from fluss_tiering.formats.partitioning import rows_by_partition
+from fluss_tiering.formats.schema import arrow_type
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind
 from fluss_tiering.storage.fluss.kv_batch import encode_kv_batch
@@ -127,12 +129,9 @@ class ClusterWriter:
                 end = self._call(produce_log(table.path, bucket, encoded)) + batch.num_rows
             else:
                 keys = encode_primary_keys(table.descriptor, batch).to_pylist()
-                values = (
-                    [None] * len(keys)
-                    if kind is WriteKind.DELETE
-                    else encode_values(batch, table.descriptor.columns, table.schema_id).to_pylist()
-                )
-                end = self._call(put_kv(table.path, bucket, encode_kv_batch(keys, values, table.schema_id)))
+                values = [None] * len(keys) if kind is WriteKind.DELETE else _values(table, batch)
+                records = encode_kv_batch(keys, values, table.schema_id)
+                end = self._call(put_kv(table.path, bucket, records, _target_columns(table, kind)))
         return end
 
     def _call(self, call: Call[Any, int]) -> int:
@@ -145,6 +144,30 @@ class ClusterWriter:
         )
         end: int = tries(self._client.call, call)
         return end
+
+
+def _values(table: TableInfo, records: pa.RecordBatch) -> list[bytes]:
+    """Return the stored values of rows, with nulls in the columns that the cluster numbers."""
+    columns = []
+    for number, column in enumerate(table.descriptor.columns):
+        if column.name in table.descriptor.auto_increment_columns:
+            column = replace(column, data_type=replace(column.data_type, nullable=True))  # noqa: PLW2901
+            records = records.add_column(number, column.name, pa.nulls(records.num_rows, arrow_type(column.data_type)))
+        columns.append(column)
+    values: list[bytes] = encode_values(records, columns, table.schema_id).to_pylist()
+    return values
+
+
+def _target_columns(table: TableInfo, kind: WriteKind) -> Sequence[int]:
+    """Return the indexes of the columns that a write sets; none for all columns. A delete removes whole rows.
+
+    As with Fluss's clients, rows of a table with columns that the cluster numbers are partial updates of the others.
+    """
+    descriptor = table.descriptor
+    if kind is WriteKind.DELETE or not descriptor.auto_increment_columns:
+        return ()
+    written = set(descriptor.written_columns)
+    return [number for number, column in enumerate(descriptor.columns) if column in written]
 
 
 def _is_early(error: BaseException) -> bool:

@@ -60,6 +60,7 @@ def test_a_table_comes_back_from_its_json(types: list[DataType], comment: str | 
         num_buckets=7,
         properties={"table.datalake.enabled": "true", "iceberg.write.x": "y"},
         comment=comment,
+        auto_increment_columns=("c1",) if len(columns) > 1 else (),
     )
     partition_keys = ("c0",) if partitioned else ()
     text = table_to_json(written, partition_keys)

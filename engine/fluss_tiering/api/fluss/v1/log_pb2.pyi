@@ -539,6 +539,7 @@ class PutKvRequest(_message.Message):
     ACKS_FIELD_NUMBER: _builtins.int
     TABLE_ID_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    TARGET_COLUMNS_FIELD_NUMBER: _builtins.int
     BUCKETS_REQ_FIELD_NUMBER: _builtins.int
     acks: _builtins.int
     """How many replicas must have the records before the leader answers. -1 means all replicas that are in sync."""
@@ -546,6 +547,10 @@ class PutKvRequest(_message.Message):
     """The id of the table."""
     timeout_ms: _builtins.int
     """How long the leader may wait for its replicas, in milliseconds."""
+    @_builtins.property
+    def target_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The positions of the columns that are written. It is empty if all columns are."""
+
     @_builtins.property
     def buckets_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbWriteReqForBucket]:
         """The records of each bucket."""
@@ -556,11 +561,12 @@ class PutKvRequest(_message.Message):
         acks: _builtins.int | None = ...,
         table_id: _builtins.int | None = ...,
         timeout_ms: _builtins.int | None = ...,
+        target_columns: _abc.Iterable[_builtins.int] | None = ...,
         buckets_req: _abc.Iterable[Global___PbWriteReqForBucket] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "table_id", b"table_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "buckets_req", b"buckets_req", "table_id", b"table_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "buckets_req", b"buckets_req", "table_id", b"table_id", "target_columns", b"target_columns", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -601,6 +607,7 @@ class PbPutKvRespForBucket(_message.Message):
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
+    PRESSURE_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
     """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
@@ -611,6 +618,8 @@ class PbPutKvRespForBucket(_message.Message):
     """What went wrong. It is absent if there is no error."""
     log_end_offset: _builtins.int
     """The offset behind the last change that was written."""
+    pressure: _builtins.float
+    """How hard-pressed the bucket's storage is, from 0 to 1. It is absent, or 0, if clients need not slow down."""
     def __init__(
         self,
         *,
@@ -619,10 +628,11 @@ class PbPutKvRespForBucket(_message.Message):
         error_code: _builtins.int | None = ...,
         error_message: _builtins.str | None = ...,
         log_end_offset: _builtins.int | None = ...,
+        pressure: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "log_end_offset", b"log_end_offset", "partition_id", b"partition_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "log_end_offset", b"log_end_offset", "partition_id", b"partition_id", "pressure", b"pressure"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "log_end_offset", b"log_end_offset", "partition_id", b"partition_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "log_end_offset", b"log_end_offset", "partition_id", b"partition_id", "pressure", b"pressure"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

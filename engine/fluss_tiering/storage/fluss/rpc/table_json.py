@@ -57,6 +57,8 @@ def table_to_json(descriptor: TableDescriptor, partition_keys: Sequence[str] = (
     schema["highest_field_id"] = next(ids) - 1
     if descriptor.primary_key:
         schema["primary_key"] = descriptor.primary_key
+    if descriptor.auto_increment_columns:
+        schema["auto_increment_column"] = descriptor.auto_increment_columns
     own = {key: value for key, value in descriptor.properties.items() if key.startswith(_OWN_OPTIONS)}
     table: dict[str, Any] = {
         "version": _VERSION,
@@ -93,6 +95,7 @@ def table_from_json(
             properties=properties,
             comment=table.get("comment"),
             partition_keys=tuple(table["partition_key"]),
+            auto_increment_columns=tuple(schema.get("auto_increment_column", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FlussTieringError(

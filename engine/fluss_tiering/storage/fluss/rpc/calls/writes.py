@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
@@ -36,10 +36,18 @@ def produce_log(path: TablePath, bucket: TableBucket, records: bytes) -> Call[lo
     )
 
 
-def put_kv(path: TablePath, bucket: TableBucket, records: bytes) -> Call[log_pb2.PutKvResponse, int]:
+def put_kv(
+    path: TablePath, bucket: TableBucket, records: bytes, target_columns: Sequence[int] = ()
+) -> Call[log_pb2.PutKvResponse, int]:
     """Upsert and delete the rows of a KV batch (`kv_batch`) in a bucket of a primary-key table.
 
     The result is the log end offset after the batch.
+
+    Args:
+        path: The path of the table.
+        bucket: The bucket.
+        records: The batch.
+        target_columns: The indexes of the columns of a partial update, with those of the key; none for all columns.
 
     Raises:
         FlussTieringError: TABLE_NOT_EXIST if there is no such table; TABLE_WITHOUT_PRIMARY_KEY if it has no primary
@@ -52,6 +60,7 @@ def put_kv(path: TablePath, bucket: TableBucket, records: bytes) -> Call[log_pb2
         _log_end_offset,
         leader=BucketLeader(path, bucket),
         records=records,
+        target_columns=target_columns,
     )
 
 
@@ -63,13 +72,20 @@ def _write(
     *,
     leader: BucketLeader,
     records: bytes,
+    **others: Sequence[int],
 ) -> Call[ResponseT, int]:
-    """Make the call, whose two requests have the same fields."""
+    """Make the call. Its two requests have the same fields but for those in `others`."""
     bucket = leader.bucket
     for_bucket = log_pb2.PbWriteReqForBucket(partition_id=bucket.partition_id, bucket_id=bucket.bucket, records=records)
     return Call(
         api,
-        request(acks=_FROM_ALL_IN_SYNC, table_id=bucket.table_id, timeout_ms=_TIMEOUT_MS, buckets_req=[for_bucket]),
+        request(
+            acks=_FROM_ALL_IN_SYNC,
+            table_id=bucket.table_id,
+            timeout_ms=_TIMEOUT_MS,
+            buckets_req=[for_bucket],
+            **others,
+        ),
         response,
         lambda answer: read(answer, bucket),
         leader,
