@@ -280,7 +280,7 @@ class TieringClient(Closing):
         if isinstance(table, str):
             table = TablePath.parse(table)
         info = self.get_tables([table])[0] if isinstance(table, TablePath) else table
-        if buckets is None and info.descriptor.partition_keys:
+        if buckets is None and (info.descriptor.partition_keys or info.bucket_count_epoch > 0):
             buckets = [each.bucket for each in self.list_buckets([info.path])[info.path]]
         elif buckets is None:
             buckets = [TableBucket(info.table_id, bucket) for bucket in range(info.descriptor.num_buckets)]

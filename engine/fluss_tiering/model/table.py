@@ -177,6 +177,8 @@ class TableInfo:
         created_time: When the table was created, in milliseconds since the epoch.
         lake_catalog_properties: The properties of the Iceberg catalog (type, uri, warehouse, …) into which the table is
             tiered.
+        bucket_count_epoch: How often the number of buckets was changed. If it ever was, a partition may have another
+            number than the descriptor says.
     """
 
     table_id: int
@@ -185,6 +187,7 @@ class TableInfo:
     descriptor: TableDescriptor
     created_time: int
     lake_catalog_properties: Mapping[str, str] = field(default_factory=dict)
+    bucket_count_epoch: int = 0
 
     @property
     def has_primary_key(self) -> bool:

@@ -93,6 +93,7 @@ def table_to_pb(table: TableInfo) -> tables_pb2.PbTableInfo:
         descriptor=descriptor_to_pb(table.descriptor),
         created_time=table.created_time,
         lake_catalog_properties=table.lake_catalog_properties,
+        bucket_count_epoch=table.bucket_count_epoch,
     )
 
 
@@ -105,6 +106,7 @@ def table_from_pb(message: tables_pb2.PbTableInfo) -> TableInfo:
         descriptor=descriptor_from_pb(message.descriptor),
         created_time=message.created_time,
         lake_catalog_properties=dict(message.lake_catalog_properties),
+        bucket_count_epoch=message.bucket_count_epoch,
     )
 
 

@@ -119,9 +119,9 @@ def test_what_would_be_otherwise_in_spark_is_left_to_it(condition: Filter):
     assert not can_evaluate(condition, ROWS.schema)
 
 
-def table(kind: str, num_buckets: int = 8) -> TableInfo:
+def table(kind: str) -> TableInfo:
     of_columns = (Column("key", DataType.parse(kind)), Column("name", DataType.parse("STRING")))
-    return TableInfo(1, TablePath("db", "t"), 1, TableDescriptor(of_columns, (), ("key",), num_buckets), 0)
+    return TableInfo(1, TablePath("db", "t"), 1, TableDescriptor(of_columns, (), ("key",), 8), 0)
 
 
 @pytest.mark.parametrize(
@@ -137,21 +137,21 @@ def table(kind: str, num_buckets: int = 8) -> TableInfo:
 def test_a_key_leads_to_the_bucket_that_its_row_was_written_to(kind, value, stored):
     (bucket,) = assign_buckets(stored, DataType.parse(kind), 8)
     for condition in (EqualTo(("key",), value), EqualNullSafe(("key",), value), In(("key",), (value, None))):
-        assert buckets_holding(table(kind), [IsNotNull(("key",)), condition]) == {bucket}
+        assert buckets_holding(table(kind), [IsNotNull(("key",)), condition], 8) == {bucket}
 
 
 def test_several_keys_lead_to_several_buckets_and_other_filters_to_all():
     info = table("BIGINT")
     expected = set(assign_buckets(pa.array([1, 2, 3]), DataType.parse("BIGINT"), 8).tolist())
-    assert buckets_holding(info, [In(("key",), (1, 2, 3))]) == expected
-    assert buckets_holding(info, [EqualTo(("name",), "x"), GreaterThan(("key",), 1)]) is None
-    assert buckets_holding(info, [Not(EqualTo(("key",), 1))]) is None
-    assert buckets_holding(info, []) is None
+    assert buckets_holding(info, [In(("key",), (1, 2, 3))], 8) == expected
+    assert buckets_holding(info, [EqualTo(("name",), "x"), GreaterThan(("key",), 1)], 8) is None
+    assert buckets_holding(info, [Not(EqualTo(("key",), 1))], 8) is None
+    assert buckets_holding(info, [], 8) is None
     elsewhere = next(key for key in range(2, 100) if _bucket(key) != _bucket(1))
-    assert buckets_holding(info, [EqualTo(("key",), 1), EqualTo(("key",), elsewhere)]) == set()
+    assert buckets_holding(info, [EqualTo(("key",), 1), EqualTo(("key",), elsewhere)], 8) == set()
     # A time between two that the column can hold.
     between = datetime.fromisoformat("1970-01-01T00:00:00.000001")
-    assert buckets_holding(table("TIMESTAMP(3)"), [EqualTo(("key",), between)]) == set(range(8))
+    assert buckets_holding(table("TIMESTAMP(3)"), [EqualTo(("key",), between)], 8) == set(range(8))
 
 
 def _bucket(key: int) -> int:
@@ -160,8 +160,8 @@ def _bucket(key: int) -> int:
 
 def test_tables_without_a_bucket_key_or_with_one_bucket_are_read_whole():
     without = TableInfo(1, TablePath("db", "t"), 1, descriptor(primary_key=False, num_buckets=4), 0)
-    assert buckets_holding(without, [EqualTo(("id",), 1)]) is None
-    assert buckets_holding(table("BIGINT", num_buckets=1), [EqualTo(("key",), 1)]) is None
+    assert buckets_holding(without, [EqualTo(("id",), 1)], 8) is None
+    assert buckets_holding(table("BIGINT"), [EqualTo(("key",), 1)], 1) is None
 
 
 @pytest.mark.parametrize(

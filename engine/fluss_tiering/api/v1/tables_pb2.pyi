@@ -300,12 +300,17 @@ class PbTableInfo(_message.Message):
     DESCRIPTOR_FIELD_NUMBER: _builtins.int
     CREATED_TIME_FIELD_NUMBER: _builtins.int
     LAKE_CATALOG_PROPERTIES_FIELD_NUMBER: _builtins.int
+    BUCKET_COUNT_EPOCH_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     """The id of the table."""
     schema_id: _builtins.int
     """The id of the present schema."""
     created_time: _builtins.int
     """The time at which the table was created."""
+    bucket_count_epoch: _builtins.int
+    """How often the number of buckets was changed. If it ever was, a partition may have another number of buckets than the
+    definition says: ListBuckets returns all of them.
+    """
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table."""
@@ -327,10 +332,11 @@ class PbTableInfo(_message.Message):
         descriptor: Global___PbTableDescriptor | None = ...,
         created_time: _builtins.int = ...,
         lake_catalog_properties: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        bucket_count_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["descriptor", b"descriptor", "table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_time", b"created_time", "descriptor", b"descriptor", "lake_catalog_properties", b"lake_catalog_properties", "schema_id", b"schema_id", "table_id", b"table_id", "table_path", b"table_path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count_epoch", b"bucket_count_epoch", "created_time", b"created_time", "descriptor", b"descriptor", "lake_catalog_properties", b"lake_catalog_properties", "schema_id", b"schema_id", "table_id", b"table_id", "table_path", b"table_path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.java import iceberg_class, is_iceberg, java_session_of, jvm_of, lake_errors
-from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, partition_fields, schema_json, table_properties
+from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, partition_of, schema_json, table_properties
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout
 from fluss_tiering.lake.names import DEFAULT_CATALOG_NAME, FORMER_CATALOG_NAME, catalog_name, quoted
@@ -106,7 +106,7 @@ class IcebergCatalogs:
 
     def _opened(self, table: TableInfo, handle: JavaObject) -> IcebergTable:
         expected = schema_json(table.descriptor)
-        partition = partition_fields(table.descriptor)
+        partition = partition_of(table)
         with lake_errors(f"open the lake table {table.path}"):
             layout = self._layout(handle)
         names = (catalog_name(table.lake_catalog_properties), table.path.database, table.path.table)
@@ -137,7 +137,7 @@ class IcebergCatalogs:
     def _create(self, catalog: JavaObject, identifier: JavaObject, table: TableInfo) -> JavaObject:
         schema = self._iceberg("SchemaParser").fromJson(json.dumps(schema_json(table.descriptor)))
         spec = self._iceberg("PartitionSpec").builderFor(schema)
-        for field in partition_fields(table.descriptor):
+        for field in partition_of(table):
             if field.num_buckets is None:
                 spec = spec.identity(field.column)
             else:

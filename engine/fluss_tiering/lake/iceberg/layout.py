@@ -22,6 +22,7 @@ from fluss_tiering.model.table import (
     DataType,
     DataTypeRoot,
     TableDescriptor,
+    TableInfo,
 )
 from fluss_tiering.model.table_options import LAKE_CATALOG_PREFIX, LAKE_TABLE_PREFIX, OWN_PREFIX
 
@@ -129,6 +130,27 @@ def schema_json(descriptor: TableDescriptor) -> dict[str, Any]:
     keys = [field["id"] for field in numbered if field["name"] in descriptor.primary_key]
     schema = {"type": "struct", "schema-id": 0, "fields": numbered}
     return {**schema, "identifier-field-ids": keys} if keys else schema
+
+
+def partition_of(table: TableInfo) -> tuple[PartitionField, ...]:
+    """Return the partition fields of a table's lake table; see `partition_fields`.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE also if the number of the table's buckets was changed and the lake table is
+            partitioned by it. Readers of the lake look for a key in the one bucket that the transform names, so rows of
+            partitions with other numbers would not be found or deleted there.
+    """
+    fields = partition_fields(table.descriptor)
+    by_bucket = fields[-1]
+    if table.bucket_count_epoch > 0 and by_bucket.num_buckets is not None:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE,
+            f"the number of buckets of table {table.path} was changed (bucket count epoch {table.bucket_count_epoch}), "
+            "so its partitions may differ, while a lake table is partitioned by one number of buckets of the key "
+            f"{by_bucket.column!r}: expected a table that was never changed so, or one without a bucket key; "
+            "create a table with the new number of buckets, and write the rows to it",
+        )
+    return fields
 
 
 def partition_fields(descriptor: TableDescriptor) -> tuple[PartitionField, ...]:

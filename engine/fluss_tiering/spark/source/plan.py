@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -43,10 +44,19 @@ def _log_parts(info: BucketInfo, max_bytes: int) -> Iterator[LogPartition]:
         yield LogPartition(info.bucket, start + length * number // count, start + length * (number + 1) // count)
 
 
-def buckets_holding(table: TableInfo, conditions: Sequence[ds.Filter]) -> set[int] | None:
-    """Return the buckets that may have matching rows; None if no filter says what the bucket key is."""
+def holding(table: TableInfo, infos: Sequence[BucketInfo], conditions: Sequence[ds.Filter]) -> list[BucketInfo]:
+    """Return those of all buckets of a table that may have matching rows."""
+    # A partition may have another number of buckets than the table.
+    counts = Counter(info.bucket.partition_id for info in infos)
+    possible = {count: buckets_holding(table, conditions, count) for count in set(counts.values())}
+    held = ((info, possible[counts[info.bucket.partition_id]]) for info in infos)
+    return [info for info, buckets in held if buckets is None or info.bucket.bucket in buckets]
+
+
+def buckets_holding(table: TableInfo, conditions: Sequence[ds.Filter], num_buckets: int) -> set[int] | None:
+    """Return which of so many buckets may have matching rows; None if no filter says what the bucket key is."""
     descriptor = table.descriptor
-    if not descriptor.bucket_keys or descriptor.num_buckets == 1:
+    if not descriptor.bucket_keys or num_buckets == 1:
         return None
     key = descriptor.column(descriptor.bucket_keys[0])
     buckets: set[int] | None = None
@@ -54,7 +64,7 @@ def buckets_holding(table: TableInfo, conditions: Sequence[ds.Filter]) -> set[in
         values = _key_values(condition, key.name)
         if values is None:
             continue
-        found = _buckets_of(key, values, descriptor.num_buckets)
+        found = _buckets_of(key, values, num_buckets)
         buckets = found if buckets is None else buckets & found
     return buckets
 

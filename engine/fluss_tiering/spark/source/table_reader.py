@@ -15,7 +15,7 @@ from fluss_tiering.spark.source.batches import spark_arrow_schema, spark_rows
 from fluss_tiering.spark.source.errors import plain_errors
 from fluss_tiering.spark.source.filters import can_evaluate, matching
 from fluss_tiering.spark.source.options import SourceOptions
-from fluss_tiering.spark.source.plan import KvPartition, LogPartition, buckets_holding, log_partitions
+from fluss_tiering.spark.source.plan import KvPartition, LogPartition, holding, log_partitions
 from fluss_tiering.spark.source.schema import chosen_columns
 from fluss_tiering.storage.open import cluster_access, is_bucketed_as_lake, open_bucket_scans, open_split_reader
 
@@ -47,10 +47,8 @@ class TableReader(ds.DataSourceReader):
         """Return a partition for each bucket that may have matching rows, and several for a long log."""
         with plain_errors(), TieringClient(self._options.server) as client:
             buckets = client.list_buckets([self._table.path])[self._table.path]
-        as_lake = is_bucketed_as_lake(self._storage, self._table)
-        possible = buckets_holding(self._table, self._filters) if as_lake else None
-        if possible is not None:
-            buckets = [info for info in buckets if info.bucket.bucket in possible]
+        if is_bucketed_as_lake(self._storage, self._table):
+            buckets = holding(self._table, buckets, self._filters)
         if self._table.has_primary_key:
             return [KvPartition(info.bucket) for info in buckets]
         return log_partitions(buckets, self._options.max_partition_bytes)

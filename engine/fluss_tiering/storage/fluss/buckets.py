@@ -9,6 +9,7 @@ from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo
+from fluss_tiering.storage.fluss.bucket_counts import bucket_count
 from fluss_tiering.storage.fluss.log_offsets import log_offsets
 from fluss_tiering.storage.fluss.reading.log_chunks import LogChunk
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import kv_snapshot_files, latest_kv_snapshots
@@ -55,7 +56,7 @@ class ClusterBuckets:
         Partitions that are dropped in the meantime are left out.
 
         Raises:
-            FlussTieringError: TABLE_NOT_EXIST if there is no such table.
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TABLE as in `bucket_count`.
         """
         partitions = self.partitions(table)
         # The snapshots are asked for before the ends of the logs, so that no snapshot is ahead of its log.
@@ -66,7 +67,7 @@ class ClusterBuckets:
             if partition is None
             else tuple(partition.values.values())
             for partition in partitions
-            for number in range(table.descriptor.num_buckets)
+            for number in range(bucket_count(self._client, table, partition))
         }
         ranges = log_offsets(self._client, self._calls, table.path, values)
         row_bytes = self._measure(table, ranges)

@@ -14,16 +14,16 @@ from fluss_tiering.storage.fluss.rpc.client import FlussClient
 _MAX_TABLES: Final = 1000
 
 
-class PartitionIds:
-    """A cache of partition ids by partition values. It allows concurrent calls."""
+class KnownPartitions:
+    """A cache of partitions by their values. It allows concurrent calls."""
 
     def __init__(self, client: FlussClient) -> None:
         self._client = client
         self._lock = threading.Lock()
-        self._known: dict[int, dict[PartitionValues, int]] = {}
+        self._known: dict[int, dict[PartitionValues, Partition]] = {}
 
-    def of(self, table: TableInfo, wanted: Sequence[PartitionValues]) -> Mapping[PartitionValues, int]:
-        """Return the ids of partitions. Missing partitions are created first.
+    def of(self, table: TableInfo, wanted: Sequence[PartitionValues]) -> Mapping[PartitionValues, Partition]:
+        """Return partitions. Missing partitions are created first.
 
         Raises:
             FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_REQUEST if Fluss does not allow one of
@@ -45,9 +45,9 @@ class PartitionIds:
         with self._lock:
             self._known.pop(table_id, None)
 
-    def _ask(self, table: TableInfo) -> dict[PartitionValues, int]:
+    def _ask(self, table: TableInfo) -> dict[PartitionValues, Partition]:
         partitions = self._client.call(list_partitions(table.path))
-        known = {_values(table, each): each.partition_id for each in partitions}
+        known = {_values(table, each): each for each in partitions}
         with self._lock:
             if len(self._known) >= _MAX_TABLES:
                 self._known.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,11 +17,13 @@ from fluss_tiering.formats.partitioning import rows_by_partition
 from fluss_tiering.formats.schema import arrow_type
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind
+from fluss_tiering.storage.fluss.bucket_counts import bucket_count
 from fluss_tiering.storage.fluss.kv_batch import encode_kv_batch
-from fluss_tiering.storage.fluss.partitions import PartitionIds
+from fluss_tiering.storage.fluss.partitions import KnownPartitions
 from fluss_tiering.storage.fluss.primary_keys import encode_primary_keys
 from fluss_tiering.storage.fluss.rpc.call import Call
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
+from fluss_tiering.storage.fluss.rpc.calls.tables import Partition
 from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log, put_kv
 from fluss_tiering.storage.fluss.rpc.client import BACK_OFF, FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError, UnknownBucketError
@@ -40,13 +42,25 @@ _EARLY_S: Final = 10.0
 """How long a write is repeated that may be too early for what its table has got."""
 
 
+_OTHER_PARTITIONS: Final = frozenset({FlussError.PARTITION_NOT_EXISTS, FlussError.INVALID_BUCKET_ROUTING})
+"""The errors of a write to partitions as they were before."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Placed:
+    """The rows for a bucket, and the number of buckets by which it was chosen, if the cluster told it."""
+
+    records: pa.RecordBatch
+    among: int | None
+
+
 class ClusterWriter:
     """Writes to the tables of a cluster. It allows concurrent calls."""
 
     def __init__(self, client: FlussClient, calls: ParallelCalls) -> None:
         self._client = client
         self._calls = calls
-        self._partitions = PartitionIds(client)
+        self._partitions = KnownPartitions(client)
         self._lock = threading.Lock()
         # The log ends of log tables without a bucket key, whose rows are spread evenly.
         self._log_ends: dict[tuple[int, int | None], list[int]] = {}
@@ -68,7 +82,7 @@ class ClusterWriter:
             placed = self._place(table, records) if records.num_rows else {}
             ends = self._calls.each(lambda item: self._send(table, kind, *item), placed.items())
         except FlussServerError as error:
-            if error.fluss_error is FlussError.PARTITION_NOT_EXISTS:
+            if error.fluss_error in _OTHER_PARTITIONS:
                 self._partitions.forget(table.table_id)
             raise
         for bucket, end in zip(placed, ends, strict=True):
@@ -81,29 +95,34 @@ class ClusterWriter:
         """Forget the partitions of a table, since some were dropped. A write to a dropped one creates it again."""
         self._partitions.forget(table_id)
 
-    def _place(self, table: TableInfo, records: pa.RecordBatch) -> dict[TableBucket, pa.RecordBatch]:
+    def _place(self, table: TableInfo, records: pa.RecordBatch) -> dict[TableBucket, _Placed]:
         by_partition = list(rows_by_partition(table, records))
-        ids: Mapping[tuple[str, ...], int | None] = {(): None}
+        partitions: Mapping[tuple[str, ...], Partition | None] = {(): None}
         if table.descriptor.partition_keys:
-            ids = self._partitions.of(table, [values for values, _ in by_partition])
-        return {
-            TableBucket(table.table_id, bucket, ids[values]): chosen
-            for values, rows in by_partition
-            for bucket, chosen in self._place_in_buckets(table, ids[values], rows).items()
-        }
+            partitions = self._partitions.of(table, [values for values, _ in by_partition])
+        placed: dict[TableBucket, _Placed] = {}
+        for values, rows in by_partition:
+            partition = partitions[values]
+            partition_id = None if partition is None else partition.partition_id
+            count = bucket_count(self._client, table, partition)
+            told = table.bucket_count_epoch > 0 or (partition is not None and partition.bucket_count is not None)
+            for bucket, chosen in self._place_in_buckets(table, partition_id, count, rows).items():
+                where = TableBucket(table.table_id, bucket, partition_id)
+                placed[where] = _Placed(chosen, count if told else None)
+        return placed
 
     def _place_in_buckets(
-        self, table: TableInfo, partition_id: int | None, rows: pa.RecordBatch
+        self, table: TableInfo, partition_id: int | None, count: int, rows: pa.RecordBatch
     ) -> Mapping[int, pa.RecordBatch]:
         descriptor = table.descriptor
-        if descriptor.num_buckets == 1:
+        if count == 1:
             return {0: rows}
         if descriptor.bucket_keys:
-            return place_by_key(rows, descriptor.column(descriptor.bucket_keys[0]), descriptor.num_buckets)
+            return place_by_key(rows, descriptor.column(descriptor.bucket_keys[0]), count)
         where = (table.table_id, partition_id)
         log_ends = self._log_ends.get(where)
-        if log_ends is None:
-            buckets = [TableBucket(table.table_id, number, partition_id) for number in range(descriptor.num_buckets)]
+        if log_ends is None or len(log_ends) != count:
+            buckets = [TableBucket(table.table_id, number, partition_id) for number in range(count)]
             log_ends = self._calls.each(
                 lambda bucket: self._client.call(log_offset(table.path, bucket, OffsetType.LATEST)), buckets
             )
@@ -113,10 +132,10 @@ class ClusterWriter:
                 self._log_ends[where] = log_ends
         return place_evenly(rows, log_ends)
 
-    def _send(self, table: TableInfo, kind: WriteKind, bucket: TableBucket, records: pa.RecordBatch) -> int:
+    def _send(self, table: TableInfo, kind: WriteKind, bucket: TableBucket, placed: _Placed) -> int:
         """Write rows to one bucket and return the log's end after them."""
         end = 0
-        for batch in parts_of(records, _BATCH_BYTES, None if kind is WriteKind.APPEND else _KV_BATCH_ROWS):
+        for batch in parts_of(placed.records, _BATCH_BYTES, None if kind is WriteKind.APPEND else _KV_BATCH_ROWS):
             if kind is WriteKind.APPEND:
                 encoded = encode_log_batch(
                     0,
@@ -126,12 +145,14 @@ class ClusterWriter:
                     change_types=None,
                     compression=compression_of(table.descriptor),
                 )
-                end = self._call(produce_log(table.path, bucket, encoded)) + batch.num_rows
+                written = self._call(produce_log(table.path, bucket, encoded, placed_among=placed.among))
+                end = written + batch.num_rows
             else:
                 keys = encode_primary_keys(table.descriptor, batch).to_pylist()
                 values = [None] * len(keys) if kind is WriteKind.DELETE else _values(table, batch)
                 records = encode_kv_batch(keys, values, table.schema_id)
-                end = self._call(put_kv(table.path, bucket, records, _target_columns(table, kind)))
+                columns = _target_columns(table, kind)
+                end = self._call(put_kv(table.path, bucket, records, columns, placed_among=placed.among))
         return end
 
     def _call(self, call: Call[Any, int]) -> int:

@@ -471,22 +471,26 @@ class PbWriteReqForBucket(_message.Message):
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
     """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
     """The number of the bucket, from 0 on."""
     records: _builtins.bytes
     """The records: log batches for a log table, KV batches for a primary-key table."""
+    routing_bucket_count: _builtins.int
+    """The number of buckets by which the rows were placed, if the cluster told it. Since Fluss 1.0.0."""
     def __init__(
         self,
         *,
         partition_id: _builtins.int | None = ...,
         bucket_id: _builtins.int | None = ...,
         records: _builtins.bytes | None = ...,
+        routing_bucket_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "partition_id", b"partition_id", "records", b"records"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "partition_id", b"partition_id", "records", b"records", "routing_bucket_count", b"routing_bucket_count"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "partition_id", b"partition_id", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "partition_id", b"partition_id", "records", b"records", "routing_bucket_count", b"routing_bucket_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#fluss_tiering/fluss/v1/tables.proto\x12\x16\x66luss_tiering.fluss.v1\"8\n\x0bPbTablePath\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\x12\x12\n\ntable_name\x18\x02 \x01(\t\"(\n\nPbKeyValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"H\n\x15\x43reateDatabaseRequest\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\x12\x18\n\x10ignore_if_exists\x18\x02 \x01(\x08\"\x18\n\x16\x43reateDatabaseResponse\"[\n\x13\x44ropDatabaseRequest\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\x12\x1c\n\x14ignore_if_not_exists\x18\x02 \x01(\x08\x12\x0f\n\x07\x63\x61scade\x18\x03 \x01(\x08\"\x16\n\x14\x44ropDatabaseResponse\"\x16\n\x14ListDatabasesRequest\".\n\x15ListDatabasesResponse\x12\x15\n\rdatabase_name\x18\x01 \x03(\t\"/\n\x16GetDatabaseInfoRequest\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\"/\n\x17GetDatabaseInfoResponse\x12\x14\n\x0c\x63reated_time\x18\x04 \x01(\x03\"{\n\x12\x43reateTableRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x12\n\ntable_json\x18\x02 \x01(\x0c\x12\x18\n\x10ignore_if_exists\x18\x03 \x01(\x08\"\x15\n\x13\x43reateTableResponse\"J\n\rPbAlterConfig\x12\x12\n\nconfig_key\x18\x01 \x01(\t\x12\x14\n\x0c\x63onfig_value\x18\x02 \x01(\t\x12\x0f\n\x07op_type\x18\x03 \x01(\x05\"\xe3\x01\n\x11\x41lterTableRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x1c\n\x14ignore_if_not_exists\x18\x02 \x01(\x08\x12=\n\x0e\x63onfig_changes\x18\x03 \x03(\x0b\x32%.fluss_tiering.fluss.v1.PbAlterConfig\x12\x38\n\x0b\x61\x64\x64_columns\x18\x04 \x03(\x0b\x32#.fluss_tiering.fluss.v1.PbAddColumn\"i\n\x0bPbAddColumn\x12\x13\n\x0b\x63olumn_name\x18\x01 \x01(\t\x12\x16\n\x0e\x64\x61ta_type_json\x18\x02 \x01(\x0c\x12\x0f\n\x07\x63omment\x18\x03 \x01(\t\x12\x1c\n\x14\x63olumn_position_type\x18\x04 \x01(\x05\"\x14\n\x12\x41lterTableResponse\"i\n\x10\x44ropTableRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x1c\n\x14ignore_if_not_exists\x18\x02 \x01(\x08\"\x13\n\x11\x44ropTableResponse\"*\n\x11ListTablesRequest\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\"(\n\x12ListTablesResponse\x12\x12\n\ntable_name\x18\x01 \x03(\t\"N\n\x13GetTableInfoRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\"|\n\x14GetTableInfoResponse\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x11\n\tschema_id\x18\x02 \x01(\x05\x12\x12\n\ntable_json\x18\x03 \x01(\x0c\x12\x14\n\x0c\x63reated_time\x18\x04 \x01(\x03\x12\x15\n\rmodified_time\x18\x05 \x01(\x03\"c\n\x15GetTableSchemaRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x11\n\tschema_id\x18\x02 \x01(\x05\"@\n\x16GetTableSchemaResponse\x12\x11\n\tschema_id\x18\x01 \x01(\x05\x12\x13\n\x0bschema_json\x18\x02 \x01(\x0c\"T\n\x19ListPartitionInfosRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\"^\n\x1aListPartitionInfosResponse\x12@\n\x0fpartitions_info\x18\x01 \x03(\x0b\x32\'.fluss_tiering.fluss.v1.PbPartitionInfo\"h\n\x0fPbPartitionInfo\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12?\n\x0epartition_spec\x18\x02 \x01(\x0b\x32\'.fluss_tiering.fluss.v1.PbPartitionSpec\"S\n\x0fPbPartitionSpec\x12@\n\x14partition_key_values\x18\x01 \x03(\x0b\x32\".fluss_tiering.fluss.v1.PbKeyValue\"\xb0\x01\n\x16\x43reatePartitionRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12?\n\x0epartition_spec\x18\x02 \x01(\x0b\x32\'.fluss_tiering.fluss.v1.PbPartitionSpec\x12\x1c\n\x14ignore_if_not_exists\x18\x03 \x01(\x08\"\x19\n\x17\x43reatePartitionResponse\"\xae\x01\n\x14\x44ropPartitionRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12?\n\x0epartition_spec\x18\x02 \x01(\x0b\x32\'.fluss_tiering.fluss.v1.PbPartitionSpec\x12\x1c\n\x14ignore_if_not_exists\x18\x03 \x01(\x08\"\x17\n\x15\x44ropPartitionResponse\"e\n\x0fMetadataRequest\x12\x37\n\ntable_path\x18\x01 \x03(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x19\n\rpartitions_id\x18\x03 \x03(\x03\x42\x02\x10\x01\"\x9c\x02\n\x10MetadataResponse\x12@\n\x12\x63oordinator_server\x18\x01 \x01(\x0b\x32$.fluss_tiering.fluss.v1.PbServerNode\x12<\n\x0etablet_servers\x18\x02 \x03(\x0b\x32$.fluss_tiering.fluss.v1.PbServerNode\x12?\n\x0etable_metadata\x18\x03 \x03(\x0b\x32\'.fluss_tiering.fluss.v1.PbTableMetadata\x12G\n\x12partition_metadata\x18\x04 \x03(\x0b\x32+.fluss_tiering.fluss.v1.PbPartitionMetadata\";\n\x0cPbServerNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"\x9f\x01\n\x0fPbTableMetadata\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x10\n\x08table_id\x18\x02 \x01(\x03\x12\x41\n\x0f\x62ucket_metadata\x18\x05 \x03(\x0b\x32(.fluss_tiering.fluss.v1.PbBucketMetadata\"\x98\x01\n\x13PbPartitionMetadata\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x16\n\x0epartition_name\x18\x02 \x01(\t\x12\x14\n\x0cpartition_id\x18\x03 \x01(\x03\x12\x41\n\x0f\x62ucket_metadata\x18\x04 \x03(\x0b\x32(.fluss_tiering.fluss.v1.PbBucketMetadata\"P\n\x10PbBucketMetadata\x12\x11\n\tbucket_id\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x05\x12\x16\n\nreplica_id\x18\x03 \x03(\x05\x42\x02\x10\x01')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#fluss_tiering/fluss/v1/tables.proto\x12\x16\x66luss_tiering.fluss.v1\"8\n\x0bPbTablePath\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\x12\x12\n\ntable_name\x18\x02 \x01(\t\"(\n\nPbKeyValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"H\n\x15\x43reateDatabaseRequest\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\x12\x18\n\x10ignore_if_exists\x18\x02 \x01(\x08\"\x18\n\x16\x43reateDatabaseResponse\"[\n\x13\x44ropDatabaseRequest\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\x12\x1c\n\x14ignore_if_not_exists\x18\x02 \x01(\x08\x12\x0f\n\x07\x63\x61scade\x18\x03 \x01(\x08\"\x16\n\x14\x44ropDatabaseResponse\"\x16\n\x14ListDatabasesRequest\".\n\x15ListDatabasesResponse\x12\x15\n\rdatabase_name\x18\x01 \x03(\t\"/\n\x16GetDatabaseInfoRequest\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\"/\n\x17GetDatabaseInfoResponse\x12\x14\n\x0c\x63reated_time\x18\x04 \x01(\x03\"{\n\x12\x43reateTableRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x12\n\ntable_json\x18\x02 \x01(\x0c\x12\x18\n\x10ignore_if_exists\x18\x03 \x01(\x08\"\x15\n\x13\x43reateTableResponse\"J\n\rPbAlterConfig\x12\x12\n\nconfig_key\x18\x01 \x01(\t\x12\x14\n\x0c\x63onfig_value\x18\x02 \x01(\t\x12\x0f\n\x07op_type\x18\x03 \x01(\x05\"\xe3\x01\n\x11\x41lterTableRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x1c\n\x14ignore_if_not_exists\x18\x02 \x01(\x08\x12=\n\x0e\x63onfig_changes\x18\x03 \x03(\x0b\x32%.fluss_tiering.fluss.v1.PbAlterConfig\x12\x38\n\x0b\x61\x64\x64_columns\x18\x04 \x03(\x0b\x32#.fluss_tiering.fluss.v1.PbAddColumn\"i\n\x0bPbAddColumn\x12\x13\n\x0b\x63olumn_name\x18\x01 \x01(\t\x12\x16\n\x0e\x64\x61ta_type_json\x18\x02 \x01(\x0c\x12\x0f\n\x07\x63omment\x18\x03 \x01(\t\x12\x1c\n\x14\x63olumn_position_type\x18\x04 \x01(\x05\"\x14\n\x12\x41lterTableResponse\"i\n\x10\x44ropTableRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x1c\n\x14ignore_if_not_exists\x18\x02 \x01(\x08\"\x13\n\x11\x44ropTableResponse\"*\n\x11ListTablesRequest\x12\x15\n\rdatabase_name\x18\x01 \x01(\t\"(\n\x12ListTablesResponse\x12\x12\n\ntable_name\x18\x01 \x03(\t\"N\n\x13GetTableInfoRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\"\x98\x01\n\x14GetTableInfoResponse\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x11\n\tschema_id\x18\x02 \x01(\x05\x12\x12\n\ntable_json\x18\x03 \x01(\x0c\x12\x14\n\x0c\x63reated_time\x18\x04 \x01(\x03\x12\x15\n\rmodified_time\x18\x05 \x01(\x03\x12\x1a\n\x12\x62ucket_count_epoch\x18\x07 \x01(\x03\"c\n\x15GetTableSchemaRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x11\n\tschema_id\x18\x02 \x01(\x05\"@\n\x16GetTableSchemaResponse\x12\x11\n\tschema_id\x18\x01 \x01(\x05\x12\x13\n\x0bschema_json\x18\x02 \x01(\x0c\"T\n\x19ListPartitionInfosRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\"^\n\x1aListPartitionInfosResponse\x12@\n\x0fpartitions_info\x18\x01 \x03(\x0b\x32\'.fluss_tiering.fluss.v1.PbPartitionInfo\"~\n\x0fPbPartitionInfo\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12?\n\x0epartition_spec\x18\x02 \x01(\x0b\x32\'.fluss_tiering.fluss.v1.PbPartitionSpec\x12\x14\n\x0c\x62ucket_count\x18\x04 \x01(\x05\"S\n\x0fPbPartitionSpec\x12@\n\x14partition_key_values\x18\x01 \x03(\x0b\x32\".fluss_tiering.fluss.v1.PbKeyValue\"\xb0\x01\n\x16\x43reatePartitionRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12?\n\x0epartition_spec\x18\x02 \x01(\x0b\x32\'.fluss_tiering.fluss.v1.PbPartitionSpec\x12\x1c\n\x14ignore_if_not_exists\x18\x03 \x01(\x08\"\x19\n\x17\x43reatePartitionResponse\"\xae\x01\n\x14\x44ropPartitionRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12?\n\x0epartition_spec\x18\x02 \x01(\x0b\x32\'.fluss_tiering.fluss.v1.PbPartitionSpec\x12\x1c\n\x14ignore_if_not_exists\x18\x03 \x01(\x08\"\x17\n\x15\x44ropPartitionResponse\"e\n\x0fMetadataRequest\x12\x37\n\ntable_path\x18\x01 \x03(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x19\n\rpartitions_id\x18\x03 \x03(\x03\x42\x02\x10\x01\"\x9c\x02\n\x10MetadataResponse\x12@\n\x12\x63oordinator_server\x18\x01 \x01(\x0b\x32$.fluss_tiering.fluss.v1.PbServerNode\x12<\n\x0etablet_servers\x18\x02 \x03(\x0b\x32$.fluss_tiering.fluss.v1.PbServerNode\x12?\n\x0etable_metadata\x18\x03 \x03(\x0b\x32\'.fluss_tiering.fluss.v1.PbTableMetadata\x12G\n\x12partition_metadata\x18\x04 \x03(\x0b\x32+.fluss_tiering.fluss.v1.PbPartitionMetadata\";\n\x0cPbServerNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"\x9f\x01\n\x0fPbTableMetadata\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x10\n\x08table_id\x18\x02 \x01(\x03\x12\x41\n\x0f\x62ucket_metadata\x18\x05 \x03(\x0b\x32(.fluss_tiering.fluss.v1.PbBucketMetadata\"\x98\x01\n\x13PbPartitionMetadata\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x16\n\x0epartition_name\x18\x02 \x01(\t\x12\x14\n\x0cpartition_id\x18\x03 \x01(\x03\x12\x41\n\x0f\x62ucket_metadata\x18\x04 \x03(\x0b\x32(.fluss_tiering.fluss.v1.PbBucketMetadata\"P\n\x10PbBucketMetadata\x12\x11\n\tbucket_id\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x05\x12\x16\n\nreplica_id\x18\x03 \x03(\x05\x42\x02\x10\x01')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -77,38 +77,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTTABLESRESPONSE']._serialized_end=1345
   _globals['_GETTABLEINFOREQUEST']._serialized_start=1347
   _globals['_GETTABLEINFOREQUEST']._serialized_end=1425
-  _globals['_GETTABLEINFORESPONSE']._serialized_start=1427
-  _globals['_GETTABLEINFORESPONSE']._serialized_end=1551
-  _globals['_GETTABLESCHEMAREQUEST']._serialized_start=1553
-  _globals['_GETTABLESCHEMAREQUEST']._serialized_end=1652
-  _globals['_GETTABLESCHEMARESPONSE']._serialized_start=1654
-  _globals['_GETTABLESCHEMARESPONSE']._serialized_end=1718
-  _globals['_LISTPARTITIONINFOSREQUEST']._serialized_start=1720
-  _globals['_LISTPARTITIONINFOSREQUEST']._serialized_end=1804
-  _globals['_LISTPARTITIONINFOSRESPONSE']._serialized_start=1806
-  _globals['_LISTPARTITIONINFOSRESPONSE']._serialized_end=1900
-  _globals['_PBPARTITIONINFO']._serialized_start=1902
-  _globals['_PBPARTITIONINFO']._serialized_end=2006
-  _globals['_PBPARTITIONSPEC']._serialized_start=2008
-  _globals['_PBPARTITIONSPEC']._serialized_end=2091
-  _globals['_CREATEPARTITIONREQUEST']._serialized_start=2094
-  _globals['_CREATEPARTITIONREQUEST']._serialized_end=2270
-  _globals['_CREATEPARTITIONRESPONSE']._serialized_start=2272
-  _globals['_CREATEPARTITIONRESPONSE']._serialized_end=2297
-  _globals['_DROPPARTITIONREQUEST']._serialized_start=2300
-  _globals['_DROPPARTITIONREQUEST']._serialized_end=2474
-  _globals['_DROPPARTITIONRESPONSE']._serialized_start=2476
-  _globals['_DROPPARTITIONRESPONSE']._serialized_end=2499
-  _globals['_METADATAREQUEST']._serialized_start=2501
-  _globals['_METADATAREQUEST']._serialized_end=2602
-  _globals['_METADATARESPONSE']._serialized_start=2605
-  _globals['_METADATARESPONSE']._serialized_end=2889
-  _globals['_PBSERVERNODE']._serialized_start=2891
-  _globals['_PBSERVERNODE']._serialized_end=2950
-  _globals['_PBTABLEMETADATA']._serialized_start=2953
-  _globals['_PBTABLEMETADATA']._serialized_end=3112
-  _globals['_PBPARTITIONMETADATA']._serialized_start=3115
-  _globals['_PBPARTITIONMETADATA']._serialized_end=3267
-  _globals['_PBBUCKETMETADATA']._serialized_start=3269
-  _globals['_PBBUCKETMETADATA']._serialized_end=3349
+  _globals['_GETTABLEINFORESPONSE']._serialized_start=1428
+  _globals['_GETTABLEINFORESPONSE']._serialized_end=1580
+  _globals['_GETTABLESCHEMAREQUEST']._serialized_start=1582
+  _globals['_GETTABLESCHEMAREQUEST']._serialized_end=1681
+  _globals['_GETTABLESCHEMARESPONSE']._serialized_start=1683
+  _globals['_GETTABLESCHEMARESPONSE']._serialized_end=1747
+  _globals['_LISTPARTITIONINFOSREQUEST']._serialized_start=1749
+  _globals['_LISTPARTITIONINFOSREQUEST']._serialized_end=1833
+  _globals['_LISTPARTITIONINFOSRESPONSE']._serialized_start=1835
+  _globals['_LISTPARTITIONINFOSRESPONSE']._serialized_end=1929
+  _globals['_PBPARTITIONINFO']._serialized_start=1931
+  _globals['_PBPARTITIONINFO']._serialized_end=2057
+  _globals['_PBPARTITIONSPEC']._serialized_start=2059
+  _globals['_PBPARTITIONSPEC']._serialized_end=2142
+  _globals['_CREATEPARTITIONREQUEST']._serialized_start=2145
+  _globals['_CREATEPARTITIONREQUEST']._serialized_end=2321
+  _globals['_CREATEPARTITIONRESPONSE']._serialized_start=2323
+  _globals['_CREATEPARTITIONRESPONSE']._serialized_end=2348
+  _globals['_DROPPARTITIONREQUEST']._serialized_start=2351
+  _globals['_DROPPARTITIONREQUEST']._serialized_end=2525
+  _globals['_DROPPARTITIONRESPONSE']._serialized_start=2527
+  _globals['_DROPPARTITIONRESPONSE']._serialized_end=2550
+  _globals['_METADATAREQUEST']._serialized_start=2552
+  _globals['_METADATAREQUEST']._serialized_end=2653
+  _globals['_METADATARESPONSE']._serialized_start=2656
+  _globals['_METADATARESPONSE']._serialized_end=2940
+  _globals['_PBSERVERNODE']._serialized_start=2942
+  _globals['_PBSERVERNODE']._serialized_end=3001
+  _globals['_PBTABLEMETADATA']._serialized_start=3004
+  _globals['_PBTABLEMETADATA']._serialized_end=3163
+  _globals['_PBPARTITIONMETADATA']._serialized_start=3166
+  _globals['_PBPARTITIONMETADATA']._serialized_end=3318
+  _globals['_PBBUCKETMETADATA']._serialized_start=3320
+  _globals['_PBBUCKETMETADATA']._serialized_end=3400
 # @@protoc_insertion_point(module_scope)

@@ -541,6 +541,7 @@ class GetTableInfoResponse(_message.Message):
     TABLE_JSON_FIELD_NUMBER: _builtins.int
     CREATED_TIME_FIELD_NUMBER: _builtins.int
     MODIFIED_TIME_FIELD_NUMBER: _builtins.int
+    BUCKET_COUNT_EPOCH_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     """The id of the table."""
     schema_id: _builtins.int
@@ -551,6 +552,8 @@ class GetTableInfoResponse(_message.Message):
     """The time at which the table was created, in milliseconds since the epoch."""
     modified_time: _builtins.int
     """The time at which the table was last changed, in milliseconds since the epoch."""
+    bucket_count_epoch: _builtins.int
+    """How often the number of buckets was changed; 0 or absent if it never was. Since Fluss 1.0.0."""
     def __init__(
         self,
         *,
@@ -559,10 +562,11 @@ class GetTableInfoResponse(_message.Message):
         table_json: _builtins.bytes | None = ...,
         created_time: _builtins.int | None = ...,
         modified_time: _builtins.int | None = ...,
+        bucket_count_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_time", b"created_time", "modified_time", b"modified_time", "schema_id", b"schema_id", "table_id", b"table_id", "table_json", b"table_json"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_count_epoch", b"bucket_count_epoch", "created_time", b"created_time", "modified_time", b"modified_time", "schema_id", b"schema_id", "table_id", b"table_id", "table_json", b"table_json"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_time", b"created_time", "modified_time", b"modified_time", "schema_id", b"schema_id", "table_id", b"table_id", "table_json", b"table_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count_epoch", b"bucket_count_epoch", "created_time", b"created_time", "modified_time", b"modified_time", "schema_id", b"schema_id", "table_id", b"table_id", "table_json", b"table_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -678,8 +682,11 @@ class PbPartitionInfo(_message.Message):
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     PARTITION_SPEC_FIELD_NUMBER: _builtins.int
+    BUCKET_COUNT_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
     """The id of the partition."""
+    bucket_count: _builtins.int
+    """The number of buckets of the partition. Since Fluss 1.0.0."""
     @_builtins.property
     def partition_spec(self) -> Global___PbPartitionSpec:
         """The values of the partition."""
@@ -689,10 +696,11 @@ class PbPartitionInfo(_message.Message):
         *,
         partition_id: _builtins.int | None = ...,
         partition_spec: Global___PbPartitionSpec | None = ...,
+        bucket_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["partition_id", b"partition_id", "partition_spec", b"partition_spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_count", b"bucket_count", "partition_id", b"partition_id", "partition_spec", b"partition_spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition_id", b"partition_id", "partition_spec", b"partition_spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count", b"bucket_count", "partition_id", b"partition_id", "partition_spec", b"partition_spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -141,6 +141,7 @@ _CAUSES: Final = {
 
 _ADVICE: Final = {
     FlussError.AUTHENTICATE_EXCEPTION: "; check whether this listener demands SASL/PLAIN, and user and password",
+    FlussError.INVALID_BUCKET_ROUTING: "; the number of buckets was changed: try again what was not acknowledged",
 }
 
 _CODES: Final[Mapping[FlussError, ErrorCode]] = {
@@ -169,6 +170,7 @@ _CODES: Final[Mapping[FlussError, ErrorCode]] = {
     FlussError.UNKNOWN_SCANNER_ID: ErrorCode.UNKNOWN_SCANNER_ID,
     FlussError.INVALID_SCAN_REQUEST: ErrorCode.INVALID_SCAN_REQUEST,
     FlussError.TOO_MANY_SCANNERS: ErrorCode.TOO_MANY_SCANNERS,
+    FlussError.INVALID_BUCKET_ROUTING: ErrorCode.UNAVAILABLE,
     FlussError.INSUFFICIENT_KV_LEADER_REPLICA_CAPACITY: ErrorCode.LIMIT_EXCEEDED,
     **dict.fromkeys(STALE_METADATA, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     **dict.fromkeys(TRANSIENT - STALE_METADATA, ErrorCode.UNAVAILABLE),

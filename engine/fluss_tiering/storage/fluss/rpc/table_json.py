@@ -75,7 +75,14 @@ def table_to_json(descriptor: TableDescriptor, partition_keys: Sequence[str] = (
 
 
 def table_from_json(
-    text: bytes, *, path: TablePath, table_id: int, schema_id: int, created_time: int, modified_time: int
+    text: bytes,
+    *,
+    path: TablePath,
+    table_id: int,
+    schema_id: int,
+    created_time: int,
+    modified_time: int,
+    bucket_count_epoch: int = 0,
 ) -> ClusterTable:
     """Return the table that GET_TABLE_INFO describes.
 
@@ -104,7 +111,8 @@ def table_from_json(
     catalog = {
         key.removeprefix(_LAKE_CATALOG): value for key, value in properties.items() if key.startswith(_LAKE_CATALOG)
     }
-    return ClusterTable(TableInfo(table_id, path, schema_id, descriptor, created_time, catalog), modified_time)
+    info = TableInfo(table_id, path, schema_id, descriptor, created_time, catalog, bucket_count_epoch)
+    return ClusterTable(info, modified_time)
 
 
 def columns_from_json(text: bytes, path: TablePath) -> tuple[Column, ...]:

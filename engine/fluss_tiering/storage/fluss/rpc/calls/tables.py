@@ -25,10 +25,12 @@ class Partition:
     Attributes:
         partition_id: The partition's id.
         values: Partition key -> value, in the order of the keys.
+        bucket_count: The number of buckets; None if the cluster does not tell it, as before Fluss 1.0.0.
     """
 
     partition_id: int
     values: Mapping[str, str]
+    bucket_count: int | None = None
 
     @property
     def name(self) -> str:
@@ -123,6 +125,7 @@ def table(path: TablePath) -> Call[tables_pb2.GetTableInfoResponse, ClusterTable
             schema_id=response.schema_id,
             created_time=response.created_time,
             modified_time=response.modified_time,
+            bucket_count_epoch=response.bucket_count_epoch,
         ),
         ServerKind.ANY,
     )
@@ -199,10 +202,7 @@ def list_partitions(path: TablePath) -> Call[tables_pb2.ListPartitionInfosRespon
         ApiKey.LIST_PARTITION_INFOS,
         tables_pb2.ListPartitionInfosRequest(table_path=path_to_pb(path)),
         tables_pb2.ListPartitionInfosResponse,
-        lambda response: [
-            Partition(each.partition_id, {pair.key: pair.value for pair in each.partition_spec.partition_key_values})
-            for each in response.partitions_info
-        ],
+        lambda response: [_partition(each) for each in response.partitions_info],
         ServerKind.ANY,
     )
 
@@ -243,6 +243,11 @@ def drop_partition(
         tables_pb2.DropPartitionResponse,
         repeatable=False,  # A second call could drop another partition with the same values.
     )
+
+
+def _partition(info: tables_pb2.PbPartitionInfo) -> Partition:
+    values = {pair.key: pair.value for pair in info.partition_spec.partition_key_values}
+    return Partition(info.partition_id, values, info.bucket_count if info.HasField("bucket_count") else None)
 
 
 def _spec(values: Mapping[str, str]) -> tables_pb2.PbPartitionSpec:

@@ -20,8 +20,12 @@ _FROM_ALL_IN_SYNC: Final = -1
 _TIMEOUT_MS: Final = 20_000
 
 
-def produce_log(path: TablePath, bucket: TableBucket, records: bytes) -> Call[log_pb2.ProduceLogResponse, int]:
+def produce_log(
+    path: TablePath, bucket: TableBucket, records: bytes, *, placed_among: int | None = None
+) -> Call[log_pb2.ProduceLogResponse, int]:
     """Append a log batch (`formats.log.batch`) to a bucket of a log table. The result is its first record's offset.
+
+    `placed_among` is the number of buckets by which the rows were placed, if the cluster told it.
 
     Raises:
         FlussTieringError: TABLE_NOT_EXIST if there is no such table; CORRUPT_DATA if Fluss finds no batch.
@@ -33,11 +37,17 @@ def produce_log(path: TablePath, bucket: TableBucket, records: bytes) -> Call[lo
         _base_offset,
         leader=BucketLeader(path, bucket),
         records=records,
+        placed_among=placed_among,
     )
 
 
 def put_kv(
-    path: TablePath, bucket: TableBucket, records: bytes, target_columns: Sequence[int] = ()
+    path: TablePath,
+    bucket: TableBucket,
+    records: bytes,
+    target_columns: Sequence[int] = (),
+    *,
+    placed_among: int | None = None,
 ) -> Call[log_pb2.PutKvResponse, int]:
     """Upsert and delete the rows of a KV batch (`kv_batch`) in a bucket of a primary-key table.
 
@@ -48,6 +58,7 @@ def put_kv(
         bucket: The bucket.
         records: The batch.
         target_columns: The indexes of the columns of a partial update, with those of the key; none for all columns.
+        placed_among: As in `produce_log`.
 
     Raises:
         FlussTieringError: TABLE_NOT_EXIST if there is no such table; TABLE_WITHOUT_PRIMARY_KEY if it has no primary
@@ -60,6 +71,7 @@ def put_kv(
         _log_end_offset,
         leader=BucketLeader(path, bucket),
         records=records,
+        placed_among=placed_among,
         target_columns=target_columns,
     )
 
@@ -72,11 +84,17 @@ def _write(
     *,
     leader: BucketLeader,
     records: bytes,
+    placed_among: int | None,
     **others: Sequence[int],
 ) -> Call[ResponseT, int]:
     """Make the call. Its two requests have the same fields but for those in `others`."""
     bucket = leader.bucket
-    for_bucket = log_pb2.PbWriteReqForBucket(partition_id=bucket.partition_id, bucket_id=bucket.bucket, records=records)
+    for_bucket = log_pb2.PbWriteReqForBucket(
+        partition_id=bucket.partition_id,
+        bucket_id=bucket.bucket,
+        records=records,
+        routing_bucket_count=placed_among,
+    )
     return Call(
         api,
         request(
