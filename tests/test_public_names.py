@@ -27,6 +27,8 @@ VALUES = [
     "AcquiredLease",
     "BucketInfo",
     "Claim",
+    "ClusterHealth",
+    "ClusterHealthStatus",
     "Column",
     "DataType",
     "DataTypeRoot",

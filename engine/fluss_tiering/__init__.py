@@ -9,6 +9,7 @@ Values and errors are loaded with the package. The client is loaded when it is f
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
 from fluss_tiering.model.data_type import DataType, DataTypeRoot, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
@@ -55,6 +56,8 @@ __all__ = [
     "AsyncTieringClient",
     "BucketInfo",
     "Claim",
+    "ClusterHealth",
+    "ClusterHealthStatus",
     "Column",
     "DataType",
     "DataTypeRoot",

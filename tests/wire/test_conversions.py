@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
+from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
 from fluss_tiering.model.data_type import NESTED, WITH_LENGTH, WITH_PRECISION, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
@@ -168,6 +169,18 @@ def test_write_kinds() -> None:
 def test_storage_descriptions(kind: str, data_dir: str, data_dir_id: str, version: str, servers: str) -> None:
     description = StorageDescription(kind, data_dir, data_dir_id, version, servers)
     assert storage.description_from_pb(sent(storage.description_to_pb(description))) == description
+
+
+@pytest.mark.parametrize("status", ClusterHealthStatus)
+def test_the_health_of_a_cluster(status: ClusterHealthStatus) -> None:
+    health = ClusterHealth(status, replicas=6, in_sync_replicas=5, buckets=3, active_leaders=2)
+    assert storage.health_from_pb(sent(storage.health_to_pb(health))) == health
+    assert storage.health_from_pb(sent(storage.health_to_pb(None))) is None
+
+
+def test_a_verdict_of_a_newer_server_is_not_known() -> None:
+    message = tables_pb2.GetClusterHealthResponse(health=tables_pb2.PbClusterHealth(status="Purple", buckets=3))
+    assert storage.health_from_pb(message) == ClusterHealth(ClusterHealthStatus.UNKNOWN, 0, 0, 3, 0)
 
 
 @given(st.dictionaries(table_buckets, ids, max_size=5), texts, ids, ids)

@@ -37,14 +37,19 @@ class Outlook:
         return {"records_waiting": self.waiting, "next_round_time": output.iso_time(self.next_round)}
 
 
+def unknown_outlooks(statuses: Sequence[TieringStatus]) -> dict[TablePath, Outlook]:
+    """Return the outlooks of which only what the statuses say is known."""
+    return {each.path: Outlook(next_round=each.next_retry_time) for each in statuses}
+
+
 def look_ahead(client: TieringClient, statuses: Sequence[TieringStatus]) -> dict[TablePath, Outlook]:
     """Return the outlook of each table.
 
     Raises:
-        FlussTieringError: UNAVAILABLE if the server cannot be reached.
+        FlussTieringError: UNAVAILABLE or NOT_LEADER_OR_FOLLOWER if the server or its cluster does not answer.
     """
     if len(statuses) > _MOST_TABLES:
-        return {each.path: Outlook(next_round=each.next_retry_time) for each in statuses}
+        return unknown_outlooks(statuses)
     waiting = records_waiting(client, [each.path for each in statuses])
     by_freshness = client.describe_storage().kind == _EMBEDDED
     return {

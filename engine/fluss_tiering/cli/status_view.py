@@ -10,6 +10,7 @@ from rich.text import Text
 from fluss_tiering.cli import output
 from fluss_tiering.cli.outlook import Outlook
 from fluss_tiering.cli.output import Heading
+from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringStatus
 
@@ -22,6 +23,12 @@ _HEADINGS = (
     Heading("Failures", numeric=True, spare=2),
     Heading("Next round"),
 )
+_HEALTH_STYLES = {
+    ClusterHealthStatus.GREEN: "green",
+    ClusterHealthStatus.YELLOW: "yellow",
+    ClusterHealthStatus.RED: "bold red",
+    ClusterHealthStatus.UNKNOWN: "white",
+}
 _WAITING = Heading("Waiting", numeric=True)
 _EMPTY = "No table is tiered yet. Create one with `fluss-tiering tables create`."
 
@@ -64,6 +71,18 @@ def status_as_json(status: TieringStatus) -> dict[str, object]:
         "next_retry_time": output.iso_time(status.next_retry_time),
         "parked": status.parked,
     }
+
+
+def health_line(health: ClusterHealth) -> str:
+    """Return a line with rich markup about the health of a cluster."""
+    if health.status is ClusterHealthStatus.UNKNOWN and not health.buckets:
+        return "Fluss cluster: Unknown, its coordinator does not answer or does not know"
+    style = _HEALTH_STYLES[health.status]
+    return (
+        f"Fluss cluster: [{style}]{health.status.value}[/], "
+        f"{health.active_leaders:,} of {health.buckets:,} buckets have a leader that serves, "
+        f"{health.in_sync_replicas:,} of {health.replicas:,} replicas are in sync"
+    )
 
 
 def _errors(statuses: Iterable[TieringStatus]) -> list[tuple[str, str]]:

@@ -19,6 +19,7 @@ from fluss_tiering.client.fork import forked, require_own_process
 from fluss_tiering.client.scan import TableScan
 from fluss_tiering.client.target import Target
 from fluss_tiering.model.closing import Closing
+from fluss_tiering.model.cluster import ClusterHealth
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
@@ -90,6 +91,16 @@ class TieringClient(Closing):
     def describe_storage(self) -> StorageDescription:
         """Return which storage the server has, and where its files are."""
         return self._call(tables.describe_storage())
+
+    def cluster_health(self) -> ClusterHealth | None:
+        """Return the health of the Fluss cluster behind the server.
+
+        It is None if the server has the embedded storage, or if the cluster is older than Fluss 1.0.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST if the cluster refuses to tell it.
+        """
+        return self._call(tables.cluster_health())
 
     def create_table(
         self, path: TablePath, descriptor: TableDescriptor, *, ignore_if_exists: bool = False

@@ -13,6 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from fluss_tiering.formats.log.batch import LogBatch
+from fluss_tiering.model.cluster import ClusterHealth
 from fluss_tiering.model.table import (
     BucketInfo,
     KvSnapshot,
@@ -71,6 +72,14 @@ class TableStorage(Protocol):
 
     def describe(self) -> StorageDescription:
         """Return the kind of the storage and where its data are."""
+        ...
+
+    def cluster_health(self) -> ClusterHealth | None:
+        """Return the health of the cluster; None if there is no cluster, or if it does not tell its health.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST if the cluster refuses to tell it.
+        """
         ...
 
     def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo:

@@ -402,6 +402,89 @@ class DescribeStorageResponse(_message.Message):
 Global___DescribeStorageResponse: _TypeAlias = DescribeStorageResponse  # noqa: Y015
 
 @_typing.final
+class GetClusterHealthRequest(_message.Message):
+    """Asks for the health of the Fluss cluster behind the server. It has no fields."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetClusterHealthRequest: _TypeAlias = GetClusterHealthRequest  # noqa: Y015
+
+@_typing.final
+class GetClusterHealthResponse(_message.Message):
+    """The health of the Fluss cluster behind the server."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEALTH_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def health(self) -> Global___PbClusterHealth:
+        """The health. It is absent if the server has the embedded storage, or if the cluster is older than Fluss 1.0."""
+
+    def __init__(
+        self,
+        *,
+        health: Global___PbClusterHealth | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_health", b"_health", "health", b"health"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_health", b"_health", "health", b"health"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__health: _TypeAlias = _typing.Literal["health"]  # noqa: Y015
+    _WhichOneofArgType__health: _TypeAlias = _typing.Literal["_health", b"_health"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__health) -> _WhichOneofReturnType__health | None: ...
+
+Global___GetClusterHealthResponse: _TypeAlias = GetClusterHealthResponse  # noqa: Y015
+
+@_typing.final
+class PbClusterHealth(_message.Message):
+    """The health of a Fluss cluster, as its coordinator sees it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    IN_SYNC_REPLICAS_FIELD_NUMBER: _builtins.int
+    BUCKETS_FIELD_NUMBER: _builtins.int
+    ACTIVE_LEADERS_FIELD_NUMBER: _builtins.int
+    status: _builtins.str
+    """The verdict: "Green" if all replicas are in sync, "Yellow" if some are not, "Red" if some buckets have no leader that
+    serves, "Unknown" if the coordinator does not know, or does not answer.
+    """
+    replicas: _builtins.int
+    """The number of replicas of all buckets."""
+    in_sync_replicas: _builtins.int
+    """The number of replicas that have all that their leader has."""
+    buckets: _builtins.int
+    """The number of buckets."""
+    active_leaders: _builtins.int
+    """The number of buckets whose leader serves."""
+    def __init__(
+        self,
+        *,
+        status: _builtins.str = ...,
+        replicas: _builtins.int = ...,
+        in_sync_replicas: _builtins.int = ...,
+        buckets: _builtins.int = ...,
+        active_leaders: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_leaders", b"active_leaders", "buckets", b"buckets", "in_sync_replicas", b"in_sync_replicas", "replicas", b"replicas", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PbClusterHealth: _TypeAlias = PbClusterHealth  # noqa: Y015
+
+@_typing.final
 class CreateTableRequest(_message.Message):
     """Creates a table."""
 

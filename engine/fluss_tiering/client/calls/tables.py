@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fluss_tiering.api.v1 import tables_pb2 as pb
 from fluss_tiering.client.calls.call import PAGE_SIZE, UnaryCall
+from fluss_tiering.model.cluster import ClusterHealth
 from fluss_tiering.model.table import (
     BucketInfo,
     KvSnapshot,
@@ -19,12 +20,17 @@ from fluss_tiering.wire import tables as wire
 from fluss_tiering.wire.bucket_infos import buckets_from_pb
 from fluss_tiering.wire.buckets import bucket_to_pb
 from fluss_tiering.wire.kv_snapshots import kv_snapshot_from_pb, snapshot_ref_to_pb
-from fluss_tiering.wire.storage import description_from_pb
+from fluss_tiering.wire.storage import description_from_pb, health_from_pb
 
 
 def describe_storage() -> UnaryCall[pb.DescribeStorageRequest, pb.DescribeStorageResponse, StorageDescription]:
     """Read which storage the server has."""
     return UnaryCall(lambda stubs: stubs.tables.DescribeStorage, pb.DescribeStorageRequest(), description_from_pb)
+
+
+def cluster_health() -> UnaryCall[pb.GetClusterHealthRequest, pb.GetClusterHealthResponse, ClusterHealth | None]:
+    """Read the health of the Fluss cluster behind the server."""
+    return UnaryCall(lambda stubs: stubs.tables.GetClusterHealth, pb.GetClusterHealthRequest(), health_from_pb)
 
 
 def create_table(

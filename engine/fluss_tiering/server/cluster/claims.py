@@ -18,7 +18,7 @@ import structlog
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry, TieringState
+from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry, TieringState, TieringStats
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
@@ -131,7 +131,7 @@ class ClusterClaims:
         answer = await self._client.call(
             heartbeat(
                 tiering=[self._held[id_].entry for id_ in alive],
-                finished=[self._held[id_].entry for id_ in over],
+                finished=[self._tiered(id_) for id_ in over],
                 request_table=True,
             ),
             within=_WITHIN_S,
@@ -169,7 +169,7 @@ class ClusterClaims:
             return answer
         again = await self._client.call(
             heartbeat(
-                tiering=[self._held[id_].entry for id_ in tiering], finished=[self._held[id_].entry for id_ in finished]
+                tiering=[self._held[id_].entry for id_ in tiering], finished=[self._tiered(id_) for id_ in finished]
             ),
             within=_WITHIN_S,
         )
@@ -178,6 +178,11 @@ class ClusterClaims:
             finished_errors={**_without(answer.finished_errors, finished), **again.finished_errors},
             tiering_errors={**_without(answer.tiering_errors, tiering), **again.tiering_errors},
         )
+
+    def _tiered(self, table_id: int) -> HeartbeatEntry:
+        totals = self._tiering.totals.of(table_id)
+        size = TieringStats(lake_file_size=totals.lake_file_size, lake_record_count=totals.lake_record_count)
+        return replace(self._held[table_id].entry, stats=size)
 
     async def _hold(self, claim: Claim, coordinator_epoch: int) -> None:
         entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, coordinator_epoch=coordinator_epoch)

@@ -26,7 +26,7 @@ from fluss_tiering.wire.bucket_infos import buckets_to_pb, offsets_to_pb
 from fluss_tiering.wire.buckets import bucket_from_pb
 from fluss_tiering.wire.checks import bounded, not_negative, required
 from fluss_tiering.wire.kv_snapshots import kv_snapshot_to_pb, snapshot_ref_from_pb, taken_snapshots_to_pb
-from fluss_tiering.wire.storage import description_to_pb
+from fluss_tiering.wire.storage import description_to_pb, health_to_pb
 
 T = TypeVar("T")
 
@@ -46,6 +46,12 @@ class TablesServicer(GeneratedTablesServicer):
     async def DescribeStorage(self, request: pb.DescribeStorageRequest, context: object) -> pb.DescribeStorageResponse:
         """Return which storage the server has."""
         return description_to_pb(await self._threads.storage(self._storage.describe))
+
+    async def GetClusterHealth(
+        self, request: pb.GetClusterHealthRequest, context: object
+    ) -> pb.GetClusterHealthResponse:
+        """Return the health of the Fluss cluster, if there is one that tells it."""
+        return health_to_pb(await self._threads.storage(self._storage.cluster_health))
 
     async def CreateTable(self, request: pb.CreateTableRequest, context: object) -> pb.CreateTableResponse:
         """Create a table, and register it for tiering if its options ask for it."""

@@ -92,6 +92,9 @@ class EmbeddedStorage:
         """Return the kind of the storage and its data folder."""
         return StorageDescription(_KIND, str(self._data_dir.root), self._data_dir.id, version("fluss-tiering"))
 
+    def cluster_health(self) -> None:
+        """Return None: there is no cluster."""
+
     def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo:
         """Create a table; see `TableStorage`."""
         return self._catalog.create(path, descriptor, self._clock.now_ms()).info

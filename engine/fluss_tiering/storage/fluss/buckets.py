@@ -144,10 +144,18 @@ class ClusterBuckets:
         start, end = (0, 0) if longest is None else ranges[longest]
         if longest is None or start >= end:
             return 0.0
-        sizes = [
-            self._client.call(fetch_log(table.path, longest, start + int((end - start) * place), max_bytes=_PART_BYTES))
-            for place in _PARTS_AT
-        ]
+        try:
+            sizes = [
+                self._client.call(
+                    fetch_log(table.path, longest, start + int((end - start) * place), max_bytes=_PART_BYTES)
+                )
+                for place in _PARTS_AT
+            ]
+        except FlussServerError as error:
+            # The leader moves this part to the remote folder, or deletes it, at this very moment.
+            if error.fluss_error is not FlussError.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION:
+                raise
+            return 0.0 if measured is None else measured.row_bytes
         source = f"the log of {longest} ({table.path})"
         row_bytes = sum(_row_bytes(fetched, source) for fetched in sizes) / len(sizes)
         with self._lock:

@@ -71,7 +71,9 @@ def test_a_table_is_claimed_kept_and_finished(fluss: FlussClient) -> None:
     assert names(stranger.failed_errors) == {table_id: FlussError.INVALID_COORDINATOR_EXCEPTION}
     assert stranger.failed_errors[table_id].code is ErrorCode.INVALID_COORDINATOR
 
-    finished = fluss.call(heartbeat(finished=[entry(fluss, claim, stats=TieringStats(rows=3))]))
+    finished = fluss.call(
+        heartbeat(finished=[entry(fluss, claim, stats=TieringStats(rows=3, lake_file_size=700, lake_record_count=12))])
+    )
     assert finished.finished_errors == {}
     # It is no error to finish a table twice, but it is one to keep a finished table alive.
     assert fluss.call(heartbeat(finished=[entry(fluss, claim)])).finished_errors == {}
@@ -205,3 +207,12 @@ def test_an_offsets_file_that_is_not_there_poisons_the_table(fluss: FlussClient)
     file = fluss.call(prepare_lake_snapshot(path, table_id, {bucket: 11}, ignore_previous_offsets=True))
     fluss.call(commit_lake_snapshot(table_id, 2, file, {bucket: 11}))
     assert fluss.call(lake_snapshot(path)).log_end_offsets == {bucket: 11}
+
+
+def test_the_size_of_the_lake_table_is_reported_where_it_is_known() -> None:
+    known = HeartbeatEntry(3, 1, stats=TieringStats(rows=1, lake_file_size=700, lake_record_count=12))
+    unknown = HeartbeatEntry(3, 1, stats=TieringStats(rows=1))
+    sized, plain, without = heartbeat(finished=[known, unknown, HeartbeatEntry(3, 1)]).request.finished_tables
+    # Fluss 1.0: PbHeartbeatReqForTable.lake_tiering_stats = 4 {file_size = 1, record_count = 2}, of varints.
+    assert sized.SerializeToString() == plain.SerializeToString() + b"\x22\x05\x08\xbc\x05\x10\x0c"
+    assert plain == without

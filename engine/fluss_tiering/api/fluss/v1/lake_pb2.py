@@ -26,7 +26,7 @@ from fluss_tiering.api.fluss.v1 import connection_pb2 as fluss__tiering_dot_flus
 from fluss_tiering.api.fluss.v1 import tables_pb2 as fluss__tiering_dot_fluss_dot_v1_dot_tables__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fluss_tiering/fluss/v1/lake.proto\x12\x16\x66luss_tiering.fluss.v1\x1a\'fluss_tiering/fluss/v1/connection.proto\x1a#fluss_tiering/fluss/v1/tables.proto\"\xab\x02\n\x1bLakeTieringHeartbeatRequest\x12\x46\n\x0etiering_tables\x18\x01 \x03(\x0b\x32..fluss_tiering.fluss.v1.PbHeartbeatReqForTable\x12G\n\x0f\x66inished_tables\x18\x02 \x03(\x0b\x32..fluss_tiering.fluss.v1.PbHeartbeatReqForTable\x12\x45\n\rfailed_tables\x18\x03 \x03(\x0b\x32..fluss_tiering.fluss.v1.PbHeartbeatReqForTable\x12\x15\n\rrequest_table\x18\x04 \x01(\x08\x12\x1d\n\x15\x66orce_finished_tables\x18\x05 \x03(\x03\"\\\n\x16PbHeartbeatReqForTable\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x19\n\x11\x63oordinator_epoch\x18\x02 \x01(\x05\x12\x15\n\rtiering_epoch\x18\x03 \x01(\x03\"\xe7\x02\n\x1cLakeTieringHeartbeatResponse\x12\x19\n\x11\x63oordinator_epoch\x18\x01 \x01(\x05\x12\x45\n\rtiering_table\x18\x02 \x01(\x0b\x32..fluss_tiering.fluss.v1.PbLakeTieringTableInfo\x12K\n\x12tiering_table_resp\x18\x03 \x03(\x0b\x32/.fluss_tiering.fluss.v1.PbHeartbeatRespForTable\x12L\n\x13\x66inished_table_resp\x18\x04 \x03(\x0b\x32/.fluss_tiering.fluss.v1.PbHeartbeatRespForTable\x12J\n\x11\x66\x61iled_table_resp\x18\x05 \x03(\x0b\x32/.fluss_tiering.fluss.v1.PbHeartbeatRespForTable\"z\n\x16PbLakeTieringTableInfo\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x37\n\ntable_path\x18\x02 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x15\n\rtiering_epoch\x18\x03 \x01(\x03\"a\n\x17PbHeartbeatRespForTable\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x34\n\x05\x65rror\x18\x02 \x01(\x0b\x32%.fluss_tiering.fluss.v1.ErrorResponse\"x\n\x16GetLakeSnapshotRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\x03\x12\x10\n\x08readable\x18\x03 \x01(\x08\"\x8b\x01\n\x17GetLakeSnapshotResponse\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\x03\x12I\n\x10\x62ucket_snapshots\x18\x03 \x03(\x0b\x32/.fluss_tiering.fluss.v1.PbLakeSnapshotForBucket\"V\n\x17PbLakeSnapshotForBucket\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x12\n\nlog_offset\x18\x03 \x01(\x03\"\x88\x01\n\x1fPrepareLakeTableSnapshotRequest\x12>\n\x0e\x62ucket_offsets\x18\x01 \x03(\x0b\x32&.fluss_tiering.fluss.v1.PbTableOffsets\x12%\n\x1dignore_previous_table_offsets\x18\x02 \x01(\x08\"\x9b\x01\n\x0ePbTableOffsets\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x37\n\ntable_path\x18\x02 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12>\n\x0e\x62ucket_offsets\x18\x03 \x03(\x0b\x32&.fluss_tiering.fluss.v1.PbBucketOffset\"Q\n\x0ePbBucketOffset\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\"{\n PrepareLakeTableSnapshotResponse\x12W\n\x17prepare_lake_table_resp\x18\x01 \x03(\x0b\x32\x36.fluss_tiering.fluss.v1.PbPrepareLakeTableRespForTable\"~\n\x1ePbPrepareLakeTableRespForTable\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x10\n\x08table_id\x18\x03 \x01(\x03\x12\x1f\n\x17lake_table_offsets_path\x18\x04 \x01(\t\"\xc0\x01\n\x1e\x43ommitLakeTableSnapshotRequest\x12\x43\n\ntables_req\x18\x01 \x03(\x0b\x32/.fluss_tiering.fluss.v1.PbLakeTableSnapshotInfo\x12Y\n\x1clake_table_snapshot_metadata\x18\x02 \x03(\x0b\x32\x33.fluss_tiering.fluss.v1.PbLakeTableSnapshotMetadata\"\x89\x01\n\x17PbLakeTableSnapshotInfo\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\x03\x12G\n\x0b\x62uckets_req\x18\x03 \x03(\x0b\x32\x32.fluss_tiering.fluss.v1.PbLakeTableOffsetForBucket\"t\n\x1aPbLakeTableOffsetForBucket\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x15\n\rmax_timestamp\x18\x06 \x01(\x03\"\xbe\x01\n\x1bPbLakeTableSnapshotMetadata\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\x03\x12\'\n\x1ftiered_bucket_offsets_file_path\x18\x03 \x01(\t\x12)\n!readable_bucket_offsets_file_path\x18\x04 \x01(\t\x12$\n\x1c\x65\x61rliest_snapshot_id_to_keep\x18\x05 \x01(\x03\"t\n\x1f\x43ommitLakeTableSnapshotResponse\x12Q\n\ntable_resp\x18\x01 \x03(\x0b\x32=.fluss_tiering.fluss.v1.PbCommitLakeTableSnapshotRespForTable\"d\n%PbCommitLakeTableSnapshotRespForTable\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x10\n\x08table_id\x18\x03 \x01(\x03')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fluss_tiering/fluss/v1/lake.proto\x12\x16\x66luss_tiering.fluss.v1\x1a\'fluss_tiering/fluss/v1/connection.proto\x1a#fluss_tiering/fluss/v1/tables.proto\"\xab\x02\n\x1bLakeTieringHeartbeatRequest\x12\x46\n\x0etiering_tables\x18\x01 \x03(\x0b\x32..fluss_tiering.fluss.v1.PbHeartbeatReqForTable\x12G\n\x0f\x66inished_tables\x18\x02 \x03(\x0b\x32..fluss_tiering.fluss.v1.PbHeartbeatReqForTable\x12\x45\n\rfailed_tables\x18\x03 \x03(\x0b\x32..fluss_tiering.fluss.v1.PbHeartbeatReqForTable\x12\x15\n\rrequest_table\x18\x04 \x01(\x08\x12\x1d\n\x15\x66orce_finished_tables\x18\x05 \x03(\x03\"\xa4\x01\n\x16PbHeartbeatReqForTable\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x19\n\x11\x63oordinator_epoch\x18\x02 \x01(\x05\x12\x15\n\rtiering_epoch\x18\x03 \x01(\x03\x12\x46\n\x12lake_tiering_stats\x18\x04 \x01(\x0b\x32*.fluss_tiering.fluss.v1.PbLakeTieringStats\"=\n\x12PbLakeTieringStats\x12\x11\n\tfile_size\x18\x01 \x01(\x03\x12\x14\n\x0crecord_count\x18\x02 \x01(\x03\"\xe7\x02\n\x1cLakeTieringHeartbeatResponse\x12\x19\n\x11\x63oordinator_epoch\x18\x01 \x01(\x05\x12\x45\n\rtiering_table\x18\x02 \x01(\x0b\x32..fluss_tiering.fluss.v1.PbLakeTieringTableInfo\x12K\n\x12tiering_table_resp\x18\x03 \x03(\x0b\x32/.fluss_tiering.fluss.v1.PbHeartbeatRespForTable\x12L\n\x13\x66inished_table_resp\x18\x04 \x03(\x0b\x32/.fluss_tiering.fluss.v1.PbHeartbeatRespForTable\x12J\n\x11\x66\x61iled_table_resp\x18\x05 \x03(\x0b\x32/.fluss_tiering.fluss.v1.PbHeartbeatRespForTable\"z\n\x16PbLakeTieringTableInfo\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x37\n\ntable_path\x18\x02 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x15\n\rtiering_epoch\x18\x03 \x01(\x03\"a\n\x17PbHeartbeatRespForTable\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x34\n\x05\x65rror\x18\x02 \x01(\x0b\x32%.fluss_tiering.fluss.v1.ErrorResponse\"x\n\x16GetLakeSnapshotRequest\x12\x37\n\ntable_path\x18\x01 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\x03\x12\x10\n\x08readable\x18\x03 \x01(\x08\"\x8b\x01\n\x17GetLakeSnapshotResponse\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\x03\x12I\n\x10\x62ucket_snapshots\x18\x03 \x03(\x0b\x32/.fluss_tiering.fluss.v1.PbLakeSnapshotForBucket\"V\n\x17PbLakeSnapshotForBucket\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x12\n\nlog_offset\x18\x03 \x01(\x03\"\x88\x01\n\x1fPrepareLakeTableSnapshotRequest\x12>\n\x0e\x62ucket_offsets\x18\x01 \x03(\x0b\x32&.fluss_tiering.fluss.v1.PbTableOffsets\x12%\n\x1dignore_previous_table_offsets\x18\x02 \x01(\x08\"\x9b\x01\n\x0ePbTableOffsets\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x37\n\ntable_path\x18\x02 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbTablePath\x12>\n\x0e\x62ucket_offsets\x18\x03 \x03(\x0b\x32&.fluss_tiering.fluss.v1.PbBucketOffset\"Q\n\x0ePbBucketOffset\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\"{\n PrepareLakeTableSnapshotResponse\x12W\n\x17prepare_lake_table_resp\x18\x01 \x03(\x0b\x32\x36.fluss_tiering.fluss.v1.PbPrepareLakeTableRespForTable\"~\n\x1ePbPrepareLakeTableRespForTable\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x10\n\x08table_id\x18\x03 \x01(\x03\x12\x1f\n\x17lake_table_offsets_path\x18\x04 \x01(\t\"\xc0\x01\n\x1e\x43ommitLakeTableSnapshotRequest\x12\x43\n\ntables_req\x18\x01 \x03(\x0b\x32/.fluss_tiering.fluss.v1.PbLakeTableSnapshotInfo\x12Y\n\x1clake_table_snapshot_metadata\x18\x02 \x03(\x0b\x32\x33.fluss_tiering.fluss.v1.PbLakeTableSnapshotMetadata\"\x89\x01\n\x17PbLakeTableSnapshotInfo\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\x03\x12G\n\x0b\x62uckets_req\x18\x03 \x03(\x0b\x32\x32.fluss_tiering.fluss.v1.PbLakeTableOffsetForBucket\"t\n\x1aPbLakeTableOffsetForBucket\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x15\n\rmax_timestamp\x18\x06 \x01(\x03\"\xbe\x01\n\x1bPbLakeTableSnapshotMetadata\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\x03\x12\'\n\x1ftiered_bucket_offsets_file_path\x18\x03 \x01(\t\x12)\n!readable_bucket_offsets_file_path\x18\x04 \x01(\t\x12$\n\x1c\x65\x61rliest_snapshot_id_to_keep\x18\x05 \x01(\x03\"t\n\x1f\x43ommitLakeTableSnapshotResponse\x12Q\n\ntable_resp\x18\x01 \x03(\x0b\x32=.fluss_tiering.fluss.v1.PbCommitLakeTableSnapshotRespForTable\"d\n%PbCommitLakeTableSnapshotRespForTable\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x10\n\x08table_id\x18\x03 \x01(\x03')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,40 +35,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LAKETIERINGHEARTBEATREQUEST']._serialized_start=140
   _globals['_LAKETIERINGHEARTBEATREQUEST']._serialized_end=439
-  _globals['_PBHEARTBEATREQFORTABLE']._serialized_start=441
-  _globals['_PBHEARTBEATREQFORTABLE']._serialized_end=533
-  _globals['_LAKETIERINGHEARTBEATRESPONSE']._serialized_start=536
-  _globals['_LAKETIERINGHEARTBEATRESPONSE']._serialized_end=895
-  _globals['_PBLAKETIERINGTABLEINFO']._serialized_start=897
-  _globals['_PBLAKETIERINGTABLEINFO']._serialized_end=1019
-  _globals['_PBHEARTBEATRESPFORTABLE']._serialized_start=1021
-  _globals['_PBHEARTBEATRESPFORTABLE']._serialized_end=1118
-  _globals['_GETLAKESNAPSHOTREQUEST']._serialized_start=1120
-  _globals['_GETLAKESNAPSHOTREQUEST']._serialized_end=1240
-  _globals['_GETLAKESNAPSHOTRESPONSE']._serialized_start=1243
-  _globals['_GETLAKESNAPSHOTRESPONSE']._serialized_end=1382
-  _globals['_PBLAKESNAPSHOTFORBUCKET']._serialized_start=1384
-  _globals['_PBLAKESNAPSHOTFORBUCKET']._serialized_end=1470
-  _globals['_PREPARELAKETABLESNAPSHOTREQUEST']._serialized_start=1473
-  _globals['_PREPARELAKETABLESNAPSHOTREQUEST']._serialized_end=1609
-  _globals['_PBTABLEOFFSETS']._serialized_start=1612
-  _globals['_PBTABLEOFFSETS']._serialized_end=1767
-  _globals['_PBBUCKETOFFSET']._serialized_start=1769
-  _globals['_PBBUCKETOFFSET']._serialized_end=1850
-  _globals['_PREPARELAKETABLESNAPSHOTRESPONSE']._serialized_start=1852
-  _globals['_PREPARELAKETABLESNAPSHOTRESPONSE']._serialized_end=1975
-  _globals['_PBPREPARELAKETABLERESPFORTABLE']._serialized_start=1977
-  _globals['_PBPREPARELAKETABLERESPFORTABLE']._serialized_end=2103
-  _globals['_COMMITLAKETABLESNAPSHOTREQUEST']._serialized_start=2106
-  _globals['_COMMITLAKETABLESNAPSHOTREQUEST']._serialized_end=2298
-  _globals['_PBLAKETABLESNAPSHOTINFO']._serialized_start=2301
-  _globals['_PBLAKETABLESNAPSHOTINFO']._serialized_end=2438
-  _globals['_PBLAKETABLEOFFSETFORBUCKET']._serialized_start=2440
-  _globals['_PBLAKETABLEOFFSETFORBUCKET']._serialized_end=2556
-  _globals['_PBLAKETABLESNAPSHOTMETADATA']._serialized_start=2559
-  _globals['_PBLAKETABLESNAPSHOTMETADATA']._serialized_end=2749
-  _globals['_COMMITLAKETABLESNAPSHOTRESPONSE']._serialized_start=2751
-  _globals['_COMMITLAKETABLESNAPSHOTRESPONSE']._serialized_end=2867
-  _globals['_PBCOMMITLAKETABLESNAPSHOTRESPFORTABLE']._serialized_start=2869
-  _globals['_PBCOMMITLAKETABLESNAPSHOTRESPFORTABLE']._serialized_end=2969
+  _globals['_PBHEARTBEATREQFORTABLE']._serialized_start=442
+  _globals['_PBHEARTBEATREQFORTABLE']._serialized_end=606
+  _globals['_PBLAKETIERINGSTATS']._serialized_start=608
+  _globals['_PBLAKETIERINGSTATS']._serialized_end=669
+  _globals['_LAKETIERINGHEARTBEATRESPONSE']._serialized_start=672
+  _globals['_LAKETIERINGHEARTBEATRESPONSE']._serialized_end=1031
+  _globals['_PBLAKETIERINGTABLEINFO']._serialized_start=1033
+  _globals['_PBLAKETIERINGTABLEINFO']._serialized_end=1155
+  _globals['_PBHEARTBEATRESPFORTABLE']._serialized_start=1157
+  _globals['_PBHEARTBEATRESPFORTABLE']._serialized_end=1254
+  _globals['_GETLAKESNAPSHOTREQUEST']._serialized_start=1256
+  _globals['_GETLAKESNAPSHOTREQUEST']._serialized_end=1376
+  _globals['_GETLAKESNAPSHOTRESPONSE']._serialized_start=1379
+  _globals['_GETLAKESNAPSHOTRESPONSE']._serialized_end=1518
+  _globals['_PBLAKESNAPSHOTFORBUCKET']._serialized_start=1520
+  _globals['_PBLAKESNAPSHOTFORBUCKET']._serialized_end=1606
+  _globals['_PREPARELAKETABLESNAPSHOTREQUEST']._serialized_start=1609
+  _globals['_PREPARELAKETABLESNAPSHOTREQUEST']._serialized_end=1745
+  _globals['_PBTABLEOFFSETS']._serialized_start=1748
+  _globals['_PBTABLEOFFSETS']._serialized_end=1903
+  _globals['_PBBUCKETOFFSET']._serialized_start=1905
+  _globals['_PBBUCKETOFFSET']._serialized_end=1986
+  _globals['_PREPARELAKETABLESNAPSHOTRESPONSE']._serialized_start=1988
+  _globals['_PREPARELAKETABLESNAPSHOTRESPONSE']._serialized_end=2111
+  _globals['_PBPREPARELAKETABLERESPFORTABLE']._serialized_start=2113
+  _globals['_PBPREPARELAKETABLERESPFORTABLE']._serialized_end=2239
+  _globals['_COMMITLAKETABLESNAPSHOTREQUEST']._serialized_start=2242
+  _globals['_COMMITLAKETABLESNAPSHOTREQUEST']._serialized_end=2434
+  _globals['_PBLAKETABLESNAPSHOTINFO']._serialized_start=2437
+  _globals['_PBLAKETABLESNAPSHOTINFO']._serialized_end=2574
+  _globals['_PBLAKETABLEOFFSETFORBUCKET']._serialized_start=2576
+  _globals['_PBLAKETABLEOFFSETFORBUCKET']._serialized_end=2692
+  _globals['_PBLAKETABLESNAPSHOTMETADATA']._serialized_start=2695
+  _globals['_PBLAKETABLESNAPSHOTMETADATA']._serialized_end=2885
+  _globals['_COMMITLAKETABLESNAPSHOTRESPONSE']._serialized_start=2887
+  _globals['_COMMITLAKETABLESNAPSHOTRESPONSE']._serialized_end=3003
+  _globals['_PBCOMMITLAKETABLESNAPSHOTRESPFORTABLE']._serialized_start=3005
+  _globals['_PBCOMMITLAKETABLESNAPSHOTRESPFORTABLE']._serialized_end=3105
 # @@protoc_insertion_point(module_scope)

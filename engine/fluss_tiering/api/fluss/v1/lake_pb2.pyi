@@ -68,33 +68,65 @@ Global___LakeTieringHeartbeatRequest: _TypeAlias = LakeTieringHeartbeatRequest  
 
 @_typing.final
 class PbHeartbeatReqForTable(_message.Message):
-    """The report on one table. Field 4 means lake statistics in later versions of Fluss."""
+    """The report on one table."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
     TIERING_EPOCH_FIELD_NUMBER: _builtins.int
+    LAKE_TIERING_STATS_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     """The id of the table."""
     coordinator_epoch: _builtins.int
     """The epoch by which the coordinator tells its own restarts apart."""
     tiering_epoch: _builtins.int
     """The tiering epoch of the round."""
+    @_builtins.property
+    def lake_tiering_stats(self) -> Global___PbLakeTieringStats:
+        """How large the lake table is. Fluss 1.0 reads it of finished tables, for its metrics; 0.9.1 ignores it."""
+
     def __init__(
         self,
         *,
         table_id: _builtins.int | None = ...,
         coordinator_epoch: _builtins.int | None = ...,
         tiering_epoch: _builtins.int | None = ...,
+        lake_tiering_stats: Global___PbLakeTieringStats | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["coordinator_epoch", b"coordinator_epoch", "table_id", b"table_id", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["coordinator_epoch", b"coordinator_epoch", "lake_tiering_stats", b"lake_tiering_stats", "table_id", b"table_id", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_epoch", b"coordinator_epoch", "table_id", b"table_id", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_epoch", b"coordinator_epoch", "lake_tiering_stats", b"lake_tiering_stats", "table_id", b"table_id", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PbHeartbeatReqForTable: _TypeAlias = PbHeartbeatReqForTable  # noqa: Y015
+
+@_typing.final
+class PbLakeTieringStats(_message.Message):
+    """How large a lake table is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILE_SIZE_FIELD_NUMBER: _builtins.int
+    RECORD_COUNT_FIELD_NUMBER: _builtins.int
+    file_size: _builtins.int
+    """The size of all of its files, in bytes."""
+    record_count: _builtins.int
+    """The number of records in all of its files."""
+    def __init__(
+        self,
+        *,
+        file_size: _builtins.int | None = ...,
+        record_count: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["file_size", b"file_size", "record_count", b"record_count"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file_size", b"file_size", "record_count", b"record_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PbLakeTieringStats: _TypeAlias = PbLakeTieringStats  # noqa: Y015
 
 @_typing.final
 class LakeTieringHeartbeatResponse(_message.Message):

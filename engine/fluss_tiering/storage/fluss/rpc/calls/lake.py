@@ -29,7 +29,8 @@ def heartbeat(
 ) -> Call[lake_pb2.LakeTieringHeartbeatResponse, HeartbeatAnswer]:
     """Report rounds and, if wanted, ask for a pending table. The answer names the error of each refused table.
 
-    Reasons and statistics of the entries are not sent, since Fluss 0.9.1 takes none. A request for a table is not
+    Of an entry's statistics, only the size of the lake table is sent, which Fluss 1.0 shows in its metrics. Reasons are
+    not sent, since Fluss takes none. A request for a table is not
     repeated, since the answer that was lost may have claimed one.
 
     Args:
@@ -150,8 +151,14 @@ def lake_snapshot(
 
 
 def _entry(entry: HeartbeatEntry) -> lake_pb2.PbHeartbeatReqForTable:
+    stats = entry.stats
     return lake_pb2.PbHeartbeatReqForTable(
-        table_id=entry.table_id, coordinator_epoch=entry.coordinator_epoch, tiering_epoch=entry.tiering_epoch
+        table_id=entry.table_id,
+        coordinator_epoch=entry.coordinator_epoch,
+        tiering_epoch=entry.tiering_epoch,
+        lake_tiering_stats=None
+        if stats is None or stats.lake_file_size is None or stats.lake_record_count is None
+        else lake_pb2.PbLakeTieringStats(file_size=stats.lake_file_size, record_count=stats.lake_record_count),
     )
 
 

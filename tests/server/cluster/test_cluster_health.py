@@ -1,0 +1,91 @@
+"""The health of a real Fluss cluster, over gRPC and on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cluster_support import ClusterServer, lake_table, put
+from typer.testing import CliRunner
+
+from fluss_support import FlussCluster
+from fluss_tiering.cli.main import app
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
+from waiting import wait_until
+
+
+def status_lines(server: ClusterServer) -> list[str]:
+    shown = CliRunner().invoke(app, ["status", "--server", server.target])
+    assert shown.exit_code == 0, shown.output
+    return shown.stdout.splitlines()
+
+
+@pytest.mark.fluss_versions("1.0")
+def test_the_health_of_a_cluster_is_told(fluss_cluster: FlussCluster, tmp_path: Path) -> None:
+    with ClusterServer(tmp_path, fluss_cluster.bootstrap) as server, TieringClient(server.target) as client:
+        before = client.cluster_health()
+        assert before is not None
+        table = lake_table(client, "healthy", num_buckets=3)
+        put(client, table, 10)
+
+        def counted() -> ClusterHealth | None:
+            health = client.cluster_health()
+            assert health is not None
+            return health if health.active_leaders == health.buckets >= before.buckets + 3 else None
+
+        # Tables of other tests may come and go meanwhile, so that the line is compared with its own moment.
+        health = wait_until(counted)
+        assert health.status is ClusterHealthStatus.GREEN
+        assert health.replicas == health.in_sync_replicas == health.buckets  # of one replica each
+        last = status_lines(server)[-1]
+        assert last == (
+            f"Fluss cluster: Green, {health.buckets} of {health.buckets} buckets have a leader that serves, "
+            f"{health.replicas} of {health.replicas} replicas are in sync"
+        )
+        client.drop_table(table.path)
+
+
+@pytest.mark.system
+@pytest.mark.fluss_versions("1.0")
+def test_buckets_without_a_leader_are_counted(fluss_cluster: FlussCluster, tmp_path: Path) -> None:
+    with ClusterServer(tmp_path, fluss_cluster.bootstrap) as server, TieringClient(server.target) as client:
+        table = lake_table(client, "leaderless", num_buckets=4, primary_key=False)
+        killed = fluss_cluster.tablet_servers[1]
+        killed.kill()
+        try:
+
+            def red() -> ClusterHealth | None:
+                health = client.cluster_health()
+                return health if health is not None and health.status is ClusterHealthStatus.RED else None
+
+            assert wait_until(red).active_leaders < wait_until(red).buckets
+            lines = status_lines(server)
+            # The server has the statuses, whatever is the matter with the cluster.
+            assert any(table.path.table in line for line in lines)
+            assert lines[-1].startswith("Fluss cluster: Red, ")
+        finally:
+            killed.start()
+            fluss_cluster.wait_until_ready()
+        client.drop_table(table.path)
+
+
+@pytest.mark.fluss_versions("0.9.1")
+def test_a_cluster_that_does_not_tell_its_health_is_no_error(fluss_cluster: FlussCluster, tmp_path: Path) -> None:
+    with ClusterServer(tmp_path, fluss_cluster.bootstrap) as server, TieringClient(server.target) as client:
+        assert client.cluster_health() is None
+        assert not any(line.startswith("Fluss cluster") for line in status_lines(server))
+
+
+@pytest.mark.fluss_versions("1.0")
+def test_a_coordinator_that_hangs_does_not_keep_statuses_back(fluss_cluster: FlussCluster, tmp_path: Path) -> None:
+    with ClusterServer(tmp_path, fluss_cluster.bootstrap) as server, TieringClient(server.target) as client:
+        fluss_cluster.coordinator.pause()
+        try:
+            unknown = ClusterHealth(ClusterHealthStatus.UNKNOWN, 0, 0, 0, 0)
+            assert client.cluster_health() == unknown
+            lines = status_lines(server)
+            assert lines[-1].startswith("Fluss cluster: Unknown, its coordinator does not answer")
+        finally:
+            fluss_cluster.coordinator.resume()
+        fluss_cluster.wait_until_ready()
