@@ -21,7 +21,6 @@ from fluss_tiering.formats.log.batch import ChangeType
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, WriteKind
-from fluss_tiering.storage.fluss import writer
 from fluss_tiering.storage.fluss.cluster_link import ClusterLink
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call
@@ -29,6 +28,7 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import drop_partition, list_pa
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import UnknownBucketError
 from fluss_tiering.storage.fluss.storage import FlussStorage
+from fluss_tiering.storage.fluss.writing import writer
 
 LOOKUPS = Path(__file__).parents[1] / "support" / "pyfluss_lookups.py"
 MOMENT = datetime.fromisoformat("2026-11-21T17:00:00")

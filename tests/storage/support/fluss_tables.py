@@ -14,7 +14,6 @@ from fluss_tiering.formats.compacted.row import encode_values
 from fluss_tiering.formats.log.batch import LogCompression, encode_log_batch
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TablePath
-from fluss_tiering.storage.fluss.kv_batch import encode_kv_batch
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import LatestKvSnapshot, latest_kv_snapshots
@@ -23,6 +22,7 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import create_table, table
 from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log, put_kv
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable, table_to_json
+from fluss_tiering.storage.fluss.writing.kv_batch import encode_kv_batch
 from waiting import wait_until
 
 COLUMNS = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
@@ -97,7 +97,7 @@ def upsert(
         *[None] * len(deleted),
     ]
     encoded = encode_kv_batch(keys, values, made.info.schema_id)
-    return client.call(put_kv(made.info.path, TableBucket(made.info.table_id, 0, partition_id), encoded))
+    return client.call(put_kv(made.info.path, TableBucket(made.info.table_id, 0, partition_id), encoded)).log_end_offset
 
 
 def snapshot_behind(client: FlussClient, made: ClusterTable, log_offset: int) -> LatestKvSnapshot:

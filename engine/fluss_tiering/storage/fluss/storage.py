@@ -47,7 +47,7 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import (
 from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.scans import ClusterScans
 from fluss_tiering.storage.fluss.table_cache import ClusterTableCache
-from fluss_tiering.storage.fluss.writer import ClusterWriter
+from fluss_tiering.storage.fluss.writing.writer import ClusterWriter
 from fluss_tiering.storage.lake_rules import check_lake_rules
 from fluss_tiering.storage.protocol import KvScan
 
@@ -75,7 +75,9 @@ class FlussStorage:
         self._calls = ParallelCalls()
         self.listed = ClusterTableCache(self._client, self._calls)
         self._buckets = ClusterBuckets(self._client, self._calls)
-        self._writer = ClusterWriter(self._client, self._calls)
+        # Writers may wait for hard-pressed buckets, and nobody else with them.
+        self._writes = ParallelCalls()
+        self._writer = ClusterWriter(self._client, self._writes)
         self._scans = ClusterScans(self._client, self._calls, self._files, self._buckets)
 
     @classmethod
@@ -284,7 +286,9 @@ class FlussStorage:
     def close(self) -> None:
         """End the scans, and then the threads and the connections."""
         self._scans.close()
+        self._writer.close()
         self._calls.close()
+        self._writes.close()
         self.link.client.close()
 
     def _wait_for_leaders(self, table: TableInfo) -> None:

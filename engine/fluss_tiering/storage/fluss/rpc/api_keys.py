@@ -81,7 +81,8 @@ class ServedApis:
 
     def serves(self, api: ApiKey) -> bool:
         """Return whether the server serves this call in a version that this client can send."""
-        return self._highest_common(api) is not None
+        lowest, highest = self.versions.get(api, (0, -1))
+        return max(lowest, api.versions[0]) <= min(highest, api.versions[1])
 
     def version_of(self, api: ApiKey, server: str) -> int:
         """Return the highest version of a call that both sides know; refuse other calls, which are never answered.
@@ -89,21 +90,15 @@ class ServedApis:
         Raises:
             FlussTieringError: UNSUPPORTED_VERSION if the server does not serve the call in a version that is known.
         """
-        version = self._highest_common(api)
-        if version is not None:
-            return version
         served = self.versions.get(api)
+        if served is not None and self.serves(api):
+            return min(served[1], api.versions[1])
         has = "does not have it" if served is None else f"has {_range(*served)}"
         raise FlussTieringError(
             ErrorCode.UNSUPPORTED_VERSION,
             f"the Fluss server at {server} does not serve {api.name} ({api.value}) in {_range(*api.versions)}: it "
             f"{has}; ask a server of the right kind (coordinator or tablet server), or upgrade the cluster",
         )
-
-    def _highest_common(self, api: ApiKey) -> int | None:
-        lowest, highest = self.versions.get(api, (0, -1))
-        highest = min(highest, api.versions[1])
-        return highest if highest >= max(lowest, api.versions[0]) else None
 
 
 def _range(lowest: int, highest: int) -> str:

@@ -118,7 +118,6 @@ TRANSIENT: Final = STALE_METADATA | {
     FlussError.NOT_ENOUGH_REPLICAS_EXCEPTION,
     FlussError.RETRIABLE_AUTHENTICATE_EXCEPTION,
     FlussError.DISK_WRITE_LOCKED,
-    FlussError.STORAGE_BACKPRESSURE_EXCEPTION,
     FlussError.HISTORICAL_PARTITION_THROTTLED,
 }
 """The errors that may be gone in a moment."""
@@ -142,6 +141,7 @@ _CAUSES: Final = {
 _ADVICE: Final = {
     FlussError.AUTHENTICATE_EXCEPTION: "; check whether this listener demands SASL/PLAIN, and user and password",
     FlussError.INVALID_BUCKET_ROUTING: "; the number of buckets was changed: try again what was not acknowledged",
+    FlussError.STORAGE_BACKPRESSURE_EXCEPTION: "; write less at once, or try again later",
 }
 
 _CODES: Final[Mapping[FlussError, ErrorCode]] = {
@@ -174,6 +174,8 @@ _CODES: Final[Mapping[FlussError, ErrorCode]] = {
     FlussError.INSUFFICIENT_KV_LEADER_REPLICA_CAPACITY: ErrorCode.LIMIT_EXCEEDED,
     **dict.fromkeys(STALE_METADATA, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     **dict.fromkeys(TRANSIENT - STALE_METADATA, ErrorCode.UNAVAILABLE),
+    # Writers wait for longer than a call that is sent again (`storage.fluss.writing.backpressure`).
+    FlussError.STORAGE_BACKPRESSURE_EXCEPTION: ErrorCode.UNAVAILABLE,
     # A coordinator that stands by, while the cluster has no leader that is known.
     FlussError.NOT_COORDINATOR_LEADER_EXCEPTION: ErrorCode.UNAVAILABLE,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
@@ -15,9 +16,23 @@ from fluss_tiering.storage.fluss.rpc.call import BucketLeader, Call
 from fluss_tiering.storage.fluss.rpc.errors import raise_for
 
 ResponseT = TypeVar("ResponseT", bound=Message)
+ResultT = TypeVar("ResultT")
 
 _FROM_ALL_IN_SYNC: Final = -1
 _TIMEOUT_MS: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class KvWritten:
+    """What became of a KV batch.
+
+    Attributes:
+        log_end_offset: The log end offset after the batch.
+        pressure: How hard-pressed the bucket's storage is, from 0 to 1. Fluss 0.9.1 never says more than 0.
+    """
+
+    log_end_offset: int
+    pressure: float
 
 
 def produce_log(
@@ -48,10 +63,8 @@ def put_kv(
     target_columns: Sequence[int] = (),
     *,
     placed_among: int | None = None,
-) -> Call[log_pb2.PutKvResponse, int]:
+) -> Call[log_pb2.PutKvResponse, KvWritten]:
     """Upsert and delete the rows of a KV batch (`kv_batch`) in a bucket of a primary-key table.
-
-    The result is the log end offset after the batch.
 
     Args:
         path: The path of the table.
@@ -68,7 +81,7 @@ def put_kv(
         ApiKey.PUT_KV,
         log_pb2.PutKvRequest,
         log_pb2.PutKvResponse,
-        _log_end_offset,
+        _kv_written,
         leader=BucketLeader(path, bucket),
         records=records,
         placed_among=placed_among,
@@ -80,13 +93,13 @@ def _write(
     api: ApiKey,
     request: Callable[..., Message],
     response: type[ResponseT],
-    read: Callable[[ResponseT, TableBucket], int],
+    read: Callable[[ResponseT, TableBucket], ResultT],
     *,
     leader: BucketLeader,
     records: bytes,
     placed_among: int | None,
     **others: Sequence[int],
-) -> Call[ResponseT, int]:
+) -> Call[ResponseT, ResultT]:
     """Make the call. Its two requests have the same fields but for those in `others`."""
     bucket = leader.bucket
     for_bucket = log_pb2.PbWriteReqForBucket(
@@ -121,10 +134,10 @@ def _base_offset(response: log_pb2.ProduceLogResponse, bucket: TableBucket) -> i
     raise _unanswered(bucket)
 
 
-def _log_end_offset(response: log_pb2.PutKvResponse, bucket: TableBucket) -> int:
+def _kv_written(response: log_pb2.PutKvResponse, bucket: TableBucket) -> KvWritten:
     for each in response.buckets_resp:
         raise_for(each.error_code, each.error_message, f"a write to {bucket}")
-        return each.log_end_offset
+        return KvWritten(each.log_end_offset, each.pressure)
     raise _unanswered(bucket)
 
 

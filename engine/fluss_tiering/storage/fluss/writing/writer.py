@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from tenacity import Retrying, retry_if_exception, stop_after_delay
@@ -18,7 +19,6 @@ from fluss_tiering.formats.schema import arrow_type
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind
 from fluss_tiering.storage.fluss.bucket_counts import bucket_count
-from fluss_tiering.storage.fluss.kv_batch import encode_kv_batch
 from fluss_tiering.storage.fluss.partitions import KnownPartitions
 from fluss_tiering.storage.fluss.primary_keys import encode_primary_keys
 from fluss_tiering.storage.fluss.rpc.call import Call
@@ -29,9 +29,13 @@ from fluss_tiering.storage.fluss.rpc.client import BACK_OFF, FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError, UnknownBucketError
 from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.supported import ICEBERG, LAKE_FORMAT, check_stored
+from fluss_tiering.storage.fluss.writing.backpressure import Backpressure
+from fluss_tiering.storage.fluss.writing.kv_batch import encode_kv_batch
 from fluss_tiering.storage.log_compression import compression_of
 from fluss_tiering.storage.placement import place_by_key, place_evenly
 from fluss_tiering.storage.row_validation import conform_write
+
+ResultT = TypeVar("ResultT")
 
 _BATCH_BYTES: Final = 2 << 20
 """The size of one batch in Arrow, which is that of Fluss's clients (`client.writer.batch-size`)."""
@@ -55,11 +59,18 @@ class _Placed:
 
 
 class ClusterWriter:
-    """Writes to the tables of a cluster. It allows concurrent calls."""
+    """Writes to the tables of a cluster. It allows concurrent calls.
 
-    def __init__(self, client: FlussClient, calls: ParallelCalls) -> None:
+    Args:
+        client: The client of the cluster.
+        calls: The threads for writes to several buckets at once, which may wait for hard-pressed buckets.
+        backpressure: The pauses of hard-pressed buckets.
+    """
+
+    def __init__(self, client: FlussClient, calls: ParallelCalls, *, backpressure: Backpressure | None = None) -> None:
         self._client = client
         self._calls = calls
+        self._backpressure = backpressure or Backpressure()
         self._partitions = KnownPartitions(client)
         self._lock = threading.Lock()
         # The log ends of log tables without a bucket key, whose rows are spread evenly.
@@ -74,7 +85,7 @@ class ClusterWriter:
         Raises:
             FlussTieringError: INVALID_ROWS if the rows do not fit the table; INVALID_TABLE if rows in its format
                 cannot be written here; TABLE_NOT_EXIST if there is no such table; UNAVAILABLE if the cluster cannot be
-                reached.
+                reached, or is hard-pressed for too long.
         """
         _check_format(table)
         records = conform_write(table, kind, rows)
@@ -90,6 +101,10 @@ class ClusterWriter:
             if log_ends is not None:
                 log_ends[bucket.bucket] = end
         return dict(zip(placed, ends, strict=True))
+
+    def close(self) -> None:
+        """Let writes fail that wait for a hard-pressed bucket."""
+        self._backpressure.close()
 
     def forget_partitions(self, table_id: int) -> None:
         """Forget the partitions of a table, since some were dropped. A write to a dropped one creates it again."""
@@ -151,11 +166,13 @@ class ClusterWriter:
                 keys = encode_primary_keys(table.descriptor, batch).to_pylist()
                 values = [None] * len(keys) if kind is WriteKind.DELETE else _values(table, batch)
                 records = encode_kv_batch(keys, values, table.schema_id)
-                columns = _target_columns(table, kind)
-                end = self._call(put_kv(table.path, bucket, records, columns, placed_among=placed.among))
+                call = put_kv(table.path, bucket, records, _target_columns(table, kind), placed_among=placed.among)
+                answer = self._backpressure.write(bucket, partial(self._call, call))
+                self._backpressure.report(bucket, answer.pressure)
+                end = answer.log_end_offset
         return end
 
-    def _call(self, call: Call[Any, int]) -> int:
+    def _call(self, call: Call[Any, ResultT]) -> ResultT:
         """Send a write and return its result.
 
         Servers learn of new columns and new partitions only after a moment, so a write that is too early is repeated.
@@ -163,8 +180,8 @@ class ClusterWriter:
         tries = Retrying(
             stop=stop_after_delay(_EARLY_S), wait=BACK_OFF, retry=retry_if_exception(_is_early), reraise=True
         )
-        end: int = tries(self._client.call, call)
-        return end
+        result: ResultT = tries(self._client.call, call)
+        return result
 
 
 def _values(table: TableInfo, records: pa.RecordBatch) -> list[bytes]:

@@ -1,0 +1,1 @@
+"""Writing rows to a cluster, as Fluss's own clients do."""
