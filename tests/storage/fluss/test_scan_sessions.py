@@ -200,9 +200,8 @@ def test_a_leader_without_sessions_is_read_as_in_fluss_0_9_1(
 ) -> None:
     table = new_table(storage)
     upsert(storage, table, 0, 10)
-    common = ServedApis._highest_common
-    without = lambda self, api: None if api is ApiKey.SCAN_KV else common(self, api)  # noqa: E731
-    monkeypatch.setattr(ServedApis, "_highest_common", without)
+    serves = ServedApis.serves
+    monkeypatch.setattr(ServedApis, "serves", lambda self, api: api is not ApiKey.SCAN_KV and serves(self, api))
     assert BucketScans(fluss).open(table, bucket_of(table)) is None
     scanning = Scanning(storage, table)
     assert isinstance(scanning.scan, ClusterKvScan)
