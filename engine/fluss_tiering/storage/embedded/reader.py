@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from fluss_tiering.formats.log.batch import LogBatch
+from fluss_tiering.formats.log.conditions import Condition
 from fluss_tiering.formats.projection import Projection
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -37,8 +38,10 @@ class EmbeddedSplitReader(TimedDecoding):
         start_offset: int,
         end_offset: int,
         columns: Sequence[str] | None = None,
+        *,
+        conditions: Sequence[Condition] = (),
     ) -> Iterator[LogBatch]:
-        """Yield the rows of a range of the log; see `SplitReader.read_log`."""
+        """Yield the rows of a range of the log; see `SplitReader.read_log`. No batch has statistics."""
         schema = arrow_schema(table.descriptor.columns)
         wanted = Projection.of(table, columns)
         folder = table_folder(self._data_dir, table.path, table.table_id)

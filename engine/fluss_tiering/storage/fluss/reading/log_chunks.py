@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeVar
 
+from fluss_tiering.api.fluss.v1.log_pb2 import FetchLogResponse
 from fluss_tiering.formats.log.batch import LogBatchHeader, UnknownMagicError, read_header
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.storage.errors import rewording_corrupt_data
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles, reporting_storage_errors
+from fluss_tiering.storage.fluss.rpc.call import Call
 from fluss_tiering.storage.fluss.rpc.calls.log import (
     FetchedLog,
     OffsetType,
@@ -21,6 +23,7 @@ from fluss_tiering.storage.fluss.rpc.calls.log import (
     fetch_log,
     log_offset,
 )
+from fluss_tiering.storage.fluss.rpc.calls.log_filter import LogFilter
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.retry_backoff import UNAVAILABLE_TIMEOUT_S, RetryBackoff
@@ -48,6 +51,7 @@ class LogRange:
         end_offset: The offset after the last one.
         projection: The indexes of the columns that the leader shall send, ascending; None for all.
         schema_id: The id of a schema that has all of these columns.
+        batch_filter: What the leader shall leave out batches by; None for nothing.
     """
 
     path: TablePath
@@ -56,6 +60,7 @@ class LogRange:
     end_offset: int
     projection: tuple[int, ...] | None = None
     schema_id: int = -1
+    batch_filter: LogFilter | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,12 +73,14 @@ class LogChunk:
         source: The name of the file or answer, for errors.
         projection: The indexes of the columns to which the leader has cut the batches, which still have the checksums
             of the whole batches; None for all.
+        filtered: Whether the leader may have left out batches, so that offsets are missing between the others.
     """
 
     data: memoryview
     start: int
     source: str
     projection: tuple[int, ...] | None = None
+    filtered: bool = False
 
     def batches(self) -> Iterator[tuple[int, LogBatchHeader]]:
         """Yield the position in `data` and the header of each batch."""
@@ -137,6 +144,17 @@ def _ahead(items: Iterator[ItemT]) -> Iterator[ItemT]:
         thread.shutdown(wait=False, cancel_futures=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a leader was asked for, beside an offset."""
+
+    projection: tuple[int, ...] | None
+    batch_filter: LogFilter | None
+
+
+_WHOLE: Final = _Asked(None, None)
+
+
 class _Fetching:
     """The state of reading one range."""
 
@@ -149,6 +167,7 @@ class _Fetching:
         self._end = wanted.end_offset
         self._projection = wanted.projection
         self._schema_id = wanted.schema_id
+        self._filter = wanted.batch_filter
         # Whether the log is at batches that are older than one of the wanted columns.
         self._before_columns = False
         self._backoff = backoff
@@ -159,7 +178,7 @@ class _Fetching:
         offset = self._start
         while offset < self._end:
             try:
-                fetched, projection = self._fetch(offset)
+                fetched, asked = self._fetch(offset)
                 self._check_there(fetched, offset)
             except FlussTieringError as error:
                 self._backoff.wait_after(self._of_a_moment(error, offset))
@@ -169,17 +188,18 @@ class _Fetching:
                 for chunk, next_offset in self._remote(fetched, offset):
                     yield chunk
                     offset = next_offset
-            else:
-                chunk, offset = self._whole(memoryview(fetched.records), offset, projection)
+            elif fetched.records:
+                chunk, offset = self._whole(memoryview(fetched.records), offset, asked)
                 yield chunk
+            if asked.batch_filter is not None and fetched.filtered_end_offset is not None:
+                offset = max(offset, fetched.filtered_end_offset)
 
-    def _fetch(self, offset: int) -> tuple[FetchedLog, tuple[int, ...] | None]:
-        """Ask the leader for the log from an offset on; return its answer and the columns that it was asked for."""
-        projection = None if self._before_columns else self._projection
-        if projection is not None:
-            asking = fetch_log(self._path, self._bucket, offset, max_bytes=FETCH_BYTES, projection=projection)
+    def _fetch(self, offset: int) -> tuple[FetchedLog, _Asked]:
+        """Ask the leader for the log from an offset on; return its answer and what it was asked for."""
+        asked = _Asked(None if self._before_columns else self._projection, self._filter)
+        if asked != _WHOLE:
             try:
-                fetched = self._client.call(asking)
+                fetched = self._client.call(self._asking(offset, asked))
             except FlussServerError as error:
                 if error.fluss_error is not FlussError.INVALID_COLUMN_PROJECTION:
                     raise
@@ -187,9 +207,19 @@ class _Fetching:
                 self._before_columns = True
             else:
                 # If cutting makes a batch larger than the limit, the leader sends nothing.
-                if fetched.records or fetched.remote_segments or fetched.high_watermark <= offset:
-                    return fetched, projection
-        return self._client.call(fetch_log(self._path, self._bucket, offset, max_bytes=FETCH_BYTES)), None
+                if _says_something(fetched, offset):
+                    return fetched, asked
+        return self._client.call(self._asking(offset, _WHOLE)), _WHOLE
+
+    def _asking(self, offset: int, asked: _Asked) -> Call[FetchLogResponse, FetchedLog]:
+        return fetch_log(
+            self._path,
+            self._bucket,
+            offset,
+            max_bytes=FETCH_BYTES,
+            projection=asked.projection,
+            batch_filter=asked.batch_filter,
+        )
 
     def _of_a_moment(self, error: FlussTieringError, offset: int) -> FlussTieringError:
         """Return UNAVAILABLE in place of LOG_OFFSET_OUT_OF_RANGE if the log has the offset after all.
@@ -207,7 +237,7 @@ class _Fetching:
         return FlussTieringError(ErrorCode.UNAVAILABLE, error.message) if start <= offset < end else error
 
     def _check_there(self, fetched: FetchedLog, offset: int) -> None:
-        if fetched.records or fetched.remote_segments:
+        if fetched.records or fetched.remote_segments or _leaves_out(fetched, offset):
             return
         if fetched.high_watermark > offset:
             # The leader sends nothing for rows that are in the lake only.
@@ -224,14 +254,15 @@ class _Fetching:
             "replicas may have been lost",
         )
 
-    def _whole(self, records: memoryview, offset: int, projection: tuple[int, ...] | None) -> tuple[LogChunk, int]:
+    def _whole(self, records: memoryview, offset: int, asked: _Asked) -> tuple[LogChunk, int]:
         """Return the whole batches of an answer, and the offset after them."""
         source = f"the log of {self._bucket} ({self._path}) as its leader sent it from offset {offset} on"
         end, last = _last_whole(records, source, 0)
         if last is None or last.next_offset <= offset:
             _damaged(f"{source} holds no batch with that offset in {len(records)} bytes")
         self._before_columns = self._before_columns and last.schema_id != self._schema_id
-        return LogChunk(records[:end], 0, source, projection), last.next_offset
+        chunk = LogChunk(records[:end], 0, source, asked.projection, asked.batch_filter is not None)
+        return chunk, last.next_offset
 
     def _remote(self, fetched: FetchedLog, offset: int) -> Iterator[tuple[LogChunk, int]]:
         """Yield chunks of the segments in the remote folder, each with the offset after it.
@@ -279,6 +310,17 @@ class _Fetching:
                     _damaged(f"{source} ends at byte {position + len(data)}, before offset {segment.end_offset}")
                 else:
                     wanted = max(2 * wanted, _size_of_first(data))
+
+
+def _says_something(fetched: FetchedLog, offset: int) -> bool:
+    return bool(
+        fetched.records or fetched.remote_segments or fetched.high_watermark <= offset or _leaves_out(fetched, offset)
+    )
+
+
+def _leaves_out(fetched: FetchedLog, offset: int) -> bool:
+    """Return whether the leader left out the batch with an offset."""
+    return fetched.filtered_end_offset is not None and fetched.filtered_end_offset > offset
 
 
 def _last_whole(data: memoryview, source: str, start: int) -> tuple[int, LogBatchHeader | None]:
