@@ -86,7 +86,7 @@ def test_a_batch_of_an_unknown_magic_is_refused_for_its_table_alone(fluss: Fluss
     ):
         read(reader, moved, 0, 10_000)
     assert ids_of(read(reader, log, 0, 10)) == list(range(10))
-    # What a leader sends is refused as well, without a further call for whole batches.
+    # What a leader sends is refused as well.
     change = with_records(lambda records: records.__setitem__(12, 9))
     with refused(ErrorCode.UNSUPPORTED_VERSION, "magic 9", str(bucket_of(log))):
         list(reader_of(fluss, change).read_log(log.info, bucket_of(log), 0, 10, ["id"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -24,6 +25,8 @@ from fluss_tiering.storage.retry_backoff import UNAVAILABLE_TIMEOUT_S
 from fluss_tiering.storage.timing import TimedDecoding
 
 _CHUNK_BYTES = 8 << 20
+_DAMAGED: Final = frozenset({ErrorCode.CORRUPT_DATA, ErrorCode.UNSUPPORTED_VERSION})
+"""The errors of what cannot be read. Without a checksum, a damaged magic is one of a newer version."""
 
 
 class FlussSplitReader(TimedDecoding):
@@ -82,7 +85,7 @@ class FlussSplitReader(TimedDecoding):
                 expected = next_offset
                 yield batch
         except FlussTieringError as error:
-            if error.code is not ErrorCode.CORRUPT_DATA or wanted.projection is None:
+            if error.code not in _DAMAGED or wanted.projection is None:
                 raise
         else:
             return
