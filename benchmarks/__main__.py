@@ -12,8 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster_reading, commits, planning, scaling, scan, turns
-from benchmarks.cluster import JARS
+from benchmarks import cluster_reading, cluster_scan, commits, planning, scaling, scan, turns
+from benchmarks.cluster import JARS, VERSION_WITH_SESSIONS
 from benchmarks.control import ControlBenchmark, ControlSizes, Figure
 from benchmarks.tiering import CORES, Measured, Sizes, TieringBenchmark
 
@@ -24,6 +24,7 @@ class Part(StrEnum):
     ROUNDS = "rounds"
     CONTROL = "control"
     CLUSTER_READING = "cluster-reading"
+    CLUSTER_SCAN = "cluster-scan"
     SCALING = "scaling"
     PLANNING = "planning"
     COMMITS = "commits"
@@ -52,6 +53,9 @@ def main(
     # Without Maven there are no jars of a Fluss cluster.
     if only is Part.CLUSTER_READING or (only is None and JARS.exists()):
         _print_figures("Reading a real Fluss cluster", cluster_reading.measure(scale))
+    has_sessions = any(JARS.glob(f"{VERSION_WITH_SESSIONS}*/lib"))
+    if only is Part.CLUSTER_SCAN or (only is None and has_sessions):
+        _print_figures("Scanning a real Fluss cluster", cluster_scan.measure(scale))
     if only in (None, Part.PLANNING):
         _print_figures("Planning a round", planning.measure(scale))
     if only in (None, Part.COMMITS):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
 JARS: Final = Path(".cache/fluss")
 VERSION: Final = "0.9.1"
+VERSION_WITH_SESSIONS: Final = "1.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +30,13 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster() -> Iterator[Cluster]:
-    """Start a cluster with two tablet servers and a lake catalog."""
+def running_cluster(version: str = VERSION, settings: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+    """Start a cluster with two tablet servers and a lake catalog. The settings are further ones of its servers."""
     with tempfile.TemporaryDirectory(prefix="fluss-tiering-bench-") as name:
         folder = Path(name)
         processes = Processes(folder / "cluster")
         try:
-            bootstrap = start_cluster(processes, folder / "fluss", JARS, VERSION)
+            bootstrap = start_cluster(processes, folder / "fluss", JARS, version, settings)
             with FlussClient(bootstrap, timeout=60) as client:
                 tables = BenchmarkTables(client, "bench", folder / "cluster" / "coordinator.log")
                 yield Cluster(bootstrap, client, tables, folder)
