@@ -164,6 +164,8 @@ class FlussClusterPrograms:
             "data.dir": f"{folder}/data",
             "remote.data.dir": f"file://{self.remote_dir}",
             "default.replication.factor": "1",
+            # Servers of Fluss 1.0 refuse all writes while the disk is fuller than this; 0.9.1 does not know it.
+            "server.data-disk.write-limit-ratio": "1.0",
             "datalake.format": "iceberg",
             **{f"datalake.iceberg.{key}": value for key, value in self.lake_catalog.items()},
             **({} if server_id is None else {"tablet-server.id": str(server_id)}),

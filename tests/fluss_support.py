@@ -36,10 +36,6 @@ _SETTINGS: Final = {
     "log.segment.file-size": "64kb",
     "remote.log.task-interval-duration": "1s",
 }
-_SETTINGS_OF: Final = {
-    # A server that finds its disk too full refuses all writes; the disk of a machine for tests often is.
-    "1.0": {"server.data-disk.write-limit-ratio": "1.0"},
-}
 _REGISTERED: Final = r"Registered table (\S+) for database (\S+)"
 _LEADS: Final = r"Registered (Coordinator )?leader"
 _NOTICED: Final = r"New table: (\S+) with id"
@@ -176,7 +172,7 @@ class FlussCluster:
             folder,
             VERSIONS[version].jars,
             free_ports(3 + 2 * tablet_servers),
-            settings={**_SETTINGS, **_SETTINGS_OF.get(version, {}), **(settings or {})},
+            settings={**_SETTINGS, **(settings or {})},
             jvm=_JVM,
         )
         self.version = version

@@ -117,7 +117,6 @@ TRANSIENT: Final = STALE_METADATA | {
     FlussError.REQUEST_TIME_OUT,
     FlussError.NOT_ENOUGH_REPLICAS_EXCEPTION,
     FlussError.RETRIABLE_AUTHENTICATE_EXCEPTION,
-    FlussError.DISK_WRITE_LOCKED,
     FlussError.HISTORICAL_PARTITION_THROTTLED,
 }
 """The errors that may be gone in a moment."""
@@ -140,6 +139,8 @@ _CAUSES: Final = {
 
 _ADVICE: Final = {
     FlussError.AUTHENTICATE_EXCEPTION: "; check whether this listener demands SASL/PLAIN, and user and password",
+    FlussError.DISK_WRITE_LOCKED: "; free space on the disk of that tablet server, or raise its "
+    "server.data-disk.write-limit-ratio",
     FlussError.INVALID_BUCKET_ROUTING: "; the number of buckets was changed: try again what was not acknowledged",
     FlussError.STORAGE_BACKPRESSURE_EXCEPTION: "; write less at once, or try again later",
 }
@@ -171,6 +172,7 @@ _CODES: Final[Mapping[FlussError, ErrorCode]] = {
     FlussError.INVALID_SCAN_REQUEST: ErrorCode.INVALID_SCAN_REQUEST,
     FlussError.TOO_MANY_SCANNERS: ErrorCode.TOO_MANY_SCANNERS,
     FlussError.INVALID_BUCKET_ROUTING: ErrorCode.UNAVAILABLE,
+    FlussError.DISK_WRITE_LOCKED: ErrorCode.LIMIT_EXCEEDED,
     FlussError.INSUFFICIENT_KV_LEADER_REPLICA_CAPACITY: ErrorCode.LIMIT_EXCEEDED,
     **dict.fromkeys(STALE_METADATA, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     **dict.fromkeys(TRANSIENT - STALE_METADATA, ErrorCode.UNAVAILABLE),
