@@ -68,8 +68,8 @@ POSTGRES: Final = {"server/failover"}
 _MEMORY: Final = Path("/dev/shm")
 _MARKERS: Final = ("cluster", "airflow", "system", "slow", "long")
 """The markers of tests that are left out, besides `spark` and `postgres`."""
-_TEXTS: Final = [r"\b_?logger\.", r'^\s*"[^"]* [^"]*"[,)]?$']
-"""Lines with texts for people: calls of the logger, and sentences of errors. No test should pin their words.
+_TEXTS: Final = [r"\b_?logger\.", r'^\s*"[^"]* [^"]*"[,)]?$', r'\bwith lake_errors\(f"[^"]*"\):$']
+"""Lines with texts for people: calls of the logger, and sentences of errors or parts of them. No test should pin words.
 
 No mutants are made of them. mutmut makes none of docstrings and f-strings by itself.
 """
