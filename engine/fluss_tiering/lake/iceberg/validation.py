@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from fluss_tiering.lake.iceberg.layout import PartitionField
 from fluss_tiering.lake.names import quoted
@@ -111,7 +111,7 @@ class _Check:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def refuse(self, difference: str, *remedies: str) -> None:
+    def refuse(self, difference: str, *remedies: str) -> NoReturn:
         raise FlussTieringError(
             ErrorCode.LAKE_TABLE_MISMATCH,
             f"rounds cannot write to the lake table {self._name}: {difference}; {', then '.join(remedies)}",
@@ -127,7 +127,6 @@ class _Check:
             if (found := by_name.get(field["name"])) is None:
                 others = [each for each in actual if each["name"] not in known]
                 self._missing(column, field, parent, others, place)
-                continue
             place = f"AFTER {quoted(field['name'])}"
             if found["required"] and not field["required"]:
                 self.refuse(
@@ -143,7 +142,7 @@ class _Check:
                     f"ALTER TABLE {self._name} ALTER COLUMN {column} DROP NOT NULL",
                 )
 
-    def _missing(self, column: str, field: Json, parent: str, others: Sequence[Json], place: str) -> None:
+    def _missing(self, column: str, field: Json, parent: str, others: Sequence[Json], place: str) -> NoReturn:
         same = [each for each in others if each["id"] == field["id"] and _text(each["type"]) == _text(field["type"])]
         if same:
             found = parent + quoted(same[0]["name"])
