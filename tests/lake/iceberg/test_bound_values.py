@@ -79,3 +79,17 @@ def test_columns_whose_values_hardly_repeat_get_no_dictionary():
         }
     )
     assert repeating_columns(rows, rows.nbytes) == ["most", "few values"]
+
+
+def test_how_many_values_repeat_is_told_from_a_sample():
+    count, random = 300_000, np.random.default_rng(1)
+    rows = pa.table({str(size): random.integers(0, size, count) for size in (10_000, 30_000, 150_000)})
+    # The dictionary of the last column would not fit: it would be given up in the middle of the file.
+    assert repeating_columns(rows, rows.nbytes) == ["10000", "30000"]
+    # Of large rows, fewer are looked at: of these, one in a hundred.
+    assert repeating_columns(rows, (4 << 20) * 100 + 1) == ["10000", "30000"]
+
+
+def test_nested_columns_are_never_said_to_repeat():
+    rows = pa.table({"same": [1, 1], "nested": [[1], [1]]})
+    assert repeating_columns(rows, rows.nbytes) == ["same"]

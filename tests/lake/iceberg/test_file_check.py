@@ -50,6 +50,7 @@ def test_exactly_the_narrow_bounds_are_found(tmp_path: Path, kind: pa.DataType, 
             for narrow in (listed(file, lower=upper), listed(file, upper=lower)):
                 found = checker(narrow)
                 assert found is not None
+                assert found.location == file.location
                 assert found.narrow_bounds == (("c.x",) if nested else ("c",))
                 assert found.right_bounds == {1: (lower, upper)}
 
@@ -70,6 +71,17 @@ def test_a_file_without_statistics_is_read(tmp_path: Path, kind: pa.DataType) ->
     assert found is not None
     assert found.right_bounds == {1: (lower, upper)}
     assert checker(ListedFile(location, {}, {})) is None, "a column without bounds hides nothing"
+
+
+def test_a_lower_bound_alone_is_checked(tmp_path: Path) -> None:  # D40
+    last = "\U0010ffff" * 17
+    (file,) = write_groups(tmp_path, pa.string(), [pa.array(["a", last])], TRUNCATED)
+    assert file.metrics.upper_bounds == {}, "no text of 16 code points lies beyond"
+    checker = FileChecker({1: TRUNCATED}, {})
+    assert checker(listed(file)) is None
+    found = checker(listed(file, lower=b"b"))
+    assert found is not None
+    assert found.right_bounds == {1: (b"a", None)}
 
 
 def test_columns_with_dots_in_their_names_are_told_apart(tmp_path: Path) -> None:  # D40

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
-from written_files import BINARY, FULL_RANGE, TEXT, array_of, files_of, groups_of, metrics_of
+from written_files import BINARY, FULL_RANGE, SYSTEM, TEXT, array_of, files_of, groups_of, metrics_of
 
 from fluss_tiering.lake.iceberg.metrics.bounds import encoded
 from fluss_tiering.lake.iceberg.metrics.modes import COUNTS, FULL, NONE, TRUNCATED, MetricsMode, metrics_modes
+from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
 from fluss_tiering.lake.protocol import FileMetrics
 
 
@@ -153,6 +154,23 @@ def test_the_mode_says_what_is_written(tmp_path: Path) -> None:
     assert (cut.lower_bounds, cut.upper_bounds) == ({1: b"ab"}, {1: b"ac"})
     full = metrics_of(tmp_path, pa.string(), [text], FULL)
     assert (full.lower_bounds, full.upper_bounds) == ({1: b"abc"}, {1: b"abc"})
+
+
+def test_each_column_has_the_metrics_of_its_own_mode(tmp_path: Path) -> None:
+    def named(name: str, number: int | None) -> pa.Field:
+        return pa.field(name, pa.string(), metadata=None if number is None else {"PARQUET:field_id": str(number)})
+
+    schema = pa.schema([named("none", 1), named("without id", None), named("counts", 2), named("full", 3), *SYSTEM])
+    settings = ParquetFileWriter(schema, None, ("none", None), 1 << 30, {}, {1: NONE, 2: COUNTS, 3: FULL})
+    piece = settings.open_piece(0, str(tmp_path / "piece"), 0)
+    stamps = np.zeros(2, np.int64)
+    piece.write(pa.record_batch({name: ["a", "b"] for name in schema.names[:4]}), stamps, stamps)
+    (file,) = piece.close()
+
+    footer = pq.read_metadata(file.location).row_group(0)
+    assert file.metrics.column_sizes == {number: footer.column(number).total_compressed_size for number in (2, 3)}
+    assert file.metrics.value_counts == {2: 2, 3: 2}
+    assert file.metrics.lower_bounds == {3: b"a"}
 
 
 def test_parts_of_rows_have_bounds_and_parts_of_lists_and_maps_have_sizes(tmp_path: Path) -> None:  # D40

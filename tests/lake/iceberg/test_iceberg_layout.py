@@ -8,9 +8,9 @@ import re
 import pytest
 
 from fluss_tiering.lake.iceberg.layout import PartitionField, partition_fields, schema_json, table_properties
-from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout, is_wider
+from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout, is_wider, refuse_times
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import Column, DataType, TableDescriptor
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath
 
 
 def columns(**types: str) -> tuple[Column, ...]:
@@ -342,3 +342,16 @@ def test_a_log_table_is_written_with_its_own_partitioning_whatever_the_default_i
 )
 def test_types_that_iceberg_may_widen(wanted, found, wider):
     assert is_wider(wanted, found) is wider
+
+
+@pytest.mark.parametrize("kind", ["TIME(3)", "ARRAY<TIME(0)>", "ROW<a INT, b MAP<STRING, TIME(6)>>"])
+def test_a_table_with_a_time_is_refused_where_spark_reads_it(kind):
+    plain = TableInfo(1, TablePath("db", "t"), 1, KEYED, 0, {})
+    refuse_times(plain, "never said")
+    timed = TableDescriptor((*KEYED.columns, Column("at", DataType.parse(kind))), ("id",), ("id",), 4)
+    with pytest.raises(
+        FlussTieringError, match=r"table db.t has the column 'at' of type .*; use another reader"
+    ) as raised:
+        refuse_times(TableInfo(1, TablePath("db", "t"), 1, timed, 0, {}), "use another reader")
+    assert raised.value.code is ErrorCode.INVALID_REQUEST
+    assert str(DataType.parse(kind)) in raised.value.message

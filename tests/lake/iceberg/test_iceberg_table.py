@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 from table_support import (
@@ -171,3 +172,21 @@ def test_a_property_by_which_no_file_can_be_written_is_refused_with_the_name_of_
     with pytest.raises(FlussTieringError, match=f"of the lake table {name(keyed)} is 'large'") as raised:
         catalogs.open_table(keyed).file_writer()
     assert raised.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+
+
+# D47
+def test_the_vended_credentials_of_the_longest_prefix_are_taken(spark):
+    iceberg = spark._jvm.org.apache.iceberg.io
+    vended = spark._jvm.java.util.ArrayList()
+    for prefix, secret in {"s3://lake": "a", "s3://lake/db/t": "b", "s3://lake/db": "c", "s3://other": "d"}.items():
+        vended.append(iceberg.StorageCredential.create(prefix, {"s3.access-key-id": secret}))
+    io = iceberg.ResolvingFileIO()
+    io.initialize({"s3.region": "here"})
+    io.setCredentials(vended)
+
+    def found(location: str) -> dict[str, str]:
+        return file_io_properties(spark._jvm, SimpleNamespace(io=lambda: io), location, {"s3.access-key-id": "e"})
+
+    assert found("s3://lake/db/t/data") == {"s3.access-key-id": "b", "s3.region": "here"}
+    assert found("s3://lake/db/u/data")["s3.access-key-id"] == "c"
+    assert found("s3://elsewhere/db/t/data")["s3.access-key-id"] == "e"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
+import fluss_tiering.lake.iceberg.parquet as writing
+from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
+from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
 
 SYSTEM_FIELDS = (
@@ -139,6 +143,108 @@ def test_a_writer_that_fails_and_is_aborted_tells_the_first_failure(tmp_path: Pa
     with pytest.raises(pa.ArrowInvalid, match="declared non-nullable but contains nulls"):
         close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_keys_of_rows_that_go_have_files_of_their_own(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("k", pa.int32()), pa.field("v", pa.string()), *SYSTEM_FIELDS])
+    keys = pa.schema([schema.field("k")])
+    settings = ParquetFileWriter(schema, keys, ("zstd", None), 1 << 20, {})
+    piece = settings.open_piece(3, str(tmp_path / "piece"), 7, ("mon",))
+    piece.delete(pa.record_batch({"k": pa.array([1, 2], pa.int32())}))
+    rows = pa.record_batch({"k": pa.array([2, 5], pa.int32()), "v": ["b", "c"]})
+    piece.write(rows, np.array([40, 41]), np.array([9, 9]))
+
+    data, deletes = piece.close()
+
+    assert (data.content, deletes.content) == (FileContent.DATA, FileContent.EQUALITY_DELETES)
+    assert [Path(each.location).name for each in (data, deletes)] == [
+        "piece-7-00000.parquet",
+        "piece-7-deletes-00000.parquet",
+    ]
+    assert {(each.bucket, each.partition_values) for each in (data, deletes)} == {(3, ("mon",))}
+    assert pq.read_table(deletes.location).to_pydict() == {"k": [1, 2]}
+    at = dt.datetime(1970, 1, 1, microsecond=9000, tzinfo=dt.UTC)
+    assert pq.read_table(data.location).to_pylist() == [
+        {"k": 2, "v": "b", BUCKET_COLUMN: 3, OFFSET_COLUMN: 40, TIMESTAMP_COLUMN: at},
+        {"k": 5, "v": "c", BUCKET_COLUMN: 3, OFFSET_COLUMN: 41, TIMESTAMP_COLUMN: at},
+    ]
+
+
+def test_a_log_table_has_no_keys_to_delete_by(tmp_path: Path) -> None:
+    piece = ParquetFileWriter(pa.schema([*SYSTEM_FIELDS]), None, ("zstd", None), 1 << 20, {}).open_piece(
+        0, str(tmp_path / "piece"), 0
+    )
+    with pytest.raises(TypeError, match="no keys"):
+        piece.delete(pa.record_batch({"k": [1]}))
+
+
+def test_an_executor_that_does_not_see_the_folder_of_the_lake_is_refused(tmp_path: Path) -> None:
+    settings = ParquetFileWriter(pa.schema(SYSTEM_FIELDS), None, ("zstd", None), 1 << 20, {})
+    replace(settings, shared_folder=f"file://{tmp_path}").open_piece(0, str(tmp_path / "piece"), 0)
+    with pytest.raises(FlussTieringError, match="this executor does not see") as refused:
+        replace(settings, shared_folder=f"file://{tmp_path}/away").open_piece(0, str(tmp_path / "piece"), 0)
+    assert refused.value.code is ErrorCode.STORAGE
+
+
+@pytest.mark.parametrize("doing", ["write", "delete", "close"])
+def test_a_file_that_fails_after_the_credentials_expired_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, doing: str
+) -> None:  # D47
+    schema = pa.schema([pa.field("k", pa.int32()), *SYSTEM_FIELDS])
+    keys = pa.schema([schema.field("k")])
+    settings = ParquetFileWriter(schema, keys, ("zstd", None), 1, {"s3.session-token-expires-at-ms": "1000"})
+    (tmp_path / "file").touch()
+    piece = settings.open_piece(0, str(tmp_path / "file" / "piece"), 0)
+    rows = pa.record_batch({"k": pa.array([1], pa.int32())})
+    stamps = np.zeros(1, np.int64)
+    if doing == "close":
+        piece.write(rows, stamps, stamps)
+    else:
+        monkeypatch.setattr(writing, "_MAX_BUFFERED_ROWS", 1)
+    calls = {"write": lambda: piece.write(rows, stamps, stamps), "delete": lambda: piece.delete(rows)}
+
+    with pytest.raises(FlussTieringError, match="expired at 1970-01-01T00:00:01"):
+        calls.get(doing, piece.close)()
+
+
+@pytest.mark.parametrize(("codec", "said"), [("gzip", "GZIP"), ("zstd", "ZSTD"), ("none", "UNCOMPRESSED")])
+def test_files_are_compressed_as_the_settings_say(tmp_path: Path, codec: str, said: str) -> None:
+    schema = pa.schema([pa.field("c", pa.string()), *SYSTEM_FIELDS])
+    rows = pa.record_batch({"c": [f"{number * 7919 % 5000:x} and more" for number in range(5000)]})
+    sizes = {}
+    for level in (None,) if codec == "none" else (1, 9):
+        settings = ParquetFileWriter(schema, None, (codec, level), 1 << 20, {})
+        piece = settings.open_piece(0, str(tmp_path / f"level {level}"), 0)
+        piece.write(rows, np.arange(5000), np.arange(5000))
+        (file,) = piece.close()
+        assert pq.read_metadata(file.location).row_group(0).column(0).compression == said
+        sizes[level] = file.size_bytes
+    assert codec == "none" or sizes[9] < sizes[1]
+
+
+def test_columns_that_had_a_nan_begin_no_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # D40
+    monkeypatch.setattr(writing, "_MAX_BUFFERED_ROWS", 1)
+    schema = pa.schema([pa.field("a", pa.float64()), pa.field("b", pa.float64()), *SYSTEM_FIELDS])
+    piece = ParquetFileWriter(schema, None, ("zstd", None), 1 << 30, {}).open_piece(0, str(tmp_path / "piece"), 0)
+    nan = float("nan")
+    for a, b in [(1.0, 1.0), (nan, 1.0), (1.0, nan), (nan, 1.0), (nan, nan), (1.0, 1.0)]:
+        piece.write(pa.record_batch({"a": [a], "b": [b]}), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    assert [file.metrics.record_count for file in piece.close()] == [1, 1, 4]
+
+
+def test_a_file_without_rows_is_a_data_file_of_its_place(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("c", pa.string()), *SYSTEM_FIELDS])
+    settings = ParquetFileWriter(schema, None, ("zstd", None), 1 << 20, {})
+    location = str(tmp_path / "new" / "nothing.parquet")
+
+    file = write_file_without_rows(settings, 3, location, ("mon",))
+
+    size = Path(location).stat().st_size
+    assert file == LakeFile(FileContent.DATA, 3, location, size, FileMetrics(0, ()), ("mon",))
+    assert pq.read_schema(location).names == schema.names
+    assert pq.read_metadata(location).num_rows == 0
+    unpartitioned = write_file_without_rows(settings, 3, str(tmp_path / "b.parquet"))
+    assert unpartitioned.partition_values == ()
 
 
 @pytest.mark.slow
