@@ -22,6 +22,7 @@ import pytest
 from engine_support import SCHEMA, ServerProcess, ServerThread, descriptor
 from examples.ports import free_ports
 from fluss_support import USER, FlussCluster
+from fluss_tiering.api.fluss.v1.connection_pb2 import ApiVersionsResponse
 from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -30,7 +31,7 @@ from fluss_tiering.model.tiering import TieringStatus
 from fluss_tiering.server.app import choose_backend
 from fluss_tiering.server.lake.catalog import LakeCatalogProperties
 from fluss_tiering.server.settings import load_settings
-from fluss_tiering.storage.fluss.rpc.api_keys import ServedApis
+from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.calls.tables import alter_table, create_table, drop_table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from needs import needs
@@ -360,6 +361,23 @@ def test_an_old_cluster_without_leases_is_warned_of_once(
     said = capsys.readouterr().out
     assert said.count("the Fluss cluster has no KV snapshot leases") == 1
     assert "ACQUIRE_KV_SNAPSHOT_LEASE" in said
+
+
+@pytest.mark.parametrize("lacking", [ApiKey.LAKE_TIERING_HEARTBEAT, ApiKey.PREPARE_LAKE_TABLE_SNAPSHOT])
+def test_a_cluster_without_a_call_that_tiering_needs_ends_the_start(
+    fluss_cluster: FlussCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: ApiKey
+) -> None:
+    # A version that is not known, as of a Fluss that is much older or newer.
+    read = ServedApis.of
+
+    def changed(response: ApiVersionsResponse) -> ServedApis:
+        versions = dict(read(response).versions)
+        return ServedApis({**versions, lacking: (7, 9)} if lacking in versions else versions)
+
+    monkeypatch.setattr(ServedApis, "of", staticmethod(changed))
+    text = failed_start(tmp_path, fluss=fluss_cluster.bootstrap)
+    assert f"does not serve {lacking.name} ({lacking.value}) in a version that is known here" in text
+    assert "expected Fluss 0.9.1 or 1.0; upgrade the cluster, or this server" in text
 
 
 def test_the_settings_of_a_cluster(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.data_dir import DataDir
 from fluss_tiering.storage.fluss.cluster_link import ClusterLink
-from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
+from fluss_tiering.storage.fluss.rpc.api_keys import SUPPORTED_VERSIONS, ApiKey
 from fluss_tiering.storage.fluss.rpc.call import ServerKind
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussServerError
@@ -27,6 +27,20 @@ _PAUSE_S: Final = 1.0
 _LEASES: Final = frozenset(
     {ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, ApiKey.RELEASE_KV_SNAPSHOT_LEASE, ApiKey.DROP_KV_SNAPSHOT_LEASE}
 )
+
+_NEEDED: Final = frozenset(
+    {
+        ApiKey.LIST_DATABASES,
+        ApiKey.LIST_TABLES,
+        ApiKey.GET_TABLE_INFO,
+        ApiKey.GET_METADATA,
+        ApiKey.LAKE_TIERING_HEARTBEAT,
+        ApiKey.PREPARE_LAKE_TABLE_SNAPSHOT,
+        ApiKey.COMMIT_LAKE_TABLE_SNAPSHOT,
+        ApiKey.GET_LAKE_SNAPSHOT,
+    }
+)
+"""The calls of a coordinator without which nothing is tiered."""
 
 logger = structlog.get_logger(__name__)
 
@@ -44,7 +58,8 @@ async def open_fluss(settings: ServerSettings, threads: ServerThreads, stack: As
     Raises:
         FlussServerError: The cluster refuses the credentials.
         FlussTieringError: UNAVAILABLE if the cluster cannot be reached in time; CORRUPT_DATA if another kind of server
-            answers; DATA_DIR_IN_USE if another server holds the data folder; STORAGE if the folder cannot be used.
+            answers; UNSUPPORTED_VERSION if the cluster lacks calls that tiering needs; DATA_DIR_IN_USE if another
+            server holds the data folder; STORAGE if the folder cannot be used.
     """
     data_dir = await threads.storage(DataDir.open, settings.data_dir)
     stack.callback(data_dir.close)
@@ -53,7 +68,7 @@ async def open_fluss(settings: ServerSettings, threads: ServerThreads, stack: As
     stack.callback(client.close)
     link = ClusterLink(settings.fluss, settings.fluss_credentials, client)
     storage = await _open_when_reachable(link, settings.fluss_start_timeout_ms / 1000, threads)
-    await _warn_of_missing_leases(link, threads)
+    await _check_served(link, threads)
     return storage
 
 
@@ -85,9 +100,20 @@ def _may_recover(error: FlussTieringError) -> bool:
     return isinstance(error, FlussConnectionError) or (isinstance(error, FlussServerError) and error.transient)
 
 
-async def _warn_of_missing_leases(link: ClusterLink, threads: ServerThreads) -> None:
-    """Log a warning once if the cluster has no leases: tiering works without them."""
+async def _check_served(link: ClusterLink, threads: ServerThreads) -> None:
+    """Refuse a cluster that lacks a call that tiering needs. Warn once of one without leases, which it can do without.
+
+    Without this check, such a server would start and then fail in its background jobs again and again.
+    """
     served = await threads.storage(link.client.call, api_versions(ServerKind.COORDINATOR))
+    lacking = sorted(f"{api.name} ({api.value})" for api in _NEEDED if not served.serves(api))
+    if lacking:
+        raise FlussTieringError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"the Fluss cluster at {link.bootstrap_servers} does not serve {', '.join(lacking)} in a version that is "
+            f"known here: expected Fluss {' or '.join(SUPPORTED_VERSIONS)}; upgrade the cluster, or this server if the "
+            "cluster is newer",
+        )
     missing = sorted(api.name for api in _LEASES if not served.serves(api))
     if missing:
         logger.warning(

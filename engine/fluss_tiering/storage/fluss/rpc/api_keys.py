@@ -10,6 +10,9 @@ from typing import Final
 from fluss_tiering.api.fluss.v1.connection_pb2 import ApiVersionsResponse
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
+SUPPORTED_VERSIONS: Final = ("0.9.1", "1.0")
+"""The versions of Fluss that the project is tested with."""
+
 
 @unique
 class ApiKey(IntEnum):
