@@ -24,6 +24,7 @@ from fluss_support import FlussCluster
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableInfo, WriteKind
+from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.audit.verify import verify_table
 from needs import needs
 
@@ -279,6 +280,29 @@ def test_the_lake_has_what_fluss_makes_of_the_writes(
         assert {row[0]: row for row in java_client.kv(table.path)} == expected
 
 
+def test_a_round_of_writes_that_changed_nothing_moves_the_offsets(
+    cluster: Tiering, java_client: FlussJavaClient
+) -> None:
+    """Such a write may leave a log batch without a row, with an offset of its own."""
+    table = made(cluster, java_client, ENGINES["first_row"], buckets=1)
+    java_client.upsert(table.path, [[key, "first", None, 1] for key in range(5)])
+    cluster.tier(table)
+    before = cluster.log_ends(table)
+
+    java_client.upsert(table.path, [[key, "second", None, 2] for key in range(5)])
+    java_client.delete(table.path, [[3, None, None, None]])
+    put(cluster, table, WriteKind.UPSERT, id=[4], name=["third"], version=[1], amount=[3])
+
+    ends = cluster.log_ends(table)
+    (bucket,) = ends
+    assert ends[bucket] > before[bucket]
+    result = cluster.tier(table)
+    assert result.state is TieringState.TIERED
+    assert cluster.client.lake_snapshot(table.path).log_end_offsets == ends
+    assert in_lake(cluster, table, ENGINES["first_row"]) == {key: [key, "first", None, 1] for key in range(5)}
+    assert verify_table(cluster.client, cluster.spark, table, target=cluster.target).equal
+
+
 NUMBERED = Engine({"id": "BIGINT NOT NULL", "number": "BIGINT", "name": "STRING", "amount": "INT"}, updated)
 
 
@@ -287,8 +311,10 @@ def put(cluster: Tiering, table: TableInfo, kind: WriteKind, **columns: list) ->
     assert sum(cluster.client.write_rows(table.path, kind, [rows])) == rows.num_rows
 
 
-def test_the_lake_has_the_numbers_that_fluss_gave(cluster: Tiering, java_client: FlussJavaClient) -> None:
-    table = made(cluster, java_client, NUMBERED, auto_increment="number", bucket_keys=["id"], buckets=1)
+@pytest.mark.parametrize("kind", ["BIGINT", "INT"])
+def test_the_lake_has_the_numbers_that_fluss_gave(cluster: Tiering, java_client: FlussJavaClient, kind: str) -> None:
+    engine = replace(NUMBERED, columns={**NUMBERED.columns, "number": kind})
+    table = made(cluster, java_client, engine, auto_increment="number", buckets=1)
     chance = random.Random(1)
     expected: Rows = {}
     for number in range(24):
@@ -325,6 +351,17 @@ def test_what_fluss_refuses_is_refused_by_name(cluster: Tiering, java_client: Fl
     # Fluss deletes no such row: it takes away what is not numbered.
     java_client.delete(table.path, [[1, None, None, None]], columns=["id", "name", "amount"])
     assert replayed(java_client, table) == {1: [1, 1, None, None]}
+
+
+@pytest.mark.parametrize("column", ["number", "name"])
+def test_partial_updates_need_columns_that_may_be_null(
+    cluster: Tiering, java_client: FlussJavaClient, column: str
+) -> None:
+    """Fluss 1.0.0's own client sends numbered columns that are NOT NULL, which the servers here refuse."""
+    columns = {**NUMBERED.columns, column: f"{NUMBERED.columns[column]} NOT NULL"}
+    table = made(cluster, java_client, replace(NUMBERED, columns=columns), auto_increment="number")
+    with refused(ErrorCode.INVALID_REQUEST, "INVALID_TARGET_COLUMN", f"column {column} is NOT NULL"):
+        put(cluster, table, WriteKind.UPSERT, id=[1], name=["a"], amount=[1])
 
 
 def test_the_command_says_what_a_repeat_does(
