@@ -101,7 +101,11 @@ def fluss_cluster(fluss_version, tmp_path_factory):
     """A Fluss cluster with a coordinator and two tablet servers. All of them run when a test ends."""
     from fluss_support import FlussCluster  # noqa: PLC0415
 
-    with FlussCluster(tmp_path_factory.mktemp("fluss"), version=fluss_version) as cluster:
+    # The run's Spark session has the lakes of both versions.
+    catalog = f"fluss_lake_{fluss_version.replace('.', '_')}"
+    settings = {"datalake.iceberg.name": catalog}
+    with FlussCluster(tmp_path_factory.mktemp("fluss"), version=fluss_version, settings=settings) as cluster:
+        cluster.lake_catalog["name"] = catalog
         _RUNNING.append(cluster)
         yield cluster
     _RUNNING.clear()
