@@ -41,7 +41,7 @@ class KvScanBatch:
 
 
 class KvScan(Protocol):
-    """A scan of the rows of one bucket as of one moment. It holds no rows itself and allows concurrent calls.
+    """A scan of the rows of one bucket as of one moment. It holds few rows itself and allows concurrent calls.
 
     Attributes:
         log_offset: The first offset of the log that is not in the scan.
@@ -53,7 +53,8 @@ class KvScan(Protocol):
         """Return the rows from a position on, at least one. The same arguments always give the same rows.
 
         Args:
-            position: The `next_position` of the batch before; None for the first row.
+            position: The `next_position` of the batch before, or the position of that batch once more; None for the
+                first row.
             max_bytes: The size limit of the array of values; None for no limit.
             max_rows: The limit of the number of rows, 1 or more; None for no limit.
 

@@ -104,6 +104,15 @@ def test_a_lost_answer_ends_the_session_and_is_not_asked_for_again(  # K15
         next(batches)
     assert watched.asked == ["open", "1", "2", "close"]
     assert list(batches) == []
+    # The session itself asks nothing more, whoever uses it.
+    watched = WatchedClient(fluss, lose_answer(1))
+    session = ScanSession.open(watched, table.path, bucket_of(table))
+    session.take()
+    for _ in range(2):
+        with refused(ErrorCode.SCANNER_EXPIRED):
+            session.take()
+    assert not session.has_more
+    assert watched.asked == ["open", "1", "close"]
     assert free_places(fluss, table) == PLACES
     # A task that runs again gives each row once, and those of the failed one were thrown away.
     assert len(given) == 2
@@ -156,10 +165,10 @@ def test_a_client_may_read_its_last_batch_again_and_no_earlier_one(  # K15
 
 
 def test_a_scan_has_every_row_that_was_acknowledged(  # K5
-    storage: FlussStorage, fluss: FlussClient, monkeypatch: pytest.MonkeyPatch
+    storage: FlussStorage, fluss: FlussClient, monkeypatch: pytest.MonkeyPatch, small: None
 ) -> None:
     table = new_table(storage)
-    end = upsert(storage, table, 0, 10)
+    end = upsert(storage, table, 0, 500)
     behind = itertools.count(-2)
 
     def late(rows: SessionRows) -> SessionRows:
@@ -169,7 +178,7 @@ def test_a_scan_has_every_row_that_was_acknowledged(  # K5
     watched = WatchedClient(fluss, late)
     with ScanSession.open(watched, table.path, bucket_of(table)) as session:
         assert session.log_offset == end
-    assert watched.asked == ["open"] * 3
+    assert watched.asked == ["open", "close"] * 3
     # A leader that stays behind is not waited for.
     monkeypatch.setattr(scan_session, "_BEHIND_S", 0.05)
     always = WatchedClient(fluss, lambda rows: replace(rows, log_offset=end - 1))
@@ -178,7 +187,7 @@ def test_a_scan_has_every_row_that_was_acknowledged(  # K5
     monkeypatch.setattr(storage._scans, "_client", always)
     scanning = Scanning(storage, table)
     assert isinstance(scanning.scan, ClusterKvScan)
-    assert (len(scanning.rows()), scanning.log_offset) == (10, end)
+    assert (len(scanning.rows()), scanning.log_offset) == (500, end)
     scanning.scan.close()
     assert free_places(fluss, table) == PLACES
 
