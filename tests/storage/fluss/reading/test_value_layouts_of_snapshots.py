@@ -4,7 +4,6 @@ Only coordinators of Fluss 1.0.0 choose the layout. A cluster's answers are ther
 and a snapshot has the files of a RocksDB of the test.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ import pytest
 from fluss_reading import AlteringClient, kv_table, snapshot_of
 from fluss_tables import COLUMNS, rows, upsert
 from refusals import refused
-from rocksdict import Options, Rdict
+from tagged_values import tagged_files
 
-from fluss_tiering.formats.compacted.row import decode_values, encode_values
-from fluss_tiering.formats.iceberg_key import encode_iceberg_keys
+from fluss_tiering.formats.compacted.row import decode_values
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import KvSnapshot, TableInfo
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
@@ -30,7 +28,6 @@ from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from fluss_tiering.storage.fluss.scans import ClusterScans
 
 COUNT = 1000
-TAG = (1_790_000_000_000).to_bytes(8, "big")
 OPTION = "table.kv.value-layout-version"
 
 
@@ -39,30 +36,12 @@ def with_layout(table: TableInfo, version: str) -> TableInfo:
     return replace(table, descriptor=replace(table.descriptor, properties=properties))
 
 
-def rocksdb_files(folder: Path, values: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Write a RocksDB with several table files, and return its files as a snapshot names them."""
-    options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.set_disable_auto_compactions(True)
-    database = Rdict(str(folder), options)
-    for number, (key, value) in enumerate(values.items()):
-        database[key] = value
-        if number % 300 == 299:
-            database.flush()
-    database.close()
-    names = [each.name for each in folder.iterdir() if not each.name.startswith(("LO", "IDENTITY"))]
-    assert sum(name.endswith(".sst") for name in names) == 4
-    return {name: f"file:{folder / name}" for name in names}
-
-
 @pytest.fixture
 def tagged(fluss: FlussClient, tmp_path: Path) -> tuple[TableInfo, KvSnapshot, AlteringClient]:
     """A table with a snapshot of tagged values, and a client that sees it."""
     made, snapshot = kv_table(fluss, COUNT)
-    stored = rows(0, COUNT)
-    keys = encode_iceberg_keys(stored, COLUMNS[0]).to_pylist()
-    values = encode_values(stored, COLUMNS, made.info.schema_id).to_pylist()
-    files = rocksdb_files(tmp_path / "db", {key: TAG + value for key, value in zip(keys, values, strict=True)})
+    files = tagged_files(tmp_path / "db", COUNT)
+    assert sum(name.endswith(".sst") for name in files) == 4
 
     def alter(answer: Any) -> Any:
         return replace(answer, files=files) if isinstance(answer, KvSnapshotFiles) else answer
