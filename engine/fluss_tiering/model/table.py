@@ -10,6 +10,7 @@ from typing import Final
 
 from fluss_tiering.model.data_type import DataType, DataTypeRoot
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table_options import LAKE_DATABASE_NAME, LAKE_TABLE_NAME
 
 __all__ = [
     "BUCKET_COLUMN",
@@ -190,6 +191,15 @@ class TableInfo:
     bucket_count_epoch: int = 0
 
     @property
+    def lake_path(self) -> TablePath:
+        """The path of the lake table in its catalog: that of the table, unless options name another one.
+
+        Raises:
+            FlussTieringError: INVALID_TABLE if one of the options is no name.
+        """
+        return lake_path_of(self.path, self.descriptor.properties)
+
+    @property
     def has_primary_key(self) -> bool:
         """Whether this is a primary-key table (else a log table)."""
         return self.descriptor.has_primary_key
@@ -264,6 +274,16 @@ class StorageDescription:
     data_dir_id: str
     server_version: str
     bootstrap_servers: str = ""
+
+
+def lake_path_of(path: TablePath, properties: Mapping[str, str]) -> TablePath:
+    """Return the path of a table's lake table by the rule of Fluss's `LakeTableUtil`.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE if one of the options is no name.
+    """
+    database = properties.get(LAKE_DATABASE_NAME.key, path.database)
+    return TablePath(database, properties.get(LAKE_TABLE_NAME.key, path.table))
 
 
 def partition_name(values: Sequence[str]) -> str:

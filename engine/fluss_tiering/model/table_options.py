@@ -39,6 +39,18 @@ LAKE_FRESHNESS: Final = TableOption(
     "3min",
     "How far the lake table may fall behind before the table is Pending again.",
 )
+LAKE_DATABASE_NAME: Final = TableOption(
+    "table.datalake.database-name",
+    "String",
+    "the table's database",
+    "The namespace of the lake table. Fluss has it since 1.0.0.",
+)
+LAKE_TABLE_NAME: Final = TableOption(
+    "table.datalake.table-name",
+    "String",
+    "the table's name",
+    "The name of the lake table. Fluss has it since 1.0.0.",
+)
 LAKE_MAX_ROUND_DURATION: Final = TableOption(
     "table.datalake.max-round-duration",
     "Duration",
@@ -105,6 +117,8 @@ TABLE_OPTIONS: Final = (
     LAKE_ENABLED,
     LAKE_FRESHNESS,
     LAKE_MAX_ROUND_DURATION,
+    LAKE_DATABASE_NAME,
+    LAKE_TABLE_NAME,
     LOG_COMPRESSION,
     ICEBERG_TARGET_FILE_SIZE,
     ICEBERG_CODEC,

@@ -13,12 +13,14 @@ from typing import Final
 import pyarrow as pa
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import SYSTEM_COLUMNS, DataType, DataTypeRoot, TableDescriptor
+from fluss_tiering.model.table import SYSTEM_COLUMNS, DataType, DataTypeRoot, TableDescriptor, TablePath
 from fluss_tiering.model.table_options import (
     ICEBERG_CODEC,
     ICEBERG_FIXED,
     ICEBERG_LEVEL,
     ICEBERG_TARGET_FILE_SIZE,
+    LAKE_DATABASE_NAME,
+    LAKE_TABLE_NAME,
 )
 
 _MAX_KEY_TIMESTAMP_PRECISION: Final = 6
@@ -84,6 +86,9 @@ def _names(descriptor: TableDescriptor) -> Iterator[str]:
 
 
 def _properties(properties: Mapping[str, str]) -> Iterator[str]:
+    for option in (LAKE_DATABASE_NAME, LAKE_TABLE_NAME):
+        if option.key in properties and (objection := _name_objection(option.key, properties[option.key])):
+            yield objection
     size = properties.get(ICEBERG_TARGET_FILE_SIZE.key)
     if size is not None and not (re.fullmatch("[0-9]{1,19}", size) and 0 < int(size) <= _MAX_LONG):
         yield f"{ICEBERG_TARGET_FILE_SIZE.key} is {size!r}: expected a whole number of bytes above 0"
@@ -97,6 +102,14 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
         yield f"{ICEBERG_CODEC.key} is {codec!r}: expected one of {', '.join((*compressing, _UNCOMPRESSED))}"
     elif ICEBERG_LEVEL.key in properties:
         yield from _level(codec.lower(), properties[ICEBERG_LEVEL.key])
+
+
+def _name_objection(key: str, name: str) -> str | None:
+    try:
+        TablePath(name, name)
+    except FlussTieringError:
+        return f"{key} is {name!r}: expected 1 to 200 letters, digits, '_' or '-', no '__' first"
+    return None
 
 
 def _level(codec: str, level: str) -> Iterator[str]:

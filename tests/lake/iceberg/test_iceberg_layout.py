@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 
 import pytest
 
-from fluss_tiering.lake.iceberg.layout import PartitionField, partition_fields, schema_json, table_properties
+from fluss_tiering.lake.iceberg.layout import (
+    PartitionField,
+    is_clean,
+    partition_fields,
+    partition_of,
+    schema_json,
+    table_properties,
+)
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout, is_wider, refuse_times
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath
+from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataType, TableDescriptor, TableInfo, TablePath
 
 
 def columns(**types: str) -> tuple[Column, ...]:
@@ -355,3 +363,37 @@ def test_a_table_with_a_time_is_refused_where_spark_reads_it(kind):
         refuse_times(TableInfo(1, TablePath("db", "t"), 1, timed, 0, {}), "use another reader")
     assert raised.value.code is ErrorCode.INVALID_REQUEST
     assert str(DataType.parse(kind)) in raised.value.message
+
+
+def test_a_lake_table_is_legacy_or_clean_or_refused_by_name():
+    names = {"id", "name"}
+    assert is_clean("db.t", names)
+    assert not is_clean("db.t", names | set(SYSTEM_COLUMNS))
+    for left in itertools.chain(itertools.combinations(SYSTEM_COLUMNS, 1), itertools.combinations(SYSTEM_COLUMNS, 2)):
+        with pytest.raises(FlussTieringError) as raised:
+            is_clean("db.t", names | set(left))
+        assert raised.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+        assert f"db.t has the system columns {', '.join(left)} and lacks" in raised.value.message
+        assert "ALTER TABLE db.t ADD COLUMNS (" in raised.value.message
+
+
+def test_a_clean_lake_table_has_the_columns_of_the_user_and_no_partition_for_a_bucket_without_a_key():
+    assert schema_json(KEYED, clean=True) == {**KEYED_SCHEMA, "fields": KEYED_SCHEMA["fields"][:2]}
+
+    def of(descriptor: TableDescriptor) -> list[str]:
+        table = TableInfo(1, TablePath("db", "t"), 1, descriptor, 0)
+        return [field.column for field in partition_of(table, clean=True)]
+
+    assert of(KEYED) == ["id"]
+    log = TableDescriptor(columns(a="INT", day="STRING"), num_buckets=3, partition_keys=("day",))
+    assert of(log) == ["day"]
+    assert of(TableDescriptor(columns(a="INT"), num_buckets=3)) == []
+
+
+def test_a_table_whose_number_of_buckets_was_changed_is_refused_if_the_lake_has_one_number():
+    rescaled = TableInfo(1, TablePath("db", "t"), 1, KEYED, 0, bucket_count_epoch=2)
+    with pytest.raises(FlussTieringError, match=r"db\.t was changed \(bucket count epoch 2\)") as raised:
+        partition_of(rescaled)
+    assert raised.value.code is ErrorCode.INVALID_TABLE
+    log = TableInfo(1, TablePath("db", "t"), 1, TableDescriptor(columns(a="INT")), 0, bucket_count_epoch=2)
+    assert partition_of(log) == (PartitionField("__bucket"),)

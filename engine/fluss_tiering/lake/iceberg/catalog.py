@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.java import iceberg_class, is_iceberg, java_session_of, jvm_of, lake_errors
-from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, partition_of, schema_json, table_properties
+from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, is_clean, partition_of, schema_json, table_properties
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout
 from fluss_tiering.lake.names import DEFAULT_CATALOG_NAME, FORMER_CATALOG_NAME, catalog_name, quoted
@@ -52,7 +52,7 @@ class IcebergCatalogs:
         if found is not None:
             return found
         catalog, identifier = self._located(table)
-        with lake_errors(f"open the lake table {table.path}"):
+        with lake_errors(f"open the lake table {table.lake_path}"):
             handle = self._create(catalog, identifier, table)
         return self._opened(table, handle)
 
@@ -64,7 +64,7 @@ class IcebergCatalogs:
                 table cannot be tiered to Iceberg; STORAGE if the lake cannot be reached.
         """
         catalog, identifier = self._located(table)
-        with lake_errors(f"open the lake table {table.path}"):
+        with lake_errors(f"open the lake table {table.lake_path}"):
             try:
                 handle = catalog.loadTable(identifier)
             except Py4JJavaError as error:
@@ -91,26 +91,27 @@ class IcebergCatalogs:
         if found:
             raise FlussTieringError(
                 ErrorCode.LAKE_TABLE_MISMATCH,
-                f"the lake table {table.path} is in the JDBC catalog {FORMER_CATALOG_NAME!r}, the former default name, "
-                f"and not in {DEFAULT_CATALOG_NAME!r}, the present one: give the lake catalog the name that its tables "
-                f"have, by the property name={FORMER_CATALOG_NAME} of the server's lake catalog",
+                f"the lake table {table.lake_path} is in the JDBC catalog {FORMER_CATALOG_NAME!r}, the former default "
+                f"name, and not in {DEFAULT_CATALOG_NAME!r}, the present one: give the lake catalog the name that its "
+                f"tables have, by the property name={FORMER_CATALOG_NAME} of the server's lake catalog",
             )
 
     def _located(self, table: TableInfo) -> tuple[JavaObject, JavaObject]:
         """Return the table's catalog and its identifier there."""
         catalog = self._catalog(table.lake_catalog_properties)
-        return catalog, self._iceberg("catalog.TableIdentifier").parse(str(table.path))
+        return catalog, self._iceberg("catalog.TableIdentifier").parse(str(table.lake_path))
 
     def _iceberg(self, name: str) -> JavaClass:
         return iceberg_class(jvm_of(self._spark), name)
 
     def _opened(self, table: TableInfo, handle: JavaObject) -> IcebergTable:
-        expected = schema_json(table.descriptor)
-        partition = partition_of(table)
-        with lake_errors(f"open the lake table {table.path}"):
+        with lake_errors(f"open the lake table {table.lake_path}"):
             layout = self._layout(handle)
-        names = (catalog_name(table.lake_catalog_properties), table.path.database, table.path.table)
-        spec = check_layout(".".join(map(quoted, names)), layout, expected, partition)
+        names = (catalog_name(table.lake_catalog_properties), table.lake_path.database, table.lake_path.table)
+        name = ".".join(map(quoted, names))
+        clean = is_clean(name, {field["name"] for field in layout.schema["fields"]})
+        expected, partition = schema_json(table.descriptor, clean=clean), partition_of(table, clean=clean)
+        spec = check_layout(name, layout, expected, partition)
         catalog, identifier = self._located(table)
         return IcebergTable(
             jvm_of(self._spark), table, handle, layout.schema, spec, reload=lambda: catalog.loadTable(identifier)

@@ -21,12 +21,16 @@ class ContentFiles:
     Args:
         identifier_ids: The ids of the key columns.
         spec_id: The id of the partition spec.
-        partition_fields: The ids of the partition fields in the order of the spec; the last is the bucket's.
+        partition_fields: The ids of the partition fields in the order of the spec.
+        by_bucket: Whether the last one is the bucket's.
     """
 
-    def __init__(self, identifier_ids: Sequence[int], spec_id: int, partition_fields: Sequence[int]) -> None:
+    def __init__(
+        self, identifier_ids: Sequence[int], spec_id: int, partition_fields: Sequence[int], *, by_bucket: bool = True
+    ) -> None:
         self._identifier_ids = sorted(identifier_ids)
         self._spec_id = spec_id
+        self._by_bucket = by_bucket
         self._partition_fields = [str(field) for field in partition_fields]
 
     def packed(self, file: LakeFile) -> LakeFile:
@@ -38,12 +42,13 @@ class ContentFiles:
         if file.packed:
             return zlib.decompress(file.packed).decode()
         is_delete = file.content is FileContent.EQUALITY_DELETES
+        partition = (*file.partition_values, file.bucket) if self._by_bucket else file.partition_values
         content: dict[str, Any] = {
             "spec-id": self._spec_id,
             "content": "EQUALITY_DELETES" if is_delete else "DATA",
             "file-path": file.location,
             "file-format": "PARQUET",
-            "partition": dict(zip(self._partition_fields, (*file.partition_values, file.bucket), strict=True)),
+            "partition": dict(zip(self._partition_fields, partition, strict=True)),
             "file-size-in-bytes": file.size_bytes,
             **described_metrics(file.metrics),
         }

@@ -7,7 +7,7 @@ because they find exactly what Fluss itself would have created.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,6 +46,7 @@ _TYPES: Final[dict[DataTypeRoot, str]] = {
     DataTypeRoot.TIMESTAMP_LTZ: "timestamptz",
 }
 _SYSTEM_TYPES: Final = {BUCKET_COLUMN: "int", OFFSET_COLUMN: "long", TIMESTAMP_COLUMN: "timestamptz"}
+_SQL_SYSTEM_TYPES: Final = {BUCKET_COLUMN: "INT", OFFSET_COLUMN: "BIGINT", TIMESTAMP_COLUMN: "TIMESTAMP"}
 _ROW_LEVEL_MODES: Final = ("write.delete.mode", "write.update.mode", "write.merge.mode")
 _UNBUCKETABLE: Final = NESTED | {DataTypeRoot.BOOLEAN, DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
 _FLUSS_PREFIX: Final = "fluss."
@@ -110,13 +111,40 @@ def _field(field: Column | Field, ids: Iterator[int]) -> dict[str, Any]:
     return {"name": field.name, "required": required, "type": iceberg_type(field.data_type, ids), **doc}
 
 
-def schema_json(descriptor: TableDescriptor) -> dict[str, Any]:
+def is_clean(name: str, columns: Collection[str]) -> bool:
+    """Return whether a lake table has the clean layout, without Fluss's three columns.
+
+    Fluss 1.0 makes such tables in Paimon, and says that it will in Iceberg. Tables in the legacy layout have all three.
+
+    Args:
+        name: The name of the lake table in SQL.
+        columns: The names of its columns.
+
+    Raises:
+        FlussTieringError: LAKE_TABLE_MISMATCH if it has only some of the three.
+    """
+    found = [column for column in SYSTEM_COLUMNS if column in columns]
+    missing = [column for column in SYSTEM_COLUMNS if column not in columns]
+    if found and missing:
+        add = ", ".join(f"{column} {_SQL_SYSTEM_TYPES[column]}" for column in missing)
+        raise FlussTieringError(
+            ErrorCode.LAKE_TABLE_MISMATCH,
+            f"the lake table {name} has the system columns {', '.join(found)} and lacks {', '.join(missing)}: expected "
+            f"all of them (legacy layout) or none (clean layout); ALTER TABLE {name} ADD COLUMNS ({add})",
+        )
+    return not found
+
+
+def schema_json(descriptor: TableDescriptor, *, clean: bool = False) -> dict[str, Any]:
     """Return the schema: the user's columns and Fluss's three, with ids from 1, and the primary key as identifier.
+
+    In the clean layout there are only the user's.
 
     Raises:
         FlussTieringError: INVALID_TABLE if a column has the name of one of Fluss's three.
     """
-    ids = itertools.count(len(descriptor.columns) + len(SYSTEM_COLUMNS) + 1)
+    system_columns = () if clean else SYSTEM_COLUMNS
+    ids = itertools.count(len(descriptor.columns) + len(system_columns) + 1)
     fields: list[dict[str, Any]] = []
     for column in descriptor.columns:
         if column.name in SYSTEM_COLUMNS:
@@ -125,15 +153,17 @@ def schema_json(descriptor: TableDescriptor) -> dict[str, Any]:
                 f"column {column.name!r}: every lake table has a system column with this name; rename the column",
             )
         fields.append(_field(column, ids))
-    fields += [{"name": name, "required": True, "type": _SYSTEM_TYPES[name]} for name in SYSTEM_COLUMNS]
+    fields += [{"name": name, "required": True, "type": _SYSTEM_TYPES[name]} for name in system_columns]
     numbered = [{"id": number, **field} for number, field in enumerate(fields, start=1)]
     keys = [field["id"] for field in numbered if field["name"] in descriptor.primary_key]
     schema = {"type": "struct", "schema-id": 0, "fields": numbered}
     return {**schema, "identifier-field-ids": keys} if keys else schema
 
 
-def partition_of(table: TableInfo) -> tuple[PartitionField, ...]:
+def partition_of(table: TableInfo, *, clean: bool = False) -> tuple[PartitionField, ...]:
     """Return the partition fields of a table's lake table; see `partition_fields`.
+
+    In the clean layout there is none for the bucket if the table has no bucket key.
 
     Raises:
         FlussTieringError: INVALID_TABLE also if the number of the table's buckets was changed and the lake table is
@@ -150,7 +180,7 @@ def partition_of(table: TableInfo) -> tuple[PartitionField, ...]:
             f"{by_bucket.column!r}: expected a table that was never changed so, or one without a bucket key; "
             "create a table with the new number of buckets, and write the rows to it",
         )
-    return fields
+    return fields[:-1] if clean and by_bucket.column == BUCKET_COLUMN else fields
 
 
 def partition_fields(descriptor: TableDescriptor) -> tuple[PartitionField, ...]:

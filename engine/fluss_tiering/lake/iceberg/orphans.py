@@ -112,7 +112,7 @@ def _unreferenced(
     spark: SparkSession, table: TableInfo, lake: IcebergTable, location: str, older_than: datetime
 ) -> list[str]:
     """Return the files of a folder that are older and that no snapshot of the table refers to."""
-    with lake_errors(f"list the files of the lake table {table.path}"):
+    with lake_errors(f"list the files of the lake table {table.lake_path}"):
         try:
             return unreferenced_files(spark, lake.java_table, location, int(older_than.timestamp() * 1000))
         except Py4JJavaError as error:

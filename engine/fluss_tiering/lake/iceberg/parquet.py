@@ -24,7 +24,7 @@ from fluss_tiering.lake.iceberg.metrics.modes import MetricsMode
 from fluss_tiering.lake.object_store import filesystem_of, naming_expired_credentials, path_of
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, Int64s, LakeFile, PieceWriter
 from fluss_tiering.lake.shared_folder import require_shared
-from fluss_tiering.model.table import OFFSET_COLUMN
+from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN
 
 _MICROS_PER_MILLI: Final = 1000
 _SAMPLED_ROWS: Final = 1 << 12
@@ -41,7 +41,8 @@ class ParquetFileWriter:
     """Opens piece writers. It is a `LakeFileWriter`.
 
     Attributes:
-        schema: The schema of data files: the table's columns and Fluss's three, with Iceberg's field ids.
+        schema: The schema of data files: the table's columns and, unless the lake table is clean, Fluss's three, with
+            Iceberg's field ids.
         delete_schema: The schema of equality-delete files: the key columns; None for a log table.
         compression: The codec, and the level or None.
         target_file_bytes: The size at which a file is finished and the next one begins.
@@ -83,6 +84,7 @@ class ParquetPieceWriter:
 
     def __init__(self, settings: ParquetFileWriter, place: _Place, prefix: str) -> None:
         self._bucket = place.bucket
+        self._with_places = BUCKET_COLUMN in settings.schema.names
         self._io_properties = settings.io_properties
         self._data = _RollingFiles(settings, settings.schema, FileContent.DATA, place, prefix)
         self._deletes: _RollingFiles | None = None
@@ -93,13 +95,13 @@ class ParquetPieceWriter:
 
     def write(self, rows: pa.RecordBatch, offsets: Int64s, timestamps_ms: Int64s) -> None:
         """Add rows, with the log offset and the commit timestamp of each row."""
-        count = rows.num_rows
-        columns = [
-            *rows.columns,
-            column_of(pa.int32(), np.full(count, self._bucket, np.int32)),
-            column_of(pa.int64(), offsets),
-            column_of(pa.timestamp("us", "UTC"), timestamps_ms * _MICROS_PER_MILLI),
-        ]
+        columns = list(rows.columns)
+        if self._with_places:
+            columns += [
+                column_of(pa.int32(), np.full(rows.num_rows, self._bucket, np.int32)),
+                column_of(pa.int64(), offsets),
+                column_of(pa.timestamp("us", "UTC"), timestamps_ms * _MICROS_PER_MILLI),
+            ]
         with naming_expired_credentials(self._io_properties):
             self._data.write(columns)
 

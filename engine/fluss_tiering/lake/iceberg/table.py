@@ -72,10 +72,15 @@ class IcebergTable:
         self._schema = schema
         self._spec = spec
         self._reload = reload
-        with lake_errors(f"read the lake table {table.path}"):
+        with lake_errors(f"read the lake table {table.lake_path}"):
             self._properties = to_dict(jvm, handle.properties())
             current = handle.currentSnapshot()
             self._base: int | None = None if current is None else current.snapshotId()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the table has the clean layout, without `__bucket`, `__offset` and `__timestamp`."""
+        return all(field["name"] != BUCKET_COLUMN for field in self._schema["fields"])
 
     @property
     def java_table(self) -> JavaObject:
@@ -95,7 +100,7 @@ class IcebergTable:
             FlussTieringError: LAKE_TABLE_MISMATCH if the lake's history does not match, or has a commit of another
                 tiering service whose offsets cannot be read; STORAGE if it cannot be read.
         """
-        with lake_errors(f"read the history of the lake table {self._table.path}"):
+        with lake_errors(f"read the history of the lake table {self._table.lake_path}"):
             newest: tuple[int, LakeCommit | ForeignCommit] | None = None
             history = ancestors(self._handle) if known is None else ancestors_with_expired(self._jvm, self._handle)
             for snapshot in history:
@@ -151,7 +156,7 @@ class IcebergTable:
         Raises:
             FlussTieringError: LAKE_TABLE_MISMATCH if the commit is of another table; STORAGE if it cannot be read.
         """
-        with lake_errors(f"read the history of the lake table {self._table.path}"):
+        with lake_errors(f"read the history of the lake table {self._table.lake_path}"):
             for snapshot in ancestors(self._handle):
                 commit = from_summary(snapshot.summary())
                 if isinstance(commit, LakeCommit):
@@ -168,7 +173,7 @@ class IcebergTable:
             return ()
         if len(places) > _MAX_PARTITIONS_LOOKED_AT:
             return places.keys()
-        with lake_errors(f"look for rows of partitions in the lake table {self._table.path}"):
+        with lake_errors(f"look for rows of partitions in the lake table {self._table.lake_path}"):
             return [values for values, buckets in places.items() if has_rows(self._jvm, self._handle, values, buckets)]
 
     def location(self) -> str:
@@ -198,7 +203,9 @@ class IcebergTable:
         fields = {field["name"]: field for field in self._schema["fields"]}
         types = {column.name: lake_type(column.data_type) for column in self._table.descriptor.columns}
         # In the order in which rows come. Iceberg's readers find columns by their ids.
-        schema = pa.schema([with_field_ids(fields[name], kind) for name, kind in {**types, **_SYSTEM_TYPES}.items()])
+        if not self.is_clean:
+            types |= _SYSTEM_TYPES
+        schema = pa.schema([with_field_ids(fields[name], kind) for name, kind in types.items()])
         keys = self._table.descriptor.primary_key
         written = write_properties(str(self._handle.name()), self._properties)
         return ParquetFileWriter(
@@ -216,7 +223,7 @@ class IcebergTable:
         found = self._io_properties_of(self._handle)
         expire_ms = credentials_expire_ms(found)
         if self._reload is not None and expire_ms is not None and expire_ms - time.time() * 1000 < _FRESH_MS:
-            with lake_errors(f"get new credentials for the lake table {self._table.path}"):
+            with lake_errors(f"get new credentials for the lake table {self._table.lake_path}"):
                 found = self._io_properties_of(self._reload())
         require_writable(self.data_location(), found)
         return found
@@ -240,12 +247,12 @@ class IcebergTable:
 
     def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
         """Return where Iceberg's location provider places a file with this name."""
-        with lake_errors(f"locate files of the lake table {self._table.path}"):
+        with lake_errors(f"locate files of the lake table {self._table.lake_path}"):
             return self._locations.location(bucket, name, tuple(partition_values))
 
     @cached_property
     def _locations(self) -> FileLocations:
-        return FileLocations(self._jvm, self._handle, self._spec["spec-id"])
+        return FileLocations(self._jvm, self._handle, self._spec["spec-id"], by_bucket=self._by_bucket)
 
     def commit(
         self,
@@ -288,7 +295,13 @@ class IcebergTable:
             self._schema.get("identifier-field-ids", ()),
             self._spec["spec-id"],
             [field["field-id"] for field in self._spec["fields"]],
+            by_bucket=self._by_bucket,
         )
+
+    @property
+    def _by_bucket(self) -> bool:
+        """Whether the last partition field is the bucket: it always is, but in a clean table without a bucket key."""
+        return not self.is_clean or bool(self._table.descriptor.bucket_keys)
 
     def packed(self, files: Sequence[LakeFile]) -> tuple[LakeFile, ...]:
         """Return the files without their metrics, which they hold in a form that takes less memory."""
@@ -298,13 +311,13 @@ class IcebergTable:
         """Write the offsets of a commit into a file, whose name says which round it belongs to."""
         name = round_file_name(0, commit.tiering_epoch, commit.commit_id)
         location = f"{self.data_location()}/{name}-offsets.json"
-        with lake_errors(f"write the offsets file {location} of the lake table {self._table.path}"):
+        with lake_errors(f"write the offsets file {location} of the lake table {self._table.lake_path}"):
             write_offsets(self._handle, location, commit.table_id, commit.log_end_offsets)
         return replace(commit, lake_offsets=location)
 
     def size(self, snapshot_id: int) -> LakeTableSize:
         """Return the size of the table as of a snapshot, from the snapshot's summary."""
-        with lake_errors(f"read snapshot {snapshot_id} of the lake table {self._table.path}"):
+        with lake_errors(f"read snapshot {snapshot_id} of the lake table {self._table.lake_path}"):
             snapshot = self._handle.snapshot(snapshot_id)
             summary = {} if snapshot is None else snapshot.summary()
             return LakeTableSize(_count(summary.get("total-files-size")), _count(summary.get("total-records")))
@@ -331,7 +344,7 @@ class IcebergTable:
         except ValueError as error:
             raise FlussTieringError(
                 ErrorCode.CORRUPT_DATA,
-                f"{commit.lake_offsets} with the offsets of a snapshot of the lake table {self._table.path} is "
+                f"{commit.lake_offsets} with the offsets of a snapshot of the lake table {self._table.lake_path} is "
                 f"damaged: {error}; restore the file from a backup",
             ) from error
 
@@ -351,14 +364,13 @@ class IcebergTable:
 
     def _make_current(self, snapshot_id: int) -> str:
         catalog = quoted(catalog_name(self._table.lake_catalog_properties))
-        return (
-            f"CALL {catalog}.system.set_current_snapshot(table => '{self._table.path}', snapshot_id => {snapshot_id})"
-        )
+        name = self._table.lake_path
+        return f"CALL {catalog}.system.set_current_snapshot(table => '{name}', snapshot_id => {snapshot_id})"
 
     def _mismatch(self, difference: str, remedy: str) -> FlussTieringError:
         return FlussTieringError(
             ErrorCode.LAKE_TABLE_MISMATCH,
-            f"the lake table {self._table.path} does not belong to the table: {difference}; {remedy}",
+            f"the lake table {self._table.lake_path} does not belong to the table: {difference}; {remedy}",
         )
 
 

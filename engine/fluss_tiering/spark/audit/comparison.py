@@ -11,6 +11,7 @@ from pyspark.sql import functions as sf
 from fluss_tiering.lake.names import quoted
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableBucket, TableInfo
 from fluss_tiering.model.table import Column as TableColumn
+from fluss_tiering.spark.audit.layouts import ROW_COLUMN
 from fluss_tiering.spark.audit.report import BucketAudit, Content, Difference, KeyDifference
 from fluss_tiering.spark.audit.source_rows import DELETED_COLUMN
 
@@ -28,10 +29,10 @@ _LAKE: Final = "__lake"
 def hashed(table: TableInfo, rows: DataFrame) -> DataFrame:
     """Return bucket, key and hashes of each row; of a source's changes only the last one of each key that exists."""
     columns = [_hashable(column) for column in table.descriptor.columns]
-    if not table.has_primary_key:
+    if not table.has_primary_key and TIMESTAMP_COLUMN in rows.columns:
         columns.append(sf.col(TIMESTAMP_COLUMN))
     hashes = [_hash(seed, columns).alias(name) for seed, name in zip(_SEEDS, _HASHES, strict=True)]
-    keys = _keys(table)
+    keys = _keys(table, rows)
     if not table.has_primary_key or DELETED_COLUMN not in rows.columns:
         return rows.select(BUCKET_COLUMN, *keys, *hashes)
     changes = rows.select(BUCKET_COLUMN, *keys, OFFSET_COLUMN, DELETED_COLUMN, *hashes)
@@ -55,12 +56,14 @@ def _hash(seed: int, columns: Sequence[Column]) -> Column:
     return sf.xxhash64(sf.lit(seed), *(sf.isnull(column) for column in columns), *columns)
 
 
-def _key_names(table: TableInfo) -> Sequence[str]:
+def _key_names(table: TableInfo, rows: DataFrame) -> Sequence[str]:
+    if ROW_COLUMN in rows.columns:
+        return (ROW_COLUMN,)
     return table.descriptor.primary_key or (*table.descriptor.partition_keys, OFFSET_COLUMN)
 
 
-def _keys(table: TableInfo) -> list[str]:
-    return [quoted(name) for name in _key_names(table)]
+def _keys(table: TableInfo, rows: DataFrame) -> list[str]:
+    return [quoted(name) for name in _key_names(table, rows)]
 
 
 def content(rows: DataFrame) -> dict[int, Content]:
@@ -102,8 +105,8 @@ def differences(
     table: TableInfo, source: DataFrame, lake: DataFrame, buckets: Sequence[int], limit: int
 ) -> list[KeyDifference]:
     """Return keys whose rows differ, in the order of bucket and key."""
-    names = _key_names(table)
-    on = [BUCKET_COLUMN, *_keys(table)]
+    names = _key_names(table, source)
+    on = [BUCKET_COLUMN, *_keys(table, source)]
     sides = [
         rows.where(sf.col(BUCKET_COLUMN).isin(list(buckets)))
         .groupBy(*on)

@@ -60,7 +60,7 @@ class BucketAudit:
 
 @dataclass(frozen=True, slots=True)
 class KeyDifference:
-    """A key whose rows differ. The key of a log table is `__offset`."""
+    """A key whose rows differ. The key of a log table is `__offset`, or the row as JSON."""
 
     bucket: int
     kind: Difference

@@ -44,6 +44,7 @@ from fluss_tiering.model.table import (
 )
 from fluss_tiering.spark.audit.comparison import compared, content, differences, hashed
 from fluss_tiering.spark.audit.expiry import expires_after, without_expired
+from fluss_tiering.spark.audit.layouts import require_whole_logs, with_buckets, without_places
 from fluss_tiering.spark.audit.report import TableAudit
 from fluss_tiering.spark.audit.source_rows import SourceRows, schema_of
 from fluss_tiering.spark.file_jobs import wrong_files
@@ -97,8 +98,10 @@ def verify_table(
     with _source_plan(client, table, held, offsets, limits, target=target) as plan:
         try:
             source_rows = _source(client, spark, table, plan, target)
-            source = hashed(table, source_rows)
-            lake = hashed(table, _lake(spark, table, snapshot_id, held, plan))
+            lake_rows = _lake(spark, table, snapshot_id, held, plan, clean=lake_table.is_clean)
+            if lake_table.is_clean:
+                source_rows, lake_rows = (without_places(table, rows) for rows in (source_rows, lake_rows))
+            source, lake = hashed(table, source_rows), hashed(table, lake_rows)
             buckets = compared(offsets, content(source), content(lake))
             if kv_ttl is not None and not all(each.equal for each in buckets):
                 lake, expired = without_expired(table, source_rows, lake, _in_snapshots(table, held, plan))
@@ -208,11 +211,17 @@ def _source(client: TieringClient, spark: SparkSession, table: TableInfo, plan: 
 
 
 def _lake(
-    spark: SparkSession, table: TableInfo, snapshot_id: int, held: Sequence[BucketInfo], plan: RoundPlan
+    spark: SparkSession,
+    table: TableInfo,
+    snapshot_id: int,
+    held: Sequence[BucketInfo],
+    plan: RoundPlan,
+    *,
+    clean: bool,
 ) -> DataFrame:
     """Return the lake's rows of the buckets that the source still has, from the start of its logs on."""
     catalog = catalog_name(table.lake_catalog_properties)
-    name = ".".join(quoted(part) for part in (catalog, table.path.database, table.path.table))
+    name = ".".join(quoted(part) for part in (catalog, table.lake_path.database, table.lake_path.table))
     rows = spark.read.option("versionAsOf", snapshot_id).table(name)
     # Users may have added columns to the lake table, and widened types. A hash depends on the type.
     wanted = from_arrow_schema(schema_of(table), prefer_timestamp_ntz=True)
@@ -222,6 +231,9 @@ def _lake(
         if field.name in rows.columns and rows.schema[field.name].dataType != field.dataType
     }
     rows = rows.withColumns(narrowed)
+    if clean:
+        require_whole_logs(table, plan)
+        rows = with_buckets(table, rows)
     if table.descriptor.partition_keys:
         present = sorted({info.partition_values for info in held})
         # The lake keeps the rows of partitions that were dropped.

@@ -97,7 +97,9 @@ class _Compactor:
             # This is Iceberg's default. With it a round's equality deletes apply to files that are rewritten meanwhile.
             "use-starting-sequence-number": "true",
         }
-        self._tries = ConflictTries(table.path, "compact", _ATTEMPTS, "no other compaction and no DELETE is under way")
+        self._tries = ConflictTries(
+            table.lake_path, "compact", _ATTEMPTS, "no other compaction and no DELETE is under way"
+        )
 
     def run(self) -> Compaction:
         """Compact the table and return what was done.
@@ -134,7 +136,7 @@ class _Compactor:
         lake = self._catalogs.find_table(self._table)
         if lake is None or lake.base() is None:
             raise FlussTieringError(
-                ErrorCode.STORAGE, f"the lake table {self._table.path} holds nothing yet: tier the table first"
+                ErrorCode.STORAGE, f"the lake table {self._table.lake_path} holds nothing yet: tier the table first"
             )
         return lake.java_table
 

@@ -76,7 +76,7 @@ def _expire(
     lake = IcebergCatalogs(spark).find_table(table)
     if lake is None:
         raise FlussTieringError(
-            ErrorCode.STORAGE, f"there is no lake table {table.path}: nothing was tiered yet, or it was dropped"
+            ErrorCode.STORAGE, f"there is no lake table {table.lake_path}: nothing was tiered yet, or it was dropped"
         )
     found = expirable_snapshots(
         lake,
@@ -86,7 +86,7 @@ def _expire(
     )
     deleted = 0
     if found.free:
-        with lake_errors(f"expire snapshots of the lake table {table.path}"):
+        with lake_errors(f"expire snapshots of the lake table {table.lake_path}"):
             # The snapshots are named by their ids, so that commits of others in the meantime change nothing.
             deleted = expire(spark, lake.java_table, found.free)
     return Expiry(

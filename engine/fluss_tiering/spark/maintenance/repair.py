@@ -70,7 +70,7 @@ class _Repairer:
         self._spark = spark
         self._jvm = jvm_of(spark)
         self._table = table
-        self._tries = ConflictTries(table.path, "repair", _ATTEMPTS, "no compaction is under way")
+        self._tries = ConflictTries(table.lake_path, "repair", _ATTEMPTS, "no compaction is under way")
 
     def run(self) -> Repair:
         """Repair the table and return what was done.
@@ -119,7 +119,7 @@ class _Repairer:
         if lake is None:
             raise FlussTieringError(
                 ErrorCode.STORAGE,
-                f"there is no lake table {self._table.path}: nothing was tiered yet, or it was dropped or renamed",
+                f"there is no lake table {self._table.lake_path}: nothing was tiered yet, or it was dropped or renamed",
             )
         return lake, live_manifests(lake.java_table)
 
@@ -128,6 +128,6 @@ class _Repairer:
         if any(entry.content == _POSITION_DELETES for manifest in manifests for entry in manifest.entries):
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
-                f"the lake table {self._table.path} has files with wrong physical types and deletes by position, which "
-                "name these files: run `fluss-tiering compact`, which writes the files again, and repair after it",
+                f"the lake table {self._table.lake_path} has files with wrong physical types and deletes by position, "
+                "which name these files: run `fluss-tiering compact`, which writes the files again, and then repair it",
             )

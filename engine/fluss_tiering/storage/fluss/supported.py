@@ -8,7 +8,7 @@ from typing import Final
 from fluss_tiering.formats.compacted.value_layout import VALUE_LAYOUTS, ValueLayout
 from fluss_tiering.formats.log.statistics import WITH_STATISTICS
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath
+from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath, lake_path_of
 from fluss_tiering.model.table_options import LAKE_ENABLED, freshness_ms, max_round_duration_ms
 from fluss_tiering.storage.lake_rules import check_key_precision
 
@@ -87,6 +87,7 @@ def check_tierable(path: TablePath, descriptor: TableDescriptor) -> None:
             f"table {path} is tiered into {lake_format or 'no lake'}: expected {LAKE_FORMAT}={ICEBERG}, the only lake "
             "that is written here; leave it to the tiering service of that lake",
         )
+    lake_path_of(path, properties)
     for name in descriptor.primary_key:
         try:
             check_key_precision("primary key", name, descriptor.column(name).data_type)

@@ -1,0 +1,119 @@
+"""Lake tables whose namespace and name the options of their tables say, as Fluss has it since 1.0.0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from spark_support import Tiering, named, served
+
+from engine_support import descriptor, new_path
+from fluss_support import FlussCluster
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.spark.audit.clean import clean_table
+from fluss_tiering.spark.audit.verify import verify_table
+from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.expire import expire_snapshots
+from fluss_tiering.spark.maintenance.repair import repair_table
+from fluss_tiering.storage.fluss.rpc.calls.tables import drop_table
+from fluss_tiering.storage.fluss.rpc.calls.tables import table as table_call
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from needs import needs
+
+
+def make(tiering: Tiering, **names: str) -> TableInfo:
+    options = {f"table.datalake.{key}-name": name for key, name in names.items()}
+    return tiering.client.create_table(new_path(), descriptor(properties=options))
+
+
+@pytest.mark.parametrize("names", [{"table": "elsewhere"}, {"database": "lake_db"}, {"database": "l", "table": "both"}])
+def test_every_command_uses_the_lake_table_that_the_options_name(tiering: Tiering, names: dict[str, str]) -> None:
+    table = make(tiering, **names)
+    at = TablePath(names.get("database", table.path.database), names.get("table", table.path.table))
+    assert table.lake_path == at
+    rows = named(range(10), "first")
+    tiering.write(table, rows)
+    tiering.tier(table)
+    tiering.write(table, more := named(range(5, 15), "second"))
+    tiering.tier(table)
+
+    catalog = table.lake_catalog_properties["name"]
+    lake = tiering.spark.table(f"{catalog}.{at}")
+    assert dict(lake.select("id", "name").collect()) == {**rows, **more}
+    assert not tiering.spark.catalog.tableExists(f"{catalog}.{table.path}")
+    assert verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
+    compacted = compact_table(tiering.spark, table, CompactionOptions(min_input_files=2))
+    assert compacted.error is None
+    assert compacted.rewritten_files > 0
+    assert expire_snapshots(tiering.client, tiering.spark, table, older_than=timedelta()).error is None
+    assert clean_table(tiering.spark, table, grace=timedelta(days=1), delete=True).error is None
+    assert repair_table(tiering.spark, table).error is None
+    assert verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
+    assert [status.path for status in tiering.client.list_tables() if status.path == table.path] == [table.path]
+    tiering.spark.sql(f"ALTER TABLE {catalog}.{at} RENAME TO {at}_aside")
+    tiering.write(table, named([1], "third"))
+    (result,) = tiering.tier_all(table)
+    assert f"the lake table {at} is not there" in result.error
+
+
+def test_a_lake_table_of_another_table_is_not_taken(tiering: Tiering) -> None:
+    first = make(tiering, table="shared_by_two")
+    second = make(tiering, table="shared_by_two")
+    tiering.write(first, named(range(3), "first"))
+    tiering.tier(first)
+    tiering.write(second, named(range(3), "second"))
+
+    (result,) = tiering.tier_all(second)
+
+    assert f"it holds the rows of the table with the id {first.table_id}" in result.error
+    assert verify_table(tiering.client, tiering.spark, first, target=tiering.target).equal
+
+
+def test_a_name_that_is_none_is_refused(tiering: Tiering) -> None:
+    with pytest.raises(FlussTieringError, match=r"table\.datalake\.table-name is 'a b': expected 1 to 200") as raised:
+        make(tiering, table="a b")
+    assert raised.value.code is ErrorCode.INVALID_TABLE
+
+
+@pytest.fixture(scope="module")
+@needs("server")
+def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
+    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("lake-tables"), spark) as tiering:
+        yield tiering
+
+
+@pytest.mark.fluss_versions("1.0")
+@pytest.mark.parametrize("primary_key", [True, False])
+def test_a_lake_table_that_fluss_takes_over_is_tiered_into(
+    cluster: Tiering, fluss: FlussClient, primary_key: bool
+) -> None:
+    """Fluss 1.0 takes an existing lake table with the right columns, whatever their ids, if it has no snapshot."""
+    made_from = descriptor(primary_key=primary_key, freshness="1s")
+    path = new_path()
+    first = cluster.client.create_table(path, made_from)
+    lake = cluster.name(first)
+    cluster.spark.sql(f"ALTER TABLE {lake} DROP COLUMN name")
+    cluster.spark.sql(f"ALTER TABLE {lake} ADD COLUMN name STRING AFTER id")
+    fluss.call(drop_table(path))
+    table = cluster.client.create_table(path, made_from)
+    assert table.table_id != first.table_id
+    ids = [field.fieldId() for field in IcebergCatalogs(cluster.spark).find_table(table).java_table.schema().columns()]
+    assert ids != sorted(ids)
+    cluster.write(table, named(range(5), "row"))
+
+    cluster.tier(table, claim_timeout_s=60)
+
+    assert cluster.lake_rows(table) == sorted(named(range(5), "row").items())
+    # The lake table is found again, with what was tiered before, when tiering is switched on again.
+    cluster.client.alter_table(path, set_properties={"table.datalake.enabled": "false"})
+    cluster.write(table, named(range(5, 8), "row"))
+    # Fluss notes in the lake table that tiering is off, and then refuses the lake table for that.
+    cluster.spark.sql(f"ALTER TABLE {lake} SET TBLPROPERTIES ('fluss.table.datalake.enabled' = 'true')")
+    cluster.client.alter_table(path, set_properties={"table.datalake.enabled": "true"})
+    assert fluss.call(table_call(path)).info.table_id == table.table_id
+    cluster.tier(table, claim_timeout_s=60)
+    assert cluster.lake_rows(table) == sorted(named(range(8), "row").items())
+    assert verify_table(cluster.client, cluster.spark, table, target=cluster.target).equal
