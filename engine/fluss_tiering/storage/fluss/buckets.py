@@ -11,7 +11,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.fluss.bucket_counts import bucket_count
 from fluss_tiering.storage.fluss.log_offsets import log_offsets
-from fluss_tiering.storage.fluss.reading.log_chunks import LogChunk
+from fluss_tiering.storage.fluss.reading.log_chunk import LogChunk
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import kv_snapshot_files, latest_kv_snapshots
 from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, fetch_log
 from fluss_tiering.storage.fluss.rpc.calls.tables import Partition, list_partitions

@@ -131,6 +131,7 @@ class FetchLogRequest(_message.Message):
     TABLES_REQ_FIELD_NUMBER: _builtins.int
     MAX_WAIT_MS_FIELD_NUMBER: _builtins.int
     MIN_BYTES_FIELD_NUMBER: _builtins.int
+    READ_PREFERENCE_FIELD_NUMBER: _builtins.int
     follower_server_id: _builtins.int
     """The id of the tablet server that asks as a follower. -1 means a client."""
     max_bytes: _builtins.int
@@ -139,6 +140,8 @@ class FetchLogRequest(_message.Message):
     """How long the leader may wait for min_bytes, in milliseconds."""
     min_bytes: _builtins.int
     """The size of records for which the leader waits, in bytes."""
+    read_preference: _builtins.int
+    """Where a client prefers to read from: 0 is the leader, 1 the remote storage. Older servers than 1.0 ignore it."""
     @_builtins.property
     def tables_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbFetchLogReqForTable]:
         """The tables."""
@@ -151,10 +154,11 @@ class FetchLogRequest(_message.Message):
         tables_req: _abc.Iterable[Global___PbFetchLogReqForTable] | None = ...,
         max_wait_ms: _builtins.int | None = ...,
         min_bytes: _builtins.int | None = ...,
+        read_preference: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["follower_server_id", b"follower_server_id", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["follower_server_id", b"follower_server_id", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "read_preference", b"read_preference"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["follower_server_id", b"follower_server_id", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "tables_req", b"tables_req"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follower_server_id", b"follower_server_id", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "read_preference", b"read_preference", "tables_req", b"tables_req"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
 from fluss_tiering.api.fluss.v1.log_pb2 import FetchLogResponse
-from fluss_tiering.formats.log.batch import LogBatchHeader, UnknownMagicError, read_header
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
-from fluss_tiering.storage.errors import rewording_corrupt_data
+from fluss_tiering.storage.fluss.reading.log_chunk import LogChunk, damaged, last_whole
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles, reporting_storage_errors
 from fluss_tiering.storage.fluss.rpc.call import Call
 from fluss_tiering.storage.fluss.rpc.calls.log import (
@@ -35,7 +34,7 @@ READ_BYTES: Final = 8 << 20
 _PREFIX_BYTES: Final = 12
 """The size of the first part of a batch, up to the end of its length."""
 
-_REMEDY: Final = "restore it from a replica, or re-create the table"
+_LOG: Final = logging.getLogger(__name__)
 
 ItemT = TypeVar("ItemT")
 
@@ -61,54 +60,6 @@ class LogRange:
     projection: tuple[int, ...] | None = None
     schema_id: int = -1
     batch_filter: LogFilter | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LogChunk:
-    """Whole log batches, in the order of the log.
-
-    Attributes:
-        data: The bytes of the batches.
-        start: The position of `data` in its file; 0 for a leader's answer.
-        source: The name of the file or answer, for errors.
-        projection: The indexes of the columns to which the leader has cut the batches, which still have the checksums
-            of the whole batches; None for all.
-        filtered: Whether the leader may have left out batches, so that offsets are missing between the others.
-    """
-
-    data: memoryview
-    start: int
-    source: str
-    projection: tuple[int, ...] | None = None
-    filtered: bool = False
-
-    def batches(self) -> Iterator[tuple[int, LogBatchHeader]]:
-        """Yield the position in `data` and the header of each batch."""
-        position = 0
-        with naming_source(self.source, self.start):
-            while (header := read_header(self.data, position)) is not None:
-                yield position, header
-                position += header.size
-
-
-@contextmanager
-def naming_source(source: str, start: int = 0) -> Iterator[None]:
-    """Add the source and the remedy to an error of the decoder, which knows only the position.
-
-    Raises:
-        FlussTieringError: CORRUPT_DATA in place of the decoder's; UNSUPPORTED_VERSION if a newer Fluss may have written
-            a batch.
-    """
-    after = f" after byte {start}" if start else ""
-    with rewording_corrupt_data(lambda message: f"{source}{after}: {message}; {_REMEDY}"):
-        try:
-            yield
-        except UnknownMagicError as error:
-            raise FlussTieringError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"{source}{after}: {error.message}; if the cluster's Fluss is newer than this version of "
-                f"fluss-tiering knows, install a newer fluss-tiering; otherwise the batch is damaged: {_REMEDY}",
-            ) from error
 
 
 def log_chunks(
@@ -168,6 +119,8 @@ class _Fetching:
         self._projection = wanted.projection
         self._schema_id = wanted.schema_id
         self._filter = wanted.batch_filter
+        # A leader that would cut nothing and leave out nothing only passes on what the remote folder has, too.
+        self._remote_first = wanted.projection is None and wanted.batch_filter is None
         # Whether the log is at batches that are older than one of the wanted columns.
         self._before_columns = False
         self._backoff = backoff
@@ -185,9 +138,16 @@ class _Fetching:
                 continue
             self._backoff.restore()
             if fetched.remote_segments:
-                for chunk, next_offset in self._remote(fetched, offset):
-                    yield chunk
-                    offset = next_offset
+                try:
+                    for chunk, next_offset in self._remote(fetched, offset):
+                        yield chunk
+                        offset = next_offset
+                except FlussTieringError as error:
+                    if not self._remote_first:
+                        raise
+                    # The leader may still have the segment itself.
+                    _LOG.warning("%s; asking the leader of %s for its own copy", error.message, self._bucket)
+                    self._remote_first = False
             elif fetched.records:
                 chunk, offset = self._whole(memoryview(fetched.records), offset, asked)
                 yield chunk
@@ -219,6 +179,7 @@ class _Fetching:
             max_bytes=FETCH_BYTES,
             projection=asked.projection,
             batch_filter=asked.batch_filter,
+            remote_first=self._remote_first,
         )
 
     def _of_a_moment(self, error: FlussTieringError, offset: int) -> FlussTieringError:
@@ -257,9 +218,9 @@ class _Fetching:
     def _whole(self, records: memoryview, offset: int, asked: _Asked) -> tuple[LogChunk, int]:
         """Return the whole batches of an answer, and the offset after them."""
         source = f"the log of {self._bucket} ({self._path}) as its leader sent it from offset {offset} on"
-        end, last = _last_whole(records, source, 0)
+        end, last = last_whole(records, source, 0)
         if last is None or last.next_offset <= offset:
-            _damaged(f"{source} holds no batch with that offset in {len(records)} bytes")
+            damaged(f"{source} holds no batch with that offset in {len(records)} bytes")
         self._before_columns = self._before_columns and last.schema_id != self._schema_id
         chunk = LogChunk(records[:end], 0, source, asked.projection, asked.batch_filter is not None)
         return chunk, last.next_offset
@@ -299,7 +260,7 @@ class _Fetching:
                 with reporting_storage_errors(segment.path):
                     file.seek(position)
                     data = memoryview(file.read_buffer(wanted))
-                end, last = _last_whole(data, source, position)
+                end, last = last_whole(data, source, position)
                 if last is not None:
                     yield LogChunk(data[:end], position, source), last.next_offset
                     position += end
@@ -307,7 +268,7 @@ class _Fetching:
                     if last.next_offset >= segment.end_offset:
                         return
                 elif len(data) < wanted:
-                    _damaged(f"{source} ends at byte {position + len(data)}, before offset {segment.end_offset}")
+                    damaged(f"{source} ends at byte {position + len(data)}, before offset {segment.end_offset}")
                 else:
                     wanted = max(2 * wanted, _size_of_first(data))
 
@@ -323,17 +284,5 @@ def _leaves_out(fetched: FetchedLog, offset: int) -> bool:
     return fetched.filtered_end_offset is not None and fetched.filtered_end_offset > offset
 
 
-def _last_whole(data: memoryview, source: str, start: int) -> tuple[int, LogBatchHeader | None]:
-    """Return the end of the last whole batch, and its header; None if there is no whole batch."""
-    end, last = 0, None
-    for position, header in LogChunk(data, start, source).batches():
-        end, last = position + header.size, header
-    return end, last
-
-
 def _size_of_first(data: memoryview) -> int:
     return _PREFIX_BYTES + int.from_bytes(data[8:_PREFIX_BYTES], "little")
-
-
-def _damaged(what: str) -> NoReturn:
-    raise FlussTieringError(ErrorCode.CORRUPT_DATA, f"{what}; {_REMEDY}")

@@ -14,7 +14,8 @@ from fluss_tiering.formats.log.conditions import BatchFilter, Condition
 from fluss_tiering.formats.log.decoding import decode_log_batches
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
-from fluss_tiering.storage.fluss.reading.log_chunks import LogChunk, LogRange, log_chunks, naming_source
+from fluss_tiering.storage.fluss.reading.log_chunk import LogChunk, naming_source
+from fluss_tiering.storage.fluss.reading.log_chunks import LogRange, log_chunks
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
 from fluss_tiering.storage.fluss.rpc.calls.log_filter import LogFilter, log_filter

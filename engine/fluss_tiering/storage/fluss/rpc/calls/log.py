@@ -15,6 +15,7 @@ from fluss_tiering.storage.fluss.rpc.calls.log_filter import LogFilter
 from fluss_tiering.storage.fluss.rpc.errors import raise_for
 
 _FROM_CLIENT = -1
+_REMOTE_FIRST = 1
 
 
 class OffsetType(IntEnum):
@@ -99,6 +100,7 @@ def fetch_log(
     max_bytes: int = 8 << 20,
     projection: Sequence[int] | None = None,
     batch_filter: LogFilter | None = None,
+    remote_first: bool = False,
 ) -> Call[log_pb2.FetchLogResponse, FetchedLog]:
     """Ask for the log of a bucket from an offset on.
 
@@ -112,6 +114,8 @@ def fetch_log(
             as the table's option says (`FileLogProjection`).
         batch_filter: What the leader leaves out batches by, so that offsets are missing between the batches. Leaders of
             versions before 1.0 ignore it. Remote segments are named as if there were none.
+        remote_first: Whether the leader shall name the remote segments that hold the log, though it has their records
+            itself. Leaders of versions before 1.0 ignore it.
 
     Raises:
         FlussServerError: LOG_OFFSET_OUT_OF_RANGE_EXCEPTION if the offset is after the log's end or before its start;
@@ -138,6 +142,7 @@ def fetch_log(
             )
         ],
         max_wait_ms=0,
+        read_preference=_REMOTE_FIRST if remote_first else None,
     )
     return Call(
         ApiKey.FETCH_LOG,
