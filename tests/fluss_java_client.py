@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import json
 import math
 import subprocess
@@ -15,14 +14,10 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import java_programs
-from fetch_fluss_jars import fetched, file_name
+from fetch_fluss_jars import VERSIONS
 from fluss_tiering.model.table import TablePath
 
-_ARTIFACT: Final = "org.apache.fluss:fluss-client:1.0.0"
-_SHA256: Final = "a73101b243277f618f0acfd8a38eb31635f9cb903c040168809d480f575654c0"
-_ROOT: Final = Path(__file__).resolve().parent
-_JAR: Final = _ROOT.parent / ".cache" / "fluss" / "1.0.0" / "client" / file_name(_ARTIFACT)
-_SOURCES: Final = _ROOT / "java"
+_SOURCES: Final = Path(__file__).resolve().parent / "java"
 _CLOSE_S: Final = 30.0
 _SHOWN_CHARACTERS: Final = 4000
 
@@ -223,20 +218,8 @@ def plain(value: Any) -> Any:
 
 
 def fetch_jar() -> Path:
-    """Return the jar of the client, which Maven fetches once.
-
-    Some mirrors have the jar without its checksum, which `run_maven` insists on. The checksum is therefore known here.
-    """
-    if not _JAR.exists():
-        _JAR.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=_JAR.parent) as scratch:
-            goal = "org.apache.maven.plugins:maven-dependency-plugin:2.8:get"
-            options = [f"-Dartifact={_ARTIFACT}", "-Dtransitive=false", f"-Dmaven.repo.local={scratch}"]
-            subprocess.run(["mvn", "--batch-mode", "--quiet", "--lax-checksums", goal, *options], check=True)
-            jar = fetched(Path(scratch), _ARTIFACT)
-            assert hashlib.sha256(jar.read_bytes()).hexdigest() == _SHA256, f"{jar.name} is another one than expected"
-            jar.replace(_JAR)
-    return _JAR
+    """Return the jar of the client, which Maven fetches once."""
+    return VERSIONS["1.0"].fetch_client()
 
 
 def _listed(names: Sequence[str] | None) -> list[str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,19 @@ def test_an_unknown_version_is_refused():
     with pytest.raises(SystemExit, match=r"no Fluss version '0\.5' here; expected one of 0\.9\.1, 1\.0"):
         fetch_fluss_jars.main(["0.5"])
     assert list(VERSIONS) == ["0.9.1", "1.0"]
+
+
+@pytest.mark.system
+def test_a_jar_that_mirrors_have_without_a_checksum_is_compared_here(jars, tmp_path, monkeypatch):
+    calls = maven(tmp_path, monkeypatch, GETS)
+    artifact = "org.apache.fluss:fluss-client:0.1-beta"
+    monkeypatch.setattr(fetch_fluss_jars, "_CHECKSUMS", {artifact: hashlib.sha256(b"another").hexdigest()})
+    with pytest.raises(SystemExit, match=r"another fluss-client-0\.1-beta\.jar than expected"):
+        VERSION.fetch_client()
+    assert not list(jars.rglob("*.jar"))
+    monkeypatch.setattr(fetch_fluss_jars, "_CHECKSUMS", {artifact: hashlib.sha256(b"fluss-client\n").hexdigest()})
+    assert VERSION.fetch_client().name == "fluss-client-0.1-beta.jar"
+    assert all("--lax-checksums" in call for call in calls.read_text().splitlines())
 
 
 @pytest.mark.system
