@@ -163,6 +163,10 @@ def test_only_the_bucket_that_is_hard_pressed_waits(time: VirtualTime) -> None:
     time.now += 60
     assert backpressure.write(BUCKET, lambda: "much later") == "much later"
     assert time.pauses == [0.25]
+    backpressure.report(BUCKET, 0.5)
+    backpressure.report(BUCKET, 0.0)
+    assert backpressure.write(BUCKET, lambda: "relieved") == "relieved"
+    assert time.pauses == [0.25]
 
 
 def test_other_errors_are_not_waited_for(time: VirtualTime) -> None:

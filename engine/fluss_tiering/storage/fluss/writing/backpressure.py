@@ -71,14 +71,8 @@ class Backpressure:
         self._closed.set()
 
     def _wait(self, bucket: TableBucket) -> None:
-        not_before = self._not_before.get(bucket)
-        if not_before is None:
-            return
-        pause = not_before - self._monotonic()
+        pause = self._not_before.get(bucket, 0.0) - self._monotonic()
         if pause > 0 and self._closed.wait(pause):
             raise FlussTieringError(
                 ErrorCode.UNAVAILABLE, f"the storage was closed before {bucket} was written to: write the rows again"
             )
-        # Another thread may have set a later time meanwhile.
-        if self._not_before.get(bucket) == not_before:
-            self._not_before.pop(bucket, None)
