@@ -265,6 +265,22 @@ def test_a_commit_that_landed_although_it_failed_is_found_by_its_id(
     assert rows(spark, keyed) == [(1, "a")]
 
 
+def test_a_catalog_that_says_yes_and_commits_nothing_is_named(catalogs, keyed, monkeypatch):
+    lake = catalogs.open_table(keyed)
+    files = piece(lake, {1: "a"})
+
+    class Ignored:
+        def commitTransaction(self) -> None:  # noqa: N802
+            return
+
+    monkeypatch.setattr(IcebergCommitter, "_stage", lambda *_: Ignored())
+    with pytest.raises(FlussTieringError, match="accepted a commit that its history does not show") as raised:
+        lake.commit([files], commit_of(1))
+
+    assert raised.value.code is ErrorCode.STORAGE
+    assert all(map(exists, files)), "perhaps it commits later"
+
+
 def test_files_are_kept_while_the_outcome_is_open(catalogs, keyed, monkeypatch):
     lake = catalogs.open_table(keyed)
     files = piece(lake, {1: "a"})

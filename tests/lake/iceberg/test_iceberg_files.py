@@ -20,6 +20,7 @@ from table_support import (
 )
 
 from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo
 
 # ruff: noqa: DTZ001 - a TIMESTAMP has no time zone
@@ -96,6 +97,24 @@ def test_files_are_placed_where_iceberg_s_location_provider_says(spark, catalogs
             partition = data_files.data(spec, f"day={day}/__bucket={bucket}")
             expected = provider.newDataLocation(spec, partition, file_name)
             assert lake.piece_location(bucket, file_name, (day,)) == expected
+
+
+# D51
+def test_iceberg_is_asked_for_the_folder_of_a_partition_only_once(catalogs, lake_properties, monkeypatch):
+    descriptor = TableDescriptor((*COLUMNS, Column("day", DataType.parse("STRING NOT NULL"))), partition_keys=("day",))
+    lake = catalogs.open_table(TableInfo(1, PATH, 1, replace(descriptor, num_buckets=50), 0, lake_properties))
+    asked = []
+    ask = FileLocations._asked
+
+    def asking(self, bucket, file_name, values) -> str:
+        asked.append(values)
+        return ask(self, bucket, file_name, values)
+
+    monkeypatch.setattr(FileLocations, "_asked", asking)
+    for day in ("mon", "tue"):
+        assert len({lake.piece_location(bucket, "f", (day,)) for bucket in range(50)}) == 50
+    assert set(asked) == {("mon",), ("tue",)}
+    assert len(asked) < 10
 
 
 @pytest.mark.parametrize("column", ["a=b", "a/b", "a%2Fb", "a b", "日本", "a.b", "a=b/c="])

@@ -190,3 +190,13 @@ def test_the_vended_credentials_of_the_longest_prefix_are_taken(spark):
     assert found("s3://lake/db/t/data") == {"s3.access-key-id": "b", "s3.region": "here"}
     assert found("s3://lake/db/u/data")["s3.access-key-id"] == "c"
     assert found("s3://elsewhere/db/t/data")["s3.access-key-id"] == "e"
+
+
+# D47
+def test_files_that_executors_cannot_encrypt_as_the_catalog_demands_are_not_begun(spark, catalogs, keyed):
+    keyed.lake_catalog_properties["s3.sse.type"] = "custom"
+    catalogs.open_table(keyed)
+    spark.sql(f"ALTER TABLE {name(keyed)} SET TBLPROPERTIES ('write.data.path'='s3://lake/db/t')")
+    with pytest.raises(FlussTieringError, match=r"the lake catalog has s3\.sse\.type=custom") as raised:
+        catalogs.open_table(keyed).file_writer()
+    assert raised.value.code is ErrorCode.STORAGE
