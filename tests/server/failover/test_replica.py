@@ -415,3 +415,25 @@ async def test_the_others_are_told_an_address_that_they_reach(
     )
     assert replica._address == expected.format(host=socket.gethostname(), port=1234)
     await replica.close()
+
+
+async def test_each_try_to_renew_tells_whether_the_database_can_be_reached(tmp_path: Path, postgres_url: str) -> None:
+    said: list[bool] = []
+
+    async def set_serving(serving: bool) -> None:
+        said.append(serving)
+
+    replica = FailoverReplica(
+        load_settings(data_dir=tmp_path, port=0, leader_lease=LEASE_MS),
+        postgres_url,
+        backend=SimpleNamespace(identity=lambda: None),  # type: ignore[arg-type]
+        listener=SimpleNamespace(port=1234, set_serving=set_serving),  # type: ignore[arg-type]
+        open_active=None,  # type: ignore[arg-type]
+        monotonic=time.monotonic,
+        end_process=None,
+    )
+    for problem in (FlussTieringError(ErrorCode.UNAVAILABLE, "away"), None):
+        await replica._tried_to_renew(problem)
+        assert replica.database_reachable is (problem is None)
+    assert said == [False, False], "it does not lead"
+    await replica.close()
