@@ -33,7 +33,7 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import table as table_call
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from judges import CLICKHOUSE, DUCKDB, PYICEBERG, SPARK, Predicate, read
 from needs import needs
-from waiting import WAIT_S
+from waiting import WAIT_S, wait_until
 
 pytestmark = pytest.mark.fluss_versions("1.0")
 
@@ -261,3 +261,36 @@ def test_a_column_that_is_added_while_a_round_writes_is_tiered_by_the_next_one(
     lake = [(row.id, row.name, plain(row.added)) for row in cluster.lake(table)]
     assert sorted(lake, key=repr) == sorted(expected, key=repr)
     assert equal(cluster, present)
+
+
+@pytest.mark.parametrize("table", ["keyed"], indirect=True)
+def test_a_first_round_reads_kv_snapshots_with_rows_of_several_schemas(
+    cluster: Tiering, fluss: FlussClient, table: TableInfo
+) -> None:
+    rows: Rows = {key: {"name": f"old {key}"} for key in range(40)}
+    write(cluster, table, rows)
+    present = add(fluss, table, "number", "BIGINT")
+    newer: Rows = {key: {"name": f"new {key}", "number": key} for key in range(30, 60)}
+    write(cluster, present, newer)
+    rows |= newer
+    present = add(fluss, present, "part", "ROW<a INT, b ARRAY<STRING>>")
+    newest: Rows = {key: {"number": -key, "part": {"a": key, "b": ["x", None]}} for key in range(50, 70)}
+    write(cluster, present, newest)
+    rows |= newest
+
+    def in_snapshots() -> bool:
+        infos = cluster.client.list_buckets([table.path])[table.path]
+        latest = [info.latest_kv_snapshot for info in infos]
+        return all(
+            snapshot is not None and snapshot.log_offset == info.log_end_offset
+            for snapshot, info in zip(latest, infos, strict=True)
+        )
+
+    wait_until(in_snapshots)
+    cluster.tier(table, **WAIT)
+
+    assert in_lake(cluster, present) == filled(rows, present)
+    assert {row["__offset"] for row in cluster.lake(table)} == {-1}, "all rows are from KV snapshots"
+    assert equal(cluster, present)
+    scanned = pa.Table.from_batches(list(cluster.client.scan(present)), arrow_schema(present.descriptor.columns))
+    assert sorted(scanned.to_pylist(), key=lambda row: row["id"]) == filled(rows, present)
