@@ -25,11 +25,12 @@ from refusals import refused
 from test_fluss_writer import look_up
 
 from fluss_java_client import FlussJavaClient, plain
-from fluss_support import FlussCluster
+from fluss_support import USER, FlussCluster
 from fluss_tiering.formats.compacted.row import decode_values
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, WriteKind
+from fluss_tiering.model.table import Column, DataType, StorageDescription, TableBucket, TableDescriptor, WriteKind
+from fluss_tiering.storage.fluss.access import ClusterAccess
 from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
 from fluss_tiering.storage.fluss.reading.bucket_scans import BucketScans
 from fluss_tiering.storage.fluss.reading.scan_session import ScanSession
@@ -37,6 +38,7 @@ from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from fluss_tiering.storage.fluss.storage import FlussStorage
+from fluss_tiering.storage.open import open_bucket_scans
 
 pytestmark = pytest.mark.fluss_versions("1.0")
 
@@ -88,6 +90,19 @@ def test_only_wanted_columns_are_decoded(storage: FlussStorage, fluss: FlussClie
         assert batch.num_rows == 10
     with refused(ErrorCode.INVALID_REQUEST, "nothing"):
         scans.open(table, bucket_of(table), ["nothing"])
+
+
+def test_leaders_are_asked_with_the_credentials_of_the_reader(
+    storage: FlussStorage, fluss_cluster: FlussCluster
+) -> None:
+    table = new_table(storage)
+    upsert(storage, table, 0, 10)
+    secure = replace(storage.describe(), bootstrap_servers=fluss_cluster.sasl_bootstrap)
+    assert len(names(open_bucket_scans(secure, ClusterAccess(USER)).open(table, bucket_of(table)))) == 10
+    with refused(ErrorCode.INVALID_REQUEST, "AUTHENTICATE_EXCEPTION"):
+        open_bucket_scans(secure, ClusterAccess(replace(USER, password="wrong"))).open(table, bucket_of(table))
+    # Only the server can scan its own storage.
+    assert open_bucket_scans(StorageDescription("embedded", "", "id", "1")) is None
 
 
 def test_partitions_many_buckets_and_empty_ones(
