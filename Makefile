@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fluss-jars run run-fluss up up-fluss down test test-fast test-long test-matrix mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs docs-site constraints dist clean
+.PHONY: help setup fluss-jars run run-fluss up up-fluss down test test-fast test-long test-matrix fluss-versions mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs docs-site constraints dist clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -71,7 +71,7 @@ fluss-jars: $(INSTALLED) # For the version of FLUSS; of 1.0, a folder that FLUSS
 	@$(BIN)/python tools/fetch_fluss_jars.py $(FLUSS) >.cache/fluss/fetch.log 2>&1 || { cat .cache/fluss/fetch.log; exit 1; }
 
 down: setup ## End what `make up` or `make up-fluss` started
-	@$(BIN)/python -m examples.flights down
+	@$(BIN)/python -m examples.flights down $(ARGS)
 
 test: setup $(FLUSS_JARS) lint types imports protos-check docs-site ## All checks and tests but the long ones
 	@$(BIN)/pytest -m "not long" --numprocesses 2 $(ARGS)
@@ -84,6 +84,10 @@ test-fast: $(INSTALLED) $(CATALOG_JAR) ## The tests that need no JVM, Airflow, P
 
 test-long: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests that take minutes each
 	@$(BIN)/pytest -m long $(ARGS)
+
+fluss-versions: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests of clusters, and what they show in docs/reference/fluss-versions.md
+	-@$(BIN)/pytest -m cluster --numprocesses 2 --junitxml=.cache/fluss-versions.xml $(ARGS)
+	@$(BIN)/python tools/fluss_versions.py .cache/fluss-versions.xml
 
 mutate: setup ## Break a package in small ways and say which breaks no test notices (PACKAGE=server/leases)
 	@$(BIN)/python tools/mutate.py $(PACKAGE) $(ARGS)

@@ -33,7 +33,8 @@ Set these options with `fluss-tiering tables create --property KEY=VALUE` and `f
 `iceberg.…` options become properties of the lake table. `{LAKE_CATALOG_PREFIX}…` overrides a property of the lake
 catalog for one table. *only*: this is the one value that is allowed.
 
-Any other key that begins with `table.` is refused. As in Fluss, a key that does not is a custom property: it is kept
+This is the list of the embedded storage, which refuses any other key that begins with `table.`. A Fluss cluster has
+its own list, and decides itself: keys such as `table.merge-engine` or `table.kv.ttl` are passed on to it. As in Fluss, a key that does not is a custom property: it is kept
 with the table and does nothing. The lake table gets the `iceberg.…` options, and those of the list as `fluss.table.…`.
 """
 _APPLICATION = """

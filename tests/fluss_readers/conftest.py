@@ -86,6 +86,23 @@ def readers(fluss_version, tmp_path_factory) -> Readers:
     return Readers(tmp_path_factory.mktemp("java"), VERSIONS[fluss_version])
 
 
+@dataclass(frozen=True)
+class LakeCatalog:
+    """The catalog of a cluster's lake, and the settings of the cluster's servers for it."""
+
+    catalog: dict[str, str]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {f"datalake.iceberg.{key}": value for key, value in self.catalog.items()}
+
+
+@pytest.fixture
+def lake_of_files(tmp_path) -> LakeCatalog:
+    """A catalog of files: the SQLite one of other clusters is locked where Flink's tasks open it."""
+    return LakeCatalog({"type": "hadoop", "warehouse": f"file://{tmp_path}/warehouse"})
+
+
 @pytest.fixture
 def server(fluss_cluster, tmp_path):
     with ServerThread(tmp_path / "server", fluss=fluss_cluster.bootstrap, metrics_enabled=False) as running:

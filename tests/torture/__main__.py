@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Final
 
+from fetch_fluss_jars import VERSIONS
 from torture.defects import DEFECTS
 from torture.judging.checks import WrongError
 from torture.makers.cases import CASES
@@ -36,6 +37,9 @@ def main() -> int:
     parser.add_argument("--plans", type=int, help="how many plans to run, instead of a time")
     parser.add_argument("--storage", choices=("embedded", "cluster"), default="embedded", help="where the tables are")
     parser.add_argument(
+        "--fluss", choices=tuple(VERSIONS), default="0.9.1", help="the version of the cluster (default: 0.9.1)"
+    )
+    parser.add_argument(
         "--with",
         dest="parts",
         action="append",
@@ -49,6 +53,8 @@ def main() -> int:
     parser.add_argument("--shrink-minutes", type=float, default=5, help="how long a plan is made smaller (default: 5)")
     parser.add_argument("--keep-going", action="store_true", help="go on after something was found")
     options = parser.parse_args()
+    if options.storage == "cluster" and (reason := VERSIONS[options.fluss].why_missing()):
+        parser.error(reason)
     faulthandler.register(signal.SIGUSR1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = Report()
@@ -56,7 +62,7 @@ def main() -> int:
     first = _plan(options, seed)
     with (
         tempfile.TemporaryDirectory(prefix="torture-", ignore_cleanup_errors=True) as folder,
-        World(Path(folder), first.storage, options.defect, first.parts) as world,
+        World(Path(folder), first.storage, options.defect, first.parts, fluss=options.fluss) as world,
     ):
         world.judges.seconds = None if options.plan else _JUDGE_SECONDS
         while True:

@@ -32,6 +32,7 @@ class World:
         storage: "embedded", or "cluster" for a Fluss cluster.
         defect: The name of a planted defect; None for none.
         parts: Some of `PARTS`.
+        fluss: The version of the cluster.
 
     Attributes:
         fluss_reader: Fluss's own reader of lakes, if there is a cluster.
@@ -39,12 +40,18 @@ class World:
     """
 
     def __init__(
-        self, folder: Path, storage: str = "embedded", defect: str | None = None, parts: Collection[str] = ()
+        self,
+        folder: Path,
+        storage: str = "embedded",
+        defect: str | None = None,
+        parts: Collection[str] = (),
+        *,
+        fluss: str = "0.9.1",
     ) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.most_worker_bytes = 1 << 30
-        self.cluster = FlussCluster(folder / "fluss") if storage == "cluster" else None
+        self.cluster = FlussCluster(folder / "fluss", version=fluss) if storage == "cluster" else None
         self.fluss_reader: FlussReader | None = None
         self.judges = JudgeProcess()
         self._defect = defect

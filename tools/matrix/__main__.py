@@ -34,10 +34,10 @@ _INTRODUCTION: Final = """# Compatibility
 | Java, where Spark runs | 17 or 21, not 25 | 17 by all tests; 21 only if the table below has it |
 | Spark, Iceberg | see below | Spark 4.1.3 and Iceberg 1.12.0 by all tests |
 | Airflow | 3.3 and later 3.x | 3.3.2, with its Spark provider 6.3.4 |
-| Apache Fluss | 0.9.1, or none with the embedded storage | 0.9.1-incubating |
+| Apache Fluss | 0.9.1 or 1.0, or none with the embedded storage | [0.9.1, and a build of 1.0](fluss-versions.md) |
 | PostgreSQL, or SQLite | PostgreSQL with psycopg 3.2 or later | PostgreSQL 16; the SQLite of Python |
 | Operating system | Linux on x86-64 | Debian 12. Nothing else was tried. |
-| Readers of the lake | [most](lake.md#readers) | Spark 4.1, Fluss 0.9.1, DuckDB 1.5, chdb 4.4, PyIceberg 0.12 |
+| Readers of the lake | [most](lake.md#readers) | Spark 4.1, Fluss 0.9.1 and 1.0, DuckDB 1.5, chdb 4.4, PyIceberg 0.12 |
 
 The patch versions of pyspark and pyspark-client need not be those of this page, and may differ from each other. The
 Airflow provider needs pyspark-client 4.0 or 4.1, so Spark 3.5 cannot be in Airflow's environment.

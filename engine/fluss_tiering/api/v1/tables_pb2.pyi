@@ -344,7 +344,7 @@ Global___PbTableInfo: _TypeAlias = PbTableInfo  # noqa: Y015
 
 @_typing.final
 class DescribeStorageRequest(_message.Message):
-    """Asks for the storage of the server. It has no fields."""
+    """Asks for the storage of the server."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -403,7 +403,7 @@ Global___DescribeStorageResponse: _TypeAlias = DescribeStorageResponse  # noqa: 
 
 @_typing.final
 class GetClusterHealthRequest(_message.Message):
-    """Asks for the health of the Fluss cluster behind the server. It has no fields."""
+    """Asks for the health of the Fluss cluster behind the server."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
