@@ -34,8 +34,9 @@ Set these options with `fluss-tiering tables create --property KEY=VALUE` and `f
 catalog for one table. *only*: this is the one value that is allowed.
 
 This is the list of the embedded storage, which refuses any other key that begins with `table.`. A Fluss cluster has
-its own list, and decides itself: keys such as `table.merge-engine` or `table.kv.ttl` are passed on to it. As in Fluss, a key that does not is a custom property: it is kept
-with the table and does nothing. The lake table gets the `iceberg.…` options, and those of the list as `fluss.table.…`.
+its own list, and decides itself: keys such as `table.merge-engine` or `table.kv.ttl` are passed on to it. As in Fluss,
+a key that does not begin so is a custom property: it is kept with the table and does nothing. The lake table gets the
+`iceberg.…` options, and those of the list as `fluss.table.…`.
 """
 _APPLICATION = """
 ## Tiering application

@@ -93,6 +93,15 @@ def test_what_the_lake_could_never_hold_is_refused_before_the_cluster_makes_it(s
         storage.table(path)
 
 
+def test_options_that_only_a_cluster_has_are_passed_on(storage: FlussStorage) -> None:
+    path = new_path()
+    made = storage.create_table(path, descriptor(primary_key=True, **{"table.merge-engine": "first_row"}))
+    assert made.descriptor.properties["table.merge-engine"] == "first_row"
+    # What it does not know, it refuses itself.
+    with refused(ErrorCode.INVALID_TABLE, "table.merge-engines"):
+        storage.create_table(new_path(), descriptor(primary_key=True, **{"table.merge-engines": "first_row"}))
+
+
 def test_options_are_altered_and_reset(storage: FlussStorage) -> None:
     path = new_path()
     before = storage.create_table(path, descriptor(tiered=True, table__datalake__freshness="1h", mine="old"))
