@@ -16,6 +16,7 @@ FLUSS: Final = "fluss"
 """The judge of `fluss_reader.py`."""
 _TIMESTAMPS: Final = {DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ}
 _FLOATS: Final = {DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
+_INFINITIES: Final = (math.inf, -math.inf)
 _DAYS_OF_CLICKHOUSE: Final = (-25_567, 120_529)
 """1900-01-01 and 2299-12-31."""
 _MICROS_OF_A_DAY: Final = 86_400 * 10**6
@@ -106,6 +107,8 @@ def question_limit(judge: str, question: Question, columns: Sequence[Column], va
             return "pyiceberg is asked for no timestamps and dates, which need not fit Python's"
         if question.data_type.root in _FLOATS and any(_any_part(column.data_type, value, _is_nan) for value in values):
             return "pyiceberg compares NaN as IEEE 754 does"
+        if question.data_type.root is DataTypeRoot.FLOAT and question.value in _INFINITIES:
+            return "pyiceberg takes an infinity for a number beyond all FLOATs"
         if len(question.places) > 1 or question.data_type.fields:
             return "pyiceberg is not asked about nested columns, of which it projects only some"
         if "." in column.name:
