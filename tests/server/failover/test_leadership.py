@@ -105,7 +105,8 @@ def test_who_resigns_makes_way_at_once(candidate: Callable[..., Candidate]) -> N
 
 def test_a_leadership_that_could_not_be_renewed_refuses_at_once(candidate: Callable[..., Candidate]) -> None:
     first = candidate("first", lease_s=8)
-    refused(first.leadership.require)
+    assert "another server took over" in refused(first.leadership.require).message
+    assert not first.leadership.was_given_up
     assert first.leadership.acquire()
     first.leadership.require()
     first.clock.now += 7.9

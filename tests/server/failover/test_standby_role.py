@@ -224,6 +224,16 @@ def test_a_standby_server_refuses_no_message_by_itself() -> None:
     StandbyRole({}).check()
 
 
+async def test_a_server_that_has_not_looked_yet_says_that_it_is_starting(tmp_path: Path) -> None:
+    listener, target = await listen(tmp_path, StandbyRole({}))
+    async with grpc.aio.insecure_channel(target, [("grpc.enable_retries", 0)]) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await channel.unary_unary(OTHER)(b"?", timeout=20)
+    await listener.stop(0)
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert refused.value.details() == "no server is active: this server is starting; try again in a moment"
+
+
 async def test_the_errors_of_a_read_are_those_of_the_database(tmp_path: Path) -> None:  # S28
     async def refuse(request: bytes, context: Any) -> bytes:
         del request, context
