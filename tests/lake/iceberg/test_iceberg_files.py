@@ -21,7 +21,7 @@ from table_support import (
 
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
-from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath
 
 # ruff: noqa: DTZ001 - a TIMESTAMP has no time zone
 
@@ -100,9 +100,17 @@ def test_files_are_placed_where_iceberg_s_location_provider_says(spark, catalogs
 
 
 # D51
-def test_iceberg_is_asked_for_the_folder_of_a_partition_only_once(catalogs, lake_properties, monkeypatch):
+@pytest.mark.parametrize("clean", [False, True])
+def test_iceberg_is_asked_for_the_folder_of_a_partition_only_once(
+    spark, catalogs, log, lake_properties, monkeypatch, clean
+):
     descriptor = TableDescriptor((*COLUMNS, Column("day", DataType.parse("STRING NOT NULL"))), partition_keys=("day",))
-    lake = catalogs.open_table(TableInfo(1, PATH, 1, replace(descriptor, num_buckets=50), 0, lake_properties))
+    table = TableInfo(1, TablePath("db", "days"), 1, replace(descriptor, num_buckets=50), 0, lake_properties)
+    if clean:
+        catalogs.open_table(log)
+        columns = "k INT NOT NULL, v STRING, day STRING NOT NULL"
+        spark.sql(f"CREATE TABLE {name(table)} ({columns}) USING iceberg PARTITIONED BY (day)")
+    lake = catalogs.open_table(table)
     asked = []
     ask = FileLocations._asked
 
@@ -112,7 +120,9 @@ def test_iceberg_is_asked_for_the_folder_of_a_partition_only_once(catalogs, lake
 
     monkeypatch.setattr(FileLocations, "_asked", asking)
     for day in ("mon", "tue"):
-        assert len({lake.piece_location(bucket, "f", (day,)) for bucket in range(50)}) == 50
+        places = {lake.piece_location(bucket, f"f{bucket}", (day,)) for bucket in range(50)}
+        folder = f"{lake.data_location()}/day={day}"
+        assert places == {f"{folder}/" + ("" if clean else f"__bucket={each}/") + f"f{each}" for each in range(50)}
     assert set(asked) == {("mon",), ("tue",)}
     assert len(asked) < 10
 
