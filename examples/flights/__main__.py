@@ -118,7 +118,7 @@ def up(
     console.print(
         f"\ntiering server  {environment.target}   (try: .venv/bin/fluss-tiering status --server {environment.target})"
         f"\nAirflow         {environment.airflow.url}   (no login; trigger the DAG [bold]{DAG}[/])"
-        f"\nlogs            {_shown(folder)}\n\nEnd all with `make down`.",
+        f"\nlogs            {_shown(folder)}\n\nEnd all with {_down(folder)}.",
         highlight=False,
     )
 
@@ -130,6 +130,11 @@ def down(folder: Folder = RUN_FOLDER / "up") -> None:
     names = [each.name for each in processes.running]
     processes.stop()
     console.print(f"Ended {', '.join(names)}." if names else "Nothing was running.", highlight=False)
+
+
+def _down(folder: Path) -> str:
+    """Return the command that ends what was started in a folder."""
+    return "`make down`" if folder == RUN_FOLDER / "up" else f'`make down ARGS="--folder {folder}"`'
 
 
 def _start_server(environment: Environment) -> None:

@@ -52,6 +52,11 @@ def print_error(message: str) -> None:
     error_console.print(f"[bold red]error:[/] {escape(harmless(message))}", highlight=False, soft_wrap=True)
 
 
+def print_warning(message: str) -> None:
+    """Print to standard error that a part of what was asked for is missing."""
+    error_console.print(f"[bold yellow]warning:[/] {escape(harmless(message))}", highlight=False, soft_wrap=True)
+
+
 def print_progress(message: str) -> None:
     """Print what a command does now to standard error, so that its result stays alone on standard output."""
     error_console.print(f"[dim]{escape(harmless(message))}[/]", highlight=False, soft_wrap=True)

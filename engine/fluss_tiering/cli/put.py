@@ -10,11 +10,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fluss_tiering.cli import options, output
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
-from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.table import TableDescriptor, WriteKind
-from fluss_tiering.model.table_options import MERGE_ENGINE
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
+from fluss_tiering.model.table_options import DELETE_BEHAVIOR, MERGE_ENGINE
 
 _AGGREGATION: Final = "aggregation"
+_IGNORED: Final = "IGNORE"
 
 
 def put(
@@ -44,6 +45,8 @@ def put(
     with TieringClient(server) as client:
         info = client.get_tables([table])[0]
         kind = WriteKind.DELETE if delete else WriteKind.UPSERT if info.has_primary_key else WriteKind.APPEND
+        if delete:
+            _check_deletes(info)
         schema = arrow_schema(info.descriptor.columns)
         written = 0
         with Progress(
@@ -72,6 +75,21 @@ def put(
         WriteKind.DELETE: f"Deleted {rows} from {table} by key.",
     }
     output.console.print(done[kind], highlight=False)
+
+
+def _check_deletes(table: TableInfo) -> None:
+    """Refuse deletes that the cluster would take and ignore: the command would say that it has deleted rows.
+
+    Raises:
+        FlussTieringError: INVALID_ROWS if the table ignores deletes.
+    """
+    behavior = table.descriptor.properties.get(DELETE_BEHAVIOR, "").upper()
+    if behavior == _IGNORED:
+        raise FlussTieringError(
+            ErrorCode.INVALID_ROWS,
+            f"table {table.path} ignores deletes ({DELETE_BEHAVIOR}={behavior}, which Fluss sets for tables with a "
+            "merge engine): nothing was deleted; to delete rows, make the table with another delete behavior",
+        )
 
 
 def _of_a_repeat(table: TableDescriptor, kind: WriteKind) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.markup import escape
@@ -16,6 +16,8 @@ from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringStatus
+
+_OF_AN_ILL_CLUSTER_S: Final = 60.0
 
 
 def status(
@@ -37,8 +39,10 @@ def status(
         return
     with TieringClient(server) as client:
         statuses = client.list_tiering_statuses(table)
-        outlooks = _look_ahead(client, statuses)
         health = None if json else _health(client)
+    # The server asks an ill cluster for as long as its own calls last, and then says what is the matter.
+    with TieringClient(server, timeout=_OF_AN_ILL_CLUSTER_S) as client:
+        outlooks = _look_ahead(client, statuses)
     if json:
         output.print_json({**status_as_json(each), **outlooks[each.path].as_json()} for each in statuses)
         return
@@ -52,7 +56,7 @@ def _look_ahead(client: TieringClient, statuses: Sequence[TieringStatus]) -> dic
     try:
         return look_ahead(client, statuses)
     except FlussTieringError as error:
-        output.print_error(f"how many records wait is not known: {error.message}")
+        output.print_warning(f"how many records wait is not known: {error.message}")
         return unknown_outlooks(statuses)
 
 

@@ -130,6 +130,7 @@ TABLE_OPTIONS: Final = (
 KV_TTL: Final = "table.kv.ttl"
 """The option of clusters (Fluss 1.0) after which time rows of a primary-key table expire, without a changelog."""
 MERGE_ENGINE: Final = "table.merge-engine"
+DELETE_BEHAVIOR: Final = "table.delete.behavior"
 """The option of clusters that says what becomes of a row of a primary-key table that is written again."""
 
 OWN_PREFIX: Final = "table."

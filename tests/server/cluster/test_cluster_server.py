@@ -18,11 +18,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 from engine_support import SCHEMA, ServerProcess, ServerThread, descriptor
 from examples.ports import free_ports
 from fluss_support import USER, FlussCluster
 from fluss_tiering.api.fluss.v1.connection_pb2 import ApiVersionsResponse
+from fluss_tiering.cli.main import app
 from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -361,6 +363,20 @@ def test_an_old_cluster_without_leases_is_warned_of_once(
     said = capsys.readouterr().out
     assert said.count("the Fluss cluster has no KV snapshot leases") == 1
     assert "ACQUIRE_KV_SNAPSHOT_LEASE" in said
+
+
+@pytest.mark.system
+def test_deletes_that_the_cluster_would_ignore_are_refused(
+    server: ServerProcess, client: TieringClient, tmp_path: Path
+) -> None:
+    path = new_path()
+    client.create_table(path, descriptor(properties={"table.merge-engine": "first_row"}))
+    keys = tmp_path / "keys.csv"
+    keys.write_text("id\n1\n")
+    refused = CliRunner().invoke(app, ["put", "--delete", str(path), str(keys), "--server", server.target])
+    assert refused.exit_code == 1
+    assert "ignores deletes (table.delete.behavior=IGNORE" in str(refused.exception)
+    client.drop_table(path)
 
 
 @pytest.mark.parametrize("lacking", [ApiKey.LAKE_TIERING_HEARTBEAT, ApiKey.PREPARE_LAKE_TABLE_SNAPSHOT])

@@ -226,8 +226,8 @@ def _close(scanners: Iterable[Scanner]) -> None:
 def _expired(scanner_id: bytes) -> FlussTieringError:
     return FlussTieringError(
         ErrorCode.SCANNER_EXPIRED,
-        f"scanner {scanner_id.hex()} has expired: it was idle for longer than kv.scanner.ttl, or its bucket was "
-        "closed; start the scan again",
+        f"scanner {scanner_id.hex()} has expired: it was idle for longer than kv.scanner.ttl, its bucket was "
+        "closed, or the bucket's leader in the cluster has changed; start the scan again",
     )
 
 
