@@ -114,6 +114,32 @@ def test_no_jvm_stays_behind_when_spark_runs(
 
 @pytest.mark.system
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_all_processes_of_a_service_may_be_signalled_at_once(
+    server: ServerProcess, spark_jars: str, tmp_path: Path, number: int
+) -> None:
+    # As systemd and `timeout` do it: the JVM ends by itself while the command stops its session.
+    messages = tmp_path / "messages"
+    with messages.open("wb") as told:
+        command = subprocess.Popen(
+            [COMMAND, "tier", "--drain", "--follow", "--server", server.target, "--master", "local[1]"],
+            env=driver_environment(),
+            stdout=told,
+            stderr=told,
+            start_new_session=True,
+        )
+    try:
+        jvm = wait_until(lambda: jvm_of(command))
+        wait_until(lambda: [each for each in jvm.net_connections() if each.status == psutil.CONN_LISTEN])
+        os.killpg(command.pid, number)
+        assert command.wait(WAIT_S) in (-number, 128 + number)
+    finally:
+        command.kill()
+    assert not re.search(r"error:|Traceback|Warning", messages.read_text()), messages.read_text()
+
+
+@pytest.mark.system
+@pytest.mark.slow
 def test_a_command_that_succeeds_writes_lines_of_its_own_alone(
     server: ServerProcess, spark_jars: str, tmp_path: Path
 ) -> None:  # D26

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -15,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, java_error_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.spark.startup.jvm_process import own_jvm
+from fluss_tiering.spark.startup.jvm_process import JvmProcess, own_jvm
 from fluss_tiering.spark.startup.local_workers import local_workers_conf
 from fluss_tiering.spark.startup.master import check_master
 from fluss_tiering.spark.submit import spark_conf
@@ -67,7 +68,17 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
             # pyspark would ask the JVM that is gone.
             process.end()
         else:
+            _stop(spark, process)
+
+
+def _stop(spark: SparkSession, process: JvmProcess) -> None:
+    """Stop the session. Who ends a service signals all of its processes, so the JVM may be ending by itself."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # that pyspark could not stop the JVM
             spark.stop()
+    except (*JAVA_ERRORS, OSError):
+        process.end()
 
 
 def _quieten_accumulators(spark: SparkSession) -> None:
