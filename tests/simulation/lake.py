@@ -19,7 +19,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import FileContent, LakeFile
-from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.table import SYSTEM_COLUMNS, TableInfo
 from simulation.scheduler import Scheduler, current_process
 
 
@@ -347,13 +347,14 @@ class SimCatalog:
         self._lake.scheduler.sleep(self._lake.chance.randrange(1, 50))
         handle = Handle(self._lake, self._lake.content(str(table.path)))
         spec = {"spec-id": 0, "fields": [{"field-id": 1000, "name": "bucket"}]}
-        return SimIcebergTable(_jvm(), table, handle, {}, spec)
+        schema = {"fields": [{"id": number, "name": name} for number, name in enumerate(SYSTEM_COLUMNS, 1)]}
+        return SimIcebergTable(_jvm(), table, handle, schema, spec)
 
 
 class NoStatistics:
     """Takes the place of `ContentFiles`, since the model itself describes a file."""
 
-    def __init__(self, *_arguments: object) -> None:
+    def __init__(self, *_arguments: object, **_options: object) -> None:
         pass
 
     def to_json(self, file: LakeFile) -> LakeFile:
