@@ -78,8 +78,9 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
 _INTRODUCTION: Final = """# Versions of Fluss
 
 This page is made from the results of the tests, by `make fluss-versions`. A number is the number of tests that ran
-against a real cluster of that version and passed. A dash means that the version does not have the feature, or that no
-test is about it. [How to connect a cluster](../how-to/connect-a-cluster.md) says what to mind.
+against a real cluster of that version and passed. A dash means that the version does not have the feature, or that its
+tests, some of which take minutes, were not in the run. [How to connect a cluster](../how-to/connect-a-cluster.md) says
+what to mind.
 
 """
 _CLOSING: Final = """
