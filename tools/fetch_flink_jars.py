@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from fetch_fluss_jars import VERSIONS, FlussVersion, run_maven
+from fetch_fluss_jars import FlussVersion, run_maven, version_named
 
 FLINK_VERSION: Final = "1.20.3"
 JARS: Final = Path(__file__).resolve().parent.parent / ".cache" / "flink" / FLINK_VERSION
@@ -66,4 +66,4 @@ def fetch() -> None:
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or ["0.9.1"]:
-        class_path(VERSIONS[name])
+        class_path(version_named(name))

@@ -239,15 +239,24 @@ def run_maven(scratch: Path, executions: str, *, what: str, dependencies: str = 
     sys.exit(f"error: Maven could not fetch {what}; its output above says why")
 
 
+def version_named(name: str) -> FlussVersion:
+    """Return the version of this name.
+
+    Raises:
+        SystemExit: There is no such version, or no cluster of it can be started here.
+    """
+    version = VERSIONS.get(name)
+    if version is None:
+        sys.exit(f"error: there is no Fluss version {name!r} here; expected one of {', '.join(VERSIONS)}")
+    if reason := version.why_missing():
+        sys.exit(f"error: {reason}")
+    return version
+
+
 def main(names: list[str]) -> None:
     """Fetch the jars of the clusters of these versions."""
     for name in names or ["0.9.1"]:
-        version = VERSIONS.get(name)
-        if version is None:
-            sys.exit(f"error: there is no Fluss version {name!r} here; expected one of {', '.join(VERSIONS)}")
-        if reason := version.why_missing():
-            sys.exit(f"error: {reason}")
-        version.fetch()
+        version_named(name).fetch()
 
 
 if __name__ == "__main__":

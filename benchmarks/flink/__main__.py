@@ -27,7 +27,7 @@ from benchmarks.flink.tables import BenchmarkTables
 from benchmarks.flink.work import Sizes, Turn, Work
 from examples.flights.cluster import start_cluster
 from examples.flights.processes import Processes
-from fetch_fluss_jars import CACHE, VERSIONS, FlussVersion
+from fetch_fluss_jars import CACHE, FlussVersion, version_named
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
 
@@ -54,20 +54,12 @@ def main(
     logging.getLogger("py4j").setLevel(logging.ERROR)
     folder = Path(tempfile.mkdtemp(prefix="fluss-tiering-bench-flink-"))
     try:
-        _run(folder, _version(fluss), Sizes(rows), only)
+        _run(folder, version_named(fluss), Sizes(rows), only)
     finally:
         if keep:
             console.print(f"Data and logs: {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _version(name: str) -> FlussVersion:
-    if name not in VERSIONS:
-        sys.exit(f"error: there is no Fluss version {name!r} here; expected one of {', '.join(VERSIONS)}")
-    if reason := VERSIONS[name].why_missing():
-        sys.exit(f"error: {reason}")
-    return VERSIONS[name]
 
 
 def _run(folder: Path, version: FlussVersion, sizes: Sizes, only: Kind | None) -> None:
