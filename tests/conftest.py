@@ -116,15 +116,15 @@ _RUNNING: list = []
 
 
 def pytest_runtest_protocol(item, nextitem):
-    """Run a test again if the coordinator of its Fluss cluster has missed a new table, a known defect."""
+    """Run a test again if a known defect of Fluss has hit a server of its cluster."""
     if "fluss_cluster" not in getattr(item, "fixturenames", ()):
         return None
     from _pytest.runner import runtestprotocol  # noqa: PLC0415
 
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
-    if any(report.failed for report in reports) and _RUNNING and _RUNNING[0].missed_a_table():
-        _RUNNING[0].heal()
+    healed = bool(_RUNNING) and _RUNNING[0].heal()
+    if healed and any(report.failed for report in reports):
         item._initrequest()
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
     for report in reports:

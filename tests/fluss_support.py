@@ -39,6 +39,7 @@ _SETTINGS: Final = {
 _REGISTERED: Final = r"Registered table (\S+) for database (\S+)"
 _LEADS: Final = r"Registered (Coordinator )?leader"
 _NOTICED: Final = r"New table: (\S+) with id"
+_FATAL: Final = b"ERROR FatalExitExceptionHandler FATAL: "
 _READY_S: Final = 180.0
 _STOP_S: Final = 30.0
 _WATCHDOG: Final = """\
@@ -97,13 +98,26 @@ class FlussServer:
         self._program = program
         self._watchdog = watchdog
         self._process: subprocess.Popen[bytes] | None = None
+        self._looked_through = 0
 
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def crashed(self) -> bool:
+        """Whether the server ended by itself, or is about to: an orderly stop after a fatal error takes seconds."""
+        with self.log_file.open("rb") as log:
+            log.seek(self._looked_through)
+            text = log.read()
+        found = _FATAL in text
+        if not found:
+            self._looked_through += text.rfind(b"\n") + 1
+        return found or not self.running
+
     def start(self) -> None:
         with self.log_file.open("ab") as log:
+            self._looked_through = log.tell()
             self._process = subprocess.Popen(
                 self._program.command,
                 cwd=self._program.folder,
@@ -220,12 +234,25 @@ class FlussCluster:
         registered = {f"{database}.{name}" for name, database in re.findall(_REGISTERED, text)}
         return "Failed to move table buckets" in text or bool(registered - set(re.findall(_NOTICED, text)))
 
-    def heal(self) -> None:
-        """Restart the coordinator, which then reads all tables again."""
-        self.coordinator.kill()
-        self._looked_through = self.coordinator.log_file.stat().st_size
-        self.coordinator.start()
-        self.wait_until_ready()
+    def heal(self) -> bool:
+        """Restart the servers that a known defect of Fluss has hit, and return whether there were any.
+
+        A coordinator that has missed a table reads all tables again. A tablet server of Fluss 1.0 ends if a partition
+        or a table is dropped while it flushes the rows of one of its buckets.
+        """
+        ill = [server for server in self.servers if server.crashed]
+        if self.missed_a_table() and self.coordinator not in ill:
+            ill.append(self.coordinator)
+        for server in ill:
+            if server.running:
+                server.kill()
+        if self.coordinator in ill:
+            self._looked_through = self.coordinator.log_file.stat().st_size
+        for server in ill:
+            server.start()
+        if ill:
+            self.wait_until_ready()
+        return bool(ill)
 
     def start(self) -> None:
         self.zookeeper.start()

@@ -116,17 +116,19 @@ class SnapshotsVanish(TieringClient):
         self.planned.append(dict(snapshots))
         if self._times > 0:
             self._times -= 1
-            for number in range(2):
-                rows = pa.table({"id": [1000 + self._times * 2 + number], "name": ["new"]}, schema=SCHEMA)
-                list(self.write_rows(self._table.path, WriteKind.UPSERT, [rows]))
-                self.take_kv_snapshots([self._table.path])
-            while self._exists(snapshots):
-                """The collector of old snapshots has not run yet."""
+            ids = range(1000 + self._times * 50, 1050 + self._times * 50)
+            new = pa.table({"id": ids, "name": ["new"] * len(ids)}, schema=SCHEMA)
+            list(self.write_rows(self._table.path, WriteKind.UPSERT, [new]))
+            taken = self.take_kv_snapshots([self._table.path])
+            # The collector of old snapshots may not have run yet. It removes those of all buckets that got rows.
+            for vanishing in {each.bucket for each in taken[self._table.table_id]} & snapshots.keys():
+                while self._exists(vanishing, snapshots[vanishing]):
+                    """The collector runs all the time."""
         return super().acquire_lease(lease_id, duration_ms, snapshots, allow_empty=allow_empty)
 
-    def _exists(self, snapshots) -> bool:
+    def _exists(self, bucket: TableBucket, snapshot_id: int) -> bool:
         try:
-            self.kv_snapshot_metadata(list(snapshots.items()))
+            self.kv_snapshot_metadata([(bucket, snapshot_id)])
         except FlussTieringError:
             return False
         return True
