@@ -123,10 +123,13 @@ def pytest_runtest_protocol(item, nextitem):
 
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
-    healed = bool(_RUNNING) and _RUNNING[0].heal()
-    if healed and any(report.failed for report in reports):
-        item._initrequest()
-        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    failed = any(report.failed for report in reports)
+    # A lost server is started for the next tests, too. Looking for missed tables reads the coordinator's whole log.
+    if _RUNNING and (_RUNNING[0].has_lost_a_server() or (failed and _RUNNING[0].missed_a_table())):
+        _RUNNING[0].heal()
+        if failed:
+            item._initrequest()
+            reports = runtestprotocol(item, nextitem=nextitem, log=False)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)

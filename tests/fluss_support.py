@@ -104,9 +104,11 @@ class FlussServer:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    @property
-    def crashed(self) -> bool:
-        """Whether the server ended by itself, or is about to: an orderly stop after a fatal error takes seconds."""
+    def has_crashed(self) -> bool:
+        """Return whether the server ended, or is about to: an orderly stop after a fatal error takes seconds.
+
+        Each call reads only what the log got since the last one.
+        """
         with self.log_file.open("rb") as log:
             log.seek(self._looked_through)
             text = log.read()
@@ -234,13 +236,16 @@ class FlussCluster:
         registered = {f"{database}.{name}" for name, database in re.findall(_REGISTERED, text)}
         return "Failed to move table buckets" in text or bool(registered - set(re.findall(_NOTICED, text)))
 
-    def heal(self) -> bool:
-        """Restart the servers that a known defect of Fluss has hit, and return whether there were any.
+    def has_lost_a_server(self) -> bool:
+        """Return whether a server has ended.
 
-        A coordinator that has missed a table reads all tables again. A tablet server of Fluss 1.0 ends if a partition
-        or a table is dropped while it flushes the rows of one of its buckets.
+        A tablet server of Fluss 1.0 ends if a partition or a table is dropped while it flushes the rows of a bucket.
         """
-        ill = [server for server in self.servers if server.crashed]
+        return any(server.has_crashed() for server in self.servers)
+
+    def heal(self) -> None:
+        """Start crashed servers, and a coordinator that has missed a table. It then reads all tables again."""
+        ill = [server for server in self.servers if server.has_crashed()]
         if self.missed_a_table() and self.coordinator not in ill:
             ill.append(self.coordinator)
         for server in ill:
@@ -250,9 +255,7 @@ class FlussCluster:
             self._looked_through = self.coordinator.log_file.stat().st_size
         for server in ill:
             server.start()
-        if ill:
-            self.wait_until_ready()
-        return bool(ill)
+        self.wait_until_ready()
 
     def start(self) -> None:
         self.zookeeper.start()
