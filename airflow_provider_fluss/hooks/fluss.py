@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseHook
 
 from airflow_provider_fluss.lease import DEFAULT_CONN_ID
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import TablePath
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from fluss_tiering.client import AsyncTieringClient, TieringClient
+    from fluss_tiering.model.cluster import ClusterHealth
+    from fluss_tiering.model.lease import KvSnapshotLease
+    from fluss_tiering.model.table import StorageDescription
+    from fluss_tiering.model.tiering import TieringRound, TieringStatus
 
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
 
@@ -22,6 +28,11 @@ class FlussHook(BaseHook):
 
     The host and the port of the connection are those of the server. The extra of the connection may hold `timeout`, the
     deadline of each call in seconds.
+
+    Each of the methods that ask the server makes a client of its own and closes it. Use `get_client` for many calls,
+    and for calls that have no method here. Those methods raise FlussTieringError with the code UNAVAILABLE if the
+    server cannot be reached, and ValueError if the connection is not usable. Tables are given as `database.table`; a
+    name of another form raises FlussTieringError with the code INVALID_TABLE.
 
     Args:
         fluss_conn_id: The id of the Airflow connection.
@@ -72,14 +83,89 @@ class FlussHook(BaseHook):
         """Return a client of the server. Airflow calls this method by this name."""
         return self.get_client()
 
+    def list_tiering_statuses(self, tables: Sequence[str] | None = None) -> list[TieringStatus]:
+        """Return the status of each table in the given order, or of all tables that are tiered.
+
+        Args:
+            tables: The `database.table` of each table, or None for all tables.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if one of the tables does not exist; INVALID_TIERING_STATE if one of them
+                is not tiered.
+        """
+        with self.get_client() as client:
+            if tables is None:
+                return client.list_tiering_statuses()
+            return [status for path in _paths(tables) for status in client.list_tiering_statuses(path)]
+
+    def resume_tables(self, tables: Sequence[str]) -> list[TieringStatus]:
+        """Make failed tables Pending at once, parked tables too, and return the new statuses in the given order.
+
+        A table that has not failed stays as it is. A round that names its table runs whether the table is due or not,
+        so a table that is Scheduled needs no call to be tiered now: start a DAG with its name.
+
+        Args:
+            tables: The `database.table` of each table.
+
+        Raises:
+            FlussTieringError: The error of the first table that was refused. Its message names all refused tables. The
+                other tables were resumed.
+        """
+        with self.get_client() as client:
+            answers = client.resume_tables(_paths(tables))
+        refused = [each for each in answers if isinstance(each, FlussTieringError)]
+        if refused:
+            raise FlussTieringError(refused[0].code, "; ".join(each.message for each in refused))
+        return [each for each in answers if not isinstance(each, FlussTieringError)]
+
+    def list_tiering_rounds(
+        self, table: str | None = None, *, lease_id: str | None = None, limit: int = 20
+    ) -> list[TieringRound]:
+        """Return the last rounds of a table or of all tables, each table's newest round first.
+
+        Args:
+            table: The `database.table` of the table, or None for all tables.
+            lease_id: The lease of the rounds, or None for all leases.
+            limit: The highest number of rounds of each table.
+        """
+        path = None if table is None else TablePath.parse(table)
+        with self.get_client() as client:
+            return client.list_tiering_rounds(path, lease_id, limit)
+
+    def list_leases(self, lease_id: str | None = None) -> list[KvSnapshotLease]:
+        """Return the KV snapshot lease of this id, if it exists, or all leases."""
+        with self.get_client() as client:
+            return client.list_leases(lease_id)
+
+    def describe_storage(self) -> StorageDescription:
+        """Return which storage the server has, where its files are, and the version of the server."""
+        with self.get_client() as client:
+            return client.describe_storage()
+
+    def cluster_health(self) -> ClusterHealth | None:
+        """Return the health of the Fluss cluster behind the server.
+
+        It is None if the server has the embedded storage, or if the cluster is older than Fluss 1.0.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST if the cluster refuses to tell it.
+        """
+        with self.get_client() as client:
+            return client.cluster_health()
+
     def test_connection(self) -> tuple[bool, str]:
         """Return whether the server answers, and a message. The Test button of the connection form calls this."""
         try:
-            with self.get_client() as client:
-                storage = client.describe_storage()
+            storage = self.describe_storage()
         except (FlussTieringError, ValueError) as error:
             return False, str(error)
         return True, f"Tiering server {storage.server_version} on {storage.kind} storage"
+
+
+def _paths(tables: Sequence[str]) -> list[TablePath]:
+    if isinstance(tables, str):
+        raise TypeError(f"tables is {tables!r}: expected a list of DATABASE.TABLE")
+    return [TablePath.parse(table) for table in tables]
 
 
 def _address(connection: Connection) -> str:

@@ -10,6 +10,7 @@ from airflow.sdk import BaseHook
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from examples.ports import free_ports
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.tiering import TieringState
 
 
 def test_the_connection_names_the_server(monkeypatch):
@@ -66,3 +67,46 @@ def test_the_timeout_bounds_a_call(monkeypatch):
         client.describe_storage()
     assert error.value.code is ErrorCode.UNAVAILABLE
     assert time.monotonic() - started < 30
+
+
+def test_statuses_are_listed_by_name_in_the_given_order_and_all_at_once(new_table):
+    first, second = new_table(), new_table()
+    assert [str(each.path) for each in FlussHook().list_tiering_statuses([second, first])] == [second, first]
+    assert {first, second} <= {str(each.path) for each in FlussHook().list_tiering_statuses()}
+    assert FlussHook().list_tiering_statuses([]) == []
+    with pytest.raises(FlussTieringError, match="missing") as error:
+        FlussHook().list_tiering_statuses([first, "db.missing"])
+    assert error.value.code is ErrorCode.TABLE_NOT_EXIST
+    with pytest.raises(TypeError, match="expected a list"):
+        FlussHook().list_tiering_statuses(first)
+
+
+def test_a_failed_table_is_resumed_also_beside_one_that_is_refused(new_table, acquire, driver):
+    failed = new_table()
+    driver.fail_round(acquire(failed), failed, "no space left")
+    hook = FlussHook()
+    assert hook.list_tiering_statuses([failed])[0].state is TieringState.FAILED
+    with pytest.raises(FlussTieringError, match=r"db\.missing.*db\.gone") as error:
+        hook.resume_tables(["db.missing", failed, "db.gone"])
+    assert error.value.code is ErrorCode.TABLE_NOT_EXIST
+    assert hook.list_tiering_statuses([failed])[0].state is TieringState.PENDING
+    # A table that has not failed stays as it is.
+    assert [each.state for each in hook.resume_tables([failed])] == [TieringState.PENDING]
+
+
+def test_rounds_and_leases_are_listed(new_table, acquire, driver):
+    table = new_table()
+    lease = acquire(table)
+    driver.fail_round(lease, table, "first")
+    driver.tier(lease, table)
+    hook = FlussHook()
+    assert [each.state for each in hook.list_tiering_rounds(table)] == [TieringState.TIERED, TieringState.FAILED]
+    assert [each.error for each in hook.list_tiering_rounds(table, limit=1)] == [None]
+    assert {str(each.path) for each in hook.list_tiering_rounds(lease_id=lease["lease_id"])} == {table}
+    assert [each.lease_id for each in hook.list_leases(lease["lease_id"])] == [lease["lease_id"]]
+    assert lease["lease_id"] in {each.lease_id for each in hook.list_leases()}
+
+
+def test_the_server_and_its_cluster_are_described(server):
+    assert FlussHook().describe_storage().kind == "embedded"
+    assert FlussHook().cluster_health() is None
