@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import string
 from typing import Any
 
@@ -125,6 +126,10 @@ statuses = st.builds(
     st.none() | ids,
     small,
     st.none() | ids,
+    st.none() | ids,
+    st.none() | ids,
+    st.none() | ids,
+    st.none() | ids,
 )
 
 
@@ -208,7 +213,8 @@ def test_rounds(tiering_round: TieringRound) -> None:
 
 @given(statuses)
 def test_statuses(status: TieringStatus) -> None:
-    assert tiering.status_from_pb(sent(tiering.status_to_pb(status))) == status
+    received = tiering.status_from_pb(sent(tiering.status_to_pb(status)))
+    assert dataclasses.asdict(received) == dataclasses.asdict(status)
 
 
 @given(st.lists(statuses, max_size=3))

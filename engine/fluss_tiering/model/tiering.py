@@ -84,6 +84,14 @@ class TieringStatus:
         last_error_time: When that happened; None if the last round succeeded.
         consecutive_failures: How many rounds in a row have failed.
         next_retry_time: When a Failed table is tried again; None for a parked table and in every other state.
+        records_waiting: The number of log records that are not in the lake; None if the server does not know it. With a
+            Fluss cluster it is up to some seconds old.
+        waiting_since: About when the oldest of these records was written; None if none waits or if it is not known. Of
+            records from before the server's start it is the last success, or the table's creation.
+        next_round_time: The earliest time at which the table becomes Pending by itself. If it is over, the table
+            becomes Pending with its next record. None for a parked table, for one that is neither Scheduled nor Failed,
+            and for a Scheduled one of a Fluss cluster, whose coordinator decides.
+        freshness_ms: How far the lake table may fall behind, in milliseconds; None while no server is active.
     """
 
     table_id: int
@@ -96,11 +104,29 @@ class TieringStatus:
     last_error_time: int | None = None
     consecutive_failures: int = 0
     next_retry_time: int | None = None
+    # These are not compared, because they describe the table's log and its options. They change while the status stays.
+    records_waiting: int | None = field(default=None, compare=False)
+    waiting_since: int | None = field(default=None, compare=False)
+    next_round_time: int | None = field(default=None, compare=False)
+    freshness_ms: int | None = field(default=None, compare=False)
 
     @property
     def parked(self) -> bool:
         """Whether the table failed so often in a row that it is not tried again until it is resumed or altered."""
         return self.state is TieringState.FAILED and self.next_retry_time is None
+
+    def lag_ms(self, now: int) -> int | None:
+        """Return for how long the oldest record has waited that is not in the lake, in milliseconds.
+
+        Args:
+            now: The present time, in milliseconds since the epoch.
+
+        Returns:
+            0 if no record waits; None if it is not known.
+        """
+        if self.waiting_since is None:
+            return None if self.records_waiting is None else 0
+        return max(0, now - self.waiting_since)
 
 
 @dataclass(frozen=True, slots=True)

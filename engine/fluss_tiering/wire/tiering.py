@@ -89,6 +89,10 @@ def status_to_pb(status: TieringStatus) -> pb.PbTableTieringStatus:
         next_retry_time=status.next_retry_time,
         status_since=status.state_since,
         parked=status.parked,
+        records_waiting=status.records_waiting,
+        waiting_since=status.waiting_since,
+        next_round_time=status.next_round_time,
+        freshness_ms=status.freshness_ms,
     )
 
 
@@ -114,6 +118,10 @@ def status_from_pb(message: pb.PbTableTieringStatus) -> TieringStatus:
         last_error_time=message.last_error_time if message.HasField("last_error_time") else None,
         consecutive_failures=message.consecutive_failures,
         next_retry_time=message.next_retry_time if message.HasField("next_retry_time") else None,
+        records_waiting=message.records_waiting if message.HasField("records_waiting") else None,
+        waiting_since=message.waiting_since if message.HasField("waiting_since") else None,
+        next_round_time=message.next_round_time if message.HasField("next_round_time") else None,
+        freshness_ms=message.freshness_ms if message.HasField("freshness_ms") else None,
     )
 
 

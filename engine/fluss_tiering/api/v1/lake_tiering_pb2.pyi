@@ -555,6 +555,10 @@ class PbTableTieringStatus(_message.Message):
     NEXT_RETRY_TIME_FIELD_NUMBER: _builtins.int
     STATUS_SINCE_FIELD_NUMBER: _builtins.int
     PARKED_FIELD_NUMBER: _builtins.int
+    RECORDS_WAITING_FIELD_NUMBER: _builtins.int
+    WAITING_SINCE_FIELD_NUMBER: _builtins.int
+    NEXT_ROUND_TIME_FIELD_NUMBER: _builtins.int
+    FRESHNESS_MS_FIELD_NUMBER: _builtins.int
     status: _builtins.str
     """The status: New, Initialized, Scheduled, Pending, Tiering, Tiered or Failed."""
     tiering_epoch: _builtins.int
@@ -577,6 +581,24 @@ class PbTableTieringStatus(_message.Message):
     """The time since which the table has had this status."""
     parked: _builtins.bool
     """Whether the table failed so many times in a row that it is not tried again until it is resumed or altered."""
+    records_waiting: _builtins.int
+    """The number of log records that are not in the lake. It is absent if the server does not know it: after a restart
+    until it has looked at the table, and while no server is active. With a Fluss cluster it is up to some seconds old.
+    """
+    waiting_since: _builtins.int
+    """About the time at which the oldest of these records was written. The present time less this is the lag of the lake
+    table. It is absent if no record waits, or if records_waiting is absent. Of records that were written before the
+    server started, it is the time of the last success or, before the first one, of the table's creation.
+    """
+    next_round_time: _builtins.int
+    """The earliest time at which the table becomes Pending by itself. If it is over, the table becomes Pending with its
+    next record. It is absent for a parked table, for one that is neither Scheduled nor Failed, and for a Scheduled one
+    of a Fluss cluster, whose coordinator decides.
+    """
+    freshness_ms: _builtins.int
+    """How far the lake table may fall behind, in milliseconds: the table option table.datalake.freshness. It is absent
+    while no server is active.
+    """
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table."""
@@ -595,11 +617,17 @@ class PbTableTieringStatus(_message.Message):
         next_retry_time: _builtins.int | None = ...,
         status_since: _builtins.int = ...,
         parked: _builtins.bool = ...,
+        records_waiting: _builtins.int | None = ...,
+        waiting_since: _builtins.int | None = ...,
+        next_round_time: _builtins.int | None = ...,
+        freshness_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_tiered_time", b"_last_tiered_time", "_next_retry_time", b"_next_retry_time", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_tiered_time", b"last_tiered_time", "next_retry_time", b"next_retry_time", "table_path", b"table_path"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_tiered_time", b"_last_tiered_time", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_waiting_since", b"_waiting_since", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_tiered_time", b"last_tiered_time", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "records_waiting", b"records_waiting", "table_path", b"table_path", "waiting_since", b"waiting_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_tiered_time", b"_last_tiered_time", "_next_retry_time", b"_next_retry_time", "consecutive_failures", b"consecutive_failures", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_tiered_time", b"last_tiered_time", "next_retry_time", b"next_retry_time", "parked", b"parked", "status", b"status", "status_since", b"status_since", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_tiered_time", b"_last_tiered_time", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_waiting_since", b"_waiting_since", "consecutive_failures", b"consecutive_failures", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_tiered_time", b"last_tiered_time", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "parked", b"parked", "records_waiting", b"records_waiting", "status", b"status", "status_since", b"status_since", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch", "waiting_since", b"waiting_since"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__freshness_ms: _TypeAlias = _typing.Literal["freshness_ms"]  # noqa: Y015
+    _WhichOneofArgType__freshness_ms: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms"]  # noqa: Y015
     _WhichOneofReturnType__last_error: _TypeAlias = _typing.Literal["last_error"]  # noqa: Y015
     _WhichOneofArgType__last_error: _TypeAlias = _typing.Literal["_last_error", b"_last_error"]  # noqa: Y015
     _WhichOneofReturnType__last_error_time: _TypeAlias = _typing.Literal["last_error_time"]  # noqa: Y015
@@ -608,6 +636,14 @@ class PbTableTieringStatus(_message.Message):
     _WhichOneofArgType__last_tiered_time: _TypeAlias = _typing.Literal["_last_tiered_time", b"_last_tiered_time"]  # noqa: Y015
     _WhichOneofReturnType__next_retry_time: _TypeAlias = _typing.Literal["next_retry_time"]  # noqa: Y015
     _WhichOneofArgType__next_retry_time: _TypeAlias = _typing.Literal["_next_retry_time", b"_next_retry_time"]  # noqa: Y015
+    _WhichOneofReturnType__next_round_time: _TypeAlias = _typing.Literal["next_round_time"]  # noqa: Y015
+    _WhichOneofArgType__next_round_time: _TypeAlias = _typing.Literal["_next_round_time", b"_next_round_time"]  # noqa: Y015
+    _WhichOneofReturnType__records_waiting: _TypeAlias = _typing.Literal["records_waiting"]  # noqa: Y015
+    _WhichOneofArgType__records_waiting: _TypeAlias = _typing.Literal["_records_waiting", b"_records_waiting"]  # noqa: Y015
+    _WhichOneofReturnType__waiting_since: _TypeAlias = _typing.Literal["waiting_since"]  # noqa: Y015
+    _WhichOneofArgType__waiting_since: _TypeAlias = _typing.Literal["_waiting_since", b"_waiting_since"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__freshness_ms) -> _WhichOneofReturnType__freshness_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_error) -> _WhichOneofReturnType__last_error | None: ...
     @_typing.overload
@@ -616,6 +652,12 @@ class PbTableTieringStatus(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_tiered_time) -> _WhichOneofReturnType__last_tiered_time | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__next_retry_time) -> _WhichOneofReturnType__next_retry_time | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_round_time) -> _WhichOneofReturnType__next_round_time | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__records_waiting) -> _WhichOneofReturnType__records_waiting | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting_since) -> _WhichOneofReturnType__waiting_since | None: ...
 
 Global___PbTableTieringStatus: _TypeAlias = PbTableTieringStatus  # noqa: Y015
 
