@@ -18,7 +18,8 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import submit
-from fluss_tiering.spark.options import OPTIONS, Option, TierOptions
+from fluss_tiering.spark.command_line import Option
+from fluss_tiering.spark.options import OPTIONS, TierOptions
 
 if TYPE_CHECKING:
     from fluss_tiering.spark.round.result import TableResult

@@ -11,11 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from fluss_tiering.spark.options import OPTIONS, TierOptions
+from fluss_tiering.spark.command_line import arguments_of
+from fluss_tiering.spark.maintenance_options import MaintenanceOptions
+from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.versions import packages, spark_version
 
 APPLICATION: Final = Path(__file__).with_name("application.py")
-"""The file that `spark-submit` runs."""
+"""The file that `spark-submit` runs to tier tables."""
+
+MAINTENANCE_APPLICATION: Final = Path(__file__).with_name("maintenance_application.py")
+"""The file that `spark-submit` runs to compact, expire or verify lake tables."""
 
 JARS_VARIABLE: Final = "FLUSS_TIERING_SPARK_JARS"
 """The environment variable with comma-separated local jars, for hosts that should not download packages."""
@@ -29,17 +34,12 @@ def application_arguments(options: TierOptions) -> list[str]:
 
     Spark's master is not part of it, since it is an argument of `spark-submit` itself.
     """
-    values: list[str] = []
-    flags: list[str] = []
-    for option in OPTIONS.values():
-        flag, value = option.about.flag, getattr(options, option.name)
-        if not option.about.in_application or (value == option.default and not option.about.always_passed_on):
-            continue
-        if option.is_flag:
-            flags.append(flag)
-        else:
-            values += [flag, str(value)]
-    return [*values, *flags, *(str(path) for path in options.tables)]
+    return arguments_of(options)
+
+
+def maintenance_arguments(options: MaintenanceOptions) -> list[str]:
+    """Return the maintenance application's command line, which its `parse_arguments` reads as the same options."""
+    return [options.command, *arguments_of(options)]
 
 
 def spark_conf(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

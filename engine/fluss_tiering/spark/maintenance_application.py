@@ -1,0 +1,168 @@
+"""The maintenance application: `spark-submit` runs this file to compact, expire or verify lake tables.
+
+The last line that it prints is a summary. It names each table that failed, so that a scheduler that keeps only the end
+of the output can tell which one it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.duration import parse_duration_ms
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.spark.audit.report import TableAudit
+from fluss_tiering.spark.audit.verify import verify_table
+from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.expire import expire_snapshots
+from fluss_tiering.spark.maintenance_options import (
+    CompactOptions,
+    ExpireOptions,
+    MaintenanceOptions,
+    VerifyOptions,
+    parse_arguments,
+)
+from fluss_tiering.spark.startup.session import own_session
+from fluss_tiering.spark.startup.shipping import shipped
+
+EXIT_TABLE_FAILED: Final = 1
+EXIT_CANNOT_START: Final = 2
+
+logger = logging.getLogger("fluss_tiering")
+
+
+def run(options: MaintenanceOptions, spark: SparkSession | None = None) -> dict[str, str]:
+    """Maintain the tables one after the other, and return the error of each table that failed by its path.
+
+    Args:
+        options: The command, with its tables.
+        spark: The Spark session to use; None to start one, which is stopped again.
+
+    Raises:
+        FlussTieringError: UNAVAILABLE if the server cannot be reached or Spark does not start; TABLE_NOT_EXIST if one
+            of the tables does not exist.
+    """
+    with TieringClient(options.server) as client:
+        # A table that does not exist is reported before Spark starts.
+        tables = client.get_tables(options.tables)
+        started = own_session("local[*]") if spark is None else nullcontext(spark)
+        with started as session, shipped(session.sparkContext):
+            return _each(tables, _work(options, client, session))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the application and return the exit code of the process."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    try:
+        failed = run(options)
+    except FlussTieringError as error:
+        logger.error("%s: %s", options.command, error.message)
+        return EXIT_CANNOT_START
+    if not failed:
+        logger.info("%s: done", options.command)
+        return 0
+    details = "; ".join(f"{table}: {error}" for table, error in failed.items())
+    count = len(options.tables)
+    logger.error("%s failed for %d of %d table%s: %s", options.command, len(failed), count, "s"[: count != 1], details)
+    return EXIT_TABLE_FAILED
+
+
+def _each(tables: Sequence[TableInfo], work: Callable[[TableInfo], str | None]) -> dict[str, str]:
+    failed = {}
+    for table in tables:
+        try:
+            error = work(table)
+        except FlussTieringError as raised:
+            error = raised.message
+        if error is not None:
+            failed[str(table.path)] = " ".join(error.split())
+    return failed
+
+
+def _work(options: MaintenanceOptions, client: TieringClient, spark: SparkSession) -> Callable[[TableInfo], str | None]:
+    """Return what is done with each table. It returns an error, or None if all is well."""
+    match options:
+        case CompactOptions():
+            return partial(_compact, options, spark)
+        case ExpireOptions():
+            return partial(_expire, options, client, spark)
+        case VerifyOptions():
+            return partial(_verify, options, client, spark)
+
+
+def _compact(options: CompactOptions, spark: SparkSession, table: TableInfo) -> str | None:
+    done = compact_table(spark, table, CompactionOptions(options.min_input_files, options.delete_files))
+    if done.error is None:
+        logger.info(
+            "%s: compacted: %d data files were replaced by %d in %.1f s",
+            table.path,
+            done.rewritten_files,
+            done.added_files,
+            done.seconds,
+        )
+    return done.error
+
+
+def _expire(options: ExpireOptions, client: TieringClient, spark: SparkSession, table: TableInfo) -> str | None:
+    age = None if options.older_than is None else timedelta(milliseconds=parse_duration_ms(options.older_than))
+    done = expire_snapshots(client, spark, table, older_than=age, retain_last=options.retain_last)
+    if done.error is None:
+        logger.info(
+            "%s: expired %d snapshots and kept %d, %d of them for Fluss's readers or for recovery; deleted %d files",
+            table.path,
+            done.expired,
+            done.kept,
+            done.needed,
+            done.deleted_files,
+        )
+    return done.error
+
+
+def _verify(options: VerifyOptions, client: TieringClient, spark: SparkSession, table: TableInfo) -> str | None:
+    audit = verify_table(client, spark, table, target=options.server, max_differences=options.limit)
+    for each in audit.differences:
+        key = ", ".join(f"{name} {value}" for name, value in each.key.items())
+        logger.error(
+            "%s: bucket %d, %s: %s (%d in the table, %d in the lake)",
+            table.path,
+            each.bucket,
+            key,
+            each.kind,
+            each.source_rows,
+            each.lake_rows,
+        )
+    for file in audit.wrong_files:
+        logger.error("%s: file %s has wrong bounds or physical types", table.path, file.location)
+    error = _difference(audit)
+    if error is None:
+        rows = sum(each.lake.rows for each in audit.buckets)
+        logger.info("%s: equal: %d rows at lake snapshot %s", table.path, rows, audit.lake_snapshot_id)
+    return error
+
+
+def _difference(audit: TableAudit) -> str | None:
+    if audit.lake_snapshot_id is None:
+        return "nothing was tiered yet, so there is nothing to compare"
+    if audit.equal:
+        return None
+    parts = []
+    if buckets := [str(each.bucket) for each in audit.buckets if not each.equal]:
+        parts.append(f"bucket {', '.join(buckets)} of lake snapshot {audit.lake_snapshot_id} differs from the table")
+    if audit.wrong_files:
+        parts.append(f"{len(audit.wrong_files)} files have wrong bounds or physical types")
+    return "; ".join(parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

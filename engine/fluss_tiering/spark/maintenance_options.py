@@ -1,0 +1,139 @@
+"""The options of the maintenance application, one dataclass for each of its commands (see `command_line`).
+
+This module imports neither pyspark nor pyarrow.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, TypeAlias
+
+from fluss_tiering.model.duration import parse_duration_ms
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.spark.command_line import about, add_arguments, check_options
+
+DEFAULT_MIN_INPUT_FILES: Final = 5
+DEFAULT_DELETE_FILES: Final = 1
+DEFAULT_LIMIT: Final = 20
+_SERVER: Final = about("--server", "The tiering server.", metavar="[ID@]HOST:PORT")
+
+
+@dataclass(frozen=True, slots=True)
+class CompactOptions:
+    """Which lake tables to compact, and which of their files.
+
+    Attributes:
+        tables: The tables, each once. There is at least one.
+    """
+
+    command: ClassVar[str] = "compact"
+
+    server: str = field(metadata=_SERVER)
+    tables: tuple[TablePath, ...]
+    min_input_files: int = field(
+        default=DEFAULT_MIN_INPUT_FILES,
+        metadata=about(
+            "--min-input-files", "The smallest number of small files in a bucket that is worth rewriting.", least=2
+        ),
+    )
+    delete_files: int = field(
+        default=DEFAULT_DELETE_FILES,
+        metadata=about(
+            "--delete-files",
+            "Rewrite a data file of any size if at least this many delete files apply to it.",
+            least=1,
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse wrong values with INVALID_REQUEST."""
+        check_options(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireOptions:
+    """Which lake tables lose old snapshots, and which of them.
+
+    Attributes:
+        tables: The tables, each once. There is at least one.
+    """
+
+    command: ClassVar[str] = "expire"
+
+    server: str = field(metadata=_SERVER)
+    tables: tuple[TablePath, ...]
+    older_than: str | None = field(
+        default=None,
+        metadata=about(
+            "--older-than",
+            "The minimum age of a snapshot, for example 2d. The default comes from the properties of the lake table.",
+            metavar="DURATION",
+            check=parse_duration_ms,
+        ),
+    )
+    retain_last: int | None = field(
+        default=None,
+        metadata=about(
+            "--retain-last",
+            "The number of newest snapshots to keep at any age. The default comes from the properties of the lake "
+            "table.",
+            least=1,
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse wrong values with INVALID_REQUEST."""
+        check_options(self)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """Which lake tables to compare with their tables.
+
+    Attributes:
+        tables: The tables, each once. There is at least one.
+    """
+
+    command: ClassVar[str] = "verify"
+
+    server: str = field(metadata=_SERVER)
+    tables: tuple[TablePath, ...]
+    limit: int = field(
+        default=DEFAULT_LIMIT,
+        metadata=about("--limit", "The maximum number of differing keys of each table to list.", least=1),
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse wrong values with INVALID_REQUEST."""
+        check_options(self)
+
+
+MaintenanceOptions: TypeAlias = CompactOptions | ExpireOptions | VerifyOptions
+
+_COMMANDS: Final[dict[type[MaintenanceOptions], str]] = {
+    CompactOptions: "Rewrite small files, and files whose rows were deleted or changed.",
+    ExpireOptions: "Remove old snapshots, and the files that only those refer to.",
+    VerifyOptions: "Compare lake tables with their source tables.",
+}
+
+
+def parse_arguments(arguments: Sequence[str]) -> MaintenanceOptions:
+    """Return the options on a command line; wrong ones end the process with exit code 2."""
+    parser = argparse.ArgumentParser(
+        prog="maintenance_application.py", description="Maintain the lake tables of Apache Fluss."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    kinds = {}
+    for kind, text in _COMMANDS.items():
+        kinds[kind.command] = kind
+        add_arguments(commands.add_parser(kind.command, help=text, description=text), kind, tables="+")
+    values = vars(parser.parse_args(arguments))
+    kind = kinds[values.pop("command")]
+    values["tables"] = tuple(dict.fromkeys(values["tables"]))
+    try:
+        return kind(**values)
+    except FlussTieringError as error:
+        parser.error(error.message)
