@@ -16,6 +16,11 @@ if TYPE_CHECKING:
         FlussAcquireKvSnapshotLeaseOperator,
         FlussReleaseKvSnapshotLeaseOperator,
     )
+    from airflow_provider_fluss.operators.maintenance import (
+        FlussCompactOperator,
+        FlussExpireSnapshotsOperator,
+        FlussVerifyOperator,
+    )
     from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
     from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
     from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
@@ -24,11 +29,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FlussAcquireKvSnapshotLeaseOperator",
+    "FlussCompactOperator",
+    "FlussExpireSnapshotsOperator",
     "FlussHook",
     "FlussReleaseKvSnapshotLeaseOperator",
     "FlussTieringSparkOperator",
     "FlussTieringStatusSensor",
     "FlussTieringStatusTrigger",
+    "FlussVerifyOperator",
     "__version__",
     "release_lease_on_failure",
 ]
@@ -37,11 +45,14 @@ __all__ = [
 if not TYPE_CHECKING:
     _MODULES = {
         "FlussAcquireKvSnapshotLeaseOperator": "operators.lease",
+        "FlussCompactOperator": "operators.maintenance",
+        "FlussExpireSnapshotsOperator": "operators.maintenance",
         "FlussHook": "hooks.fluss",
         "FlussReleaseKvSnapshotLeaseOperator": "operators.lease",
         "FlussTieringSparkOperator": "operators.tiering",
         "FlussTieringStatusSensor": "sensors.status",
         "FlussTieringStatusTrigger": "triggers.status",
+        "FlussVerifyOperator": "operators.maintenance",
         "release_lease_on_failure": "callbacks",
     }
 

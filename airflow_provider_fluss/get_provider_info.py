@@ -22,7 +22,11 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "hooks": [_modules("airflow_provider_fluss.hooks.fluss")],
         "operators": [
-            _modules("airflow_provider_fluss.operators.lease", "airflow_provider_fluss.operators.tiering"),
+            _modules(
+                "airflow_provider_fluss.operators.lease",
+                "airflow_provider_fluss.operators.maintenance",
+                "airflow_provider_fluss.operators.tiering",
+            ),
         ],
         "sensors": [_modules("airflow_provider_fluss.sensors.status")],
         "triggers": [_modules("airflow_provider_fluss.triggers.status")],

@@ -1,1 +1,1 @@
-"""The operators that acquire and release KV snapshot leases and submit the tiering application."""
+"""The operators that acquire and release KV snapshot leases, and those that submit applications to Spark."""

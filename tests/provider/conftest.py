@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
+import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +27,11 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 
 _NUMBERS = itertools.count()
+_SPARK_SUBMIT = """#!{python}
+import json, pathlib, sys, time
+pathlib.Path({calls!r}).write_text(json.dumps(sys.argv[1:]))
+{behaviour}
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -106,3 +115,20 @@ def acquire(context: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, A
         )
 
     return run
+
+
+@pytest.fixture
+@needs("system")
+def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Callable[[], list[str]]]:
+    """Puts a spark-submit that behaves as given on the PATH; the answer reads the arguments of its last call."""
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    calls = tmp_path / "calls.json"
+
+    def behave(behaviour: str) -> Callable[[], list[str]]:
+        program = tmp_path / "spark-submit"
+        program.write_text(_SPARK_SUBMIT.format(python=sys.executable, calls=str(calls), behaviour=behaviour))
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        return lambda: json.loads(calls.read_text())
+
+    return behave

@@ -1,0 +1,210 @@
+"""The operators that compact lake tables, expire their snapshots, and compare them with their source tables."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_provider_fluss.engine_submit import EngineSubmitOperator, logged_error
+from airflow_provider_fluss.hooks.fluss import FlussHook
+from fluss_tiering.model.error_text import mask_secrets
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.spark.maintenance_options import (
+    DEFAULT_DELETE_FILES,
+    DEFAULT_LIMIT,
+    DEFAULT_MIN_INPUT_FILES,
+    CompactOptions,
+    ExpireOptions,
+    MaintenanceOptions,
+    VerifyOptions,
+)
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class FlussMaintenanceOperator(EngineSubmitOperator):
+    """Run one command of the maintenance application on tables, one after the other, in one Spark application.
+
+    This is the base of the operators for the commands. They take every argument of `SparkSubmitOperator` except
+    `application` and `application_args`. If tables fail, the others are still done, and the error of the task names
+    each table that failed. In cluster deploy mode the error can only name all tables of the task; the driver's log
+    tells more.
+
+    Args:
+        tables: The `database.table` of each table. (templated)
+        fluss_conn_id: The connection of the tiering server. (templated)
+        kwargs: Other arguments of `SparkSubmitOperator`.
+    """
+
+    template_fields: Sequence[str] = (*EngineSubmitOperator.template_fields, "tables", "fluss_conn_id")
+
+    def __init__(
+        self, *, tables: Sequence[str], fluss_conn_id: str = FlussHook.default_conn_name, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.tables = tables
+        self.fluss_conn_id = fluss_conn_id
+
+    @abstractmethod
+    def options(self, server: str, tables: tuple[TablePath, ...]) -> MaintenanceOptions:
+        """Return the options of the application.
+
+        Args:
+            server: The address of the tiering server.
+            tables: The tables.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST if an argument of the operator has a wrong value.
+            ValueError: A templated argument is not the number that is expected.
+        """
+
+    def execute(self, context: Context) -> None:
+        """Submit the application and wait until it ends."""
+        from fluss_tiering.spark import submit  # noqa: PLC0415
+
+        options = self._checked_options()
+        self.prepare(submit.MAINTENANCE_APPLICATION, submit.maintenance_arguments(options))
+        try:
+            super().execute(context)
+        except AirflowFailException:
+            raise
+        except (AirflowException, RuntimeError) as error:
+            message = mask_secrets(str(error))
+            cause = logged_error(message)
+            raise AirflowException(
+                cause or f"{options.command} of {', '.join(map(str, options.tables))} failed: {message}"
+            ) from error
+
+    def _checked_options(self) -> MaintenanceOptions:
+        if isinstance(self.tables, str) or not self.tables:
+            raise AirflowFailException(
+                f"tables is {self.tables!r}: expected a list of DATABASE.TABLE with at least one table"
+            )
+        server = FlussHook(self.fluss_conn_id).get_address()
+        try:
+            return self.options(server, tuple(TablePath.parse(table) for table in dict.fromkeys(self.tables)))
+        except (FlussTieringError, ValueError) as error:
+            raise AirflowFailException(str(error)) from error
+
+
+class FlussCompactOperator(FlussMaintenanceOperator):
+    """Compact lake tables: rewrite small files, and files whose rows were deleted or changed.
+
+    Rounds and readers may run at the same time. The old files stay until their snapshots are expired.
+
+    Args:
+        tables: The `database.table` of each table. (templated)
+        min_input_files: The smallest number of small files in a bucket that is worth rewriting. (templated)
+        delete_files: The number of delete files that must apply to a data file, so that it is rewritten at any size.
+            (templated)
+        fluss_conn_id: The connection of the tiering server. (templated)
+        conn_id: The Spark connection. (templated)
+        name: The name of the Spark application. (templated)
+        kwargs: Other arguments of `SparkSubmitOperator`.
+    """
+
+    template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "min_input_files", "delete_files")
+
+    def __init__(
+        self,
+        *,
+        min_input_files: int | str = DEFAULT_MIN_INPUT_FILES,
+        delete_files: int | str = DEFAULT_DELETE_FILES,
+        name: str = "fluss-compact",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, **kwargs)
+        self.min_input_files = min_input_files
+        self.delete_files = delete_files
+
+    def options(self, server: str, tables: tuple[TablePath, ...]) -> CompactOptions:
+        """Return the options of the application. Raises what the base class says."""
+        return CompactOptions(
+            server,
+            tables,
+            min_input_files=_whole("min_input_files", self.min_input_files),
+            delete_files=_whole("delete_files", self.delete_files),
+        )
+
+
+class FlussExpireSnapshotsOperator(FlussMaintenanceOperator):
+    """Remove old snapshots of lake tables, and the files that only those snapshots refer to.
+
+    The snapshot that is registered at the server and every later one are kept, because readers of Fluss and the
+    recovery of rounds need them. Rounds may run at the same time.
+
+    Args:
+        tables: The `database.table` of each table. (templated)
+        older_than: The minimum age of a snapshot, as a timedelta or as a text such as "2d". None takes it from the
+            properties of the lake table (5 days). (templated)
+        retain_last: The number of newest snapshots to keep at any age. None takes it from the properties of the lake
+            table (1). (templated)
+        fluss_conn_id: The connection of the tiering server. (templated)
+        conn_id: The Spark connection. (templated)
+        name: The name of the Spark application. (templated)
+        kwargs: Other arguments of `SparkSubmitOperator`.
+    """
+
+    template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "older_than", "retain_last")
+
+    def __init__(
+        self,
+        *,
+        older_than: timedelta | str | None = None,
+        retain_last: int | str | None = None,
+        name: str = "fluss-expire-snapshots",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, **kwargs)
+        self.older_than = older_than
+        self.retain_last = retain_last
+
+    def options(self, server: str, tables: tuple[TablePath, ...]) -> ExpireOptions:
+        """Return the options of the application. Raises what the base class says."""
+        age = self.older_than
+        return ExpireOptions(
+            server,
+            tables,
+            older_than=f"{age // timedelta(milliseconds=1)}ms" if isinstance(age, timedelta) else age,
+            retain_last=None if self.retain_last is None else _whole("retain_last", self.retain_last),
+        )
+
+
+class FlussVerifyOperator(FlussMaintenanceOperator):
+    """Compare lake tables with their source tables, and fail if one differs or if nothing of it was tiered yet.
+
+    The rows up to the offsets that the lake holds are compared. Nothing is locked, and writes may go on. The log of the
+    task lists the keys that differ.
+
+    Args:
+        tables: The `database.table` of each table. (templated)
+        limit: The maximum number of differing keys of each table to list. (templated)
+        fluss_conn_id: The connection of the tiering server. (templated)
+        conn_id: The Spark connection. (templated)
+        name: The name of the Spark application. (templated)
+        kwargs: Other arguments of `SparkSubmitOperator`.
+    """
+
+    template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "limit")
+
+    def __init__(self, *, limit: int | str = DEFAULT_LIMIT, name: str = "fluss-verify", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+        self.limit = limit
+
+    def options(self, server: str, tables: tuple[TablePath, ...]) -> VerifyOptions:
+        """Return the options of the application. Raises what the base class says."""
+        return VerifyOptions(server, tables, limit=_whole("limit", self.limit))
+
+
+def _whole(name: str, value: int | str) -> int:
+    """Return the number that an argument stands for, which a template may have made a text."""
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(f"{name} is {value!r}: expected a whole number") from None

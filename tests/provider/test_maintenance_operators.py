@@ -1,0 +1,113 @@
+"""The maintenance operators, with a spark-submit that records how it was called, and once with Spark itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_provider_fluss.operators.maintenance import (
+    FlussCompactOperator,
+    FlussExpireSnapshotsOperator,
+    FlussVerifyOperator,
+)
+from fluss_tiering.spark import submit
+
+OPERATORS = [FlussCompactOperator, FlussExpireSnapshotsOperator, FlussVerifyOperator]
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "expected"),
+    [
+        (FlussCompactOperator, {}, ["compact"]),
+        (
+            FlussCompactOperator,
+            {"min_input_files": 3, "delete_files": "2"},
+            ["compact", "--min-input-files", "3", "--delete-files", "2"],
+        ),
+        (FlussExpireSnapshotsOperator, {}, ["expire"]),
+        (
+            FlussExpireSnapshotsOperator,
+            {"older_than": timedelta(days=2), "retain_last": 4},
+            ["expire", "--older-than", "172800000ms", "--retain-last", "4"],
+        ),
+        (FlussExpireSnapshotsOperator, {"older_than": "36h"}, ["expire", "--older-than", "36h"]),
+        (FlussVerifyOperator, {"limit": 5}, ["verify", "--limit", "5"]),
+    ],
+)
+def test_every_option_reaches_the_application(server, spark, context, operator, arguments, expected):
+    called = spark("")
+    operator(task_id="maintain", tables=["db.a", "db.b", "db.a"], **arguments).execute(context("maintain"))
+    command, *options = expected
+    application = called().index(str(submit.MAINTENANCE_APPLICATION))
+    assert called()[:2] == ["--master", "local[2]"]
+    assert called()[application + 1 :] == [
+        *(command, "--server", f"127.0.0.1:{server.port}"),
+        *options,
+        *("db.a", "db.b"),
+    ]
+    assert any(each.startswith("spark.pyspark.python=") for each in called())
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_argument_of_its_own_is_templated(operator):
+    own = {
+        "tables",
+        "conn_id",
+        "fluss_conn_id",
+        "min_input_files",
+        "delete_files",
+        "older_than",
+        "retain_last",
+        "limit",
+    }
+    task = operator(task_id="maintain", tables=["db.a"])
+    assert {each for each in own if hasattr(task, each)} <= set(operator.template_fields)
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "message"),
+    [
+        (FlussCompactOperator, {"tables": "db.a"}, "expected a list of DATABASE.TABLE"),
+        (FlussCompactOperator, {"tables": []}, "expected a list of DATABASE.TABLE"),
+        (FlussVerifyOperator, {"tables": ["a"]}, "'a'"),
+        (FlussCompactOperator, {"min_input_files": "many"}, "min_input_files is 'many': expected a whole number"),
+        (FlussCompactOperator, {"delete_files": 0}, "--delete-files: 0 is not a whole number above 0"),
+        (FlussExpireSnapshotsOperator, {"older_than": "soon"}, "'soon' is not a duration"),
+        (FlussVerifyOperator, {"application": "mine.py"}, "application cannot be set"),
+    ],
+)
+def test_what_no_retry_can_mend_fails_at_once(server, spark, context, operator, arguments, message, tmp_path):
+    spark("")
+    with pytest.raises((AirflowFailException, ValueError), match=message):
+        operator(**{"task_id": "maintain", "tables": ["db.a"], **arguments}).execute(context("maintain"))
+    assert not (tmp_path / "calls.json").exists()
+
+
+def test_a_failure_is_told_in_the_applications_own_words(server, spark, context):
+    line = "2026-01-01 00:00:00,000 ERROR fluss_tiering: compact failed for 1 of 2 tables: db.b: no space left"
+    spark(f"print({line!r}); print('INFO ShutdownHookManager: Shutdown hook called'); sys.exit(1)")
+    with pytest.raises(AirflowException) as error:
+        FlussCompactOperator(task_id="maintain", tables=["db.a", "db.b"]).execute(context("maintain"))
+    assert str(error.value) == "compact failed for 1 of 2 tables: db.b: no space left"
+
+
+def test_a_failure_without_words_names_all_tables(server, spark, context):
+    spark("print('password=hunter2'); sys.exit(3)")
+    with pytest.raises(AirflowException, match=r"verify of db\.a, db\.b failed: Cannot execute") as error:
+        FlussVerifyOperator(task_id="maintain", tables=["db.a", "db.b"]).execute(context("maintain"))
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.system
+def test_spark_itself_says_which_table_failed(server, spark_jars, context, new_table, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    table = new_table()
+    with pytest.raises(AirflowException, match=rf"^compact failed for 1 of 1 table: {table}: the lake table"):
+        FlussCompactOperator(task_id="maintain", tables=[table]).execute(context("maintain"))
