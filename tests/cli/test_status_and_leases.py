@@ -52,6 +52,23 @@ def test_history_shows_the_round(command, tiered):
     assert (last["status"], last["driver"], last["lease_id"]) == ("Failed", "driver-1", "cli-lease")
 
 
+def test_history_tells_an_interruption_from_a_failure(command, client, tiered):  # D64
+    path = TablePath.parse(tiered)
+    (claim,) = client.claim_tables([path], "interrupted-lease", None, "driver-1")
+    client.heartbeat(
+        failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, "the JVM was killed", interrupted=True)]
+    )
+    shown = command("history", tiered).out
+    assert "Interrupted" in shown
+    assert "the JVM was killed" in shown
+    rounds = json.loads(command("history", tiered, "--json").out)
+    assert [(each["status"], each["interrupted"]) for each in rounds] == [("Failed", True), ("Failed", False)]
+    outcome = client.lease_outcome("interrupted-lease")
+    assert [each.interrupted for each in outcome.rounds] == [True]
+    (status,) = json.loads(command("status", tiered, "--json").out)
+    assert status["consecutive_failures"] == 1
+
+
 def test_leases_are_listed_and_dropped(command, client, table):
     command("tables", "create", table, "-c", "id BIGINT", "-c", "name STRING", "--primary-key", "id")
     path = TablePath.parse(table)

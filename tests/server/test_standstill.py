@@ -119,10 +119,10 @@ def test_silence_does_not_count_while_the_server_stands_still(managers: Managers
 
     run(HEARTBEAT_TIMEOUT // 2)
     let_pass(HEARTBEAT_TIMEOUT)
-    standstill.before(managers.tiering.fail_silent_rounds)()
+    standstill.before(managers.tiering.end_overdue_rounds)()
     assert managers.state(table) is TieringState.TIERING
     run(HEARTBEAT_TIMEOUT // 2 + 1000)
-    managers.tiering.fail_silent_rounds()
+    managers.tiering.end_overdue_rounds()
     assert managers.state(table) is TieringState.FAILED, "a driver that is silent while the server runs is lost"
 
 
@@ -146,5 +146,5 @@ def test_times_from_the_future_are_not_waited_for(managers: Managers, ahead_ms: 
     assert {managers.state(each) for each in (tiered, failed, created)} == {TieringState.PENDING}
     assert managers.status(tiered).state_since == right + 3 * MINUTE
     assert managers.state(running) is TieringState.TIERING
-    managers.tiering.fail_silent_rounds()
+    managers.tiering.end_overdue_rounds()
     assert managers.state(running) is TieringState.FAILED

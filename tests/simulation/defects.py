@@ -184,7 +184,7 @@ DEFECTS: Final[dict[str, Planted]] = {
     ),
     "an expired lease is renewed": Planted(_wrapped(KvSnapshotLeaseManager, "renew", _expired_renewed), "L5"),
     "a lease is dropped before it expires": Planted(_expired_early, "L3|L9"),
-    "silent rounds go on": Planted(_patched(LakeTieringManager, "fail_silent_rounds", lambda self: None), "S4"),
+    "silent rounds go on": Planted(_patched(LakeTieringManager, "end_overdue_rounds", lambda self: None), "S4"),
     "a repeated finish is not recognised": Planted(
         _patched(HeartbeatReports, "_ended_as", lambda self, entry, outcome: False), "S9"
     ),

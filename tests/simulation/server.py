@@ -128,7 +128,7 @@ class SimServer:
         self.observer.started(managers)
         leases, tiering = managers.leases, managers.tiering
         self._repeat("drop expired leases", LEASE_CHECK_MS, lambda: _run(turns.drop_expired(threads.control, leases)))
-        self._repeat("fail silent rounds", HEARTBEAT_CHECK_MS, tiering.fail_silent_rounds)
+        self._repeat("fail silent rounds", HEARTBEAT_CHECK_MS, tiering.end_overdue_rounds)
         self._repeat("move due tables", 5_000, tiering.move_due_tables)
         self._repeat("take KV snapshots", 20_000, self._take_kv_snapshots)
         self._repeat("forget dropped tables", SETTLE_INTERVAL_MS, managers.forget_dropped)

@@ -52,7 +52,7 @@ def _as_row(tiering_round: TieringRound) -> list[str]:
     )
     return [
         output.count_cell(tiering_round.tiering_epoch),
-        output.status_cell(tiering_round.state),
+        output.status_cell("Interrupted" if tiering_round.interrupted else tiering_round.state),
         output.ago_cell(tiering_round.start_time),
         took,
         output.count_cell(stats.rows if stats else None),
@@ -75,6 +75,7 @@ def _as_json(tiering_round: TieringRound) -> dict[str, object]:
         "files": stats.files if stats else None,
         "lake_snapshot_id": stats.lake_snapshot_id if stats else None,
         "force_finished": tiering_round.force_finished,
+        "interrupted": tiering_round.interrupted,
         "lease_id": tiering_round.lease_id,
         "driver": tiering_round.driver,
         "error": tiering_round.error,

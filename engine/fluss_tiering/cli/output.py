@@ -44,6 +44,7 @@ _STATUS_STYLES: Final = {
     "Tiering": "bold blue",
     "Tiered": "green",
     "Failed": "bold red",
+    "Interrupted": "yellow",
 }
 
 

@@ -92,6 +92,8 @@ class TieringStatus:
             becomes Pending with its next record. None for a parked table, for one that is neither Scheduled nor Failed,
             and for a Scheduled one of a Fluss cluster, whose coordinator decides.
         freshness_ms: How far the lake table may fall behind, in milliseconds; None while no server is active.
+        interruptions: How many rounds in a row were interrupted since a round last succeeded or failed by itself,
+            without those that were cancelled. Only the server knows it; it is 0 for clients.
     """
 
     table_id: int
@@ -109,6 +111,7 @@ class TieringStatus:
     waiting_since: int | None = field(default=None, compare=False)
     next_round_time: int | None = field(default=None, compare=False)
     freshness_ms: int | None = field(default=None, compare=False)
+    interruptions: int = 0
 
     @property
     def parked(self) -> bool:
@@ -161,6 +164,9 @@ class TieringRound:
         force_finished: Whether the driver ended the round before everything was tiered, so that the table is due again.
         coordinator_epoch: The coordinator epoch in which the round was handed out. Only the server knows it; it is 0
             for clients.
+        interrupted: Whether something other than the table ended the round: somebody cancelled it, a newer attempt
+            superseded it, or its driver was stopped or lost. Such a round is FAILED, but it does not count as a failure
+            of the table.
     """
 
     table_id: int
@@ -176,6 +182,7 @@ class TieringRound:
     stats: TieringStats | None = None
     force_finished: bool = False
     coordinator_epoch: int = 0
+    interrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +228,8 @@ class HeartbeatEntry:
         stats: What a finished round wrote; None if the driver does not report it.
         coordinator_epoch: The coordinator epoch in which the round was handed out; 0 to name none. A report is refused
             if the round was handed out in another one, unless it is the present one.
+        interrupted: Whether something other than the table ended a failed round, such as the end of Spark or of the
+            driver.
     """
 
     table_id: int
@@ -228,6 +237,7 @@ class HeartbeatEntry:
     error_message: str | None = None
     stats: TieringStats | None = None
     coordinator_epoch: int = 0
+    interrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def common_jobs(
             "fail silent rounds",
             settings.heartbeat_check_interval_ms,
             lambda: _in_turns(
-                lambda: threads.control(standstill.before(lambda: tiering.fail_silent_rounds(_ROUNDS_AT_ONCE)))
+                lambda: threads.control(standstill.before(lambda: tiering.end_overdue_rounds(_ROUNDS_AT_ONCE)))
             ),
         ),
         Job(

@@ -20,6 +20,7 @@ def entry_to_pb(entry: HeartbeatEntry) -> pb.PbHeartbeatReqForTable:
         tiering_epoch=entry.tiering_epoch,
         error_message=entry.error_message,
         stats=None if entry.stats is None else stats_to_pb(entry.stats),
+        interrupted=entry.interrupted,
     )
 
 
@@ -31,6 +32,7 @@ def entry_from_pb(message: pb.PbHeartbeatReqForTable) -> HeartbeatEntry:
         error_message=message.error_message if message.HasField("error_message") else None,
         stats=stats_from_pb(message.stats) if message.HasField("stats") else None,
         coordinator_epoch=message.coordinator_epoch,
+        interrupted=message.interrupted,
     )
 
 

@@ -160,6 +160,7 @@ def round_to_pb(tiering_round: TieringRound) -> pb.PbTieringRound:
         error=tiering_round.error,
         stats=None if tiering_round.stats is None else stats_to_pb(tiering_round.stats),
         force_finished=tiering_round.force_finished,
+        interrupted=tiering_round.interrupted,
     )
 
 
@@ -178,6 +179,7 @@ def round_from_pb(message: pb.PbTieringRound) -> TieringRound:
         error=message.error if message.HasField("error") else None,
         stats=stats_from_pb(message.stats) if message.HasField("stats") else None,
         force_finished=message.force_finished,
+        interrupted=message.interrupted,
     )
 
 

@@ -215,7 +215,7 @@ def test_a_table_costs_a_fixed_number_of_series(exporting: Exporting) -> None:
     for _ in range(10):
         table = new_table(exporting.client)
         exporting.fail(table)
-    assert series() - before == 10 * 12
+    assert series() - before == 10 * 13
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:

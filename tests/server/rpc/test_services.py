@@ -409,7 +409,7 @@ def test_an_error_in_any_script_arrives_with_its_code(client: TieringClient, uni
     client.cancel_tiering(lease_id, token, unit * 3000)
     refused = refusal(lambda: client.claim_tables([table.path], lease_id, token, "driver-1"))
     assert refused.code is ErrorCode.STALE_ATTEMPT
-    assert f"attempt {token} of lease {lease_id} was cancelled: {unit * 5}" in refused.message
+    assert f"attempt {token} of lease {lease_id} was cancelled: {(unit * 5).strip()}" in refused.message
     # In a part of an answer the text needs no header, and is cut by characters alone.
     other = new_table(client)
     (claim,) = client.claim_tables([other.path], f"other {lease_id}", None, unit.strip() or "driver")

@@ -43,7 +43,7 @@ def test_a_round_that_timed_out_is_recorded_with_its_end_and_its_driver(  # S4, 
     claim = managers.request(driver)
     assert claim is not None
     clock.advance(HEARTBEAT_TIMEOUT)
-    managers.tiering.fail_silent_rounds()
+    managers.tiering.end_overdue_rounds()
     for _ in range(2):
         (ended,) = managers.tiering.rounds(None, None, 10)
         assert (ended.state, ended.end_time) == (TieringState.FAILED, clock.now_ms())
@@ -59,7 +59,7 @@ def test_a_silent_round_fails_also_if_others_are_not_silent(managers: Managers, 
     clock.advance(HEARTBEAT_TIMEOUT)
     for heard in (claims[0], claims[2]):
         managers.beat(heard)
-    managers.tiering.fail_silent_rounds()
+    managers.tiering.end_overdue_rounds()
     states = [managers.state(table) for table in tables]
     assert states == [TieringState.TIERING, TieringState.FAILED, TieringState.TIERING, TieringState.FAILED]
 

@@ -32,12 +32,12 @@ def test_a_silent_round_fails(managers: Managers, clock: VirtualClock) -> None: 
     for _ in range(8):
         clock.advance(30_000)
         assert not managers.beat(claim).tiering_errors
-        managers.tiering.fail_silent_rounds()
+        managers.tiering.end_overdue_rounds()
     clock.advance(HEARTBEAT_TIMEOUT - 1)
-    managers.tiering.fail_silent_rounds()
+    managers.tiering.end_overdue_rounds()
     assert managers.state(table) is TieringState.TIERING
     clock.advance(1)
-    managers.tiering.fail_silent_rounds()
+    managers.tiering.end_overdue_rounds()
     status = managers.status(table)
     assert status.state is TieringState.FAILED
     assert status.last_error is not None
@@ -51,7 +51,7 @@ def test_a_restarted_server_gives_drivers_their_time_anew(managers: Managers, cl
     claim = managers.claim(table)
     clock.advance(60 * MINUTE)
     managers.restart()
-    managers.tiering.fail_silent_rounds()
+    managers.tiering.end_overdue_rounds()
     assert managers.state(table) is TieringState.TIERING
     assert not managers.beat(claim).tiering_errors
 
@@ -60,7 +60,7 @@ def test_a_timed_out_round_cannot_come_back(managers: Managers, clock: VirtualCl
     table = managers.add_table(1, freshness="0s")
     stale = managers.claim(table)
     clock.advance(HEARTBEAT_TIMEOUT)
-    managers.tiering.fail_silent_rounds()
+    managers.tiering.end_overdue_rounds()
     assert managers.finish(stale).finished_errors[1].code is ErrorCode.INVALID_TIERING_STATE
     assert managers.beat(stale).tiering_errors[1].code is ErrorCode.INVALID_TIERING_STATE
     assert managers.state(table) is TieringState.FAILED

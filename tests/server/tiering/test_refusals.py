@@ -173,10 +173,10 @@ def test_the_round_of_a_table_that_cannot_be_used_times_out_all_the_same(  # S4,
     claim = managers.claim(table)
     managers.make_unusable(1)
     clock.advance(2 * MINUTE - 1)
-    managers.tiering.fail_silent_rounds()
+    managers.tiering.end_overdue_rounds()
     assert managers.status(table).state is TieringState.TIERING
     clock.advance(1)
-    managers.tiering.fail_silent_rounds()
+    managers.tiering.end_overdue_rounds()
     assert managers.status(table).state is TieringState.FAILED
     assert managers.beat(claim).tiering_errors[1].code is ErrorCode.INVALID_TIERING_STATE
 

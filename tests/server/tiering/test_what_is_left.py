@@ -39,7 +39,7 @@ def test_a_dropped_table_is_in_no_index(managers: Managers, clock: VirtualClock,
     tables = managers.tiering.tables
     assert (len(tables), len(tables.pending), len(tables.due), list(tables.running())) == (1, 0, 1, [])
     clock.advance(HEARTBEAT_TIMEOUT)
-    managers.tiering.fail_silent_rounds()
+    managers.tiering.end_overdue_rounds()
     managers.tiering.move_due_tables()
     claim = managers.request()
     assert claim is not None
@@ -83,10 +83,10 @@ def test_time_that_a_server_stood_still_is_given_to_running_rounds(  # S4, D3
     claim = managers.claim(running)
     managers.tiering.allow_for_standstill(MINUTE)
     clock.advance(HEARTBEAT_TIMEOUT + MINUTE - 1)
-    managers.tiering.fail_silent_rounds()
+    managers.tiering.end_overdue_rounds()
     assert managers.state(running) is TieringState.TIERING
     clock.advance(1)
-    managers.tiering.fail_silent_rounds()
+    managers.tiering.end_overdue_rounds()
     assert managers.state(running) is TieringState.FAILED
     assert managers.state(idle) is TieringState.SCHEDULED
     assert managers.beat(claim).tiering_errors

@@ -30,6 +30,7 @@ class PbHeartbeatReqForTable(_message.Message):
     TIERING_EPOCH_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     STATS_FIELD_NUMBER: _builtins.int
+    INTERRUPTED_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     """The id of the table."""
     coordinator_epoch: _builtins.int
@@ -40,6 +41,10 @@ class PbHeartbeatReqForTable(_message.Message):
     """The tiering epoch of the round. The report is refused if it is not the present one of the table."""
     error_message: _builtins.str
     """Why the round failed. It is sent with a failed table, and may be absent."""
+    interrupted: _builtins.bool
+    """Whether something other than the table ended the round, such as the end of Spark or of the driver. It is sent with a
+    failed table, and the round then does not count as a failure of the table.
+    """
     @_builtins.property
     def stats(self) -> Global___PbTieringStats:
         """What the round wrote. It is sent with a finished table, and may be absent."""
@@ -52,10 +57,11 @@ class PbHeartbeatReqForTable(_message.Message):
         tiering_epoch: _builtins.int = ...,
         error_message: _builtins.str | None = ...,
         stats: Global___PbTieringStats | None = ...,
+        interrupted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_error_message", b"_error_message", "_stats", b"_stats", "error_message", b"error_message", "stats", b"stats"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error_message", b"_error_message", "_stats", b"_stats", "coordinator_epoch", b"coordinator_epoch", "error_message", b"error_message", "stats", b"stats", "table_id", b"table_id", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error_message", b"_error_message", "_stats", b"_stats", "coordinator_epoch", b"coordinator_epoch", "error_message", b"error_message", "interrupted", b"interrupted", "stats", b"stats", "table_id", b"table_id", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__error_message: _TypeAlias = _typing.Literal["error_message"]  # noqa: Y015
     _WhichOneofArgType__error_message: _TypeAlias = _typing.Literal["_error_message", b"_error_message"]  # noqa: Y015
@@ -424,13 +430,15 @@ class CancelTieringRequest(_message.Message):
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
-    """The lease id whose running rounds are to fail."""
+    """The lease id whose running rounds are to end."""
     attempt_token: _builtins.int
     """The token of the attempt to cancel. Rounds of older attempts are cancelled too. If it is absent, the attempts are
     not compared.
     """
     reason: _builtins.str
-    """The reason, for people. It is kept as the error of the rounds and for clients that wait for the outcome."""
+    """The reason, for people, in one line. It is kept as the error of the rounds and for clients that wait for the outcome.
+    If the attempt was cancelled before, the reason of that time stays.
+    """
     def __init__(
         self,
         *,
@@ -901,6 +909,7 @@ class PbTieringRound(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     STATS_FIELD_NUMBER: _builtins.int
     FORCE_FINISHED_FIELD_NUMBER: _builtins.int
+    INTERRUPTED_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     """The id of the table."""
     tiering_epoch: _builtins.int
@@ -921,6 +930,10 @@ class PbTieringRound(_message.Message):
     """Why the round failed. It is absent if it did not fail, or if no reason was given."""
     force_finished: _builtins.bool
     """Whether a limit cut the round, so that the table was Pending again at once."""
+    interrupted: _builtins.bool
+    """Whether something other than the table ended the round: somebody cancelled it, a newer attempt superseded it, or its
+    driver was stopped or lost. Such a round is Failed, but it does not count as a failure of the table.
+    """
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table."""
@@ -944,10 +957,11 @@ class PbTieringRound(_message.Message):
         error: _builtins.str | None = ...,
         stats: Global___PbTieringStats | None = ...,
         force_finished: _builtins.bool = ...,
+        interrupted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_end_time", b"_end_time", "_error", b"_error", "_stats", b"_stats", "attempt_token", b"attempt_token", "end_time", b"end_time", "error", b"error", "stats", b"stats", "table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_end_time", b"_end_time", "_error", b"_error", "_stats", b"_stats", "attempt_token", b"attempt_token", "driver", b"driver", "end_time", b"end_time", "error", b"error", "force_finished", b"force_finished", "lease_id", b"lease_id", "start_time", b"start_time", "stats", b"stats", "status", b"status", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_end_time", b"_end_time", "_error", b"_error", "_stats", b"_stats", "attempt_token", b"attempt_token", "driver", b"driver", "end_time", b"end_time", "error", b"error", "force_finished", b"force_finished", "interrupted", b"interrupted", "lease_id", b"lease_id", "start_time", b"start_time", "stats", b"stats", "status", b"status", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__attempt_token: _TypeAlias = _typing.Literal["attempt_token"]  # noqa: Y015
     _WhichOneofArgType__attempt_token: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token"]  # noqa: Y015

@@ -113,7 +113,7 @@ class LakeTieringServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelTiering(self, request, context):
-        """Fails the running rounds of a lease id. The reason is kept for clients that wait for the outcome of the lease.
+        """Interrupts the running rounds of a lease id. The reason is kept for clients that wait for the outcome of the lease.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -41,7 +41,7 @@ class LakeTieringStub:
     Each table has an answer of its own.
     """
     CancelTiering: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.CancelTieringRequest, _lake_tiering_pb2.CancelTieringResponse]
-    """Fails the running rounds of a lease id. The reason is kept for clients that wait for the outcome of the lease."""
+    """Interrupts the running rounds of a lease id. The reason is kept for clients that wait for the outcome of the lease."""
     ListTieringStatuses: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.ListTieringStatusesRequest, _lake_tiering_pb2.ListTieringStatusesResponse]
     """Lists the status of one table, or of all tables that are tiered."""
     WatchTieringStatuses: _grpc.UnaryStreamMultiCallable[_lake_tiering_pb2.WatchTieringStatusesRequest, _lake_tiering_pb2.WatchTieringStatusesResponse]
@@ -78,7 +78,7 @@ class LakeTieringAsyncStub(LakeTieringStub):
     Each table has an answer of its own.
     """
     CancelTiering: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.CancelTieringRequest, _lake_tiering_pb2.CancelTieringResponse]  # type: ignore[assignment]
-    """Fails the running rounds of a lease id. The reason is kept for clients that wait for the outcome of the lease."""
+    """Interrupts the running rounds of a lease id. The reason is kept for clients that wait for the outcome of the lease."""
     ListTieringStatuses: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.ListTieringStatusesRequest, _lake_tiering_pb2.ListTieringStatusesResponse]  # type: ignore[assignment]
     """Lists the status of one table, or of all tables that are tiered."""
     WatchTieringStatuses: _aio.UnaryStreamMultiCallable[_lake_tiering_pb2.WatchTieringStatusesRequest, _lake_tiering_pb2.WatchTieringStatusesResponse]  # type: ignore[assignment]
@@ -130,7 +130,7 @@ class LakeTieringServicer(metaclass=_abc_1.ABCMeta):
         request: _lake_tiering_pb2.CancelTieringRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lake_tiering_pb2.CancelTieringResponse, _abc.Awaitable[_lake_tiering_pb2.CancelTieringResponse]]:
-        """Fails the running rounds of a lease id. The reason is kept for clients that wait for the outcome of the lease."""
+        """Interrupts the running rounds of a lease id. The reason is kept for clients that wait for the outcome of the lease."""
 
     @_abc_1.abstractmethod
     def ListTieringStatuses(

@@ -180,8 +180,14 @@ _METRICS: Final = (
     # A gauge, as Fluss's reporter makes of each counter.
     _TableMetric(
         _PREFIX + "failuresTotal",
-        "Rounds that failed since the server started.",
+        "Rounds that failed since the server started, without those that were interrupted.",
         lambda reading: reading.totals.failures,
+    ),
+    _TableMetric(
+        "fluss_tiering_table_interrupted_rounds_total",
+        "Rounds that were interrupted since the server started.",
+        lambda reading: reading.totals.interruptions,
+        "counter",
     ),
     _TableMetric(
         "fluss_tiering_table_written_rows_total",

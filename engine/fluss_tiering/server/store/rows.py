@@ -55,6 +55,7 @@ def status_to_columns(status: TieringStatus) -> Mapping[str, object]:
         "last_error_time": status.last_error_time,
         "consecutive_failures": status.consecutive_failures,
         "next_retry_time": status.next_retry_time,
+        "interruptions": status.interruptions,
     }
 
 
@@ -71,6 +72,7 @@ def status_from_row(row: sa.Row[Any]) -> TieringStatus:
         last_error_time=row.last_error_time,
         consecutive_failures=row.consecutive_failures,
         next_retry_time=row.next_retry_time,
+        interruptions=row.interruptions,
     )
 
 
@@ -95,6 +97,7 @@ def round_to_columns(tiering_round: TieringRound) -> Mapping[str, object]:
         "lake_snapshot_id": None if stats is None else stats.lake_snapshot_id,
         "force_finished": tiering_round.force_finished,
         "coordinator_epoch": tiering_round.coordinator_epoch,
+        "interrupted": tiering_round.interrupted,
     }
 
 
@@ -114,6 +117,7 @@ def round_from_row(row: sa.Row[Any]) -> TieringRound:
         stats=None if row.rows is None else TieringStats(row.rows, row.bytes, row.files, row.lake_snapshot_id),
         force_finished=row.force_finished,
         coordinator_epoch=row.coordinator_epoch or 0,
+        interrupted=row.interrupted,
     )
 
 

@@ -79,6 +79,7 @@ tiering_statuses = sa.Table(
     sa.Column("last_error_time", sa.BigInteger),
     sa.Column("consecutive_failures", sa.Integer, nullable=False),
     sa.Column("next_retry_time", sa.BigInteger),
+    sa.Column("interruptions", sa.Integer, nullable=False, server_default="0"),
     sa.Index("ix_tiering_statuses_path", "database_name", "table_name"),
 )
 
@@ -106,6 +107,7 @@ tiering_rounds = sa.Table(
     sa.Column("force_finished", sa.Boolean, nullable=False),
     # NULL for rounds that a server began before there were coordinator epochs.
     sa.Column("coordinator_epoch", sa.BigInteger),
+    sa.Column("interrupted", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Index("ix_tiering_rounds_of_lease", "lease_id", "table_id", "tiering_epoch"),
     # Few rows at a time are not over, and they are found when the server starts.
     sa.Index("ix_tiering_rounds_running", "table_id", sqlite_where=_RUNNING, postgresql_where=_RUNNING),

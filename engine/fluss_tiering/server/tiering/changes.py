@@ -25,14 +25,12 @@ class TieringChanges:
     Attributes:
         changed: The changed tables by id.
         rounds: The rounds that began or ended, by table id and epoch.
-        interrupted: Which of these rounds were cancelled; they do not count as failures.
     """
 
     def __init__(self, tables: TieredTables) -> None:
         self._tables = tables
         self.changed: dict[int, TieredTable] = {}
         self.rounds: dict[tuple[int, int], TieringRound] = {}
-        self.interrupted: set[tuple[int, int]] = set()
 
     def table(self, table_id: int) -> TieredTable | None:
         """Return the table as it is after the changes so far; None if it is not tiered."""
@@ -54,13 +52,12 @@ class TieringChanges:
         """Return a round that these changes began or ended; None for any other round."""
         return self.rounds.get((table_id, tiering_epoch))
 
-    def put(self, table: TieredTable, ended: TieringRound | None = None, *, interrupted: bool = False) -> None:
+    def put(self, table: TieredTable, ended: TieringRound | None = None) -> None:
         """Change a table.
 
         Args:
             table: The table as it is from now on.
             ended: The round that ended with the change; None if none did.
-            interrupted: Whether that round was cancelled, so that it does not count as a failure.
         """
         before = self.table(table.status.table_id)
         self.changed[table.status.table_id] = table
@@ -68,8 +65,6 @@ class TieringChanges:
         for tiering_round in (ended, begun):
             if tiering_round is not None:
                 self.rounds[tiering_round.table_id, tiering_round.tiering_epoch] = tiering_round
-        if ended is not None and interrupted:
-            self.interrupted.add((ended.table_id, ended.tiering_epoch))
 
     def statuses(self) -> list[TieringStatus]:
         """Return the statuses that changed. A heartbeat alone changes none."""
@@ -122,9 +117,8 @@ class TieringLedger:
         for table in changes.changed.values():
             self.tables.put(table)
         self.broadcaster.publish([(status.path, status) for status in changed])
-        for name, tiering_round in changes.rounds.items():
-            if name not in changes.interrupted:
-                self.totals.count(tiering_round)
+        for tiering_round in changes.rounds.values():
+            self.totals.count(tiering_round)
             _log_round(tiering_round)
 
     def withdraw(self, status: TieringStatus, running: TieringRound | None, reason: str, now: int) -> None:
@@ -188,7 +182,7 @@ def _log_round(tiering_round: TieringRound) -> None:
         table=str(tiering_round.path), epoch=tiering_round.tiering_epoch, lease_id=tiering_round.lease_id
     )
     if tiering_round.state is TieringState.FAILED:
-        bound.warning("round failed", error=tiering_round.error)
+        bound.warning("round interrupted" if tiering_round.interrupted else "round failed", error=tiering_round.error)
     elif tiering_round.state is TieringState.TIERED:
         rows = tiering_round.stats.rows if tiering_round.stats else None
         bound.info("round tiered", rows=rows, force_finished=tiering_round.force_finished)

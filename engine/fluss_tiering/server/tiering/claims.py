@@ -5,7 +5,7 @@ from __future__ import annotations
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import Claim, TieringRound, TieringStatus
 from fluss_tiering.server.tiering.changes import TieringChanges
-from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner, TieredTable, begin, claimable, fail
+from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner, TieredTable, begin, claimable, interrupt
 from fluss_tiering.server.times import iso_time
 
 
@@ -15,7 +15,7 @@ def claim_table(
     """Begin a round of the table under a new epoch, whether the table is due or not.
 
     The owner supersedes a running round of its own lease: one of an older attempt, or one of the same attempt from
-    before its driver was restarted. That round is ended first. Its driver reported no outcome, which counts as a
+    before its driver was restarted. That round is interrupted first. If it is one of several in a row, it counts as a
     failure of the table: a table that ends each driver that touches it is parked at last.
 
     Raises:
@@ -31,7 +31,7 @@ def claim_table(
             f"superseded by driver {owner.driver or 'unknown'}, attempt {owner.attempt_token} of the same lease, "
             f"before driver {running.driver or 'unknown'} reported an outcome"
         )
-        table, ended = fail(table, running, reason, backoff, now)
+        table, ended = interrupt(table, running, reason, backoff, now)
         changes.put(table, ended)
         if table.status.parked:
             raise _parked(table.status)

@@ -7,7 +7,7 @@ from typing import Final
 from fluss_tiering.model.tiering import Claim, TieringRound
 from fluss_tiering.server.tiering.changes import TieringChanges
 from fluss_tiering.server.tiering.policy import TieringPolicy
-from fluss_tiering.server.tiering.states import RoundOwner, TieredTable, begin, fail, is_due, pend
+from fluss_tiering.server.tiering.states import RoundOwner, TieredTable, begin, fail, interrupt, is_due, pend
 from fluss_tiering.server.tiering.tables import TieredTables
 from fluss_tiering.server.times import iso_time
 
@@ -49,15 +49,15 @@ def hand_out(tables: TieredTables, changes: TieringChanges, requester: RoundOwne
     return Claim(status.table_id, status.path, status.tiering_epoch, requester.coordinator_epoch)
 
 
-def fail_overdue(tables: TieredTables, changes: TieringChanges, policy: TieringPolicy, now: int, at_once: int) -> bool:
-    """Fail rounds that were silent for too long or run for too long.
+def end_overdue(tables: TieredTables, changes: TieringChanges, policy: TieringPolicy, now: int, at_once: int) -> bool:
+    """Interrupt rounds that were silent for too long, and fail those that run for too long.
 
     Args:
         tables: The tables.
         changes: The changes to which the ends of rounds are added.
         policy: How long a round may be silent, and how long it may run.
         now: The present time, in milliseconds since the epoch.
-        at_once: The number of rounds to fail.
+        at_once: The number of rounds to end.
 
     Returns:
         Whether there were so many, so that the caller repeats the call for the others.
@@ -65,25 +65,31 @@ def fail_overdue(tables: TieredTables, changes: TieringChanges, policy: TieringP
     for table in tables.running():
         if len(changes.rounds) >= at_once:
             break
-        error = None if table.round is None else _overdue(table, table.round, policy, now)
-        if table.round is not None and error is not None:
-            failed, ended = fail(table, table.round, error, policy.backoff, now)
-            changes.put(failed, ended)
+        if table.round is None:
+            continue
+        if (silence := _silence(table, table.round, policy, now)) is not None:
+            changes.put(*interrupt(table, table.round, silence, policy.backoff, now))
+        elif (length := _too_long(table.round, policy, now)) is not None:
+            changes.put(*fail(table, table.round, length, policy.backoff, now))
     return len(changes.rounds) >= at_once
 
 
-def _overdue(table: TieredTable, running: TieringRound, policy: TieringPolicy, now: int) -> str | None:
-    """Return why a running round fails now; None if it goes on."""
-    driver = running.driver or "unknown"
-    silent_ms = 0 if table.last_heartbeat is None else now - table.last_heartbeat
-    if table.last_heartbeat is not None and silent_ms >= policy.heartbeat_timeout_ms:
-        return (
-            f"heartbeat timed out after {silent_ms / 1000:g} s: the last one came at "
-            f"{iso_time(table.last_heartbeat)} from driver {driver}"
-        )
-    if now - running.start_time >= policy.max_round_ms:
-        return (
-            f"round took too long: it began {(now - running.start_time) / 1000:g} s ago, and max-round-duration "
-            f"allows {policy.max_round_ms / 1000:g} s; driver {driver} still sends heartbeats and may hang"
-        )
-    return None
+def _silence(table: TieredTable, running: TieringRound, policy: TieringPolicy, now: int) -> str | None:
+    """Return why the driver of a running round counts as lost; None if it does not."""
+    heard = table.last_heartbeat
+    if heard is None or now - heard < policy.heartbeat_timeout_ms:
+        return None
+    return (
+        f"heartbeat timed out after {(now - heard) / 1000:g} s: the last one came at {iso_time(heard)} from driver "
+        f"{running.driver or 'unknown'}"
+    )
+
+
+def _too_long(running: TieringRound, policy: TieringPolicy, now: int) -> str | None:
+    """Return why a running round fails for its length; None if it may go on."""
+    if now - running.start_time < policy.max_round_ms:
+        return None
+    return (
+        f"round took too long: it began {(now - running.start_time) / 1000:g} s ago, and max-round-duration allows "
+        f"{policy.max_round_ms / 1000:g} s; driver {running.driver or 'unknown'} still sends heartbeats and may hang"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import structlog
 
@@ -12,7 +13,9 @@ from fluss_tiering.model.tiering import HeartbeatAnswer, HeartbeatEntry, Tiering
 from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.tiering.changes import TieringChanges
 from fluss_tiering.server.tiering.fence import is_present, require_coordinator, require_running
-from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner, fail, finish
+from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner, fail, finish, interrupt
+
+_NO_REASON: Final = "the driver ended the round and gave no reason"
 
 logger = structlog.get_logger(__name__)
 
@@ -24,7 +27,7 @@ class Heartbeat:
     Attributes:
         tiering: The rounds that still run.
         finished: The rounds that succeeded.
-        failed: The rounds that failed.
+        failed: The rounds that failed, or that were interrupted.
         force_finished: The ids of tables among `finished` that have more to tier.
         requester: The owner that asks for a Pending table; None if the driver does not ask for one.
     """
@@ -113,7 +116,10 @@ class HeartbeatReports:
             if self._ended_as(entry, TieringState.FAILED):
                 return
             table, running = require_running(self._changes.table(entry.table_id), entry.table_id, entry.tiering_epoch)
-            table, ended = fail(table, running, entry.error_message, self._backoff, self._now)
+            if entry.interrupted:
+                table, ended = interrupt(table, running, entry.error_message or _NO_REASON, self._backoff, self._now)
+            else:
+                table, ended = fail(table, running, entry.error_message, self._backoff, self._now)
             self._changes.put(table, ended)
 
         return self._each(entries, apply)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 import structlog
 
@@ -27,14 +28,16 @@ from fluss_tiering.server.store.records import LeaseAttempt, RoundsPage
 from fluss_tiering.server.tiering.broadcaster import StatusBroadcaster, StatusWatcher
 from fluss_tiering.server.tiering.changes import TieringChanges, TieringLedger
 from fluss_tiering.server.tiering.claims import claim_table
-from fluss_tiering.server.tiering.due import fail_overdue, hand_out, move_due
+from fluss_tiering.server.tiering.due import end_overdue, hand_out, move_due
 from fluss_tiering.server.tiering.fence import next_coordinator_epoch, not_tiered, require_running
 from fluss_tiering.server.tiering.heartbeat import Heartbeat, HeartbeatReports, check_heartbeat
 from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.server.tiering.registration import TableRegistration
-from fluss_tiering.server.tiering.states import RoundOwner, interrupt, pend, resume
+from fluss_tiering.server.tiering.states import RoundOwner, cancel, pend, resume
 from fluss_tiering.server.tiering.tables import TieredTables
 from fluss_tiering.server.tiering.totals import RoundTotals
+
+_NO_REASON: Final = "cancelled without a reason"
 
 logger = structlog.get_logger(__name__)
 
@@ -198,10 +201,12 @@ class LakeTieringManager:
     ) -> Sequence[TieringRound] | None:
         """End the running rounds of an attempt and of older ones, and keep the reason for clients that wait.
 
+        The first reason stays: what cancels an attempt again, such as a callback of Airflow, does not know the cause.
+
         Args:
             lease_id: The lease id.
             attempt_token: The token of the attempt; None for the newest one.
-            reason: The reason.
+            reason: The reason, which is kept in one line.
             at_once: The number of rounds to end. If there are as many, the caller repeats the call for the others.
 
         Returns:
@@ -211,17 +216,17 @@ class LakeTieringManager:
             logger.warning("cancel by a stale attempt ignored", lease_id=lease_id, attempt_token=attempt_token)
             return None
         now = self._clock.now_ms()
-        kept_reason = clean_error(reason, MAX_KEPT_ERROR_CHARS)
         newest = self._attempts.newest(lease_id)
-        cancelled = self._attempts.cancelled(newest, kept_reason) if newest else None
+        first_reason = None if newest is None else newest.cancelled_reason
+        kept_reason = first_reason or clean_error(" ".join(reason.split()) or _NO_REASON, MAX_KEPT_ERROR_CHARS)
+        cancelled = self._attempts.cancelled(newest, kept_reason) if newest and first_reason is None else None
         changes = TieringChanges(self._ledger.tables)
         for table in self._ledger.tables.running():
             if len(changes.rounds) >= at_once:
                 break
             # The caller is not stale, so every round under the lease belongs to its attempt or to an older one.
             if table.round is not None and table.round.lease_id == lease_id:
-                failed, ended = interrupt(table, table.round, kept_reason, self._policy.backoff, now)
-                changes.put(failed, ended, interrupted=True)
+                changes.put(*cancel(table, table.round, kept_reason, self._policy.backoff, now))
         with self._store.transaction() as transaction:
             self._ledger.write(changes, transaction)
             if cancelled is not None:
@@ -255,17 +260,17 @@ class LakeTieringManager:
         with self._ledger.changes() as changes:
             return move_due(self._ledger.tables, changes, self._clock.now_ms())
 
-    def fail_silent_rounds(self, at_once: int = sys.maxsize) -> bool:
-        """Fail the rounds whose last heartbeat is older than the time-out, and those that run for too long.
+    def end_overdue_rounds(self, at_once: int = sys.maxsize) -> bool:
+        """Interrupt the rounds whose last heartbeat is older than the time-out, and fail those that run for too long.
 
         Args:
-            at_once: The number of rounds to fail.
+            at_once: The number of rounds to end.
 
         Returns:
-            Whether there were so many, so that the caller repeats the call for the others: see `fail_overdue`.
+            Whether there were so many, so that the caller repeats the call for the others: see `end_overdue`.
         """
         with self._ledger.changes() as changes:
-            return fail_overdue(self._ledger.tables, changes, self._policy, self._clock.now_ms(), at_once)
+            return end_overdue(self._ledger.tables, changes, self._policy, self._clock.now_ms(), at_once)
 
     def allow_for_standstill(self, ms: int) -> None:
         """Give running rounds more time, because this server stood still and could take no heartbeats.

@@ -23,6 +23,12 @@ from fluss_tiering.model.tiering import (
 MAX_CONSECUTIVE_FAILURES: Final = 10
 """A table is parked after this many failures in a row, unless the server is configured with another number."""
 
+MAX_INTERRUPTIONS: Final = 3
+"""After so many interrupted rounds in a row, the next one counts as a failure of the table.
+
+The table may be what ends each of its drivers. It would otherwise be tried for ever, and nobody would hear of it.
+"""
+
 logger = structlog.get_logger(__name__)
 
 
@@ -243,6 +249,7 @@ def finish(
             last_error=None,
             last_error_time=None,
             consecutive_failures=0,
+            interruptions=0,
         ),
         round=None,
         last_heartbeat=None,
@@ -266,6 +273,7 @@ def fail(
         last_error_time=now,
         consecutive_failures=failures,
         next_retry_time=backoff.retry_time(failures, now),
+        interruptions=0,
     )
     return _end_failed(replace(table, status=status), running, now)
 
@@ -273,9 +281,32 @@ def fail(
 def interrupt(
     table: TieredTable, running: TieringRound, reason: str, backoff: FailureBackoff, now: int
 ) -> tuple[TieredTable, TieringRound]:
-    """End a round that was cancelled: Tiering -> Failed.
+    """End a round whose driver was stopped or lost: Tiering -> Failed.
 
-    This does not count as a failure of the table, which waits for the base back-off only.
+    This does not count as a failure of the table, which waits for the base back-off only. After `MAX_INTERRUPTIONS` in
+    a row the next one does count.
+
+    Returns:
+        The table, and the round as it ended.
+    """
+    interruptions = table.status.interruptions + 1
+    if interruptions > MAX_INTERRUPTIONS:
+        told = (
+            f"{reason}; this counts as a failure, because {interruptions} rounds of the table in a row were "
+            "interrupted: look at the logs and the memory of their drivers"
+        )
+        failed, ended = fail(table, running, told, backoff, now)
+        return replace(failed, status=replace(failed.status, interruptions=interruptions)), ended
+    counted = replace(table, status=replace(table.status, interruptions=interruptions))
+    return cancel(counted, running, reason, backoff, now)
+
+
+def cancel(
+    table: TieredTable, running: TieringRound, reason: str, backoff: FailureBackoff, now: int
+) -> tuple[TieredTable, TieringRound]:
+    """End a round that somebody cancelled: Tiering -> Failed.
+
+    This never counts as a failure of the table, which waits for the base back-off only.
 
     Returns:
         The table, and the round as it ended.
@@ -283,14 +314,14 @@ def interrupt(
     kept = clean_error(reason, MAX_KEPT_ERROR_CHARS)
     retry_time = now + backoff.delay_ms(1)
     status = replace(table.status, last_error=kept, last_error_time=now, next_retry_time=retry_time)
-    return _end_failed(replace(table, status=status), running, now)
+    return _end_failed(replace(table, status=status), replace(running, interrupted=True), now)
 
 
 def resume(table: TieredTable, now: int) -> TieredTable:
     """Move a Failed table, parked or not, to Pending at once and reset its failures. Leave any other table as it is."""
     if table.status.state is not TieringState.FAILED:
         return table
-    return pend(replace(table, status=replace(table.status, consecutive_failures=0)), now)
+    return pend(replace(table, status=replace(table.status, consecutive_failures=0, interruptions=0)), now)
 
 
 def _end_failed(table: TieredTable, running: TieringRound, now: int) -> tuple[TieredTable, TieringRound]:

@@ -12,12 +12,13 @@ class TableTotals:
     """The totals of one table's rounds.
 
     Attributes:
-        failures: The number of rounds that failed.
+        failures: The number of rounds that failed, without those that were interrupted.
         duration_ms: The duration of the last round that was tiered, in milliseconds; None before the first.
         lake_file_size: The size of the lake table's files in bytes, as a driver last reported it; None until then.
         lake_record_count: The number of records in these files, as a driver last reported it; None until then.
         rows: The number of rows that all rounds wrote.
         bytes: The number of bytes that all rounds wrote.
+        interruptions: The number of rounds that were interrupted.
     """
 
     failures: int = 0
@@ -26,6 +27,7 @@ class TableTotals:
     lake_record_count: int | None = None
     rows: int = 0
     bytes: int = 0
+    interruptions: int = 0
 
 
 _NONE = TableTotals()
@@ -47,7 +49,9 @@ class RoundTotals:
     def count(self, tiering_round: TieringRound) -> None:
         """Count a round that ended. A round that began is not counted."""
         totals = self.of(tiering_round.table_id)
-        if tiering_round.state is TieringState.FAILED:
+        if tiering_round.interrupted:
+            self._totals[tiering_round.table_id] = replace(totals, interruptions=totals.interruptions + 1)
+        elif tiering_round.state is TieringState.FAILED:
             self._totals[tiering_round.table_id] = replace(totals, failures=totals.failures + 1)
         elif tiering_round.state is TieringState.TIERED and tiering_round.end_time is not None:
             stats = tiering_round.stats or TieringStats()

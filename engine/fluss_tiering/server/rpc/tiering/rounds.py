@@ -86,11 +86,10 @@ class RoundCalls:
     async def cancel(self, request: pb.CancelTieringRequest) -> pb.CancelTieringResponse:
         """Fail the running rounds of an attempt."""
         lease_id = identifier(request, "lease_id", request.lease_id)
-        reason = request.reason or "cancelled without a reason"
         token = optional_token(request)
         ended: list[TieringRound] = []
         while True:
-            some = await self._threads.control(self._tiering.cancel, lease_id, token, reason, _TABLES_AT_ONCE)
+            some = await self._threads.control(self._tiering.cancel, lease_id, token, request.reason, _TABLES_AT_ONCE)
             ended += some or ()
             if not some or len(some) < _TABLES_AT_ONCE:
                 break
