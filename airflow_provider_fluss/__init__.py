@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from airflow_provider_fluss.callbacks import release_lease_on_failure
     from airflow_provider_fluss.hooks.fluss import FlussHook
+    from airflow_provider_fluss.notifications.tiering import FlussTieringNotifier
     from airflow_provider_fluss.operators.lease import (
         FlussAcquireKvSnapshotLeaseOperator,
         FlussReleaseKvSnapshotLeaseOperator,
@@ -33,6 +34,7 @@ __all__ = [
     "FlussExpireSnapshotsOperator",
     "FlussHook",
     "FlussReleaseKvSnapshotLeaseOperator",
+    "FlussTieringNotifier",
     "FlussTieringSparkOperator",
     "FlussTieringStatusSensor",
     "FlussTieringStatusTrigger",
@@ -49,6 +51,7 @@ if not TYPE_CHECKING:
         "FlussExpireSnapshotsOperator": "operators.maintenance",
         "FlussHook": "hooks.fluss",
         "FlussReleaseKvSnapshotLeaseOperator": "operators.lease",
+        "FlussTieringNotifier": "notifications.tiering",
         "FlussTieringSparkOperator": "operators.tiering",
         "FlussTieringStatusSensor": "sensors.status",
         "FlussTieringStatusTrigger": "triggers.status",

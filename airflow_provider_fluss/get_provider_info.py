@@ -30,6 +30,7 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "sensors": [_modules("airflow_provider_fluss.sensors.status")],
         "triggers": [_modules("airflow_provider_fluss.triggers.status")],
+        "notifications": ["airflow_provider_fluss.notifications.tiering.FlussTieringNotifier"],
         "connection-types": [
             {
                 "connection-type": "fluss",

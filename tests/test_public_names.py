@@ -62,6 +62,7 @@ PUBLIC = {
         "FlussExpireSnapshotsOperator",
         "FlussHook",
         "FlussReleaseKvSnapshotLeaseOperator",
+        "FlussTieringNotifier",
         "FlussTieringSparkOperator",
         "FlussTieringStatusSensor",
         "FlussTieringStatusTrigger",

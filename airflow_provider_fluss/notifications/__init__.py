@@ -1,0 +1,1 @@
+"""The notifier that tells which tables were not tiered, and why."""

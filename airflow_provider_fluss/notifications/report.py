@@ -1,0 +1,172 @@
+"""What a failed task or run means for the tables that it was to tier, as values for the templates of messages."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fluss_tiering.model.error_text import mask_secrets
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
+
+if TYPE_CHECKING:
+    from airflow_provider_fluss.lease import LeaseHandle
+    from fluss_tiering.client import TieringClient
+
+
+@dataclass(frozen=True, slots=True)
+class UntieredTable:
+    """A table that was not tiered.
+
+    Attributes:
+        table: The `database.table`.
+        status: How its round ended or stands, or the status of the table if no round of it began. It is None if the
+            server did not answer.
+        epoch: The tiering epoch of the round, or the newest one of the table; None if the server did not answer.
+        cause: Why the round failed, in one line; None if no reason is known.
+        failures: How many rounds of the table have failed in a row.
+        parked: Whether the table is not tried again until somebody resumes it.
+    """
+
+    table: str
+    status: str | None = None
+    epoch: int | None = None
+    cause: str | None = None
+    failures: int = 0
+    parked: bool = False
+
+    def __str__(self) -> str:
+        """Return the table with its status, epoch, failures and cause in one line."""
+        facts = [self.status or "status unknown"]
+        if self.epoch is not None:
+            facts.append(f"epoch {self.epoch}")
+        if self.failures:
+            facts.append(f"{self.failures} failure{'' if self.failures == 1 else 's'} in a row")
+        if self.parked:
+            facts.append("parked until it is resumed")
+        return f"{self.table} ({', '.join(facts)}): {self.cause or 'no reason is known'}"
+
+
+@dataclass(frozen=True, slots=True)
+class TieringFailure:
+    """What failed, for the templates of messages: `{{ fluss.subject }}`, `{{ fluss.message }}`, `{{ fluss.html }}`.
+
+    Attributes:
+        dag_id: The DAG.
+        run_id: The run of the DAG.
+        task: The failed task, with its map index if it is mapped; None if the whole run failed.
+        error: The error of the task or the reason of the run's failure, in one line; None if there is none.
+        total: The number of tables that were to be tiered.
+        tables: Those of them that were not tiered.
+        log_url: The address of the task's log; None if the whole run failed.
+    """
+
+    dag_id: str
+    run_id: str
+    task: str | None
+    error: str | None
+    total: int
+    tables: tuple[UntieredTable, ...]
+    log_url: str | None = None
+
+    @property
+    def subject(self) -> str:
+        """One line for the subject of a mail."""
+        if not self.tables:
+            return f"{self.dag_id}: {self._where} failed"
+        return f"{self.dag_id}: {self._count} not tiered"
+
+    @property
+    def message(self) -> str:
+        """The whole message as plain text."""
+        lines = [f"{self._where[:1].upper()}{self._where[1:]} of {self.dag_id} failed in {self.run_id}."]
+        if self.tables:
+            lines += [f"{self._count} not tiered:", *(f"- {table}" for table in self.tables)]
+        else:
+            lines += [self.error or "No reason is known."]
+        if self.log_url:
+            lines.append(f"Log: {self.log_url}")
+        return "\n".join(lines)
+
+    @property
+    def html(self) -> str:
+        """The whole message as HTML."""
+        where = html.escape(self._where[:1].upper() + self._where[1:])
+        parts = [f"<p>{where} of <b>{html.escape(self.dag_id)}</b> failed in {html.escape(self.run_id)}.</p>"]
+        if self.tables:
+            items = "".join(f"<li>{html.escape(str(table))}</li>" for table in self.tables)
+            parts.append(f"<p>{html.escape(self._count)} not tiered:</p><ul>{items}</ul>")
+        else:
+            parts.append(f"<p>{html.escape(self.error or 'No reason is known.')}</p>")
+        if self.log_url:
+            parts.append(f'<p><a href="{html.escape(self.log_url)}">Log of the task</a></p>')
+        return "".join(parts)
+
+    @property
+    def _where(self) -> str:
+        return "the run" if self.task is None else f"task {self.task}"
+
+    @property
+    def _count(self) -> str:
+        verb = "was" if len(self.tables) == 1 else "were"
+        return f"{len(self.tables)} of {self.total} table{'' if self.total == 1 else 's'} {verb}"
+
+
+def untiered_of_lease(client: TieringClient, lease: LeaseHandle) -> list[UntieredTable]:
+    """Return the tables of a lease that its attempt has not tiered, in the order of the lease.
+
+    Raises:
+        FlussTieringError: UNAVAILABLE if the server cannot be reached.
+    """
+    rounds = {str(each.path): each for each in client.lease_outcome(lease.lease_id, lease.attempt_token).rounds}
+    left = [table for table in lease.tables if table not in rounds or rounds[table].state is not TieringState.TIERED]
+    return list(_untiered(client, left, rounds))
+
+
+def failed_tables(client: TieringClient, tables: Iterable[str]) -> list[UntieredTable]:
+    """Return those of the tables whose last round failed, and those without a status.
+
+    Raises:
+        FlussTieringError: UNAVAILABLE if the server cannot be reached.
+    """
+    found = _untiered(client, tables, {})
+    return [each for each in found if each.failures or each.status in {None, TieringState.FAILED.value}]
+
+
+def one_line(error: object) -> str | None:
+    """Return the text of an error in one line without secrets, or None if it has none."""
+    return " ".join(mask_secrets(str(error)).split()) or None
+
+
+def _untiered(
+    client: TieringClient, tables: Iterable[str], rounds: Mapping[str, TieringRound]
+) -> Iterable[UntieredTable]:
+    for table in tables:
+        try:
+            (status,) = client.list_tiering_statuses(TablePath.parse(table))
+        except FlussTieringError as error:
+            # The table may have been dropped, or is not tiered any more.
+            yield _of(table, rounds.get(table), None, one_line(error.message))
+        else:
+            yield _of(table, rounds.get(table), status, None)
+
+
+def _of(
+    table: str, tiering_round: TieringRound | None, status: TieringStatus | None, error: str | None
+) -> UntieredTable:
+    known = tiering_round or status
+    if tiering_round is not None:
+        error = tiering_round.error or error
+    elif status is not None:
+        error = status.last_error
+    return UntieredTable(
+        table,
+        status=known.state.value if known else None,
+        epoch=known.tiering_epoch if known else None,
+        cause=one_line(error) if error else None,
+        failures=status.consecutive_failures if status else 0,
+        parked=status.parked if status else False,
+    )
