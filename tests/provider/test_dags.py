@@ -24,7 +24,7 @@ def bag() -> DagBag:
 
 def test_dags_import_and_serialize(bag):
     assert not bag.import_errors
-    assert set(bag.dags) == {"fluss_tiering", "fluss_tiering_table"}
+    assert set(bag.dags) == {"fluss_tiering", "fluss_tiering_table", "fluss_watch"}
     for dag in bag.dags.values():
         DagSerialization.to_dict(dag)
         assert dag.doc_md
