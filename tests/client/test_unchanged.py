@@ -7,7 +7,7 @@ import json
 import pytest
 from rich.console import Console
 
-from engine_support import descriptor, new_path, new_table, put
+from engine_support import new_path, new_table, put
 from fluss_tiering.client import TieringClient, finish_unchanged_tables
 from fluss_tiering.client.unchanged import records_waiting
 from fluss_tiering.model.table import TableInfo
@@ -69,8 +69,8 @@ def test_an_application_without_new_rows_starts_no_spark(
         raise AssertionError("Spark was started")
 
     monkeypatch.setattr(application, "own_session", started)
-    table = client.create_table(new_path(), descriptor(freshness="1ms"))
-    put(client, table, {1: "a"})
+    table = new_table(client, [1], freshness="1ms")
+    client.alter_table(table.path, {"table.datalake.tier-when-unchanged": "true"})
     tier_by_hand(client, table)
     wait_until(lambda: client.list_tiering_statuses(table.path)[0].state is TieringState.PENDING)
     before = client.list_tiering_statuses(table.path)[0].tiering_epoch

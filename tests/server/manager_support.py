@@ -24,6 +24,7 @@ from fluss_tiering.model.tiering import (
     TieringStats,
     TieringStatus,
 )
+from fluss_tiering.server.lake.backlogs import Backlogs
 from fluss_tiering.server.lake.manager import LakeSnapshotManager
 from fluss_tiering.server.leases.attempts import LeaseAttempts
 from fluss_tiering.server.leases.manager import KvSnapshotLeaseManager
@@ -54,9 +55,11 @@ class Managers:
         self.leases = KvSnapshotLeaseManager(self.clock, self.store, self.attempts)
         backoff = FailureBackoff(BACKOFF_BASE, BACKOFF_CAP, random.Random(7))
         policy = TieringPolicy(HEARTBEAT_TIMEOUT, backoff, kept_rounds=5)
-        self.tiering = LakeTieringManager(self.clock, self.store, self.attempts, policy)
-        self.tiering.load(self.tables.values(), self.unusable)
         self.lake = LakeSnapshotManager(self.clock, self.store)
+        # Tables that are not followed may have a backlog.
+        self.backlogs = Backlogs(self.clock, self.lake.newest)
+        self.tiering = LakeTieringManager(self.clock, self.store, self.attempts, policy, self.backlogs)
+        self.tiering.load(self.tables.values(), self.unusable)
 
     def restart(self) -> None:
         """What a server that was killed finds again."""

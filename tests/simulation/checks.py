@@ -87,11 +87,16 @@ class Checks:
                 self.leases.check_expired(managers)
             case "fail silent rounds":
                 self.tiering.check_silent()
+            case "move due tables":
+                self.tiering.check_due(managers, self._world.storage)
 
     def at_rest(self) -> None:
         """Check the state when nothing happens any more."""
         self.tiering.check_ended()
         managers = self._world.server.managers
+        behind = [each for each in managers.tiering.statuses() if each.records_waiting]
+        if behind:
+            self.violated(f"records are counted that do not wait: {behind}")
         for table in self._world.storage.tables():
             self.lake.check_table(table, managers)
 

@@ -113,6 +113,7 @@ class SimServer:
             self._scheduler.after(1000, self.start)
             return
         self.managers = managers
+        self._storage.listener = managers.backlogs
         threads = self._threads
         present = {
             "threads": threads,
@@ -129,6 +130,7 @@ class SimServer:
         leases, tiering = managers.leases, managers.tiering
         self._repeat("drop expired leases", LEASE_CHECK_MS, lambda: _run(turns.drop_expired(threads.control, leases)))
         self._repeat("fail silent rounds", HEARTBEAT_CHECK_MS, tiering.end_overdue_rounds)
+        self._repeat("count backlogs", 3_000, self._count_backlogs)
         self._repeat("move due tables", 5_000, tiering.move_due_tables)
         self._repeat("take KV snapshots", 20_000, self._take_kv_snapshots)
         self._repeat("forget dropped tables", SETTLE_INTERVAL_MS, managers.forget_dropped)
@@ -218,6 +220,11 @@ class SimServer:
         except ServerCrash:
             self.crash(self._chance.choice(_DOWN_MS))
         return True
+
+    def _count_backlogs(self) -> None:
+        for table in self._storage.tables():
+            if not self.managers.backlogs.is_current(table.table_id):
+                self.managers.backlogs.count(table.table_id, self._storage.buckets(table.path))
 
     def _take_kv_snapshots(self) -> None:
         for table in self._storage.tables():

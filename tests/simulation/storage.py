@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableDescriptor, TableInfo, TablePath
+from fluss_tiering.storage.embedded.storage import LogListener
 from simulation.scheduler import Scheduler
 
 ROW_BYTES = 4 << 20
@@ -46,6 +47,7 @@ class ModelStorage:
         self._tables: dict[int, TableInfo] = {}
         self._buckets: dict[TableBucket, Bucket] = {}
         self._offsets_files: dict[str, int] = {}
+        self.listener: LogListener | None = None
         self.on_collect: Callable[[TableBucket, int], None] = lambda bucket, snapshot_id: None
 
     # Tables
@@ -55,6 +57,8 @@ class ModelStorage:
         self._tables[info.table_id] = info
         for number in range(descriptor.num_buckets):
             self._buckets[TableBucket(info.table_id, number)] = Bucket()
+        if self.listener is not None:
+            self.listener.created(info.table_id)
         return info
 
     def drop_table(self, path: TablePath) -> TableInfo:
@@ -95,6 +99,8 @@ class ModelStorage:
                 content.rows.pop(change.key, None)
             else:
                 content.rows[change.key] = change.value
+        if self.listener is not None:
+            self.listener.written({bucket: len(content.log)})
 
     def log(self, bucket: TableBucket) -> list[Change]:
         """Return the whole log of a bucket that exists."""

@@ -13,6 +13,7 @@ from simulation.lease_checks import LeaseChecks
 from simulation.references import RoundReference
 from simulation.scheduler import Scheduler
 from simulation.server import HEARTBEAT_TIMEOUT_MS
+from simulation.storage import ModelStorage
 
 # S1, as the seed has it: kept apart from the code's own table of transitions.
 _STEPS: Final = (
@@ -126,6 +127,19 @@ class TieringChecks:
             silent = self._scheduler.now - max(self._rounds[table_id, epoch].last_heard, self._server_started)
             if silent >= HEARTBEAT_TIMEOUT_MS:
                 self._violated(f"S4: round {epoch} of table {table_id} is silent for {silent} ms and goes on")
+
+    def check_due(self, managers: Managers, storage: ModelStorage) -> None:
+        """Check that every table that is due and has records to tier is Pending."""
+        for status in managers.tiering.statuses():
+            newest = managers.lake.newest(status.table_id)
+            tiered = {} if newest is None else newest.log_end_offsets
+            waiting = sum(each.log_end_offset - tiered.get(each.bucket, 0) for each in storage.buckets(status.path))
+            # It is more for a moment, until a commit has been counted.
+            if status.records_waiting is not None and status.records_waiting < waiting:
+                self._violated(f"{status.path} counts {status.records_waiting} records of {waiting} that wait")
+            due = status.next_round_time is not None and status.next_round_time <= self._scheduler.now
+            if status.state is TieringState.SCHEDULED and due and waiting and status.records_waiting is not None:
+                self._violated(f"{status.path} is due with {waiting} records and stays Scheduled")
 
     def check_ended(self) -> None:
         """Check at rest that every round that anybody was given has an outcome (S25)."""

@@ -39,6 +39,13 @@ LAKE_FRESHNESS: Final = TableOption(
     "3min",
     "How far the lake table may fall behind before the table is Pending again.",
 )
+LAKE_TIER_WHEN_UNCHANGED: Final = TableOption(
+    "table.datalake.tier-when-unchanged",
+    "Boolean",
+    "false",
+    "Whether a table of the embedded storage is Pending at each freshness, as in Fluss, even if nothing was written "
+    "since its last round.",
+)
 LAKE_DATABASE_NAME: Final = TableOption(
     "table.datalake.database-name",
     "String",
@@ -116,6 +123,7 @@ ICEBERG_FIXED: Final = (
 TABLE_OPTIONS: Final = (
     LAKE_ENABLED,
     LAKE_FRESHNESS,
+    LAKE_TIER_WHEN_UNCHANGED,
     LAKE_MAX_ROUND_DURATION,
     LAKE_DATABASE_NAME,
     LAKE_TABLE_NAME,

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from fluss_tiering.model.clock import Clock
-from fluss_tiering.model.table import BucketInfo
-from fluss_tiering.model.tiering import TieringStatus
 from fluss_tiering.server.background import Job
 from fluss_tiering.server.lake.catalog import LakeCatalogProperties
 from fluss_tiering.server.lake.service import LakeService
@@ -115,16 +113,6 @@ class ActiveBackend(Protocol):
         """Return the number of tables in the storage.
 
         It may be called from any thread, and makes no call over the network.
-        """
-        ...
-
-    def known_buckets(self, status: TieringStatus) -> Sequence[BucketInfo] | None:
-        """Return the buckets of a table; None if they are not known.
-
-        It may be called from any thread, and makes no call over the network.
-
-        Args:
-            status: The status of the table.
         """
         ...
 

@@ -20,6 +20,8 @@ from fluss_tiering.server.threads import ServerThreads
 _DUE_TABLES_INTERVAL_MS: Final = 200
 """The precision with which freshness is kept. Fluss's timer has the same interval."""
 _ROUNDS_AT_ONCE: Final = 50
+_BACKLOGS_INTERVAL_MS: Final = 1000
+_BACKLOGS_AT_ONCE: Final = 500
 _DROPPED_TABLES_INTERVAL_MS: Final = 60_000
 
 logger = structlog.get_logger(__name__)
@@ -72,6 +74,11 @@ def common_jobs(
             "move due tables",
             _DUE_TABLES_INTERVAL_MS,
             lambda: _in_turns(lambda: threads.control(standstill.before(tiering.move_due_tables))),
+        ),
+        Job(
+            "tell of backlogs",
+            _BACKLOGS_INTERVAL_MS,
+            lambda: _in_turns(lambda: threads.control(tiering.tell_of_backlogs, _BACKLOGS_AT_ONCE)),
         ),
         Job(
             "forget outcomes of dropped tables",

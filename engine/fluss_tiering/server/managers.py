@@ -12,6 +12,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.server.lake.backlogs import Backlogs
 from fluss_tiering.server.lake.manager import LakeSnapshotManager
 from fluss_tiering.server.lake.merging import CommitRegistration, MergedCommit
 from fluss_tiering.server.leases.attempts import LeaseAttempts
@@ -43,6 +44,7 @@ class Managers:
         leases: The leases of KV snapshots.
         tiering: The tables that are tiered.
         lake: The known lake snapshots.
+        backlogs: The log records of each table that are not in the lake.
     """
 
     def __init__(
@@ -57,7 +59,10 @@ class Managers:
         self._storage = storage
         self._dropped: dict[int, TablePath] = {}
         self.leases = KvSnapshotLeaseManager(clock, store, attempts, lease_limits)
-        self.tiering = LakeTieringManager(clock, store, attempts, policy)
+        self.backlogs = Backlogs(clock, self._newest_lake_snapshot)
+        if policy.due_by_freshness:
+            self.backlogs.follow(table.table_id for table in storage.tables())
+        self.tiering = LakeTieringManager(clock, store, attempts, policy, self.backlogs)
         # What cannot be used is looked for last: a table may become usable in between, but none may be missed.
         tables = storage.tables()
         unusable = storage.unusable_tables()
@@ -107,6 +112,7 @@ class Managers:
         try:
             self.tiering.remove(table_id)
             self.lake.forget(table_id)
+            self.backlogs.forget(table_id)
             self.leases.release_tables(frozenset({table_id}))
         except FlussTieringError:
             self._dropped[table_id] = path
@@ -145,6 +151,9 @@ class Managers:
         """
         self.tiering.require_round(merged.snapshot.table_id, merged.commit.tiering_epoch)
         return self.lake.commit(merged)
+
+    def _newest_lake_snapshot(self, table_id: int) -> LakeSnapshot | None:
+        return self.lake.newest(table_id)
 
     def _of_present_tables(self, snapshots: Mapping[TableBucket, int]) -> dict[TableBucket, int]:
         dropped = {table_id for table_id in {bucket.table_id for bucket in snapshots} if not self._has(table_id)}

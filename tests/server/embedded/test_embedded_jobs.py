@@ -13,6 +13,7 @@ import pytest
 from engine_support import VirtualClock, descriptor, new_path
 from fluss_tiering.server import gc_tuning
 from fluss_tiering.server.embedded.jobs import TableOpening
+from fluss_tiering.server.lake.backlogs import Backlogs
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 
@@ -44,11 +45,11 @@ def garbage(count: int) -> list[weakref.ref[Circle]]:
 
 
 def test_only_the_first_look_at_the_tables_keeps_objects_out_of_garbage_collections(  # D10
-    storage: EmbeddedStorage, threads: ServerThreads
+    storage: EmbeddedStorage, threads: ServerThreads, clock: VirtualClock
 ) -> None:
     for _ in range(25):
         storage.create_table(new_path(), descriptor())
-    opening = TableOpening(threads, storage)
+    opening = TableOpening(threads, storage, Backlogs(clock, lambda _: None))
     before = garbage(100)
     asyncio.run(opening.run_once())
     assert not [each for each in before if each() is not None], "what was garbage was kept for ever"

@@ -176,7 +176,7 @@ def test_calls_are_measured_by_method_and_status(exporting: Exporting) -> None:
 def test_a_scrape_asks_nothing_of_the_thread_of_control(exporting: Exporting) -> None:
     new_table(exporting.client)
     go_on = threading.Event()
-    components = exporting.running.server._metrics.collector._active[0]
+    components = exporting.running.server._metrics.collector._active
     held = threading.Thread(target=lambda: exporting.running.run(components.threads.control(go_on.wait, 30)))
     held.start()
     try:

@@ -150,7 +150,7 @@ def test_on_a_cluster_no_table_becomes_due_by_its_freshness(managers: Managers, 
     for table in (usable, unusable):
         managers.finish(managers.claim(table))
     policy = TieringPolicy(HEARTBEAT_TIMEOUT, BACKOFF, kept_rounds=5, due_by_freshness=False)
-    tiering = LakeTieringManager(clock, managers.store, managers.attempts, policy)
+    tiering = LakeTieringManager(clock, managers.store, managers.attempts, policy, managers.backlogs)
     tiering.load([usable], {unusable.path})
     clock.advance(WEEK)
     tiering.move_due_tables()

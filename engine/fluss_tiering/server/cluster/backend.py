@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Final
 
 from fluss_tiering.model.clock import Clock
-from fluss_tiering.model.table import BucketInfo
-from fluss_tiering.model.tiering import TieringStatus
 from fluss_tiering.server.background import Job
 from fluss_tiering.server.cluster.claims import ClusterClaims
 from fluss_tiering.server.cluster.connect import open_fluss
@@ -108,10 +106,6 @@ class ActiveClusterBackend:
     def table_count(self) -> int:
         """Return the number of tables that can be used, as of the last look at the cluster."""
         return self.discovery.table_count
-
-    def known_buckets(self, status: TieringStatus) -> Sequence[BucketInfo] | None:
-        """Return the buckets of a table as of the last look at the cluster; None before the first look."""
-        return self.log_ends.of(status.table_id)
 
     async def refresh_tables(self) -> None:
         """Look at the cluster's tables now: see `ActiveBackend`."""

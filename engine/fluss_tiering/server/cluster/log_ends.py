@@ -1,14 +1,13 @@
-"""The log ends of a cluster's tables, kept in memory, because a scrape of metrics must not wait for the cluster."""
+"""Looks how far the logs of a cluster's tables reach, because statuses and metrics must not wait for the cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import BucketInfo
+from fluss_tiering.model.tiering import TieringStatus
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.protocol import TableStorage
@@ -17,7 +16,7 @@ _UNUSABLE: Final = frozenset({ErrorCode.TABLE_NOT_EXIST, ErrorCode.INVALID_TABLE
 
 
 class ClusterLogEnds:
-    """The buckets of tiered tables, as of the last look. `run_once` is a background job.
+    """Counts the backlogs of tiered tables. `run_once` is a background job.
 
     Args:
         threads: The threads of the server.
@@ -29,27 +28,28 @@ class ClusterLogEnds:
         self._threads = threads
         self._storage = storage
         self._tables = managers.tiering.tables
-        self._seen: dict[int, Sequence[BucketInfo]] = {}
-
-    def of(self, table_id: int) -> Sequence[BucketInfo] | None:
-        """Return the buckets of a table, None before the first look. This method may be called from any thread."""
-        return self._seen.get(table_id)
+        self._backlogs = managers.backlogs
 
     async def run_once(self) -> None:
         """Look at one table after the other, and pause after each look for as long as the look took.
 
         Raises:
-            FlussTieringError: UNAVAILABLE if the cluster cannot be asked. Buckets that were seen before are kept.
+            FlussTieringError: UNAVAILABLE if the cluster cannot be asked. What was counted before is kept.
         """
-        statuses = [table.status for table in self._tables.all()]
-        for table_id in self._seen.keys() - {status.table_id for status in statuses}:
-            del self._seen[table_id]
-        for status in statuses:
+        for table in self._tables.all():
             began = time.perf_counter()
             try:
-                self._seen[status.table_id] = await self._threads.storage(self._storage.buckets, status.path)
+                await self._threads.storage(self._count, table.status)
             except FlussTieringError as error:
                 if error.code not in _UNUSABLE:
                     raise
-                self._seen.pop(status.table_id, None)
+                self._backlogs.forget(table.status.table_id)
             await asyncio.sleep(time.perf_counter() - began)
+
+    def _count(self, status: TieringStatus) -> None:
+        buckets = self._storage.buckets(status.path)
+        # The table may have been dropped meanwhile, and another may have its name.
+        if self._tables.get(status.table_id) is not None and all(
+            info.bucket.table_id == status.table_id for info in buckets
+        ):
+            self._backlogs.replace(status.table_id, buckets)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Final
 
 from fluss_tiering.model.clock import Clock
-from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.table import BucketInfo
-from fluss_tiering.model.tiering import TieringStatus
 from fluss_tiering.server.backend import StorageIdentity
 from fluss_tiering.server.background import Job
 from fluss_tiering.server.embedded.adoption import check_lake_is_own
@@ -75,6 +72,7 @@ class EmbeddedBackend:
     ) -> ActiveEmbeddedBackend:
         """Make the folders of the default catalog: see `Backend`."""
         del check, stack
+        storage.listen(managers.backlogs)
         if self._lake_dir is not None:
             await threads.storage(make_lake_folders, self._lake_dir)
         return ActiveEmbeddedBackend(storage, managers, threads, self._settings.kv_snapshot_interval_ms)
@@ -97,7 +95,7 @@ class ActiveEmbeddedBackend:
         self.leases = OwnLeases(threads, storage, managers)
         self.lake = OwnLakeSnapshots(threads, storage, managers)
         self.jobs = (
-            Job("open tables", kv_snapshot_interval_ms, TableOpening(threads, storage).run_once),
+            Job("open tables", kv_snapshot_interval_ms, TableOpening(threads, storage, managers.backlogs).run_once),
             Job(
                 "take KV snapshots",
                 kv_snapshot_interval_ms,
@@ -109,13 +107,6 @@ class ActiveEmbeddedBackend:
     def table_count(self) -> int:
         """Return the number of tables in the data folder."""
         return len(self._storage.tables())
-
-    def known_buckets(self, status: TieringStatus) -> Sequence[BucketInfo] | None:
-        """Return the buckets of a table; None if it was dropped meanwhile."""
-        try:
-            return self._storage.buckets(status.path)
-        except FlussTieringError:
-            return None
 
     async def refresh_tables(self) -> None:
         """Do nothing: only this server changes its tables."""

@@ -12,6 +12,7 @@ import structlog
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.server import gc_tuning
+from fluss_tiering.server.lake.backlogs import Backlogs
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.protocol import TableStorage
@@ -25,16 +26,20 @@ logger = structlog.get_logger(__name__)
 
 
 class TableOpening:
-    """Opens all tables, so that damaged ones are found before a client needs them. Open tables stay open.
+    """Opens all tables and counts their backlogs, so that damaged ones are found before a client needs them.
+
+    Open tables stay open, and their backlogs are followed.
 
     Args:
         threads: The threads of the server.
         storage: The tables.
+        backlogs: The backlogs of the tables.
     """
 
-    def __init__(self, threads: ServerThreads, storage: TableStorage) -> None:
+    def __init__(self, threads: ServerThreads, storage: TableStorage, backlogs: Backlogs) -> None:
         self._threads = threads
         self._storage = storage
+        self._backlogs = backlogs
         self._loaded = False
 
     async def run_once(self) -> None:
@@ -42,12 +47,27 @@ class TableOpening:
         tables = await self._threads.storage(self._storage.tables)
         for first in range(0, len(tables), _OPENED_AT_ONCE):
             started = time.perf_counter()
-            await self._threads.storage(_open, self._storage, tables[first : first + _OPENED_AT_ONCE])
+            await self._threads.storage(self._open, tables[first : first + _OPENED_AT_ONCE])
             if not self._loaded:
                 gc_tuning.keep_loaded()
             # Calls of clients come first: opening takes half of the time at most.
             await asyncio.sleep(time.perf_counter() - started)
         self._loaded = True
+
+    def _open(self, tables: Iterable[TableInfo]) -> None:
+        for table in tables:
+            try:
+                buckets = self._storage.buckets(table.path)
+                # A commit whose client went away may not have counted.
+                if not self._backlogs.is_current(table.table_id):
+                    self._backlogs.count(table.table_id, buckets)
+            except FlussTieringError as error:
+                if error.code is not ErrorCode.TABLE_NOT_EXIST:
+                    # A round has to tell what is the matter.
+                    self._backlogs.cannot_count(table.table_id)
+                    logger.error(
+                        "table cannot be used", table=str(table.path), code=error.code.value, error=error.message
+                    )
 
 
 async def take_kv_snapshots(threads: ServerThreads, storage: TableStorage, managers: Managers) -> None:
@@ -112,12 +132,3 @@ def _collectable(storage: TableStorage, path: TablePath) -> Sequence[tuple[Table
         elif error.code is not ErrorCode.TABLE_NOT_EXIST:
             raise
         return ()
-
-
-def _open(storage: TableStorage, tables: Iterable[TableInfo]) -> None:
-    for table in tables:
-        try:
-            storage.buckets(table.path)
-        except FlussTieringError as error:
-            if error.code is not ErrorCode.TABLE_NOT_EXIST:
-                logger.error("table cannot be used", table=str(table.path), code=error.code.value, error=error.message)

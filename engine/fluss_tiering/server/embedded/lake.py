@@ -70,6 +70,8 @@ class OwnLakeSnapshots:
         buckets = await self._threads.storage(self._storage.buckets, table.path)
         try:
             await self._register(commit, buckets, has_offsets_file=has_offsets_file)
+            # Before the answer, so that the table does not count as behind when its round ends.
+            await self._threads.storage(self._managers.backlogs.tiered, table.table_id)
         except FlussTieringError as error:
             await self._threads.control(self._managers.note_refused_commit, commit, error)
             raise

@@ -13,7 +13,7 @@ from fluss_tiering.model.clock import Clock, SystemClock
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.server.components import ServerComponents
-from fluss_tiering.server.metrics.tables import TableMetrics, tables_text
+from fluss_tiering.server.metrics.tables import read_tables, tables_text
 
 
 class Replica(Protocol):
@@ -41,14 +41,11 @@ class ServerCollector(Collector):
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.replica: Replica | None = None
-        self._active: tuple[ServerComponents, TableMetrics] | None = None
+        self._active: ServerComponents | None = None
 
     def start(self, components: ServerComponents) -> None:
         """Begin to export the components of a server that became the active one."""
-        self._active = (
-            components,
-            TableMetrics(components.backend.known_buckets, components.managers.lake, self._clock),
-        )
+        self._active = components
 
     def stop(self) -> None:
         """Stop exporting components."""
@@ -60,7 +57,7 @@ class ServerCollector(Collector):
         yield _gauge(
             "fluss_coordinator_activeCoordinatorCount",
             "1 while this server is the active one, 0 while it waits to be.",
-            int(active is not None and _leads(active[0])),
+            int(active is not None and _leads(active)),
         )
         behind_ms = self._clock.behind_ms() if isinstance(self._clock, SystemClock) else 0
         yield _gauge(
@@ -79,15 +76,15 @@ class ServerCollector(Collector):
             int(self.replica is not None and self.replica.waits_for_data_folder),
         )
         if active is not None:
-            yield from _component_metrics(active[0])
+            yield from _component_metrics(active)
 
     def tables_text(self) -> str:
         """Return the present values of each table's metrics in Prometheus's text format."""
         active = self._active
         if active is None:
             return ""
-        tiering = active[0].managers.tiering
-        return tables_text(active[1].read(tiering.tables.all(), tiering.totals))
+        tiering, backlogs = active.managers.tiering, active.managers.backlogs
+        return tables_text(read_tables(tiering.tables.all(), backlogs, tiering.totals, self._clock.now_ms()))
 
     def describe(self) -> Iterator[Metric]:
         """Return nothing. Without this method a registry would collect once to learn the names."""

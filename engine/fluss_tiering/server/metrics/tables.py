@@ -8,14 +8,12 @@ long heartbeats would compete with each scrape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fluss_tiering.model.clock import Clock
-from fluss_tiering.model.table import BucketInfo, TableBucket
 from fluss_tiering.model.tiering import TieringState, TieringStatus
-from fluss_tiering.server.lake.manager import LakeSnapshotManager
+from fluss_tiering.server.lake.backlogs import Backlogs
 from fluss_tiering.server.tiering.states import TieredTable
 from fluss_tiering.server.tiering.totals import RoundTotals, TableTotals
 
@@ -32,7 +30,7 @@ class TableReading:
         table: The table and its status.
         totals: The totals of its rounds.
         pending_records: The number of log records that are not in the lake.
-        tier_lag_ms: How long the lake table has been behind, in milliseconds; 0 if there is nothing to tier.
+        tier_lag_ms: How long the oldest of these records has waited, in milliseconds; 0 if there is none.
         pending_time_ms: How long the table has been Pending, in milliseconds; 0 if it is not.
     """
 
@@ -42,72 +40,33 @@ class TableReading:
     tier_lag_ms: int
     pending_time_ms: int
 
-    @property
-    def tiered_time(self) -> int:
-        """The time of the last success, or of the table's creation before the first success."""
-        last = self.table.status.last_tiered_time
-        return self.table.created_time if last is None else last
 
+def read_tables(tables: Sequence[TieredTable], backlogs: Backlogs, totals: RoundTotals, now: int) -> list[TableReading]:
+    """Return the values of the tables whose backlogs are known.
 
-class TableMetrics:
-    """Reads the values of tables for a scrape.
-
-    A table has a lag only if its offsets say that there is something to tier, however long it was idle before. The lag
-    is then counted from the last success, or from the last scrape that saw nothing to tier, whichever is later.
+    Args:
+        tables: The tables.
+        backlogs: Their backlogs.
+        totals: The totals of their rounds.
+        now: The present time, in milliseconds since the epoch.
     """
-
-    def __init__(
-        self,
-        buckets: Callable[[TieringStatus], Sequence[BucketInfo] | None],
-        lake: LakeSnapshotManager,
-        clock: Clock,
-    ) -> None:
-        """Prepare to read tables.
-
-        Args:
-            buckets: Returns the buckets of a table; None if they are not known.
-            lake: The registered lake snapshots.
-            clock: The clock of the server.
-        """
-        self._buckets = buckets
-        self._lake = lake
-        self._clock = clock
-        self._up_to_date: dict[int, int] = {}
-
-    def read(self, tables: list[TieredTable], totals: RoundTotals) -> list[TableReading]:
-        """Return the values of the tables whose buckets are known."""
-        now = self._clock.now_ms()
-        up_to_date: dict[int, int] = {}
-        readings = []
-        for table in tables:
-            status = table.status
-            pending = self._pending_records(status)
-            if pending is None:
-                continue
-            seen = self._up_to_date.get(status.table_id, 0)
-            if pending == 0:
-                seen = now
-            up_to_date[status.table_id] = seen
-            tiered = table.created_time if status.last_tiered_time is None else status.last_tiered_time
-            readings.append(
-                TableReading(
-                    table=table,
-                    totals=totals.of(status.table_id),
-                    pending_records=pending,
-                    tier_lag_ms=max(0, now - max(tiered, seen)) if pending else 0,
-                    pending_time_ms=max(0, now - status.state_since) if status.state is TieringState.PENDING else 0,
-                )
+    readings = []
+    for table in tables:
+        status = table.status
+        backlog = backlogs.of(status.table_id)
+        if backlog is None:
+            continue
+        since = table.tiered_time if backlog.since is None else backlog.since
+        readings.append(
+            TableReading(
+                table=table,
+                totals=totals.of(status.table_id),
+                pending_records=backlog.records,
+                tier_lag_ms=max(0, now - since) if backlog.records else 0,
+                pending_time_ms=max(0, now - status.state_since) if status.state is TieringState.PENDING else 0,
             )
-        self._up_to_date = up_to_date
-        return readings
-
-    def _pending_records(self, status: TieringStatus) -> int | None:
-        buckets = self._buckets(status)
-        if buckets is None:
-            return None
-        snapshot = self._lake.newest(status.table_id)
-        tiered: Mapping[TableBucket, int] = {} if snapshot is None else snapshot.log_end_offsets
-        return sum(max(0, each.log_end_offset - tiered.get(each.bucket, 0)) for each in buckets)
+        )
+    return readings
 
 
 def tables_text(readings: list[TableReading]) -> str:
@@ -145,7 +104,7 @@ def _known(value: int | None) -> int:
 _METRICS: Final = (
     _TableMetric(
         _PREFIX + "tierLag",
-        "Time since the last success, in ms, while there is something to tier; else 0.",
+        "How long the oldest log record has waited that is not in the lake, in ms; 0 without one.",
         lambda reading: reading.tier_lag_ms,
     ),
     _TableMetric(
@@ -154,7 +113,7 @@ _METRICS: Final = (
     _TableMetric(
         _PREFIX + "tieredTimestamp",
         "Time of the last success, in ms; before it, of the table's creation.",
-        lambda reading: reading.tiered_time,
+        lambda reading: reading.table.tiered_time,
     ),
     _TableMetric(
         _PREFIX + "tierDuration",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,6 +10,7 @@ from dataclasses import replace
 import structlog
 
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
+from fluss_tiering.server.lake.backlogs import Backlogs
 from fluss_tiering.server.store.protocol import StoreTransaction, TieringStore
 from fluss_tiering.server.tiering.broadcaster import StatusBroadcaster
 from fluss_tiering.server.tiering.dropped import DroppedTables
@@ -86,24 +88,48 @@ class TieringLedger:
         dropped: The tables that were dropped, whose outcomes are kept for a while.
     """
 
-    def __init__(self, store: TieringStore, kept_rounds: int) -> None:
+    def __init__(self, store: TieringStore, kept_rounds: int, backlogs: Backlogs) -> None:
         self._store = store
+        self._backlogs = backlogs
+        self._untold: set[int] = set()
         self._kept_rounds = kept_rounds
         self._withheld: dict[int, tuple[TieringStatus, TieringRound | None]] = {}
         self.dropped = DroppedTables(store)
-        self.tables = TieredTables()
+        self.tables = TieredTables(backlogs)
         self.broadcaster = StatusBroadcaster()
         self.totals = RoundTotals()
 
     @contextmanager
     def changes(self) -> Iterator[TieringChanges]:
         """Collect changes, and write and apply them when the block ends. If the block raises, do neither."""
+        self.look_at_backlogs()
         changes = TieringChanges(self.tables)
         yield changes
         if changes.statuses():
             with self._store.transaction() as transaction:
                 self.write(changes, transaction)
         self.apply(changes)
+
+    def look_at_backlogs(self) -> None:
+        """Take over the backlogs that changed since the last call: they decide which tables are due."""
+        self._untold.update(self.tables.look_at_backlogs(self._backlogs.take_changed()))
+
+    def tell_of_backlogs(self, at_once: int) -> bool:
+        """Tell the watchers of backlogs that changed since they were told.
+
+        Args:
+            at_once: The number of tables to tell of.
+
+        Returns:
+            Whether there are more, so that the caller repeats the call for them.
+        """
+        self.look_at_backlogs()
+        told = list(itertools.islice(self._untold, at_once))
+        self._untold.difference_update(told)
+        if len(self.broadcaster):
+            statuses = [self.tables.shown(table_id) for table_id in told]
+            self.broadcaster.publish([(status.path, status) for status in statuses if status is not None])
+        return bool(self._untold)
 
     def write(self, changes: TieringChanges, transaction: StoreTransaction) -> None:
         """Write changes to the store, in the caller's transaction."""
@@ -116,7 +142,7 @@ class TieringLedger:
         changed = changes.statuses()
         for table in changes.changed.values():
             self.tables.put(table)
-        self.broadcaster.publish([(status.path, status) for status in changed])
+        self.broadcaster.publish([(status.path, self.tables.shown(status.table_id)) for status in changed])
         for tiering_round in changes.rounds.values():
             self.totals.count(tiering_round)
             _log_round(tiering_round)
@@ -169,8 +195,7 @@ class TieringLedger:
         self.tables.remove(status.table_id)
         self.totals.forget(status.table_id)
         if watched:
-            newer = self.tables.get_by_path(status.path)
-            self.broadcaster.publish([(status.path, None if newer is None else newer.status)])
+            self.broadcaster.publish([(status.path, self.tables.shown_by_path(status.path))])
 
 
 def _ended(running: TieringRound, reason: str, now: int) -> TieringRound:

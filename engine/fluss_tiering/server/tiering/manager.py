@@ -22,6 +22,7 @@ from fluss_tiering.model.tiering import (
     TieringState,
     TieringStatus,
 )
+from fluss_tiering.server.lake.backlogs import Backlogs
 from fluss_tiering.server.leases.attempts import LeaseAttempts, outcome_of
 from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.store.records import LeaseAttempt, RoundsPage
@@ -48,14 +49,16 @@ class LakeTieringManager:
     It is used in the control thread only. Every change is written to the store before it is made in memory.
     """
 
-    def __init__(self, clock: Clock, store: TieringStore, attempts: LeaseAttempts, policy: TieringPolicy) -> None:
+    def __init__(
+        self, clock: Clock, store: TieringStore, attempts: LeaseAttempts, policy: TieringPolicy, backlogs: Backlogs
+    ) -> None:
         self._clock = clock
         self._store = store
         self._attempts = attempts
         self._policy = policy
-        self._ledger = TieringLedger(store, policy.kept_rounds)
+        self._ledger = TieringLedger(store, policy.kept_rounds, backlogs)
         self._coordinator_epoch = 0
-        self._registration = TableRegistration(self._ledger, store, policy)
+        self._registration = TableRegistration(self._ledger, store, policy, backlogs)
 
     @property
     def tables(self) -> TieredTables:
@@ -114,17 +117,13 @@ class LakeTieringManager:
             For each path the status that the table then has, or the error that says why it was not resumed.
         """
         now = self._clock.now_ms()
-        answers: list[TieringStatus | FlussTieringError] = []
+        tables, named = self._ledger.tables, list(paths)
         with self._ledger.changes() as changes:
-            for path in paths:
-                table = self._ledger.tables.get_by_path(path)
-                if table is None:
-                    answers.append(not_tiered(path))
-                    continue
-                resumed = resume(table, now)
-                changes.put(resumed)
-                answers.append(resumed.status)
-        return answers
+            for path in named:
+                table = tables.get_by_path(path)
+                if table is not None:
+                    changes.put(resume(table, now))
+        return [tables.shown_by_path(path) or not_tiered(path) for path in named]
 
     def make_due(self, table_id: int) -> TieringState | None:
         """Move a Scheduled table to Pending because a cluster's coordinator says so; leave any other table as it is.
@@ -247,10 +246,10 @@ class LakeTieringManager:
 
     def note_refused_commit(self, table_id: int, tiering_epoch: int, error: str) -> None:
         """Record why a commit of the running round was refused. The round itself continues."""
-        table, _ = require_running(self._ledger.tables.get(table_id), table_id, tiering_epoch)
         kept = clean_error(error, MAX_KEPT_ERROR_CHARS)
-        status = replace(table.status, last_error=kept, last_error_time=self._clock.now_ms())
         with self._ledger.changes() as changes:
+            table, _ = require_running(changes.table(table_id), table_id, tiering_epoch)
+            status = replace(table.status, last_error=kept, last_error_time=self._clock.now_ms())
             changes.put(replace(table, status=status))
 
     # Time
@@ -259,6 +258,10 @@ class LakeTieringManager:
         """Move Scheduled and Failed tables whose time has come to Pending: see `move_due`."""
         with self._ledger.changes() as changes:
             return move_due(self._ledger.tables, changes, self._clock.now_ms())
+
+    def tell_of_backlogs(self, at_once: int = sys.maxsize) -> bool:
+        """Tell watchers of backlogs that changed: see `TieringLedger.tell_of_backlogs`."""
+        return self._ledger.tell_of_backlogs(at_once)
 
     def end_overdue_rounds(self, at_once: int = sys.maxsize) -> bool:
         """Interrupt the rounds whose last heartbeat is older than the time-out, and fail those that run for too long.
@@ -291,12 +294,13 @@ class LakeTieringManager:
         Raises:
             FlussTieringError: INVALID_TIERING_STATE if the table is not tiered.
         """
+        self._ledger.look_at_backlogs()
         if path is None:
             return self._ledger.tables.statuses()
-        table = self._ledger.tables.get_by_path(path)
-        if table is None:
+        shown = self._ledger.tables.shown_by_path(path)
+        if shown is None:
             raise not_tiered(path)
-        return [table.status]
+        return [shown]
 
     def untiered(self, paths: Iterable[TablePath]) -> list[TablePath]:
         """Return the paths whose tables are not tiered."""

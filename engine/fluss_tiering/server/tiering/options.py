@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table_options import LAKE_ENABLED, freshness_ms, max_round_duration_ms
+from fluss_tiering.model.table_options import (
+    LAKE_ENABLED,
+    LAKE_TIER_WHEN_UNCHANGED,
+    TableOption,
+    freshness_ms,
+    max_round_duration_ms,
+)
 
 ENABLED: Final = LAKE_ENABLED.key
 
@@ -19,10 +25,12 @@ class LakeOptions:
     Attributes:
         enabled: Whether the table is tiered.
         freshness_ms: How far the lake table may fall behind the Fluss table, in milliseconds.
+        due_unchanged: Whether the table is due at each freshness, also if nothing was written.
     """
 
     enabled: bool
     freshness_ms: int
+    due_unchanged: bool
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self:
@@ -31,9 +39,14 @@ class LakeOptions:
         Raises:
             FlussTieringError: INVALID_TABLE if an option has an invalid value.
         """
-        enabled = properties.get(ENABLED, LAKE_ENABLED.default).strip().lower()
-        if enabled not in ("true", "false"):
-            raise FlussTieringError(ErrorCode.INVALID_TABLE, f"{ENABLED} is {enabled!r}: expected true or false")
+        enabled = _boolean(properties, LAKE_ENABLED)
         # Only a driver uses this option, and it would find an invalid value too late.
         max_round_duration_ms(properties)
-        return cls(enabled == "true", freshness_ms(properties))
+        return cls(enabled, freshness_ms(properties), _boolean(properties, LAKE_TIER_WHEN_UNCHANGED))
+
+
+def _boolean(properties: Mapping[str, str], option: TableOption) -> bool:
+    value = properties.get(option.key, option.default).strip().lower()
+    if value not in ("true", "false"):
+        raise FlussTieringError(ErrorCode.INVALID_TABLE, f"{option.key} is {value!r}: expected true or false")
+    return value == "true"

@@ -9,6 +9,7 @@ import structlog
 
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
+from fluss_tiering.server.lake.backlogs import Backlogs
 from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.tiering.changes import TieringLedger
 from fluss_tiering.server.tiering.options import ENABLED, LakeOptions
@@ -31,14 +32,16 @@ logger = structlog.get_logger(__name__)
 class TableRegistration:
     """Registers, changes and removes tables. It is used in the control thread only."""
 
-    def __init__(self, ledger: TieringLedger, store: TieringStore, policy: TieringPolicy) -> None:
+    def __init__(self, ledger: TieringLedger, store: TieringStore, policy: TieringPolicy, backlogs: Backlogs) -> None:
         """Prepare the registration of tables.
 
         Args:
             ledger: The tables and everything that follows their changes.
             store: The persisted statuses and rounds.
             policy: The rules of tiering.
+            backlogs: The backlogs of the tables.
         """
+        self._backlogs = backlogs
         self._ledger = ledger
         self._store = store
         self._policy = policy
@@ -115,6 +118,7 @@ class TableRegistration:
         for its epoch: it continues from there when its tiering is switched on again.
         """
         options = LakeOptions.of(table.descriptor.properties)
+        self._ledger.look_at_backlogs()
         tiered = self._ledger.tables.get(table.table_id)
         self._presumed.discard(table.table_id)
         if tiered is None:
@@ -125,7 +129,12 @@ class TableRegistration:
             self._ledger.withdraw(tiered.status, tiered.round, _SWITCHED_OFF, now)
             logger.info("table withdrawn from tiering", table=str(table.path), table_id=table.table_id)
             return
-        altered = replace(tiered, freshness_ms=options.freshness_ms, created_time=table.created_time)
+        altered = replace(
+            tiered,
+            freshness_ms=options.freshness_ms,
+            due_unchanged=options.due_unchanged,
+            created_time=table.created_time,
+        )
         if altered.status.parked:
             altered = resume(altered, now)
         elif altered.status.state is TieringState.SCHEDULED and is_due(altered, now):
@@ -157,7 +166,14 @@ class TableRegistration:
     def _tiered(self, table: TableInfo, options: LakeOptions, status: TieringStatus, now: int) -> TieredTable:
         due_by_freshness = self._policy.due_by_freshness
         created_time = min(table.created_time, now)
-        return TieredTable(status, options.freshness_ms, created_time, due_by_freshness=due_by_freshness)
+        return TieredTable(
+            status,
+            options.freshness_ms,
+            created_time,
+            due_by_freshness=due_by_freshness,
+            due_unchanged=options.due_unchanged,
+            may_wait=self._backlogs.may_wait(table.table_id),
+        )
 
     def _load_unusable(self, status: TieringStatus, running: TieringRound | None, now: int) -> None:
         self._presumed.add(status.table_id)

@@ -46,6 +46,8 @@ class TieredTable:
             memory only, so that after a restart every driver has the full time-out again.
         due_by_freshness: Whether the table becomes Pending by itself once its lake table is older than its freshness.
             On a Fluss cluster it does not: the coordinator says when the table is due.
+        due_unchanged: Whether it does so without a backlog too, as every table of Fluss does.
+        may_wait: Whether the table has a backlog, or may have one. It is kept in memory only.
     """
 
     status: TieringStatus
@@ -54,16 +56,34 @@ class TieredTable:
     round: TieringRound | None = None
     last_heartbeat: int | None = None
     due_by_freshness: bool = True
+    due_unchanged: bool = False
+    may_wait: bool = True
 
     @property
-    def due_time(self) -> int | None:
-        """The time at which the table becomes Pending by itself; None while nothing is scheduled."""
+    def tiered_time(self) -> int:
+        """The time of the last success, or of the table's creation before the first success."""
+        last = self.status.last_tiered_time
+        return self.created_time if last is None else last
+
+    @property
+    def next_round_time(self) -> int | None:
+        """The earliest time at which the table becomes Pending by itself; None while nothing is scheduled."""
         if self.status.state is TieringState.SCHEDULED and self.due_by_freshness:
-            last = self.status.last_tiered_time
-            return (self.created_time if last is None else last) + self.freshness_ms
+            return self.tiered_time + self.freshness_ms
         if self.status.state is TieringState.FAILED:
             return self.status.next_retry_time
         return None
+
+    @property
+    def due_time(self) -> int | None:
+        """The time at which the table becomes Pending by itself as things stand; None if it does not.
+
+        A table that was never tiered is due without a backlog too, so that its lake table is made.
+        """
+        if self.status.state is TieringState.SCHEDULED:
+            first = self.status.last_tiered_time is None
+            return self.next_round_time if self.may_wait or self.due_unchanged or first else None
+        return self.next_round_time
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
+from fluss_tiering.server.lake.backlogs import Backlogs
 from fluss_tiering.server.tiering.schedule import Schedule
 from fluss_tiering.server.tiering.states import TieredTable
 
 
 class TieredTables:
     """The tables that are tiered. Only the control thread changes them.
+
+    Args:
+        backlogs: The backlogs of the tables.
 
     Attributes:
         pending: The Pending tables by the time at which they became Pending: first in, first out.
@@ -20,8 +25,11 @@ class TieredTables:
             switched on again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, backlogs: Backlogs) -> None:
+        self._backlogs = backlogs
         self._tables: dict[int, TieredTable] = {}
+        # Only what changed is made anew, because many clients ask for all statuses.
+        self._shown: dict[int, TieringStatus] = {}
         self._ids: dict[TablePath, int] = {}
         self._running: dict[int, None] = {}
         self._by_path: list[int] | None = None
@@ -50,12 +58,36 @@ class TieredTables:
         return (self._tables[table_id] for table_id in list(self._running))
 
     def statuses(self) -> list[TieringStatus]:
-        """Return the statuses of all tables in the order of their paths."""
+        """Return the statuses of all tables, as `shown` has them, in the order of their paths."""
         if self._by_path is None:
             # Strings compare many times faster than paths.
             paths = {table_id: (path.database, path.table) for path, table_id in self._ids.items()}
             self._by_path = sorted(paths, key=paths.__getitem__)
-        return [self._tables[table_id].status for table_id in self._by_path]
+        shown = self._shown
+        return [shown.get(table_id) or self._show(table_id) for table_id in self._by_path]
+
+    def shown(self, table_id: int) -> TieringStatus | None:
+        """Return the status of a table as clients see it, with its backlog; None if the table is not tiered."""
+        return self._shown.get(table_id) or (self._show(table_id) if table_id in self._tables else None)
+
+    def shown_by_path(self, path: TablePath) -> TieringStatus | None:
+        """Return the status of the table with this path: see `shown`."""
+        table_id = self._ids.get(path)
+        return None if table_id is None else self.shown(table_id)
+
+    def look_at_backlogs(self, table_ids: Iterable[int]) -> list[int]:
+        """Take over changed backlogs, and return the ids of those tables that are tiered."""
+        tiered = []
+        for table_id in table_ids:
+            table = self._tables.get(table_id)
+            if table is None:
+                continue
+            tiered.append(table_id)
+            self._shown.pop(table_id, None)
+            may_wait = self._backlogs.may_wait(table_id)
+            if may_wait is not table.may_wait:
+                self.put(replace(table, may_wait=may_wait))
+        return tiered
 
     def put(self, table: TieredTable) -> None:
         """Add or replace a table."""
@@ -67,8 +99,14 @@ class TieredTables:
             self._ids[status.path] = table_id
             self._by_path = None
             self.withdrawn.pop(table_id, None)
-        if before is not None and before.status is status and before.freshness_ms == table.freshness_ms:
+        if (
+            before is not None
+            and before.status is status
+            and before.freshness_ms == table.freshness_ms
+            and before.due_time == table.due_time
+        ):
             return  # only the time of the last heartbeat changed
+        self._shown.pop(table_id, None)
         self.pending.put(table_id, status.state_since if status.state is TieringState.PENDING else None)
         self.due.put(table_id, table.due_time)
         if table.round is None:
@@ -80,6 +118,7 @@ class TieredTables:
         """Remove a table."""
         self.withdrawn.pop(table_id, None)
         table = self._tables.pop(table_id, None)
+        self._shown.pop(table_id, None)
         if table is None:
             return
         if self._ids.get(table.status.path) == table_id:
@@ -89,3 +128,17 @@ class TieredTables:
         self._running.pop(table_id, None)
         self.pending.put(table_id, None)
         self.due.put(table_id, None)
+
+    def _show(self, table_id: int) -> TieringStatus:
+        table, backlog = self._tables[table_id], self._backlogs.of(table_id)
+        since = None
+        if backlog is not None and backlog.records:
+            since = table.tiered_time if backlog.since is None else backlog.since
+        shown = self._shown[table_id] = replace(
+            table.status,
+            records_waiting=None if backlog is None else backlog.records,
+            waiting_since=since,
+            next_round_time=table.next_round_time,
+            freshness_ms=table.freshness_ms,
+        )
+        return shown

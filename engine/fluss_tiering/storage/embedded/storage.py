@@ -6,7 +6,7 @@ import resource
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -37,6 +37,22 @@ _CHUNK_BYTES: Final = 1 << 20
 """The size of a message to readers on other machines; well below gRPC's limit of 4 MiB."""
 
 
+class LogListener(Protocol):
+    """Hears how logs change, in the thread that changes them and after the change."""
+
+    def created(self, table_id: int) -> None:
+        """Hear of a new table."""
+        ...
+
+    def written(self, log_end_offsets: Mapping[TableBucket, int]) -> None:
+        """Hear of a write: the new log end offset of each bucket that got rows, all of one table."""
+        ...
+
+    def partition_dropped(self, table_id: int, partition_id: int) -> None:
+        """Hear that a partition was dropped."""
+        ...
+
+
 class EmbeddedStorage:
     """A `TableStorage` in a data folder that this process holds until `close`."""
 
@@ -45,6 +61,7 @@ class EmbeddedStorage:
         self._catalog = catalog
         self._clock = clock
         self._num_retained_snapshots = num_retained_snapshots
+        self._listener: LogListener | None = None
 
     @classmethod
     def open(
@@ -88,6 +105,10 @@ class EmbeddedStorage:
         """Record that the data folder belongs where it is now; see `DataDir.settle`."""
         self._data_dir.settle()
 
+    def listen(self, listener: LogListener) -> None:
+        """Tell a listener of each change from now on."""
+        self._listener = listener
+
     def describe(self) -> StorageDescription:
         """Return the kind of the storage and its data folder."""
         return StorageDescription(_KIND, str(self._data_dir.root), self._data_dir.id, version("fluss-tiering"))
@@ -97,7 +118,10 @@ class EmbeddedStorage:
 
     def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo:
         """Create a table; see `TableStorage`."""
-        return self._catalog.create(path, descriptor, self._clock.now_ms()).info
+        info = self._catalog.create(path, descriptor, self._clock.now_ms()).info
+        if self._listener is not None:
+            self._listener.created(info.table_id)
+        return info
 
     def alter_table(self, path: TablePath, properties: Mapping[str, str]) -> TableInfo:
         """Replace the options of a table; see `TableStorage`."""
@@ -125,7 +149,10 @@ class EmbeddedStorage:
 
     def write(self, path: TablePath, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:
         """Write rows durably; see `TableStorage`. A write that fails is taken back."""
-        return self._catalog.get(path).write(kind, rows, self._clock.now_ms())
+        log_end_offsets = self._catalog.get(path).write(kind, rows, self._clock.now_ms())
+        if self._listener is not None:
+            self._listener.written(log_end_offsets)
+        return log_end_offsets
 
     def buckets(self, path: TablePath) -> Sequence[BucketInfo]:
         """Return every bucket of a table; see `TableStorage`."""
@@ -133,7 +160,10 @@ class EmbeddedStorage:
 
     def drop_partition(self, path: TablePath, values: Sequence[str]) -> None:
         """Drop a partition with its files; see `TableStorage`."""
-        self._catalog.get(path).drop_partition(tuple(values))
+        table = self._catalog.get(path)
+        partition_id = table.drop_partition(tuple(values))
+        if self._listener is not None:
+            self._listener.partition_dropped(table.info.table_id, partition_id)
 
     def take_kv_snapshots(
         self, path: TablePath, buckets: Collection[TableBucket] | None = None

@@ -93,8 +93,8 @@ class EmbeddedTable:
             )
         return self._group(bucket).buckets[bucket.bucket]
 
-    def drop_partition(self, values: PartitionValues) -> None:
-        """Drop a partition with its files, after the writes to it that are under way.
+    def drop_partition(self, values: PartitionValues) -> int:
+        """Drop a partition with its files, after the writes to it that are under way, and return its id.
 
         Raises:
             FlussTieringError: PARTITION_NOT_EXIST if there is no such partition; STORAGE if the disk refuses.
@@ -103,7 +103,7 @@ class EmbeddedTable:
             self._refuse_dropped()
             groups = self._found_groups()
             group = groups.get(values)
-            if group is None or not values:
+            if group is None or group.partition_id is None:
                 raise FlussTieringError(
                     ErrorCode.PARTITION_NOT_EXIST,
                     f"table {self.info.path} has no partition {partition_name(values)!r}: expected one of those that "
@@ -115,6 +115,7 @@ class EmbeddedTable:
                 doomed = self._source.set_aside(group)
                 self._groups = {key: kept for key, kept in groups.items() if kept is not group}
         delete_folder(doomed)
+        return group.partition_id
 
     def write(self, kind: WriteKind, rows: pa.Table, commit_timestamp: int) -> Mapping[TableBucket, int]:
         """Write rows durably, and return the log end offset of each bucket that got some.
