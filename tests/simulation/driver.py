@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 from airflow_provider_fluss.lease import LeaseHandle
@@ -39,7 +38,6 @@ class ModelSpark:
         self.faults = 1.0
         self.on_snapshot_read: Callable[[Process, SnapshotPiece], None] = lambda process, piece: None
         self.counters = {"tasks failed": 0, "snapshots gone under a reader": 0}
-        self.sparkContext = SimpleNamespace(cancelJobGroup=lambda group: None)
 
     def run_stage(self, spark: object, job: StageJob, group: str, guard: RoundGuard) -> list[PieceResult]:
         """Run a stage. Rounds receive this function instead of `stage.run_stage`."""
@@ -190,6 +188,8 @@ class Driver:
             progress=NoProgress(),
             runtime=runtime,
             run_stage=self._spark.run_stage,
+            # A stage of the model asks its guard.
+            cancel_stage=lambda spark, group: None,
         )
         claim = None
         if not paths:

@@ -1,4 +1,4 @@
-"""Drivers whose Spark ends by itself: they end, too, and their tables do not fail again and again."""
+"""Drivers whose Spark ends by itself: they end, too, and their tables are not blamed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from spark_support import driver_environment
 
 from engine_fixtures import client, server
 from engine_support import ServerProcess, new_table
 from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
+from fluss_tiering.spark.ended import tells_end_of_spark
 from waiting import WAIT_S, wait_until
 
 __all__ = ["client", "server"]
@@ -60,9 +66,70 @@ def test_a_drain_ends_when_its_jvm_is_killed(
     assert "Spark has ended by itself" in told
     # py4j itself logs the call that was broken off.
     assert "failed unexpectedly" not in told, told
-    failures = [each.consecutive_failures for each in statuses(client, paths)]
-    assert max(failures) <= busy
+    assert {each.consecutive_failures for each in statuses(client, paths)} == {0}  # D64
+    rounds = [each for path in paths for each in client.list_tiering_rounds(path)]
+    assert all(each.interrupted for each in rounds if each.state is TieringState.FAILED)
     assert [each for each in client.list_leases() if each.snapshots] == []
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Py4JNetworkError("Answer from Java side is empty"),
+        Py4JError("org.apache.spark.api.python.PythonUtils does not exist in the JVM"),
+        PySparkException("Job 3 cancelled because SparkContext was shut down"),
+        PySparkException("Cannot call methods on a stopped SparkContext."),
+    ],
+    ids=str,
+)
+def test_what_tells_that_spark_ends(failure: Exception) -> None:  # D64
+    assert tells_end_of_spark(failure)
+    assert tells_end_of_spark(wrapped(failure)), "our own error, as the lake and the stage raise it"
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        FlussTieringError(ErrorCode.STORAGE, "the JVM refused: SparkContext was shut down"),
+        ValueError("does not exist in the JVM"),
+        Py4JError("no such table"),
+        PySparkException("Job aborted due to stage failure: java.util.concurrent.RejectedExecutionException"),
+    ],
+    ids=str,
+)
+def test_what_tells_nothing_of_spark(failure: Exception) -> None:  # D64
+    assert not tells_end_of_spark(failure)
+    assert not tells_end_of_spark(wrapped(failure))
+
+
+def test_an_executor_service_of_the_jvm_that_shuts_down_tells_it(spark: SparkSession) -> None:  # D64
+    jvm: Any = spark.sparkContext._jvm
+    service = jvm.java.util.concurrent.Executors.newSingleThreadExecutor()
+    service.shutdown()
+    with pytest.raises(Py4JJavaError) as refused:
+        service.submit(jvm.java.lang.Thread())
+    assert tells_end_of_spark(refused.value)
+
+
+def test_a_task_that_fails_does_not_tell_it_whatever_its_text_says(spark: SparkSession) -> None:  # D64
+    def fail(_: object) -> object:
+        raise RuntimeError("java.util.concurrent.RejectedExecutionException: SparkContext was shut down")
+
+    with pytest.raises((Py4JError, PySparkException)) as failed:
+        spark.sparkContext.parallelize([1], 1).map(fail).collect()
+    assert "RejectedExecutionException" in str(failed.value)
+    assert not tells_end_of_spark(failed.value)
+
+
+def wrapped(failure: Exception) -> FlussTieringError:
+    """Return an error of ours that was raised because of another."""
+    try:
+        try:
+            raise failure
+        except type(failure):
+            raise FlussTieringError(ErrorCode.UNKNOWN, "a Spark task failed") from None
+    except FlussTieringError as error:
+        return error
 
 
 def statuses(client: TieringClient, paths: Sequence[TablePath]) -> list[TieringStatus]:

@@ -80,7 +80,11 @@ def tier(
     json: options.Json = False,
     **given: Any,
 ) -> None:
-    """Tier tables into the lake now, each in a round of its own."""
+    """Tier tables into the lake now, each in a round of its own.
+
+    The exit code is 1 if a table failed. It is 3 if none failed, but some were interrupted: somebody cancelled them, or
+    Spark has ended.
+    """
     what = TierOptions(server=server, tables=tuple(dict.fromkeys(tables or ())), **given)
     if what.drain and pending:
         raise FlussTieringError(
@@ -146,7 +150,7 @@ def _print(results: list[TableResult]) -> None:
         (
             [
                 str(each.path),
-                output.status_cell(each.state),
+                output.status_cell(each.outcome),
                 output.count_cell(each.epoch),
                 output.count_cell(each.stats.rows),
                 output.bytes_cell(each.stats.bytes),
@@ -172,6 +176,7 @@ def _as_json(result: TableResult) -> dict[str, object]:
         "files": result.stats.files,
         "lake_snapshot_id": result.stats.lake_snapshot_id,
         "complete": result.complete,
+        "interrupted": result.interrupted,
         "seconds": round(result.seconds, 3),
         "error": result.error,
     }

@@ -184,8 +184,8 @@ class ServerSettings(BaseSettings):
     kv_snapshot_lease_max_ids: Count = 1_000_000
     """The largest number of lease ids whose newest attempt is remembered. An unused one is forgotten after a week."""
     heartbeat_timeout_ms: DurationMs = 120_000
-    """How long a round may send no heartbeat before it fails. Drivers send a heartbeat every 30 s. With less than a
-    minute, one late heartbeat fails a healthy round; the server logs a warning then."""
+    """How long a round may send no heartbeat before it is interrupted. Drivers send a heartbeat every 30 s. With less
+    than a minute, one late heartbeat ends a healthy round; the server logs a warning then."""
     max_round_duration_ms: DurationMs = 7 * 24 * 60 * 60 * 1000
     """How long a round may run, however many heartbeats its driver sends. A driver that hangs while its heartbeats go
     on would keep its table for ever. The default is longer than any first round of a large table."""

@@ -40,10 +40,12 @@ from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf
 from fluss_tiering.spark.startup.session import own_session, under_spark_submit
 from fluss_tiering.spark.startup.shipping import shipped
 from fluss_tiering.spark.startup.warm_up import warm_up
+from fluss_tiering.spark.status_stream import StatusStream
 from fluss_tiering.spark.table_run import TableRun, cancelled_error
 
 EXIT_TABLE_FAILED: Final = 1
 EXIT_CANNOT_START: Final = 2
+EXIT_INTERRUPTED: Final = 3
 
 logger = logging.getLogger("fluss_tiering")
 
@@ -150,6 +152,8 @@ class _Application:
         for table in tables:
             # This includes tables that wait for their turn: the lease must not expire before.
             leases[table.path].hold(set(lease.pinned.get(table.table_id, ())))
+        watched = [table.path for table in tables]
+        self._stack.enter_context(StatusStream(self._client, watched, self._keepalive.hear))
         rounds = {table.path: threads.submit(tier, table, leases[table.path]) for table in tables}
         with self._stopped_by_signal():
             wait(rounds.values())
@@ -172,7 +176,7 @@ class _Application:
 
         budget_s = None if options.time_budget is None else parse_duration_ms(options.time_budget) / 1000
         limits = DrainLimits(options.table_concurrency, budget_s, options.follow)
-        pending = self._stack.enter_context(PendingTables(self._client, options.tables))
+        pending = self._stack.enter_context(PendingTables(self._client, options.tables, self._keepalive.hear))
         threads = self._threads()
         with self._stopped_by_signal():
             results = Drain(pending, tier, limits).run(threads, self._stopped)
@@ -214,12 +218,16 @@ class _Application:
 def exit_code(results: Sequence[TableResult], *, outcome_in_status: bool) -> int:
     """Return the exit code of an application.
 
-    It is 0 if no table failed. With `outcome_in_status` it is also 0 if each failure is recorded in a tiering status.
+    It is 0 if each table was tiered, and 1 if one failed. It is 3 if none failed, but some were interrupted: the
+    application was cancelled, superseded or stopped, or its Spark has ended. With `outcome_in_status` a failure that is
+    recorded in a tiering status does not count.
     """
-    failed = [result for result in results if result.failed]
+    failed = [result for result in results if result.failed and not result.interrupted]
     if outcome_in_status:
         failed = [result for result in failed if not result.recorded]
-    return EXIT_TABLE_FAILED if failed else 0
+    if failed:
+        return EXIT_TABLE_FAILED
+    return EXIT_INTERRUPTED if any(result.interrupted for result in results) else 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -112,11 +112,18 @@ class PendingTables(Closing):
     Args:
         client: The client for the tiering server.
         only: The tables to watch; an empty sequence for all tables.
+        hear: Takes all news of the stream, too.
     """
 
-    def __init__(self, client: TieringClient, only: Sequence[TablePath] = ()) -> None:
+    def __init__(
+        self,
+        client: TieringClient,
+        only: Sequence[TablePath] = (),
+        hear: Callable[[StatusChanges], None] = lambda changes: None,
+    ) -> None:
         self._client = client
         self._only = frozenset(only)
+        self._hear = hear
         self._since: dict[TablePath, int] = {}
         self._condition = threading.Condition()
         self._news = False
@@ -172,6 +179,7 @@ class PendingTables(Closing):
             if self._closed.is_set():
                 return
             self._take(changes)
+            self._hear(changes)
 
     def _take(self, changes: StatusChanges) -> None:
         with self._condition:

@@ -1,12 +1,14 @@
-"""Whether the Spark application of a driver has ended by itself: its JVM was killed, or has stopped its context."""
+"""Whether the Spark application of a driver ends: its JVM was killed or told to end, or its context was stopped."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 
+from fluss_tiering.lake.iceberg.java import causes
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _ENDED: Final = (
@@ -21,6 +23,41 @@ def spark_has_ended(context: SparkContext) -> bool:
         return bool(context._jsc.sc().isStopped())  # noqa: SLF001 - pyspark has no such call
     except (Py4JError, OSError, AttributeError):  # pyspark forgets `_jsc` when the context is stopped
         return True
+
+
+_OF_A_TASK: Final = "Job aborted due to stage failure"
+_ENDS: Final = (
+    "does not exist in the JVM",
+    "SparkContext was shut down",
+    "stopped SparkContext",
+    "java.util.concurrent.RejectedExecutionException",
+    "java.lang.IllegalStateException: Shutdown in progress",
+)
+
+
+def tells_end_of_spark(failure: BaseException | None) -> bool:
+    """Return whether a failure, or one that led to it, tells that the JVM of Spark ends or has ended.
+
+    While the JVM shuts down, calls fail before `spark_has_ended` sees it. A failed task never tells it, whatever its
+    text says, because it may speak of an executor that shuts down.
+    """
+    while failure is not None:
+        if isinstance(failure, Py4JNetworkError):
+            return True
+        if isinstance(failure, Py4JError | PySparkException):
+            try:
+                text = _text(failure)
+            except (Py4JError, OSError):  # the JVM does not answer
+                return True
+            return _OF_A_TASK not in text and any(each in text for each in _ENDS)
+        failure = failure.__cause__ or failure.__context__
+    return False
+
+
+def _text(failure: Py4JError | PySparkException) -> str:
+    if not isinstance(failure, Py4JJavaError):
+        return str(failure)
+    return "\n".join(f"{each.getClass().getName()}: {each.getMessage()}" for each in causes(failure))
 
 
 def spark_ended_error() -> FlussTieringError:

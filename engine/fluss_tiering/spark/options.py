@@ -116,7 +116,8 @@ class TierOptions:
         default=False,
         metadata=about(
             "--outcome-in-status",
-            "A table that fails shows it in its tiering status only, not in the application's exit code.",
+            "A table that fails shows it in its tiering status only, not in the application's exit code. "
+            "The exit code is 3 if a round was interrupted.",
         ),
     )
     drain: bool = field(

@@ -13,7 +13,7 @@ from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS, Claim, HeartbeatEntry, TieringState
-from fluss_tiering.spark.ended import spark_ended_error
+from fluss_tiering.spark.ended import spark_ended_error, tells_end_of_spark
 from fluss_tiering.spark.retry import Retry
 from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
 from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease
@@ -22,6 +22,16 @@ from fluss_tiering.spark.round.round import RoundServices, job_group, run_round
 from fluss_tiering.spark.runtime import Event
 
 _CANCELLED: Final = "cancelled: the application was told to stop before the round ended"
+_LOST: Final = frozenset(
+    {
+        ErrorCode.STALE_ATTEMPT,
+        ErrorCode.FENCED_TIERING_EPOCH,
+        ErrorCode.INVALID_COORDINATOR,
+        ErrorCode.INVALID_TIERING_STATE,
+        ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST,
+    }
+)
+"""The errors of a running round whose attempt, epoch or lease is over."""
 
 logger = logging.getLogger(__name__)
 
@@ -76,9 +86,9 @@ class TableRun:
         began = self._now()
         try:
             self._services.progress.step(table.path, "claiming")
-            # A claim would only count another failure of the table.
-            if (ended := self._end_of_spark()) is not None:
-                raise ended
+            # The round could only be interrupted.
+            if self._has_spark_ended():
+                raise spark_ended_error()
             claim = self._claim(table)
         except FlussTieringError as error:
             result = TableResult(
@@ -86,6 +96,7 @@ class TableRun:
                 TieringState.FAILED,
                 self._now() - began,
                 error=_text(error),
+                interrupted=self._stopped.is_set() or error.code is ErrorCode.STALE_ATTEMPT,
                 held_by_another=_is_being_tiered(error),
             )
         else:
@@ -126,23 +137,24 @@ class TableRun:
         return claim
 
     def _round(self, table: TableInfo, claim: Claim, lease: TableLease, began: float) -> TableResult:
-        context = self._services.spark.sparkContext
-        guard = RoundGuard(claim, lambda: context.cancelJobGroup(job_group(guard)), self._services.runtime)
+        services = self._services
+        guard = RoundGuard(claim, lambda: services.cancel_stage(services.spark, job_group(guard)), services.runtime)
         self._keepalive.watch(guard)
         try:
             if self._stopped.is_set():
                 raise cancelled_error()
-            outcome = run_round(self._services, table, lease, guard)
+            outcome = run_round(services, table, lease, guard)
             self._finish(claim, outcome)
         except Exception as failure:  # noqa: BLE001 - every failure must give its table an outcome
-            error = self._reason(failure)
+            error, interrupted = self._reason(failure, guard)
             return TableResult(
                 table.path,
                 TieringState.FAILED,
                 self._now() - began,
                 epoch=claim.tiering_epoch,
                 error=error,
-                recorded=self._fail(claim, error),
+                recorded=self._fail(claim, error, interrupted=interrupted),
+                interrupted=interrupted,
             )
         finally:
             self._keepalive.unwatch(guard)
@@ -157,18 +169,26 @@ class TableRun:
             cost=outcome.cost,
         )
 
-    def _end_of_spark(self) -> FlussTieringError | None:
-        """Return an error if Spark has ended; None if it has not. No round begins any more once it has."""
-        if not self._spark_ended():
-            return None
-        self._stopped.set()
-        return spark_ended_error()
+    def _has_spark_ended(self, failure: Exception | None = None) -> bool:
+        """Return whether Spark has ended, also by what a failure tells. No round begins any more once it has."""
+        ended = tells_end_of_spark(failure) or self._spark_ended()
+        if ended:
+            self._stopped.set()
+        return ended
 
-    def _reason(self, failure: Exception) -> str:
-        """Return why a round failed. If Spark has ended, its calls fail in ways that do not say so."""
-        if isinstance(failure, FlussTieringError):
-            return _text(failure)
-        return _text(self._end_of_spark() or failure)
+    def _reason(self, failure: Exception, guard: RoundGuard) -> tuple[str, bool]:
+        """Return why a round was not tiered, and whether something other than its table was the cause.
+
+        If the round was stopped or Spark has ended, its calls fail in ways that do not say so.
+        """
+        if guard.lost is not None:
+            return _text(guard.lost), True
+        told_to_stop = self._stopped.is_set()
+        if self._has_spark_ended(failure):
+            return _text(spark_ended_error()), True
+        if told_to_stop:
+            return _text(cancelled_error()), True
+        return _text(failure), isinstance(failure, FlussTieringError) and failure.code in _LOST
 
     def _finish(self, claim: Claim, outcome: RoundOutcome) -> None:
         entry = HeartbeatEntry(
@@ -179,10 +199,14 @@ class TableRun:
         if refusal := answer.finished_errors.get(claim.table_id):
             raise refusal
 
-    def _fail(self, claim: Claim, error: str) -> bool:
+    def _fail(self, claim: Claim, error: str, *, interrupted: bool) -> bool:
         """Record the failure, and return whether the server knows an outcome of this round, this one or another."""
         entry = HeartbeatEntry(
-            claim.table_id, claim.tiering_epoch, error_message=error, coordinator_epoch=claim.coordinator_epoch
+            claim.table_id,
+            claim.tiering_epoch,
+            error_message=error,
+            coordinator_epoch=claim.coordinator_epoch,
+            interrupted=interrupted,
         )
         try:
             answer = self._services.client.heartbeat(failed=[entry])

@@ -10,7 +10,14 @@ import pytest
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry
+from fluss_tiering.model.tiering import (
+    Claim,
+    HeartbeatAnswer,
+    HeartbeatEntry,
+    StatusChanges,
+    TieringState,
+    TieringStatus,
+)
 from fluss_tiering.spark.round.keepalive import HEARTBEAT_INTERVAL_S, KeepAlive, RoundGuard
 from fluss_tiering.spark.runtime import Runtime
 
@@ -286,3 +293,64 @@ def test_closing_waits_for_the_thread_to_end() -> None:
     with KeepAlive(client, LEASE_S * 1000):
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
+
+
+# News of statuses
+
+
+@pytest.mark.parametrize(
+    ("state", "epoch", "table_id", "asks"),
+    [
+        (TieringState.PENDING, 7, 1, False),
+        (TieringState.TIERING, 7, 1, False),
+        (TieringState.FAILED, 7, 1, True),
+        (TieringState.SCHEDULED, 7, 1, True),
+        (TieringState.FAILED, 6, 1, False),
+        (TieringState.SCHEDULED, 6, 1, False),
+        (TieringState.PENDING, 8, 1, True),
+        (TieringState.TIERING, 8, 1, True),
+        (TieringState.SCHEDULED, 0, 2, True),
+    ],
+)
+def test_news_from_before_a_claim_are_told_from_those_of_its_end(  # D66
+    time: Time, server: Server, keepalive: KeepAlive, state: TieringState, epoch: int, table_id: int, asks: bool
+) -> None:
+    path = TablePath("db", "t1")
+    keepalive.watch(guard(time, 1))
+    keepalive.hear(StatusChanges((TieringStatus(table_id, path, state, 0, epoch),)))
+    assert len(server.heartbeats) == asks
+
+
+def test_news_of_tables_without_a_round_ask_for_nothing(
+    time: Time, server: Server, keepalive: KeepAlive
+) -> None:  # D66
+    ended, other = guard(time, 1), TablePath("db", "t2")
+    news = StatusChanges((TieringStatus(2, other, TieringState.FAILED, 0, 9),), removed=(TablePath("db", "t3"),))
+    keepalive.hear(news)
+    keepalive.watch(ended)
+    keepalive.hear(news)
+    assert server.heartbeats == []
+    keepalive.hear(StatusChanges(removed=(ended.claim.path,)))
+    assert len(server.heartbeats) == 1
+    keepalive.unwatch(ended)
+    keepalive.hear(StatusChanges(removed=(ended.claim.path,)))
+    assert len(server.heartbeats) == 1
+
+
+def test_the_answer_to_a_heartbeat_decides_whether_a_round_has_ended(  # D66
+    time: Time, server: Server, keepalive: KeepAlive
+) -> None:
+    stopped: list[str] = []
+    ended, going = guard(time, 1, lambda: stopped.append("ended")), guard(time, 2, lambda: stopped.append("going"))
+    for each in (ended, going):
+        keepalive.watch(each)
+    news = StatusChanges((TieringStatus(1, ended.claim.path, TieringState.FAILED, 0, 7),))
+    server.faults = iter([AWAY])
+    keepalive.hear(news)
+    assert stopped == [], "the server did not answer"
+    keepalive.hear(news)
+    assert stopped == [], "the server says that both go on"
+    server.fenced = {1: FENCED}
+    keepalive.hear(news)
+    assert stopped == ["ended"]
+    assert ended.lost is FENCED

@@ -16,6 +16,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from plain_lake import PlainLake
+from py4j.protocol import Py4JNetworkError
 
 from engine_support import SCHEMA, ServerThread, descriptor
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
@@ -25,6 +26,7 @@ from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark.application import exit_code
 from fluss_tiering.spark.round import round as round_module
 from fluss_tiering.spark.round.commit import missing_lake_table
 from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
@@ -33,13 +35,16 @@ from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.plan import LogPiece, PlanLimits
 from fluss_tiering.spark.round.result import PieceResult, TableResult
 from fluss_tiering.spark.round.round import RoundServices
-from fluss_tiering.spark.runtime import Runtime
+from fluss_tiering.spark.runtime import Event, Runtime
 from fluss_tiering.spark.table_run import TableRun
 
 _NUMBERS = itertools.count(1)
 LEASE_MS = 600_000
 GONE = FlussTieringError(ErrorCode.FENCED_TIERING_EPOCH, "superseded")
 Rows = Mapping[int, str | None]
+TIERED = TableResult(TablePath("db", "t"), TieringState.TIERED, 1.0, recorded=True)
+FAILED = TableResult(TablePath("db", "t"), TieringState.FAILED, 1.0, recorded=True)
+INTERRUPTED = replace(FAILED, interrupted=True)
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +94,8 @@ class Application:
     written: list[PieceResult] = field(default_factory=list)
     on_stage: Callable[[StageJob, RoundGuard], None] = lambda job, guard: None
     cancelled: list[str] = field(default_factory=list)
+    stopped: Event = field(default_factory=Runtime().new_event)
+    spark_ended: bool = False
 
     def table(self, *, key: bool = True, num_buckets: int = 1, **options: Any) -> TableInfo:
         path = TablePath("db", f"r{next(_NUMBERS)}")
@@ -119,10 +126,9 @@ class Application:
         return results
 
     def services(self, **settings: Any) -> RoundServices:
-        spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(cancelJobGroup=self.cancelled.append))
         known: dict[str, Any] = {
             "client": self.client,
-            "spark": spark,
+            "spark": None,
             "catalog": self.lake,
             "storage": self.client.describe_storage(),
             "target": self.target,
@@ -130,6 +136,7 @@ class Application:
             "progress": self.told,
             "runtime": replace(Runtime(), monotonic=lambda: self.now),
             "run_stage": self._run_stage,
+            "cancel_stage": lambda spark, group: self.cancelled.append(group),
         }
         return RoundServices(**{**known, **settings})
 
@@ -150,8 +157,8 @@ class Application:
                 releaser=releaser,
                 claim_timeout_s=5,
                 driver="test",
-                stopped=Runtime().new_event(),
-                spark_ended=lambda: False,
+                stopped=self.stopped,
+                spark_ended=lambda: self.spark_ended,
             )
             result = run.tier(table, held)
         assert self.client.list_leases(lease.lease_id) == [], "everything is released"
@@ -502,6 +509,94 @@ def test_a_round_that_another_one_replaced_is_refused_before_the_lake_changes(ap
     assert application.fail(table) == "superseded"
     assert application.lake.files_on_disk() == set()
     assert application.lake.tables[str(table.path)] == []
+
+
+# What is the table's fault, and what is not
+
+
+@pytest.mark.parametrize(
+    ("failure", "interrupted"),
+    [
+        (FlussTieringError(ErrorCode.STORAGE, "the lake is full"), False),
+        (FlussTieringError(ErrorCode.UNKNOWN, "a Spark executor was lost"), False),
+        (ValueError("a wrong value"), False),
+        (FlussTieringError(ErrorCode.STALE_ATTEMPT, "a newer attempt began"), True),
+        (FlussTieringError(ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST, "the lease expired"), True),
+        (Py4JNetworkError("Answer from Java side is empty"), True),
+    ],
+    ids=str,
+)
+def test_a_round_tells_whether_its_table_is_to_blame(  # D64
+    application: Application, failure: Exception, interrupted: bool
+):
+    table = application.table(key=False)
+    application.write(table, named(range(4), "row"))
+
+    def fail(stage: StageJob, guard: RoundGuard) -> None:
+        raise failure
+
+    application.on_stage = fail
+    result = application.run(table)
+    assert (result.failed, result.interrupted, result.recorded) == (True, interrupted, True)
+    (ended,) = application.client.list_tiering_rounds(table.path)
+    assert (ended.state, ended.interrupted, ended.error) == (TieringState.FAILED, interrupted, result.error)
+    (status,) = application.client.list_tiering_statuses(table.path)
+    assert status.consecutive_failures == (0 if interrupted else 1)
+
+
+@pytest.mark.parametrize("told", ["stopped", "Spark ended", "lost"])
+def test_a_round_that_is_stopped_gives_that_as_its_reason(application: Application, told: str):  # D64
+    """Its calls fail in some way that says nothing of it."""
+    table = application.table(key=False)
+    application.write(table, named(range(4), "row"))
+
+    def stop(stage: StageJob, guard: RoundGuard) -> None:
+        if told == "stopped":
+            application.stopped.set()
+        elif told == "Spark ended":
+            application.spark_ended = True
+        else:
+            guard.lose(FlussTieringError(ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST, "the lease expired"))
+        raise FlussTieringError(ErrorCode.STORAGE, "the lake was closed")
+
+    application.on_stage = stop
+    result = application.run(table)
+    assert result.interrupted
+    assert result.error is not None
+    reasons = {"stopped": "told to stop", "Spark ended": "Spark has ended by itself", "lost": "the lease expired"}
+    assert reasons[told] in result.error
+    assert application.stopped.is_set() is (told != "lost"), "no round begins any more"
+
+
+def test_a_round_that_may_not_begin_is_interrupted(application: Application):  # D64
+    table = application.table(key=False)
+    application.write(table, named(range(4), "row"))
+    for told, names in ((True, "Spark has ended"), (False, "told to stop")):
+        application.spark_ended = told
+        result = application.run(table)
+        assert result.interrupted
+        assert names in (result.error or "")
+        application.stopped.set()
+    assert application.client.list_tiering_rounds(table.path) == []
+
+
+@pytest.mark.parametrize(
+    ("results", "code", "with_status"),
+    [
+        ([TIERED], 0, 0),
+        ([], 0, 0),
+        ([TIERED, FAILED], 1, 0),
+        ([TIERED, replace(FAILED, recorded=False)], 1, 1),
+        ([TIERED, INTERRUPTED], 3, 3),
+        ([INTERRUPTED, FAILED], 1, 3),
+        ([INTERRUPTED, replace(FAILED, recorded=False)], 1, 1),
+    ],
+)
+def test_the_exit_code_tells_a_failure_from_an_interruption(  # D66
+    results: Sequence[TableResult], code: int, with_status: int
+):
+    assert exit_code(results, outcome_in_status=False) == code
+    assert exit_code(results, outcome_in_status=True) == with_status
 
 
 # Leases

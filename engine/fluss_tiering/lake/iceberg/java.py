@@ -77,7 +77,7 @@ def java_error_text(error: Py4JError | PySparkException) -> str:
         # The text of an error without a message is "None".
         said = "" if error.args == (None,) else str(error)
         return f"the connection to Spark's JVM broke: {said.splitlines()[0] if said else type(error).__name__}"
-    chain = list(_chain(error.java_exception))
+    chain = list(causes(error))
     caught, root = _class_and_message(chain[0]), _class_and_message(chain[-1])
     text = root if root in caught or caught in root else f"{root} ({caught})"
     # The innermost known cause says the most.
@@ -87,12 +87,13 @@ def java_error_text(error: Py4JError | PySparkException) -> str:
 
 def root_message(error: Py4JJavaError) -> str:
     """Return the message of the root cause."""
-    *_, root = _chain(error.java_exception)
+    *_, root = causes(error)
     return root.getMessage() or ""
 
 
-def _chain(exception: JavaObject) -> Iterator[JavaObject]:
-    """Yield the exception and its causes, at most `_MAX_CAUSES`, since causes may form a circle."""
+def causes(error: Py4JJavaError) -> Iterator[JavaObject]:
+    """Yield the exception of the JVM and its causes, at most `_MAX_CAUSES`, since causes may form a circle."""
+    exception = error.java_exception
     for _ in range(_MAX_CAUSES):
         if exception is None:
             return
@@ -138,7 +139,7 @@ def is_conflict(error: BaseException) -> bool:
     """Return whether a commit conflicts with a commit of somebody else, however the JVM wraps this exception."""
     if not isinstance(error, Py4JJavaError):
         return False
-    names = {str(exception.getClass().getName()) for exception in _chain(error.java_exception)}
+    names = {str(exception.getClass().getName()) for exception in causes(error)}
     return any(f"org.apache.iceberg.exceptions.{name}" in names for name in _CONFLICTS)
 
 

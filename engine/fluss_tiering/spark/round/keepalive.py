@@ -1,5 +1,6 @@
 """Keeps an application's leases and rounds alive from a thread of its own, and stops a round that is lost.
 
+Between two heartbeats, `hear` takes the server's news of statuses, so that a cancelled round ends within seconds.
 Renewals and heartbeats never wait for a round, and a round never waits for them. A round that lost its lease or its
 epoch is stopped early, so that it wastes no time. The fence at the commit, not this module, keeps it from doing harm.
 """
@@ -14,7 +15,7 @@ from typing import Final, Self
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.tiering import Claim, HeartbeatEntry
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, StatusChanges, TieringState, TieringStatus
 from fluss_tiering.spark.runtime import SYSTEM, Runtime
 
 HEARTBEAT_INTERVAL_S: Final = 30.0
@@ -128,6 +129,21 @@ class KeepAlive(Closing):
         with self._lock:
             self._guards.pop(guard.claim.table_id, None)
 
+    def hear(self, changes: StatusChanges) -> None:
+        """Ask for the rounds at once if news of statuses say that one has ended. Any thread may call this.
+
+        The news may be older than a claim, so that the answer to a heartbeat decides.
+        """
+        with self._lock:
+            claims = {guard.claim.path: guard.claim for guard in self._guards.values()}
+        ended = any(each.path in claims and _has_ended(claims[each.path], each) for each in changes.statuses)
+        if not ended and not any(path in claims for path in changes.removed):
+            return
+        try:
+            self._heartbeat()
+        except FlussTieringError as error:
+            logger.warning("a round seems to have ended, which the next heartbeat finds out: %s", error)
+
     def stop_rounds(self, reason: FlussTieringError) -> None:
         """Stop every round that runs."""
         with self._lock:
@@ -181,3 +197,11 @@ class KeepAlive(Closing):
                     guards = [self._guards[table_id] for table_id in holders if table_id in self._guards]
                 for guard in guards:
                     guard.lose(answer)
+
+
+def _has_ended(claim: Claim, status: TieringStatus) -> bool:
+    """Return whether a status is later than the round of a claim. The table was Pending under the same epoch before."""
+    if status.table_id != claim.table_id or status.tiering_epoch > claim.tiering_epoch:
+        return True
+    before_or_during = (TieringState.PENDING, TieringState.TIERING)
+    return status.tiering_epoch == claim.tiering_epoch and status.state not in before_or_during

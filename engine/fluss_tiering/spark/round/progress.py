@@ -165,7 +165,7 @@ class TerminalProgress(Closing):
 def outcome_text(result: TableResult) -> str:
     """Return the outcome of a table in one line."""
     if result.failed:
-        return f"{result.state}: {result.error}"
+        return f"{result.outcome}: {result.error}"
     if result.stats.lake_snapshot_id is None:
         return f"{result.state}, nothing new ({result.seconds:.1f} s)"
     rest = "" if result.complete else ", more is due"
@@ -177,7 +177,7 @@ def outcome_text(result: TableResult) -> str:
 
 def _short_outcome(result: TableResult) -> str:
     if result.failed:
-        return str(result.state)
+        return result.outcome
     if result.stats.lake_snapshot_id is None:
         return f"{result.state}, nothing new"
     rest = "" if result.complete else ", more is due"

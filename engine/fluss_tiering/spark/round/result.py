@@ -92,6 +92,8 @@ class TableResult:
         recorded: Whether the server knows this outcome, so that those who wait for the table see it.
         complete: False if more is due for the table at once.
         cost: What the round cost.
+        interrupted: Whether something other than the table is why it was not tiered: the application was cancelled,
+            superseded or stopped, or its Spark has ended.
         held_by_another: Whether there was no round here, because another round holds the table.
         attempted: False if the table does not exist, so that nothing was tried and told of it.
     """
@@ -105,6 +107,7 @@ class TableResult:
     recorded: bool = False
     complete: bool = True
     cost: RoundCost = field(default_factory=RoundCost)
+    interrupted: bool = False
     held_by_another: bool = False
     attempted: bool = True
 
@@ -112,6 +115,11 @@ class TableResult:
     def failed(self) -> bool:
         """Whether the table was not tiered."""
         return self.state is not TieringState.TIERED
+
+    @property
+    def outcome(self) -> str:
+        """The outcome in a word, for people."""
+        return "Interrupted" if self.interrupted else self.state.value
 
 
 def total_stats(pieces: Iterable[PieceResult], lake_snapshot_id: int, lake_size: LakeTableSize) -> TieringStats:

@@ -27,7 +27,7 @@ from fluss_tiering.spark.round.plan import Piece, PlanLimits, RoundPlan, plan_ro
 from fluss_tiering.spark.round.progress import Progress
 from fluss_tiering.spark.round.reduce import DEFAULT_BUFFER_BYTES
 from fluss_tiering.spark.round.result import PieceResult, RoundCost, RoundOutcome, StageSeconds, total_stats
-from fluss_tiering.spark.round.stage import run_stage
+from fluss_tiering.spark.round.stage import cancel_stage, run_stage
 from fluss_tiering.spark.round.waves import after, tasks_of, time_limit_s, waves
 from fluss_tiering.spark.runtime import SYSTEM, Runtime
 from fluss_tiering.storage.open import cluster_access, open_offsets_reader, open_split_reader
@@ -56,6 +56,7 @@ class RoundServices:
         skip_missing_log: Whether rounds go on if a log was deleted before it was tiered (see `plan_round`).
         runtime: The clock and the threads of the rounds.
         run_stage: Runs the Spark stage of a round.
+        cancel_stage: Ends the Spark stage of a round, from any thread.
     """
 
     client: TieringClient
@@ -71,6 +72,7 @@ class RoundServices:
     skip_missing_log: bool = False
     runtime: Runtime = SYSTEM
     run_stage: Callable[[SparkSession, StageJob, str, RoundGuard], list[PieceResult]] = run_stage
+    cancel_stage: Callable[[SparkSession, str], None] = cancel_stage
 
     def present_limits(self) -> PlanLimits:
         """Return the limits with the number of tasks that run at the same time now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Final
 
@@ -53,6 +54,22 @@ def run_stage(spark: SparkSession, job: StageJob, group: str, guard: RoundGuard)
             f"Spark returned the results of pieces {[result.piece for result in results]}, expected {pieces} of them",
         )
     return results
+
+
+def cancel_stage(spark: SparkSession, group: str) -> None:
+    """End the stage of a round, also if it has not begun yet. If Spark has ended, do nothing.
+
+    Args:
+        spark: The session.
+        group: The name of the Spark job group, which no other round has.
+    """
+    context = spark.sparkContext
+    with contextlib.suppress(Py4JError, OSError, AttributeError):  # pyspark forgets `_jsc` when the context is stopped
+        jobs = context._jsc.sc()  # noqa: SLF001 - pyspark cancels present jobs only
+        try:
+            jobs.cancelJobGroupAndFutureJobs(group)
+        except Py4JError:  # Spark 3.5 has no such call
+            jobs.cancelJobGroup(group)
 
 
 def failure_of(error: Py4JError | PySparkException) -> FlussTieringError:
