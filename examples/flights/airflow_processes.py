@@ -11,7 +11,7 @@ import secrets
 import subprocess
 import sys
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,7 @@ from examples.flights.airflow_api import AirflowApi
 from examples.flights.processes import Processes, Started
 from examples.ports import free_ports
 
-_COMPONENTS: Final = ("scheduler", "dag-processor", "triggerer")
+COMPONENTS: Final = ("scheduler", "dag-processor", "triggerer")
 _READY_SECONDS: Final = 600.0
 """For a machine that is busy: a program that ends is noticed at once."""
 _MIGRATE_SECONDS: Final = 600.0
@@ -35,6 +35,7 @@ class AirflowProcesses:
         connections: The connections by their ids, as the variables `AIRFLOW_CONN_…` take them in JSON.
         port: The port of the API server and its user interface; any free port when None.
         python: The interpreter of the environment that Airflow is installed in.
+        settings: Variables of the environment that override those of this class.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class AirflowProcesses:
         connections: Mapping[str, Mapping[str, object]],
         port: int | None = None,
         python: Path = Path(sys.executable),
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self._processes = processes
         self._home = home
@@ -58,11 +60,15 @@ class AirflowProcesses:
             **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name, value in connections.items()},
             # Tasks find the programs spark-submit and fluss-tiering beside the interpreter.
             "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            **(settings or {}),
         }
         self.api = AirflowApi(self.url)
 
-    def start(self) -> None:
-        """Create the database, start all components and return when they are healthy.
+    def start(self, components: Sequence[str] = COMPONENTS) -> None:
+        """Create the database, start the API server and the components and return when they are healthy.
+
+        Args:
+            components: The components to start beside the API server; all of them by default.
 
         Raises:
             SystemExit: A component ended or was not ready in time. The message holds the end of its log.
@@ -70,7 +76,7 @@ class AirflowProcesses:
         self._home.mkdir(parents=True, exist_ok=True)
         self._migrate()
         api_server = self._start("api-server")
-        others = [self._start(component) for component in _COMPONENTS]
+        others = [self._start(component) for component in components]
         self._processes.wait_until(api_server, self.api.answers, _READY_SECONDS)
         for started in others:
             component = started.name.removeprefix("airflow-").replace("-", "_")
