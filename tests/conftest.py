@@ -19,6 +19,7 @@ _SHARING = {
     "tests/spark/": "spark",
     "tests/lake/": "spark",
     "tests/system/": "airflow",
+    "tests/provider/page/": "page",
     "tests/storage/fluss/": "fluss",
     "tests/server/cluster/": "fluss",
 }

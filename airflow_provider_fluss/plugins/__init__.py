@@ -1,0 +1,1 @@
+"""What the provider adds to Airflow's own user interface."""

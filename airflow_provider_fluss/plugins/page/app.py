@@ -1,0 +1,87 @@
+"""The routes of the page. All of them ask for Airflow's login, and all addresses in the HTML are relative.
+
+The routes stand beside each other, one level below the page. Relative addresses are therefore right wherever Airflow is
+mounted: `[api] base_url` may have a path, and a proxy may cut it off or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Final
+
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response, status
+from fastapi.exception_handlers import http_exception_handler
+from starlette.exceptions import HTTPException as AnyHttpException
+
+from airflow_provider_fluss.plugins.page import views
+from airflow_provider_fluss.plugins.page.access import Reader, reader
+from airflow_provider_fluss.plugins.page.files import static_file
+from airflow_provider_fluss.plugins.page.html import refusal
+from airflow_provider_fluss.plugins.page.selection import Selection
+
+_THREADS: Final = ThreadPoolExecutor(8, thread_name_prefix="lake-tiering")
+"""A tiering server that does not answer holds some of these threads, and none of those that the API server shares."""
+
+
+def make_app() -> FastAPI:
+    """Return the application. It has no page of its own about its API, since it has no API."""
+    app = FastAPI(title="Lake tiering", dependencies=[Depends(reader)], docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_exception_handler(AnyHttpException, _refuse)
+    app.add_api_route("/", _tables, methods=["GET"])
+    app.add_api_route("/table", _table, methods=["GET"])
+    app.add_api_route("/leases", _leases, methods=["GET"])
+    app.add_api_route("/static/{name}", _static, methods=["GET"])
+    return app
+
+
+Text = Annotated[str, Query(max_length=1000)]
+
+
+async def _tables(
+    user: Reader,
+    *,
+    conn: Text = "",
+    q: Text = "",
+    status: Text = "",
+    tables: Annotated[list[str] | None, Query()] = None,
+    order: Text = "",
+    descending: bool = False,
+    page: int = 1,
+) -> Response:
+    """Show the tables of a server."""
+    selection = Selection(
+        conn=conn, search=q, status=status, tables=tuple(tables or ()), order=order, descending=descending, page=page
+    )
+    return await _in_thread(lambda: views.tables(user, selection))
+
+
+async def _table(user: Reader, table: Text, conn: Text = "") -> Response:
+    """Show one table with the history of its rounds."""
+    return await _in_thread(lambda: views.table(user, conn, table))
+
+
+async def _leases(user: Reader, conn: Text = "") -> Response:
+    """Show the leases of a server."""
+    return await _in_thread(lambda: views.leases(user, conn))
+
+
+async def _static(name: str) -> Response:
+    """Return a style sheet, a script or an icon."""
+    response = static_file(name)
+    if response is None:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, f"There is no file {name}.")
+    return response
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """Answer with a page that says why; with JSON to a program."""
+    assert isinstance(error, AnyHttpException)  # noqa: S101 - the handler is registered for it alone
+    if "text/html" in request.headers.get("accept", ""):
+        return refusal(error.status_code, str(error.detail), str(request.url))
+    return await http_exception_handler(request, error)
+
+
+async def _in_thread(view: Callable[[], Response]) -> Response:
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, view)

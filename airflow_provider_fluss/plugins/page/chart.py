@@ -1,0 +1,96 @@
+"""The history of a table's rounds as a chart: a bar for each round, as SVG elements for a template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from airflow_provider_fluss.plugins.page import text
+from fluss_tiering.model.tiering import TieringRound, TieringState
+
+WIDTH: Final = 720
+HEIGHT: Final = 132
+_TOP: Final = 14
+_PLOT: Final = 96
+"""The height of the highest bar."""
+_LEFT: Final = 58
+_GAP: Final = 2
+_WIDEST_BAR: Final = 28
+_SHORTEST_BAR: Final = 2.0
+"""A round of no rows or no time is to be seen, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The bar of one round, with its place in the coordinates of the SVG."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    outcome: str
+    title: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart.
+
+    Attributes:
+        title: What the chart shows.
+        summary: The chart in a sentence, for people who do not see it.
+        bars: The bars, the oldest round first.
+        lines: The lines of the scale: place from above, and label.
+    """
+
+    title: str
+    summary: str
+    bars: tuple[Bar, ...]
+    lines: tuple[tuple[float, str], ...]
+
+
+def charts(rounds: Sequence[TieringRound], now: int) -> list[Chart]:
+    """Return the charts of how long the rounds took, and of how many rows they wrote.
+
+    Args:
+        rounds: The rounds of one table, in any order.
+        now: The present time in ms since the epoch, for a round that still runs.
+    """
+    in_order = sorted(rounds, key=lambda each: each.tiering_epoch)
+    return [
+        _chart("Duration of each round", in_order, lambda each: took(each, now), text.duration),
+        _chart("Rows of each round", in_order, lambda each: each.stats.rows if each.stats else 0, text.count),
+    ]
+
+
+def took(each: TieringRound, now: int) -> int:
+    """Return how long the round took, or has taken so far, in milliseconds."""
+    return max(0, (now if each.end_time is None else each.end_time) - each.start_time)
+
+
+def _chart(
+    title: str, rounds: Sequence[TieringRound], value: Callable[[TieringRound], int], show: Callable[[int], str]
+) -> Chart:
+    values = [value(each) for each in rounds]
+    top = max(values, default=0) or 1
+    step = min(_WIDEST_BAR + _GAP, (WIDTH - _LEFT) / max(len(rounds), 1))
+    bars = tuple(
+        Bar(
+            x=round(_LEFT + index * step, 2),
+            y=round(_TOP + _PLOT - height, 2),
+            width=round(step - _GAP, 2),
+            height=round(height, 2),
+            outcome=each.state.value,
+            title=f"Epoch {each.tiering_epoch}: {each.state.value}, {show(amount)}",
+            epoch=each.tiering_epoch,
+        )
+        for index, (each, amount) in enumerate(zip(rounds, values, strict=True))
+        for height in [max(_SHORTEST_BAR, _PLOT * amount / top)]
+    )
+    failed = sum(each.state is TieringState.FAILED for each in rounds)
+    summary = (
+        f"{title}: {len(rounds)} rounds, {failed} of them failed; the highest value is {show(max(values, default=0))}."
+    )
+    return Chart(title, summary, bars, ((_TOP, show(top)), (_TOP + _PLOT, "0")))

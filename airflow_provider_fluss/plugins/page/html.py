@@ -1,0 +1,72 @@
+"""Makes HTML from the templates, with headers that allow a browser nothing but what the page needs."""
+
+from __future__ import annotations
+
+import secrets
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+from airflow.api_fastapi.app import get_auth_manager
+from fastapi import Response
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from airflow_provider_fluss.plugins.page import text
+from airflow_provider_fluss.plugins.page.files import static_href
+from airflow_provider_fluss.plugins.page.selection import is_late, shown_state
+
+_POLICY: Final = "Content-Security-Policy"
+_HEADERS: Final = {
+    _POLICY: (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
+    ),
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def page(template: str, status: int = HTTPStatus.OK, **values: Any) -> Response:
+    """Return the answer with the HTML of a template."""
+    return HTMLResponse(_render(template, values), status_code=status, headers=_HEADERS)
+
+
+def refusal(status: int, reason: str, url: str) -> Response:
+    """Return the answer to a request that was refused. Who is not logged in is shown the way to the login."""
+    login = get_auth_manager().get_url_login(next_url=url) if status == HTTPStatus.UNAUTHORIZED else None
+    nonce = secrets.token_urlsafe()
+    values = {"title": HTTPStatus(status).phrase, "reason": reason, "login": login, "nonce": nonce}
+    headers = {**_HEADERS, _POLICY: f"default-src 'none'; style-src 'nonce-{nonce}'; frame-ancestors 'self'"}
+    return HTMLResponse(_render("refusal.html", values), status_code=status, headers=headers)
+
+
+def _render(template: str, values: dict[str, Any]) -> str:
+    return _environment().get_template(template).render(values)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "count": text.count,
+        "distance": text.distance,
+        "duration": text.duration,
+        "harmless": text.harmless,
+        "is_late": is_late,
+        "iso": text.iso,
+        "lag": text.lag,
+        "one_line": text.one_line,
+        "shown_state": shown_state,
+        "size": text.size,
+    }
+    environment.globals["static"] = static_href
+    return environment

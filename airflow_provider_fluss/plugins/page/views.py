@@ -1,0 +1,117 @@
+"""What each page shows. These functions block while they ask the tiering server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from fastapi import Response
+
+from airflow_provider_fluss.plugins.page.chart import HEIGHT, WIDTH, charts, took
+from airflow_provider_fluss.plugins.page.connections import fluss_connections
+from airflow_provider_fluss.plugins.page.html import page
+from airflow_provider_fluss.plugins.page.known import LEASES, STATUSES, ask
+from airflow_provider_fluss.plugins.page.lease_rows import MOST_LEASES, lease_rows
+from airflow_provider_fluss.plugins.page.selection import STATES, Selection, select
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TablePath
+
+_SHOWN_ROUNDS: Final = 50
+_HTTP_STATUSES: Final[Mapping[ErrorCode, HTTPStatus]] = {
+    ErrorCode.TABLE_NOT_EXIST: HTTPStatus.NOT_FOUND,
+    ErrorCode.INVALID_TABLE: HTTPStatus.NOT_FOUND,
+    ErrorCode.INVALID_TIERING_STATE: HTTPStatus.CONFLICT,
+    ErrorCode.INVALID_REQUEST: HTTPStatus.BAD_REQUEST,
+    ErrorCode.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+
+def tables(user: BaseUser, selection: Selection) -> Response:
+    """Return the page with the tables of a server."""
+
+    def content(conn: str, now: int) -> Mapping[str, Any]:
+        return {"selected": select(STATUSES.get(conn), replace(selection, conn=conn)), "states": STATES}
+
+    return _show("tables.html", "tables", user, selection.conn, content)
+
+
+def table(user: BaseUser, conn: str, name: str) -> Response:
+    """Return the page of one table, with the history of its rounds."""
+
+    def content(conn: str, now: int) -> Mapping[str, Any]:
+        path = TablePath.parse(name)
+        (each,), rounds = ask(
+            conn,
+            lambda client: (
+                client.list_tiering_statuses(path),
+                client.list_tiering_rounds(path, limit=_SHOWN_ROUNDS),
+            ),
+        )
+        return {
+            "each": each,
+            "rounds": rounds,
+            "charts": charts(rounds, now),
+            "chart_width": WIDTH,
+            "chart_height": HEIGHT,
+            "took": took,
+        }
+
+    return _show("table.html", "table", user, conn, content)
+
+
+def leases(user: BaseUser, conn: str) -> Response:
+    """Return the page with the leases of a server."""
+
+    def content(conn: str, now: int) -> Mapping[str, Any]:
+        found = LEASES.get(conn)
+        return {
+            "leases": lease_rows(found[:MOST_LEASES], STATUSES.get(conn), now),
+            "number": len(found),
+        }
+
+    return _show("leases.html", "leases", user, conn, content)
+
+
+def _show(
+    template: str, section: str, user: BaseUser, conn: str, content: Callable[[str, int], Mapping[str, Any]]
+) -> Response:
+    """Return the page with what `content` returns for the connection and the present time, or with its error."""
+    connections = fluss_connections(user)
+    now = int(time.time() * 1000)
+    conn = conn or next(iter(connections), "")
+    common: dict[str, Any] = {
+        "section": section,
+        "conn": conn,
+        "connections": connections,
+        "now": now,
+        "query": urlencode({"conn": conn}),
+    }
+    if not connections:
+        return page("problem.html", title="No connection", reason=_NO_CONNECTION, **common)
+    if conn not in connections:
+        reason = f"There is no connection {conn} of type fluss. Choose one of the connections above."
+        return page("problem.html", HTTPStatus.NOT_FOUND, title="No such connection", reason=reason, **common)
+    try:
+        values = content(conn, now)
+    except FlussTieringError as error:
+        status = _HTTP_STATUSES.get(error.code, HTTPStatus.BAD_GATEWAY)
+        title = _TITLES.get(status, "The tiering server answered with an error")
+        return page("problem.html", status, title=title, reason=error.message, **common)
+    return page(template, **common, **values)
+
+
+_NO_CONNECTION: Final = (
+    "Airflow has no connection of type fluss. Create one with the id fluss_default, with the host and the port of the "
+    "tiering server, under Admin, Connections."
+)
+_TITLES: Final[Mapping[HTTPStatus, str]] = {
+    HTTPStatus.NOT_FOUND: "No such table",
+    HTTPStatus.CONFLICT: "The table is not tiered",
+    HTTPStatus.SERVICE_UNAVAILABLE: "The tiering server does not answer",
+    HTTPStatus.BAD_REQUEST: "The connection cannot be used",
+}

@@ -1,0 +1,56 @@
+"""Who may reach the page: each route asks for Airflow's login and for a permission."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.routing import APIRoute
+from page_auth_manager import OUTSIDER
+
+from airflow_provider_fluss.plugins.page.app import make_app
+
+ROUTES = [
+    pytest.param(method, route.path.replace("{name}", "page.css").lstrip("/") or "./", id=f"{method} {route.path}")
+    for route in make_app().routes
+    if isinstance(route, APIRoute)
+    for method in sorted(route.methods)
+]
+
+
+def test_the_app_has_nothing_but_routes_that_the_tests_below_know():
+    assert all(isinstance(route, APIRoute) for route in make_app().routes)
+    assert {"GET ./", "GET table", "GET leases", "GET static/page.css"} <= {" ".join(each.values) for each in ROUTES}
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_nobody_is_let_in_without_a_login(airflow, method, path):
+    with airflow.session(None) as session:
+        assert session.request(method, path).status_code == 401
+        session.cookies["_token"] = "made.up.token"
+        assert session.request(method, path).status_code in {401, 403}
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_a_user_without_the_permission_is_refused(airflow, method, path):
+    with airflow.session(OUTSIDER) as session:
+        answer = session.request(method, path)
+    assert answer.status_code == 403
+    assert "permission to see Airflow&#39;s plugins" in answer.text
+
+
+def test_who_is_not_logged_in_is_shown_the_way_to_the_login(airflow):
+    with airflow.session(None) as session:
+        answer = session.get("table?table=db.t")
+        assert f"{airflow.path}/auth/login?next=" in answer.text
+        assert "lake-tiering%2Ftable%3Ftable%3Ddb.t" in answer.text
+        program = session.get("./", headers={"Accept": "application/json"})
+    assert (program.status_code, program.json()) == (401, {"detail": "Not authenticated"})
+
+
+def test_a_browser_may_do_nothing_that_the_page_does_not_need(reader):
+    for path in ("./", "leases", "table?table=no.table"):
+        headers = reader.get(path).headers
+        policy = dict(each.strip().split(" ", 1) for each in headers["content-security-policy"].split(";"))
+        assert policy["default-src"] == "'none'"
+        assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+        assert policy["form-action"] == policy["frame-ancestors"] == "'self'"
+        assert (headers["cache-control"], headers["x-content-type-options"]) == ("no-store", "nosniff")

@@ -1,0 +1,135 @@
+"""The parts of the page that need no server: texts, charts, and what is kept for two seconds."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pytest
+
+from airflow_provider_fluss.plugins.page import text
+from airflow_provider_fluss.plugins.page.chart import HEIGHT, WIDTH, charts
+from airflow_provider_fluss.plugins.page.known import Kept
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStats
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "shown"),
+    [
+        *((None, "–"), (0, "0 ms"), (999, "999 ms"), (1_000, "1 s"), (61_500, "1 min 1 s"), (3_600_000, "1 h")),
+        *((3_601_000, "1 h"), (7_260_000, "2 h 1 min"), (90_000_000, "1 d 1 h"), (86_400_000 * 400, "400 d")),
+    ],
+)
+def test_a_duration_has_its_two_largest_units(milliseconds, shown):
+    assert text.duration(milliseconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0, "now"), (-1, "1 s ago"), (-119, "1 min ago"), (59, "in 59 s"), (7_200, "in 2 h"), (-86_400, "1 d ago")],
+)
+def test_a_distance_has_its_largest_unit(seconds, shown):
+    assert text.distance(1_000_000_000_000 + seconds * 1000, 1_000_000_000_000) == shown
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (None, "–"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (1 << 20, "1.0 MiB"),
+        (5 << 50, "5.0 PiB"),
+    ],
+)
+def test_a_size_has_a_unit(number, shown):
+    assert text.size(number) == shown
+
+
+def a_round(epoch: int, state: TieringState, start: int, end: int | None, rows: int | None) -> TieringRound:
+    stats = None if rows is None else TieringStats(rows, rows * 10, 1)
+    return TieringRound(1, TablePath("a", "b"), epoch, state, "lease", 1, "driver", start, end, stats=stats)
+
+
+def test_a_chart_has_a_bar_for_each_round_in_proportion():
+    rounds = [
+        a_round(3, TieringState.TIERING, 5_000, None, None),
+        a_round(2, TieringState.FAILED, 3_000, 4_000, None),
+        a_round(1, TieringState.TIERED, 1_000, 3_000, 500),
+    ]
+    durations, rows = charts(rounds, now=9_000)
+    assert [(bar.epoch, bar.outcome) for bar in durations.bars] == [(1, "Tiered"), (2, "Failed"), (3, "Tiering")]
+    heights = [bar.height for bar in durations.bars]
+    assert heights == [heights[2] / 2, heights[2] / 4, heights[2]]  # 2 s, 1 s and 4 s so far
+    assert durations.bars[0].title == "Epoch 1: Tiered, 2 s"
+    assert durations.summary == "Duration of each round: 3 rounds, 1 of them failed; the highest value is 4 s."
+    assert rows.lines[0][1] == "500"
+
+
+@pytest.mark.parametrize("number", [1, 2, 25, 50])
+def test_the_bars_stand_beside_each_other_within_the_chart(number):
+    for chart in charts([a_round(each, TieringState.TIERED, 0, each, 0) for each in range(number)], now=0):
+        bars = chart.bars
+        assert all(bar.width > 4 and bar.height >= 2 for bar in bars)
+        assert all(left.x + left.width < right.x for left, right in itertools.pairwise(bars))
+        assert bars[0].x > 0
+        assert bars[-1].x + bars[-1].width <= WIDTH
+        assert all(bar.y + bar.height < HEIGHT for bar in bars)
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_answer_is_kept_for_two_seconds_for_each_connection():
+    clock, asked = Clock(), []
+    kept = Kept(lambda conn: asked.append(conn) or len(asked), clock)
+    assert [kept.get("a"), kept.get("a"), kept.get("b")] == [1, 1, 2]
+    clock.now += 1.9
+    assert kept.get("a") == 1
+    clock.now += 0.1
+    assert kept.get("a") == 3
+    kept.forget("a")
+    assert kept.get("a") == 4
+    kept.forget("nothing")
+    assert asked == ["a", "b", "a", "a"]
+
+
+def test_an_error_is_kept_too():
+    clock, asked = Clock(), []
+
+    def load(conn: str) -> int:
+        asked.append(conn)
+        raise FlussTieringError(ErrorCode.UNAVAILABLE, "away")
+
+    kept = Kept(load, clock)
+    for _ in range(3):
+        with pytest.raises(FlussTieringError, match="away") as raised:
+            kept.get("a")
+        assert raised.value.code is ErrorCode.UNAVAILABLE
+    assert asked == ["a"]
+
+
+def test_one_thread_asks_for_all():
+    asked, going_on = [], threading.Event()
+
+    def load(conn: str) -> str:
+        asked.append(conn)
+        assert going_on.wait(60)
+        return conn
+
+    kept, answers = Kept(load), []
+    threads = [threading.Thread(target=lambda: answers.append(kept.get("a"))) for _ in range(5)]
+    for each in threads:
+        each.start()
+    going_on.set()
+    for each in threads:
+        each.join(60)
+    assert (asked, answers) == (["a"], ["a"] * 5)
