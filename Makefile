@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fluss-jars run run-fluss up up-fluss down test test-fast test-long test-matrix fluss-versions mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs docs-site constraints dist clean
+.PHONY: help setup fluss-jars run run-fluss up up-fluss down test test-fast test-long test-matrix fluss-versions airflow-endings mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs docs-site constraints dist clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -88,6 +88,10 @@ test-long: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests that take minutes each
 fluss-versions: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests of clusters, and what they show in docs/reference/fluss-versions.md
 	-@$(BIN)/pytest -m cluster --numprocesses 2 --junitxml=.cache/fluss-versions.xml $(ARGS)
 	@$(BIN)/python tools/fluss_versions.py .cache/fluss-versions.xml
+
+airflow-endings: setup ## Each way in which a run of the main DAG can end, and what was seen in docs/reference/ways-to-end.md
+	-@$(BIN)/pytest -m long tests/endings $(ARGS)
+	@$(BIN)/python tools/airflow_endings.py
 
 mutate: setup ## Break a package in small ways and say which breaks no test notices (PACKAGE=server/leases)
 	@$(BIN)/python tools/mutate.py $(PACKAGE) $(ARGS)

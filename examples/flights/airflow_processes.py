@@ -75,14 +75,15 @@ class AirflowProcesses:
         """
         self._home.mkdir(parents=True, exist_ok=True)
         self._migrate()
-        api_server = self._start("api-server")
-        others = [self._start(component) for component in components]
+        api_server = self.start_component("api-server")
+        others = [self.start_component(component) for component in components]
         self._processes.wait_until(api_server, self.api.answers, _READY_SECONDS)
         for started in others:
             component = started.name.removeprefix("airflow-").replace("-", "_")
             self._processes.wait_until(started, lambda name=component: self.api.is_healthy(name), _READY_SECONDS)
 
-    def _start(self, component: str) -> Started:
+    def start_component(self, component: str) -> Started:
+        """Start one component: api-server, scheduler, dag-processor or triggerer."""
         return self._processes.start(f"airflow-{component}", [*self._command, component], self.environment)
 
     def _migrate(self) -> None:

@@ -1,0 +1,58 @@
+"""The processes of the Spark applications of one lease: `spark-submit`, its JVM, the driver and its Python workers."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+
+import psutil
+
+
+class SparkProcesses:
+    """Finds the processes of a lease. A process that was seen once is known, also after its parents have ended."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, float], psutil.Process] = {}
+
+    def look(self, lease_id: str) -> list[psutil.Process]:
+        """Return the processes that run now."""
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if lease_id in process.cmdline():
+                    for each in (process, *process.children(recursive=True)):
+                        self._known.setdefault((each.pid, each.create_time()), each)
+        return [process for process in self._known.values() if _runs(process)]
+
+    def jvm(self, lease_id: str) -> psutil.Process:
+        """Return the JVM of the application that runs."""
+        (jvm,) = [each for each in self.look(lease_id) if each.name() == "java"]
+        return jvm
+
+    def workers(self, lease_id: str) -> list[psutil.Process]:
+        """Return the Python workers, which the daemon of the application has forked."""
+        return [each for each in self.look(lease_id) if _is_worker(each)]
+
+    def kill(self) -> None:
+        """End all that were seen."""
+        for process in self._known.values():
+            with contextlib.suppress(psutil.Error):
+                if _runs(process):
+                    process.send_signal(signal.SIGKILL)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        parent = process.parent()
+        return _is_daemon(process) and parent is not None and _is_daemon(parent)
+    return False
+
+
+def _is_daemon(process: psutil.Process) -> bool:
+    return any("daemon" in part for part in process.cmdline()[1:4])
