@@ -88,9 +88,11 @@ class AsyncTieringClient(AsyncClosing):
         finally:
             call.cancel()
 
-    async def resume_tables(self, paths: Sequence[TablePath]) -> list[TieringStatus | FlussTieringError]:
+    async def resume_tables(
+        self, paths: Sequence[TablePath], *, include_scheduled: bool = False
+    ) -> list[TieringStatus | FlussTieringError]:
         """Make failed tables pending, parked ones too; see `TieringClient.resume_tables`."""
-        return await self._call(tiering.resume_tables(paths))
+        return await self._call(tiering.resume_tables(paths, include_scheduled))
 
     async def list_tiering_rounds(
         self, path: TablePath | None = None, lease_id: str | None = None, limit: int = 20

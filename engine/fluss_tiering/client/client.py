@@ -433,13 +433,20 @@ class TieringClient(Closing):
                 if number == 0 or changes.statuses or changes.removed:
                     yield changes
 
-    def resume_tables(self, paths: Sequence[TablePath]) -> list[TieringStatus | FlussTieringError]:
+    def resume_tables(
+        self, paths: Sequence[TablePath], *, include_scheduled: bool = False
+    ) -> list[TieringStatus | FlussTieringError]:
         """Make failed tables pending at once, parked tables too.
 
         The answer has the new status of each table, or the error that says why it was not resumed. A table that has
         not failed is left as it is.
+
+        Args:
+            paths: The tables.
+            include_scheduled: Whether scheduled tables become pending as well, before their freshness has passed. A
+                server of an older version leaves them as they are.
         """
-        return self._call(tiering_calls.resume_tables(paths))
+        return self._call(tiering_calls.resume_tables(paths, include_scheduled))
 
     def list_tiering_rounds(
         self, path: TablePath | None = None, lease_id: str | None = None, limit: int = 20

@@ -104,6 +104,9 @@ def test_resumed_tables_answer_each_on_its_own(client: TieringClient) -> None:  
         TieringState.PENDING,
     ]
     assert status(client, failed).consecutive_failures == 0
+    assert [each.state for each in client.resume_tables([healthy.path], include_scheduled=True)] == [
+        TieringState.PENDING
+    ]
 
 
 def test_a_driver_with_a_stale_coordinator_epoch_is_told_at_once(client: TieringClient) -> None:  # S5, Fluss #3921

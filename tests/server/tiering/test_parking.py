@@ -94,6 +94,25 @@ def test_resuming_touches_no_table_that_has_not_failed(managers: Managers) -> No
     assert not managers.beat(claim).tiering_errors
 
 
+def test_a_scheduled_table_is_made_pending_before_its_time_if_that_is_wanted(managers: Managers) -> None:
+    scheduled, parked = managers.add_table(1, freshness="1h"), managers.add_table(2, freshness="1h")
+    fail_to_the_end(managers, parked)
+    running = managers.add_table(3)
+    claim = managers.claim(running)
+    epochs = {each.path: managers.status(each).tiering_epoch for each in (scheduled, parked)}
+    tables = [scheduled.path, parked.path, running.path, scheduled.path]
+    for _ in range(2):
+        answers = managers.tiering.resume(tables, include_scheduled=True)
+        assert [getattr(each, "state", None) for each in answers] == [
+            *(TieringState.PENDING, TieringState.PENDING, TieringState.TIERING, TieringState.PENDING),
+        ]
+        for each in (scheduled, parked):
+            assert managers.status(each).tiering_epoch == epochs[each.path] + 1
+    assert not managers.beat(claim).tiering_errors
+    managers.restart()
+    assert managers.state(scheduled) is TieringState.PENDING
+
+
 def test_another_definition_ends_parking_alone(managers: Managers) -> None:  # S19
     parked, resting = managers.add_table(1, freshness="1h"), managers.add_table(2, freshness="1h")
     fail_to_the_end(managers, parked)

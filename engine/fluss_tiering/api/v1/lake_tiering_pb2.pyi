@@ -730,6 +730,9 @@ class ResumeTablesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_PATHS_FIELD_NUMBER: _builtins.int
+    INCLUDE_SCHEDULED_FIELD_NUMBER: _builtins.int
+    include_scheduled: _builtins.bool
+    """Whether Scheduled tables become pending at once, too, before their freshness has passed."""
     @_builtins.property
     def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]:
         """The tables to resume."""
@@ -738,10 +741,11 @@ class ResumeTablesRequest(_message.Message):
         self,
         *,
         table_paths: _abc.Iterable[_common_pb2.PbTablePath] | None = ...,
+        include_scheduled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["table_paths", b"table_paths"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_scheduled", b"include_scheduled", "table_paths", b"table_paths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -135,7 +135,8 @@ class LakeTieringServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResumeTables(self, request, context):
-        """Makes failed tables pending at once, parked tables too, and sets their number of failures to zero.
+        """Makes failed tables pending at once, parked tables too, and sets their number of failures to zero. Scheduled tables
+        become pending as well if the request says so.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

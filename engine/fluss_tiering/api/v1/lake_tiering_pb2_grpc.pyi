@@ -49,7 +49,9 @@ class LakeTieringStub:
     every one.
     """
     ResumeTables: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.ResumeTablesRequest, _lake_tiering_pb2.ResumeTablesResponse]
-    """Makes failed tables pending at once, parked tables too, and sets their number of failures to zero."""
+    """Makes failed tables pending at once, parked tables too, and sets their number of failures to zero. Scheduled tables
+    become pending as well if the request says so.
+    """
     ListTieringRounds: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.ListTieringRoundsRequest, _lake_tiering_pb2.ListTieringRoundsResponse]
     """Lists the last rounds of one table, of one lease id, or of all tables."""
     GetLeaseOutcome: _grpc.UnaryUnaryMultiCallable[_lake_tiering_pb2.GetLeaseOutcomeRequest, _lake_tiering_pb2.GetLeaseOutcomeResponse]
@@ -86,7 +88,9 @@ class LakeTieringAsyncStub(LakeTieringStub):
     every one.
     """
     ResumeTables: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.ResumeTablesRequest, _lake_tiering_pb2.ResumeTablesResponse]  # type: ignore[assignment]
-    """Makes failed tables pending at once, parked tables too, and sets their number of failures to zero."""
+    """Makes failed tables pending at once, parked tables too, and sets their number of failures to zero. Scheduled tables
+    become pending as well if the request says so.
+    """
     ListTieringRounds: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.ListTieringRoundsRequest, _lake_tiering_pb2.ListTieringRoundsResponse]  # type: ignore[assignment]
     """Lists the last rounds of one table, of one lease id, or of all tables."""
     GetLeaseOutcome: _aio.UnaryUnaryMultiCallable[_lake_tiering_pb2.GetLeaseOutcomeRequest, _lake_tiering_pb2.GetLeaseOutcomeResponse]  # type: ignore[assignment]
@@ -156,7 +160,9 @@ class LakeTieringServicer(metaclass=_abc_1.ABCMeta):
         request: _lake_tiering_pb2.ResumeTablesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lake_tiering_pb2.ResumeTablesResponse, _abc.Awaitable[_lake_tiering_pb2.ResumeTablesResponse]]:
-        """Makes failed tables pending at once, parked tables too, and sets their number of failures to zero."""
+        """Makes failed tables pending at once, parked tables too, and sets their number of failures to zero. Scheduled tables
+        become pending as well if the request says so.
+        """
 
     @_abc_1.abstractmethod
     def ListTieringRounds(

@@ -93,12 +93,12 @@ def list_tiering_statuses(
 
 
 def resume_tables(
-    paths: Sequence[TablePath],
+    paths: Sequence[TablePath], include_scheduled: bool
 ) -> UnaryCall[pb.ResumeTablesRequest, pb.ResumeTablesResponse, list[TieringStatus | FlussTieringError]]:
-    """Make failed tables pending; each has an answer of its own, in the order of the request."""
+    """Make failed tables pending, and scheduled ones if wanted; each has an answer, in the order of the request."""
     return UnaryCall(
         lambda stubs: stubs.lake_tiering.ResumeTables,
-        pb.ResumeTablesRequest(table_paths=[path_to_pb(path) for path in paths]),
+        pb.ResumeTablesRequest(table_paths=[path_to_pb(path) for path in paths], include_scheduled=include_scheduled),
         lambda response: [wire.resumed_from_pb(each) for each in response.resumed_tables],
     )
 

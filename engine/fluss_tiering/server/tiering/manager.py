@@ -110,8 +110,14 @@ class LakeTieringManager:
         """Delete the outcomes of tables that were dropped long ago: see `DroppedTables`."""
         self._ledger.dropped.prune(self._clock.now_ms())
 
-    def resume(self, paths: Iterable[TablePath]) -> list[TieringStatus | FlussTieringError]:
+    def resume(
+        self, paths: Iterable[TablePath], include_scheduled: bool = False
+    ) -> list[TieringStatus | FlussTieringError]:
         """Make failed tables Pending at once, parked ones too.
+
+        Args:
+            paths: The tables.
+            include_scheduled: Whether Scheduled tables become Pending as well, before they are due.
 
         Returns:
             For each path the status that the table then has, or the error that says why it was not resumed.
@@ -121,7 +127,9 @@ class LakeTieringManager:
         with self._ledger.changes() as changes:
             for path in named:
                 table = tables.get_by_path(path)
-                if table is not None:
+                if table is not None and include_scheduled and table.status.state is TieringState.SCHEDULED:
+                    changes.put(pend(table, now))
+                elif table is not None:
                     changes.put(resume(table, now))
         return [tables.shown_by_path(path) or not_tiered(path) for path in named]
 

@@ -66,13 +66,14 @@ class StatusCalls:
             self._tiering.broadcaster.discard(watcher)
 
     async def resume(self, request: pb.ResumeTablesRequest) -> pb.ResumeTablesResponse:
-        """Make failed tables Pending at once, each on its own."""
+        """Make failed tables Pending at once, and Scheduled ones if the request says so, each on its own."""
         paths = [path_from_pb(each) for each in bounded(request, "table_paths", request.table_paths)]
         missing = await self._tables.missing(paths)
         present = [path for path in dict.fromkeys(paths) if path not in missing]
         resumed: list[TieringStatus | FlussTieringError] = []
         for first in range(0, len(present), _TABLES_AT_ONCE):
-            resumed += await self._threads.control(self._tiering.resume, present[first : first + _TABLES_AT_ONCE])
+            some = present[first : first + _TABLES_AT_ONCE]
+            resumed += await self._threads.control(self._tiering.resume, some, request.include_scheduled)
         answers: dict[TablePath, TieringStatus | FlussTieringError] = {
             **missing,
             **dict(zip(present, resumed, strict=True)),
