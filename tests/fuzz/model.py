@@ -242,8 +242,8 @@ class Model:
     def _parked(self, path: TablePath, lease_id: str) -> Iterator[str]:
         """Learn from a claim that was refused because the table is parked.
 
-        The claim may be what parked it: it supersedes a round of its own lease, and the tenth round in a row that ends
-        without an outcome parks the table.
+        The claim may be what parked it: it supersedes a round of its own lease, and many rounds in a row that end
+        without an outcome park the table.
         """
         for table_id, known in self._rounds.items():
             if known.path == path and known.running:

@@ -11,7 +11,7 @@ from engine_support import ServerThread, new_table
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringStub
 from fluss_tiering.client import TieringClient
-from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES
+from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES, MAX_INTERRUPTIONS
 from fluss_tiering.wire.tables import path_to_pb
 from fuzz.model import Model
 
@@ -27,11 +27,12 @@ def test_a_claim_that_parks_its_table_ends_the_round_before(tmp_path: Path, kind
         stub = LakeTieringStub(channel)
         table = new_table(client)
         claim = pb.ClaimTablesRequest(table_paths=[path_to_pb(table.path)], lease_id="X")
-        for epoch in range(1, MAX_CONSECUTIVE_FAILURES + 2):
+        last = MAX_INTERRUPTIONS + MAX_CONSECUTIVE_FAILURES
+        for epoch in range(1, last + 2):
             claimed = stub.ClaimTables(claim)
             assert list(model.judge("ClaimTables", claim, claimed)) == []
-            assert claimed.claims[0].HasField("error") is (epoch > MAX_CONSECUTIVE_FAILURES)
-        entry = pb.PbHeartbeatReqForTable(table_id=table.table_id, tiering_epoch=MAX_CONSECUTIVE_FAILURES)
+            assert claimed.claims[0].HasField("error") is (epoch > last)
+        entry = pb.PbHeartbeatReqForTable(table_id=table.table_id, tiering_epoch=last)
         report = pb.LakeTieringHeartbeatRequest(**{kind: [entry]})
         assert list(model.judge("LakeTieringHeartbeat", report, stub.LakeTieringHeartbeat(report))) == []
     assert model.judged["parked"] == 1

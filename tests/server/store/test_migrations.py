@@ -63,6 +63,7 @@ def test_a_database_of_the_first_release_is_taken_over(first_release: Path) -> N
     (status,) = store.statuses()
     assert (status.tiering_epoch, status.state) == (7, TieringState.TIERING)
     assert [each.tiering_epoch for each in store.running_rounds()] == [7]
+    assert (status.interruptions, [each.interrupted for each in store.running_rounds()]) == (0, [False])
     assert store.attempt_token() == 3
     assert [lease.lease_id for lease in store.leases()] == ["X"]
     assert store.lake_snapshots()[0].unpack() == LakeSnapshot(1, 42, {TableBucket(1, 0): 100})
