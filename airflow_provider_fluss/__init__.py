@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from airflow_provider_fluss.assets.table import create_asset
     from airflow_provider_fluss.callbacks import release_lease_on_failure
     from airflow_provider_fluss.hooks.fluss import FlussHook
     from airflow_provider_fluss.notifications.tiering import FlussTieringNotifier
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
     from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
     from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
+    from airflow_provider_fluss.triggers.tiered import FlussTableTieredTrigger
 
 __version__ = "0.1.0"
 
@@ -34,12 +36,14 @@ __all__ = [
     "FlussExpireSnapshotsOperator",
     "FlussHook",
     "FlussReleaseKvSnapshotLeaseOperator",
+    "FlussTableTieredTrigger",
     "FlussTieringNotifier",
     "FlussTieringSparkOperator",
     "FlussTieringStatusSensor",
     "FlussTieringStatusTrigger",
     "FlussVerifyOperator",
     "__version__",
+    "create_asset",
     "release_lease_on_failure",
 ]
 
@@ -51,11 +55,13 @@ if not TYPE_CHECKING:
         "FlussExpireSnapshotsOperator": "operators.maintenance",
         "FlussHook": "hooks.fluss",
         "FlussReleaseKvSnapshotLeaseOperator": "operators.lease",
+        "FlussTableTieredTrigger": "triggers.tiered",
         "FlussTieringNotifier": "notifications.tiering",
         "FlussTieringSparkOperator": "operators.tiering",
         "FlussTieringStatusSensor": "sensors.status",
         "FlussTieringStatusTrigger": "triggers.status",
         "FlussVerifyOperator": "operators.maintenance",
+        "create_asset": "assets.table",
         "release_lease_on_failure": "callbacks",
     }
 

@@ -29,7 +29,15 @@ def get_provider_info() -> dict[str, Any]:
             ),
         ],
         "sensors": [_modules("airflow_provider_fluss.sensors.status")],
-        "triggers": [_modules("airflow_provider_fluss.triggers.status")],
+        "triggers": [_modules("airflow_provider_fluss.triggers.status", "airflow_provider_fluss.triggers.tiered")],
+        "asset-uris": [
+            {
+                "schemes": ["fluss"],
+                "handler": "airflow_provider_fluss.assets.table.sanitize_uri",
+                "factory": "airflow_provider_fluss.assets.table.create_asset",
+                "to_openlineage_converter": "airflow_provider_fluss.assets.table.convert_asset_to_openlineage",
+            }
+        ],
         "notifications": ["airflow_provider_fluss.notifications.tiering.FlussTieringNotifier"],
         "connection-types": [
             {

@@ -73,7 +73,10 @@ class AsyncTieringClient(AsyncClosing):
         responses = aiter(cast("AsyncIterable[WatchTieringStatusesResponse]", call))
         try:
             for number in itertools.count():
-                changes = changes_from_pb(await asyncio.wait_for(anext(responses), self._timeout))
+                # `asyncio.wait_for` of Python 3.11 loses a cancellation that comes together with a message.
+                async with asyncio.timeout(self._timeout):
+                    response = await anext(responses)
+                changes = changes_from_pb(response)
                 if number == 0 or changes.statuses or changes.removed:
                     yield changes
         except StopAsyncIteration:

@@ -1,0 +1,51 @@
+"""The events of assets that a waiting task records for the tables that were tiered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, AssetAlias
+
+from airflow_provider_fluss.assets.table import create_asset
+from fluss_tiering.model.tiering import TieringState
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+def record_lake_assets(context: Context, rounds: Iterable[Mapping[str, Any]], server: str) -> None:
+    """Record an event of its asset for each table that was tiered, as far as the task has outlets for it.
+
+    An outlet that is an `AssetAlias` gets an event for each table: use it if the tables are known only when the task
+    runs. An outlet that is the asset of one of the tables gets the details of its round. The extra of an event has the
+    keys `table`, `tiering_epoch`, `lake_snapshot_id`, `rows`, `bytes` and `files`. A round without new rows, which
+    commits no lake snapshot, is not an event of an alias. Airflow itself makes an event for each asset that is an
+    outlet.
+
+    Args:
+        context: The context of the task.
+        rounds: The summaries of rounds that the sensor returns.
+        server: The address of the tiering server as `host:port`.
+    """
+    outlets = list(context.get("outlets") or ())
+    aliases = [each for each in outlets if isinstance(each, AssetAlias)]
+    assets = {each.uri: each for each in outlets if isinstance(each, Asset)}
+    if not aliases and not assets:
+        return
+    for tiered in rounds:
+        if tiered["status"] != TieringState.TIERED:
+            continue
+        asset = create_asset(tiered["table"], server=server)
+        extra = event_extra(tiered)
+        if asset.uri in assets:
+            context["outlet_events"][assets[asset.uri]].extra.update(extra)
+        elif extra["lake_snapshot_id"] is not None:
+            for alias in aliases:
+                context["outlet_events"][alias].add(asset, extra=extra)
+
+
+def event_extra(tiered: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the extra of an event from the summary of its round."""
+    keys = ("table", "tiering_epoch", "lake_snapshot_id", "rows", "bytes", "files")
+    return {key: tiered[key] for key in keys}

@@ -1,0 +1,127 @@
+"""The trigger of an asset's watcher: it fires whenever a table was tiered, whoever tiered it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from airflow_provider_fluss.hooks.fluss import FlussHook
+from fluss_tiering.model.errors import SERVER_AWAY, FlussTieringError
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import StatusChanges, TieringRound, TieringState
+
+if TYPE_CHECKING:
+    from fluss_tiering.client import AsyncTieringClient
+
+DEFAULT_RETRY_SECONDS: Final = 5.0
+_ROUNDS: Final = 5
+"""How many of the newest rounds are looked at for the one that tiered the table: a running one may be among them."""
+
+
+class FlussTableTieredTrigger(BaseEventTrigger):
+    """Fire whenever a round has committed new rows of a table to the lake.
+
+    Use it in an `AssetWatcher`, so that a DAG starts when the table was tiered, also by a command or another Airflow.
+    The payload of the event has the keys `table`, `tiering_epoch`, `lake_snapshot_id`, `rows`, `bytes` and `files`.
+    Several rounds in a moment can be one event, with the details of the newest one. A round without new rows is no
+    event.
+
+    The trigger watches a stream of the server and does not poll. If the server is away, or if there is no such table,
+    it tries again. From Airflow 3.3 on it remembers the last event with the asset, so that a round while the triggerer
+    was down is an event, too.
+
+    Args:
+        table: The `database.table`.
+        fluss_conn_id: The connection of the tiering server.
+        retry_seconds: The time in seconds after which the trigger watches again after an error.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        fluss_conn_id: str = FlussHook.default_conn_name,
+        retry_seconds: float = DEFAULT_RETRY_SECONDS,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.table = table
+        self.fluss_conn_id = fluss_conn_id
+        self.retry_seconds = retry_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the path of the class and the arguments with which Airflow starts the trigger again."""
+        return (
+            "airflow_provider_fluss.triggers.tiered.FlussTableTieredTrigger",
+            {"table": self.table, "fluss_conn_id": self.fluss_conn_id, "retry_seconds": self.retry_seconds},
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Watch the table for ever, and fire an event after each round that committed rows."""
+        path = TablePath.parse(self.table)
+        known = await self._remembered()
+        said = ""
+        async with await FlussHook(self.fluss_conn_id).get_async_client() as client:
+            while True:
+                try:
+                    async for changes in client.watch_tiering_statuses([path]):
+                        said = ""
+                        tiered = _last_tiered_time(changes)
+                        if known is not None and (tiered is None or tiered <= known):
+                            continue
+                        newest = await _newest(client, path)
+                        if known is not None and newest is not None and _has_rows(newest):
+                            yield TriggerEvent(_payload(newest))  # type: ignore[no-untyped-call]
+                        # The newest round may be newer than the status.
+                        known = max(tiered or 0, (newest.end_time or 0) if newest else 0)
+                        await self._remember(known)
+                except FlussTieringError as error:
+                    if error.message != said:
+                        said = error.message
+                        away = "is unavailable" if error.code in SERVER_AWAY else "refuses the watch"
+                        self.log.warning("The tiering server %s, trying again: %s", away, said)
+                await asyncio.sleep(self.retry_seconds)
+
+    async def _remembered(self) -> int | None:
+        """Return when the table of the last event was tiered, or None if this is the first watch."""
+        store = getattr(self, "asset_state_store", None)
+        value = None if store is None else await store.aget(self._key)
+        return value if isinstance(value, int) else None
+
+    async def _remember(self, tiered_time: int) -> None:
+        store = getattr(self, "asset_state_store", None)
+        if store is not None:
+            await store.aset(self._key, tiered_time)
+
+    @property
+    def _key(self) -> str:
+        return f"fluss-last-tiered-{self.fluss_conn_id}-{self.table}"
+
+
+def _last_tiered_time(changes: StatusChanges) -> int | None:
+    """Return when the table was last tiered. Only one table is watched, so there is at most one status."""
+    return next((each.last_tiered_time for each in changes.statuses), None)
+
+
+async def _newest(client: AsyncTieringClient, path: TablePath) -> TieringRound | None:
+    """Return the newest round that tiered the table; None if none of its newest rounds did."""
+    rounds = await client.list_tiering_rounds(path, limit=_ROUNDS)
+    return next((each for each in rounds if each.state is TieringState.TIERED), None)
+
+
+def _has_rows(tiered: TieringRound) -> bool:
+    """Return whether a round committed rows. One whose driver did not report what it wrote may have."""
+    return tiered.stats is None or tiered.stats.lake_snapshot_id is not None
+
+
+def _payload(tiered: TieringRound) -> dict[str, Any]:
+    stats = tiered.stats
+    return {
+        "table": str(tiered.path),
+        "tiering_epoch": tiered.tiering_epoch,
+        "lake_snapshot_id": stats.lake_snapshot_id if stats else None,
+        "rows": stats.rows if stats else None,
+        "bytes": stats.bytes if stats else None,
+        "files": stats.files if stats else None,
+    }

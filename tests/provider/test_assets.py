@@ -1,0 +1,106 @@
+"""Lake tables as assets: their URIs, as Airflow itself reads them, and the events of rounds."""
+
+from __future__ import annotations
+
+import pytest
+from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
+
+from airflow_provider_fluss.assets.events import record_lake_assets
+from airflow_provider_fluss.assets.table import convert_asset_to_openlineage, create_asset
+from fluss_tiering.client import DEFAULT_PORT
+from fluss_tiering.model.errors import FlussTieringError
+
+SERVER = f"tiering.example:{DEFAULT_PORT}"
+URI = f"fluss://{SERVER}/shop/orders"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        URI,
+        "fluss://tiering.example/shop/orders",
+        "fluss://Tiering.Example/shop/orders/",
+        "FLUSS://tiering.example:9133/shop/orders#part",
+    ],
+)
+def test_airflow_makes_one_asset_of_all_ways_to_write_its_uri(uri):
+    assert Asset(uri=uri).uri == URI
+
+
+@pytest.mark.parametrize(
+    "uri", ["fluss:///shop/orders", "fluss://h/orders", "fluss://h/a/b/c", "fluss://h/a//b", "fluss://h/a/b?c=d"]
+)
+def test_a_uri_that_names_no_lake_table_is_refused(uri):
+    with pytest.raises(ValueError, match="expected fluss://HOST:PORT/DATABASE/TABLE"):
+        Asset(uri=uri)
+
+
+@pytest.mark.parametrize("server", ["tiering.example", SERVER, f"an-id@{SERVER}"])
+def test_an_asset_is_made_of_the_name_of_a_table_and_the_address_of_a_server(server):
+    assert create_asset("shop.orders", server=server) == Asset(uri=URI)
+    assert create_asset("shop.orders", server=server, extra={"team": "data"}).extra == {"team": "data"}
+    assert create_asset("shop.orders", server="[::1]:9").uri == "fluss://[::1]:9/shop/orders"
+    with pytest.raises(FlussTieringError, match="orders"):
+        create_asset("orders", server=server)
+
+
+def test_airflow_knows_the_factory_and_the_converter():
+    manager = ProvidersManagerTaskRuntime()
+    assert manager.asset_factories["fluss"] is create_asset
+    assert manager.asset_to_openlineage_converters["fluss"] is convert_asset_to_openlineage
+    dataset = convert_asset_to_openlineage(Asset(uri=URI), None)
+    assert (dataset.namespace, dataset.name) == (f"fluss://{SERVER}", "shop.orders")
+
+
+def tiered(table: str, snapshot: int | None = 42, status: str = "Tiered") -> dict:
+    return {
+        "table": table,
+        "tiering_epoch": 3,
+        "status": status,
+        "error": None,
+        "rows": 5,
+        "bytes": 500,
+        "files": 1,
+        "lake_snapshot_id": snapshot,
+    }
+
+
+def recorded(outlets: list, *rounds: dict) -> tuple[dict, dict]:
+    """The extra of each asset that is an outlet, and the extra of each asset of an alias."""
+    context = {"outlets": outlets, "outlet_events": OutletEventAccessors()}
+    record_lake_assets(context, rounds, SERVER)
+    of_assets = {
+        key.uri: context["outlet_events"][key].extra for key in context["outlet_events"] if hasattr(key, "uri")
+    }
+    events = [
+        event
+        for key in context["outlet_events"]
+        if isinstance(key, AssetAlias)
+        for event in context["outlet_events"][key].asset_alias_events
+    ]
+    return of_assets, {each.dest_asset_key.uri: each.extra for each in events}
+
+
+def test_an_alias_gets_an_event_for_each_table_that_has_new_rows():
+    _, events = recorded(
+        [AssetAlias("lake")], tiered("shop.orders"), tiered("shop.empty", None), tiered("shop.bad", status="Failed")
+    )
+    extra = {"table": "shop.orders", "tiering_epoch": 3, "lake_snapshot_id": 42, "rows": 5, "bytes": 500, "files": 1}
+    assert events == {URI: extra}
+
+
+def test_an_asset_that_is_an_outlet_gets_the_details_of_its_round():
+    of_assets, events = recorded(
+        [create_asset("shop.orders", server="tiering.example"), create_asset("shop.other", server=SERVER)],
+        tiered("shop.orders"),
+        tiered("shop.third"),
+    )
+    assert {uri: each["rows"] for uri, each in of_assets.items()} == {URI: 5}
+    assert events == {}
+
+
+def test_without_an_outlet_nothing_is_recorded():
+    assert recorded([], tiered("shop.orders")) == ({}, {})
+    record_lake_assets({}, [tiered("shop.orders")], SERVER)

@@ -1,0 +1,57 @@
+"""Assets under a real scheduler and triggerer: a DAG starts when a table was tiered."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath
+from fluss_tiering.model.tiering import HeartbeatEntry, TieringStats
+from waiting import wait_until
+
+pytestmark = pytest.mark.timeout(300)
+
+DAG = "starts_when_tiered"
+RUN_SECONDS = 120
+
+
+def tier(stack, path: TablePath, stats: TieringStats) -> int:
+    (claim,) = stack.client.claim_tables([path], "by hand", None, "a test")
+    assert not isinstance(claim, FlussTieringError), claim
+    entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, stats=stats)
+    assert not stack.client.heartbeat(finished=[entry]).finished_errors
+    return claim.tiering_epoch
+
+
+def test_a_dag_starts_when_its_table_was_tiered_and_learns_of_the_round(stack):
+    path = TablePath("system", "watched")
+    stack.airflow.wait_for_dag(DAG)
+    stack.client.create_table(
+        path,
+        TableDescriptor((Column("id", DataType.parse("BIGINT")),), properties={"table.datalake.enabled": "true"}),
+    )
+    try:
+        epochs: list[int] = []
+
+        def starts() -> bool:
+            # Nothing tells from outside when the triggerer watches, so there is a round until one is seen.
+            epochs.append(tier(stack, path, TieringStats(5, 500, 1, 40 + len(epochs))))
+            time.sleep(2)
+            return bool(stack.airflow.run_ids(DAG))
+
+        wait_until(starts, RUN_SECONDS)
+        run = stack.airflow.run_ids(DAG)[0]
+        assert stack.airflow.wait_for_run(DAG, run, RUN_SECONDS) == "success"
+        for payload in stack.airflow.xcom(DAG, run, "seen"):
+            assert payload == {
+                "table": "system.watched",
+                "tiering_epoch": payload["tiering_epoch"],
+                "lake_snapshot_id": 40 + epochs.index(payload["tiering_epoch"]),
+                "rows": 5,
+                "bytes": 500,
+                "files": 1,
+            }
+    finally:
+        stack.client.drop_table(path)
