@@ -77,7 +77,8 @@ def test_a_drain_that_follows_takes_up_what_becomes_pending_until_its_time_is_us
 
 
 def test_a_table_with_a_freshness_of_zero_ends_a_drain_and_does_not_keep_one_busy(tiering: Tiering):
-    table = tiering.table(freshness="0s", primary_key=False)
+    properties = {"table.datalake.tier-when-unchanged": "true"}
+    table = tiering.table(freshness="0s", primary_key=False, properties=properties)
     tiering.write(table, named(range(3), "row"))
     wait_until(lambda: state(tiering, table) is TieringState.PENDING)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import Final
 
@@ -47,6 +49,9 @@ EXIT_TABLE_FAILED: Final = 1
 EXIT_CANNOT_START: Final = 2
 EXIT_INTERRUPTED: Final = 3
 
+_LOOK_S: Final = 1.0
+"""The longest time between two looks at what is pending, in seconds."""
+
 logger = logging.getLogger("fluss_tiering")
 
 
@@ -76,9 +81,11 @@ def run(
         if options.drain:
             # A table that does not exist is reported before Spark starts.
             client.get_tables(options.tables)
-            done = {} if spark is not None else _without_spark(client, options, options.tables)
-            if done and not options.follow and not _is_pending(client, options.tables):
-                return [done[path] for path in sorted(done)]
+            done: dict[TablePath, TableResult] = {}
+            if spark is None and not under_spark_submit():
+                done, options = _before_spark(client, options)
+                if not _is_pending(client, options.tables):
+                    return [done[path] for path in sorted(done)]
             drained = _Application(options, client, stack, spark, progress, starting=starting).drain()
             later = {each.path: each for each in drained}
             return [each for _, each in sorted({**done, **later}.items())]
@@ -287,6 +294,29 @@ def _without_spark(
         path: TableResult(path, TieringState.TIERED, seconds, epoch=claim.tiering_epoch, recorded=True)
         for path, claim in claims.items()
     }
+
+
+def _before_spark(client: TieringClient, options: TierOptions) -> tuple[dict[TablePath, TableResult], TierOptions]:
+    """Run the rounds of a drain that need no Spark. One that follows waits until a pending table needs Spark.
+
+    Returns:
+        The outcomes, and the options with the time that is left.
+    """
+    if not options.follow:
+        return _without_spark(client, options, options.tables), options
+    budget_s = math.inf if options.time_budget is None else parse_duration_ms(options.time_budget) / 1000
+    began, done = time.monotonic(), dict[TablePath, TableResult]()
+    waiting = RetryingClient(options.server, stopped=threading.Event())
+    with waiting, PendingTables(waiting, options.tables) as pending:
+        while (left_s := began + budget_s - time.monotonic()) > 0:
+            if pending.longest_waiting():
+                done |= _without_spark(waiting, options, options.tables)
+                if _is_pending(waiting, options.tables):
+                    break
+            pending.wait(min(_LOOK_S, left_s))
+    if options.time_budget is None:
+        return done, options
+    return done, replace(options, time_budget=f"{max(0, round(left_s * 1000))}ms")
 
 
 def _is_pending(client: TieringClient, paths: Sequence[TablePath]) -> bool:

@@ -1,0 +1,81 @@
+"""Tables of a real Fluss cluster without new records: the coordinator makes them Pending, but Spark is not started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cluster_support import ClusterServer, claim, commit, finish, lake_table, put, status, wait_for
+
+from fluss_support import FlussCluster
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.server.cluster import backend
+from fluss_tiering.spark import application
+from fluss_tiering.spark.options import TierOptions
+from waiting import wait_until
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(application, "own_session", started)
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_a_table_without_new_records_costs_no_spark(fluss_cluster: FlussCluster, tmp_path: Path) -> None:  # D27
+    with (
+        ClusterServer(tmp_path, fluss_cluster.bootstrap) as server,
+        TieringClient(server.target) as client,
+    ):
+        table = lake_table(client, "unchanged", num_buckets=2)
+        put(client, table, 5)
+        wait_for(client, table, TieringState.PENDING)
+        held = claim(client, table)
+        commit(client, table, held)
+        finish(client, held)
+
+        named = TierOptions(server=server.target, tables=(table.path,))
+        drain = TierOptions(server=server.target, tables=(table.path,), drain=True)
+        service = TierOptions(server=server.target, tables=(table.path,), drain=True, follow=True, time_budget="8s")
+        for options in (named, drain, service):
+            # The coordinator looks at the freshness alone.
+            before = wait_for(client, table, TieringState.PENDING).tiering_epoch
+            (result,) = application.run(options)
+            assert (result.error, result.stats.rows, result.recorded) == (None, 0, True)
+            assert result.epoch is not None
+            assert result.epoch >= before
+
+        put(client, table, 1, first=5)
+        wait_for(client, table, TieringState.PENDING)
+        for options in (named, drain, service):
+            with pytest.raises(AssertionError, match="Spark was started"):
+                application.run(options)
+        client.drop_table(table.path)
+
+
+def test_a_status_tells_what_waits_in_a_cluster(
+    fluss_cluster: FlussCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # D27
+    monkeypatch.setattr(backend, "_LOG_ENDS_INTERVAL_MS", 100)
+    with (
+        ClusterServer(tmp_path, fluss_cluster.bootstrap) as server,
+        TieringClient(server.target) as client,
+    ):
+        table = lake_table(client, "waiting", freshness="1h", primary_key=False, num_buckets=2)
+        put(client, table, 10)
+        wait_until(lambda: status(client, table).records_waiting == 10)
+        told = status(client, table)
+        assert told.freshness_ms == 3_600_000
+        assert told.next_round_time is None, "the coordinator decides"
+        assert told.waiting_since is not None
+        assert told.waiting_since >= table.created_time
+        held = claim(client, table)
+        commit(client, table, held)
+        assert status(client, table).records_waiting == 0, "a commit is counted at once"
+        finish(client, held)
+        put(client, table, 3, first=10)
+        wait_until(lambda: status(client, table).records_waiting == 3)
+        client.drop_table(table.path)
