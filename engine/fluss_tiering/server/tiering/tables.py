@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from fluss_tiering.model.table import TablePath
@@ -33,6 +33,7 @@ class TieredTables:
         self._ids: dict[TablePath, int] = {}
         self._running: dict[int, None] = {}
         self._by_path: list[int] | None = None
+        self._listed: Sequence[TieringStatus] | None = None
         self.pending = Schedule()
         self.due = Schedule()
         self.withdrawn: dict[int, TieringStatus] = {}
@@ -57,14 +58,20 @@ class TieredTables:
         """Yield the tables whose round runs."""
         return (self._tables[table_id] for table_id in list(self._running))
 
-    def statuses(self) -> list[TieringStatus]:
-        """Return the statuses of all tables, as `shown` has them, in the order of their paths."""
+    def statuses(self) -> Sequence[TieringStatus]:
+        """Return the statuses of all tables, as `shown` has them, in the order of their paths.
+
+        It is the same object until one of them changes.
+        """
+        if self._listed is not None:
+            return self._listed
         if self._by_path is None:
             # Strings compare many times faster than paths.
             paths = {table_id: (path.database, path.table) for path, table_id in self._ids.items()}
             self._by_path = sorted(paths, key=paths.__getitem__)
         shown = self._shown
-        return [shown.get(table_id) or self._show(table_id) for table_id in self._by_path]
+        self._listed = [shown.get(table_id) or self._show(table_id) for table_id in self._by_path]
+        return self._listed
 
     def shown(self, table_id: int) -> TieringStatus | None:
         """Return the status of a table as clients see it, with its backlog; None if the table is not tiered."""
@@ -83,7 +90,7 @@ class TieredTables:
             if table is None:
                 continue
             tiered.append(table_id)
-            self._shown.pop(table_id, None)
+            self._hide(table_id)
             may_wait = self._backlogs.may_wait(table_id)
             if may_wait is not table.may_wait:
                 self.put(replace(table, may_wait=may_wait))
@@ -106,7 +113,7 @@ class TieredTables:
             and before.due_time == table.due_time
         ):
             return  # only the time of the last heartbeat changed
-        self._shown.pop(table_id, None)
+        self._hide(table_id)
         self.pending.put(table_id, status.state_since if status.state is TieringState.PENDING else None)
         self.due.put(table_id, table.due_time)
         if table.round is None:
@@ -118,7 +125,7 @@ class TieredTables:
         """Remove a table."""
         self.withdrawn.pop(table_id, None)
         table = self._tables.pop(table_id, None)
-        self._shown.pop(table_id, None)
+        self._hide(table_id)
         if table is None:
             return
         if self._ids.get(table.status.path) == table_id:
@@ -128,6 +135,10 @@ class TieredTables:
         self._running.pop(table_id, None)
         self.pending.put(table_id, None)
         self.due.put(table_id, None)
+
+    def _hide(self, table_id: int) -> None:
+        self._shown.pop(table_id, None)
+        self._listed = None
 
     def _show(self, table_id: int) -> TieringStatus:
         table, backlog = self._tables[table_id], self._backlogs.of(table_id)
