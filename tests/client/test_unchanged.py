@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from rich.console import Console
@@ -14,7 +16,7 @@ from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
-from waiting import wait_until
+from waiting import WAIT_S, wait_until
 
 
 def tier_by_hand(client: TieringClient, table: TableInfo) -> None:
@@ -88,6 +90,40 @@ def test_an_application_without_new_rows_starts_no_spark(
         application.run(TierOptions(server=server.target, tables=(table.path,)))
 
 
+@pytest.mark.parametrize(("follow", "budget"), [(False, None), (True, "1s")])
+def test_a_drain_of_nothing_starts_no_spark(
+    client: TieringClient, server, monkeypatch: pytest.MonkeyPatch, follow: bool, budget: str | None
+) -> None:  # D27
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(application, "own_session", started)
+    table = new_table(client, [1], freshness="1h")
+    options = TierOptions(server=server.target, tables=(table.path,), drain=True, follow=follow, time_budget=budget)
+    assert application.run(options) == []
+
+
+def test_a_drain_that_follows_starts_spark_once_something_was_written(
+    client: TieringClient, server, monkeypatch: pytest.MonkeyPatch
+) -> None:  # D27
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(application, "own_session", started)
+    table = new_table(client, [1], freshness="1ms")
+    tier_by_hand(client, table)
+    options = TierOptions(server=server.target, tables=(table.path,), drain=True, follow=True)
+    with ThreadPoolExecutor(1) as threads:
+        draining = threads.submit(application.run, options)
+        client.alter_table(table.path, {"table.datalake.tier-when-unchanged": "true"})
+        # Rounds without new records are run without Spark.
+        wait_until(lambda: len(client.list_tiering_rounds(table.path)) > 2)
+        assert not draining.done()
+        put(client, table, {2: "b"})
+        with pytest.raises(AssertionError, match="Spark was started"):
+            draining.result(WAIT_S)
+
+
 def test_status_says_what_waits_and_when_the_next_round_is_due(
     client: TieringClient, server, capsys, monkeypatch
 ) -> None:  # D27
@@ -102,6 +138,27 @@ def test_status_says_what_waits_and_when_the_next_round_is_due(
     (shown,) = json.loads(capsys.readouterr().out)
     assert (shown["status"], shown["records_waiting"]) == ("Scheduled", 2)
     assert shown["next_round_time"] > shown["last_tiered_time"]
+    assert shown["freshness_ms"] == 3_600_000
+    assert shown["waiting_since"] >= shown["last_tiered_time"]
+    assert shown["lag_ms"] >= 0
     monkeypatch.setattr(output, "console", Console(width=160))
     status(table.path, server=server.target)
     assert "from now" in capsys.readouterr().out
+
+
+def test_status_says_that_a_table_rests_until_it_is_written_to(client: TieringClient, server, capsys, monkeypatch):
+    from fluss_tiering.cli import output  # noqa: PLC0415
+    from fluss_tiering.cli.status import status  # noqa: PLC0415
+
+    table = new_table(client, [1, 2, 3], freshness="1ms")  # D27
+    tier_by_hand(client, table)
+    # Its freshness is over in a moment.
+    wait_until(lambda: client.list_tiering_statuses(table.path)[0].next_round_time < time.time_ns() // 1_000_000)
+    monkeypatch.setattr(output, "console", Console(width=160))
+    capsys.readouterr()
+    status(table.path, server=server.target)
+    assert "with new records" in capsys.readouterr().out
+    status(table.path, server=server.target, json=True)
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert (shown["status"], shown["records_waiting"], shown["lag_ms"]) == ("Scheduled", 0, 0)
+    assert shown["waiting_since"] is None

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable
 
 from rich.console import Group
 from rich.text import Text
 
 from fluss_tiering.cli import output
-from fluss_tiering.cli.outlook import Outlook
 from fluss_tiering.cli.output import Heading
 from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
-from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import TieringStatus
+from fluss_tiering.model.tiering import TieringState, TieringStatus
 
 _HEADINGS = (
     Heading("Table"),
@@ -22,6 +21,8 @@ _HEADINGS = (
     Heading("Last tiered"),
     Heading("Failures", numeric=True, spare=2),
     Heading("Next round"),
+    Heading("Waiting", numeric=True),
+    Heading("Lag", spare=4),
 )
 _HEALTH_STYLES = {
     ClusterHealthStatus.GREEN: "green",
@@ -29,18 +30,13 @@ _HEALTH_STYLES = {
     ClusterHealthStatus.RED: "bold red",
     ClusterHealthStatus.UNKNOWN: "white",
 }
-_WAITING = Heading("Waiting", numeric=True)
 _EMPTY = "No table is tiered yet. Create one with `fluss-tiering tables create`."
 
 
-def print_statuses(statuses: Iterable[TieringStatus], outlooks: Mapping[TablePath, Outlook]) -> None:
+def print_statuses(statuses: Iterable[TieringStatus]) -> None:
     """Print the statuses as a table, with their errors below."""
     shown = list(statuses)
-    rows = (
-        [*_as_row(each, outlooks[each.path].next_round), output.count_cell(outlooks[each.path].waiting)]
-        for each in shown
-    )
-    output.print_table(None, [*_HEADINGS, _WAITING], rows, empty=_EMPTY)
+    output.print_table(None, _HEADINGS, map(_as_row, shown), empty=_EMPTY)
     output.print_errors(_errors(shown))
 
 
@@ -52,7 +48,7 @@ def status_table(statuses: Iterable[TieringStatus]) -> Group:
         for what, message in _errors(shown)
         if message.strip()
     ]
-    return Group(output.make_table(_HEADINGS, (_as_row(each, each.next_retry_time) for each in shown)), *errors)
+    return Group(output.make_table(_HEADINGS, map(_as_row, shown)), *errors)
 
 
 def status_as_json(status: TieringStatus) -> dict[str, object]:
@@ -70,6 +66,11 @@ def status_as_json(status: TieringStatus) -> dict[str, object]:
         "consecutive_failures": status.consecutive_failures,
         "next_retry_time": output.iso_time(status.next_retry_time),
         "parked": status.parked,
+        "records_waiting": status.records_waiting,
+        "waiting_since": output.iso_time(status.waiting_since),
+        "lag_ms": status.lag_ms(time.time_ns() // 1_000_000),
+        "next_round_time": output.iso_time(status.next_round_time),
+        "freshness_ms": status.freshness_ms,
     }
 
 
@@ -93,7 +94,7 @@ def _errors(statuses: Iterable[TieringStatus]) -> list[tuple[str, str]]:
     ]
 
 
-def _as_row(status: TieringStatus, next_round: int | None) -> list[str]:
+def _as_row(status: TieringStatus) -> list[str]:
     return [
         str(status.path),
         output.status_cell(status.state),
@@ -101,5 +102,15 @@ def _as_row(status: TieringStatus, next_round: int | None) -> list[str]:
         output.count_cell(status.tiering_epoch),
         output.ago_cell(status.last_tiered_time),
         output.count_cell(status.consecutive_failures or None),
-        "[bold red]parked:[/] fluss-tiering resume" if status.parked else output.ago_cell(next_round),
+        "[bold red]parked:[/] fluss-tiering resume" if status.parked else _next_round_cell(status),
+        output.count_cell(status.records_waiting),
+        output.NOTHING if status.waiting_since is None else output.since_cell(status.waiting_since),
     ]
+
+
+def _next_round_cell(status: TieringStatus) -> str:
+    next_round = status.next_round_time
+    rests = status.state is TieringState.SCHEDULED and status.records_waiting == 0
+    if rests and next_round is not None and next_round <= time.time_ns() // 1_000_000:
+        return "with new records"
+    return output.ago_cell(next_round)

@@ -27,6 +27,11 @@ STATUS_COLUMNS = [
     ("last_tiered_time", "timestamp"),
     ("last_error", "string"),
     ("last_error_time", "timestamp"),
+    ("records_waiting", "bigint"),
+    ("waiting_since", "timestamp"),
+    ("lag_ms", "bigint"),
+    ("next_round_time", "timestamp"),
+    ("freshness_ms", "bigint"),
 ]
 
 
@@ -74,6 +79,18 @@ def test_a_finished_round_is_shown(catalog: Tiering):
     entry = claim(catalog, table)
     catalog.client.heartbeat(finished=[entry])
     assert catalog.spark.sql(of_table(table)).first().last_tiered_time is not None
+
+
+def test_what_waits_is_shown(catalog: Tiering):  # D27
+    table = catalog.table(freshness="1h")
+    catalog.write(table, {1: "a", 2: "b"})
+    (expected,) = catalog.client.list_tiering_statuses(table.path)
+    (row,) = catalog.spark.sql(
+        f"SELECT *, unix_millis(waiting_since) AS since, unix_millis(next_round_time) AS due FROM ({of_table(table)})"
+    ).collect()
+    assert (row.records_waiting, row.since) == (2, expected.waiting_since)
+    assert (row.due, row.freshness_ms) == (expected.next_round_time, 3_600_000)
+    assert row.lag_ms >= 0
 
 
 def test_databases_and_tables_are_listed_and_described(catalog: Tiering):
@@ -155,7 +172,9 @@ def test_spark_sql_shows_statuses_and_lists_tables(tiering: Tiering, tmp_path: P
     # S27, S13
     assert "sys" in lines
     assert "lake_tiering_status" in lines
-    assert [tuple(line.split()) for line in lines if line.startswith(("last_", "tiering_"))] == STATUS_COLUMNS[3:]
+    described = [tuple(line.split()) for line in lines]
+    names = {name for name, _ in STATUS_COLUMNS[3:]}
+    assert [each for each in described if each and each[0] in names] == STATUS_COLUMNS[3:]
     (status,) = [line.split("\t") for line in lines if line.startswith(f"{table.path.database}\t{table.path.table}\t")]
     # It is Failed, or Pending again.
     assert status[4:6] == ["NULL", "no space left"]

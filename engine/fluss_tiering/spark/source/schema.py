@@ -26,6 +26,11 @@ STATUS_COLUMNS: Final = tuple(
         ("last_tiered_time", "TIMESTAMP_LTZ(3)"),
         ("last_error", "STRING"),
         ("last_error_time", "TIMESTAMP_LTZ(3)"),
+        ("records_waiting", "BIGINT"),
+        ("waiting_since", "TIMESTAMP_LTZ(3)"),
+        ("lag_ms", "BIGINT"),
+        ("next_round_time", "TIMESTAMP_LTZ(3)"),
+        ("freshness_ms", "BIGINT"),
     )
 )
 

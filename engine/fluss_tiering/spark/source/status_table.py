@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -48,6 +49,7 @@ class StatusReader(ds.DataSourceReader):
 
 
 def _rows(statuses: Sequence[TieringStatus]) -> pa.RecordBatch:
+    now = time.time_ns() // 1_000_000
     values = (
         [status.path.database for status in statuses],
         [status.path.table for status in statuses],
@@ -56,6 +58,11 @@ def _rows(statuses: Sequence[TieringStatus]) -> pa.RecordBatch:
         [status.last_tiered_time for status in statuses],
         [status.last_error for status in statuses],
         [status.last_error_time for status in statuses],
+        [status.records_waiting for status in statuses],
+        [status.waiting_since for status in statuses],
+        [status.lag_ms(now) for status in statuses],
+        [status.next_round_time for status in statuses],
+        [status.freshness_ms for status in statuses],
     )
     arrays = [pa.array(column, field.type) for column, field in zip(values, _SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
