@@ -163,6 +163,17 @@ def test_a_table_of_a_cluster_is_counted_anew(clock: VirtualClock, model: Model)
     assert model.counted() == Backlog(0, None)
 
 
+def test_a_write_that_is_noted_after_its_partition_was_dropped_does_not_count(model: Model) -> None:  # D27
+    dropped, kept = TableBucket(TABLE, 0, 1), TableBucket(TABLE, 0, 2)
+    model.backlogs.created(TABLE)
+    model.write(dropped, 3)
+    model.write(kept, 2)
+    model.drop(1)
+    model.backlogs.written({dropped: 5})
+    model.backlogs.count(TABLE, [BucketInfo(dropped, 0, 6, 6), *model.infos()])
+    assert model.counted().records == 2
+
+
 def test_changed_tables_are_told_once(model: Model) -> None:  # D27
     assert model.backlogs.take_changed() == set()
     model.backlogs.created(TABLE)

@@ -45,14 +45,12 @@ class _Counter:
         "lock",
         "tiered",
         "uncountable",
-        "written_to",
     )
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.counted = False
         self.uncountable = False
-        self.written_to = False
         self._ends: dict[TableBucket, int] = {}
         self._dropped: frozenset[int] = frozenset()
         self.tiered: Mapping[TableBucket, int] = {}
@@ -72,7 +70,7 @@ class _Counter:
 
     @property
     def may_wait(self) -> bool:
-        return self.uncountable or self.written_to or self._records > 0
+        return self.uncountable or self._records > 0
 
     def written(self, log_end_offsets: Mapping[TableBucket, int], now: int) -> None:
         before = self._seen
@@ -80,7 +78,6 @@ class _Counter:
             if bucket.partition_id not in self._dropped:
                 self._move(bucket, end)
         self._mark(before, now)
-        self.written_to = not self.counted
 
     def count(self, buckets: Iterable[BucketInfo], tiered: Mapping[TableBucket, int], now: int) -> None:
         before = self._seen
@@ -117,7 +114,7 @@ class _Counter:
 
     def _counted(self, tiered: Mapping[TableBucket, int]) -> None:
         self.tiered = tiered
-        self.counted, self.uncountable, self.written_to = True, False, False
+        self.counted, self.uncountable = True, False
         self._recount()
 
     def _recount(self) -> None:
