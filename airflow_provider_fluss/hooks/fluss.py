@@ -98,21 +98,22 @@ class FlussHook(BaseHook):
                 return client.list_tiering_statuses()
             return [status for path in _paths(tables) for status in client.list_tiering_statuses(path)]
 
-    def resume_tables(self, tables: Sequence[str]) -> list[TieringStatus]:
+    def resume_tables(self, tables: Sequence[str], *, include_scheduled: bool = False) -> list[TieringStatus]:
         """Make failed tables Pending at once, parked tables too, and return the new statuses in the given order.
 
-        A table that has not failed stays as it is. A round that names its table runs whether the table is due or not,
-        so a table that is Scheduled needs no call to be tiered now: start a DAG with its name.
+        A table that has not failed stays as it is, unless `include_scheduled` is set. A round that names its table
+        needs no call, since it runs whether the table is due or not.
 
         Args:
             tables: The `database.table` of each table.
+            include_scheduled: Whether Scheduled tables become Pending as well, before their freshness has passed.
 
         Raises:
             FlussTieringError: The error of the first table that was refused. Its message names all refused tables. The
                 other tables were resumed.
         """
         with self.get_client() as client:
-            answers = client.resume_tables(_paths(tables))
+            answers = client.resume_tables(_paths(tables), include_scheduled=include_scheduled)
         refused = [each for each in answers if isinstance(each, FlussTieringError)]
         if refused:
             raise FlussTieringError(refused[0].code, "; ".join(each.message for each in refused))

@@ -94,6 +94,14 @@ def test_a_failed_table_is_resumed_also_beside_one_that_is_refused(new_table, ac
     assert [each.state for each in hook.resume_tables([failed])] == [TieringState.PENDING]
 
 
+def test_a_scheduled_table_is_made_due_at_once_if_that_is_asked_for(new_table, acquire, driver):
+    table = new_table()
+    driver.tier(acquire(table), table)
+    hook = FlussHook()
+    assert [each.state for each in hook.resume_tables([table])] == [TieringState.SCHEDULED]
+    assert [each.state for each in hook.resume_tables([table], include_scheduled=True)] == [TieringState.PENDING]
+
+
 def test_rounds_and_leases_are_listed(new_table, acquire, driver):
     table = new_table()
     lease = acquire(table)
