@@ -5,27 +5,27 @@ somebody marks the run as failed. In these cases this callback releases the leas
 of the DAG, or of both. If no callback runs either, the lease expires.
 
 Airflow may run callbacks in the DAG processor. If one callback of a DAG file hangs there, the DAG processor loses all
-callbacks of that file. This callback therefore reads nothing but the XCom of the acquire task, allows five seconds for
-each call to the server and ten seconds for all calls together, and never raises.
+callbacks of that file. This callback therefore reads nothing but leases, ends after five seconds, and never raises.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
 from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
 from airflow_provider_fluss.release import release_lease
+from airflow_provider_fluss.task_states import within
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-CALL_TIMEOUT_SECONDS: Final = 5.0
-TOTAL_TIMEOUT_SECONDS: Final = 10.0
+TIMEOUT_SECONDS: Final = 5.0
+"""How long the callback may take, for all leases together."""
 
 logger = logging.getLogger(__name__)
 
@@ -33,30 +33,36 @@ logger = logging.getLogger(__name__)
 def release_lease_on_failure(context: Context) -> None:
     """Release the leases of a failed task or, if it is the callback of a DAG, of the failed run.
 
-    For a task, the callback releases the leases of the acquire tasks that are upstream of it. In a mapped task group,
-    it releases only the leases of the task's own map index. For a DAG run, it releases the leases of all acquire tasks
-    of the run. The callback may run more than once. Do not use it as `on_retry_callback`, because the next try may
-    have begun already.
+    For a task with a `lease` argument, as the submit task and the sensor have one, the callback releases this lease: a
+    newer attempt of the acquire task is left alone. For another task, it releases the leases of the acquire tasks that
+    are upstream of it. In a mapped task group, it releases only the leases of the task's own map index. For a DAG run,
+    it releases the leases of all acquire tasks of the run. The callback may run more than once. Do not use it as
+    `on_retry_callback`, because the next try may have begun already.
 
     Args:
         context: The context that Airflow passes to callbacks.
     """
+    within(TIMEOUT_SECONDS, lambda: _release_all(context), logger, "Releasing the leases of what failed")
+
+
+def _release_all(context: Context) -> None:
+    give_up_at = time.monotonic() + TIMEOUT_SECONDS
     try:
         leases = list(_leases(context))
     except Exception:
         logger.exception("The leases of the failed run could not be read. They end when they expire")
         return
-    give_up_at = time.monotonic() + TOTAL_TIMEOUT_SECONDS
     for lease in leases:
-        if time.monotonic() > give_up_at:
+        left = give_up_at - time.monotonic()
+        if left <= 0:
             logger.warning("No time is left to release lease %s. It ends when it expires", lease.lease_id)
         else:
-            _release(lease, _reason(context))
+            _release(lease, _reason(context), left)
 
 
-def _release(lease: LeaseHandle, reason: str) -> None:
+def _release(lease: LeaseHandle, reason: str, timeout: float) -> None:
     try:
-        with FlussHook(lease.fluss_conn_id, timeout=CALL_TIMEOUT_SECONDS).get_client() as client:
+        with FlussHook(lease.fluss_conn_id, timeout=timeout).get_client() as client:
             release_lease(client, lease, reason, logger)
     except Exception:
         logger.exception("Lease %s could not be released. It ends when it expires", lease.lease_id)
@@ -65,7 +71,7 @@ def _release(lease: LeaseHandle, reason: str) -> None:
 def _leases(context: Context) -> Iterator[LeaseHandle]:
     is_dag_callback = _is_dag_callback(context)
     dag_id, run_id = context["dag"].dag_id, context["run_id"] if is_dag_callback else context["ti"].run_id
-    for value in _xcoms_of_run(context) if is_dag_callback else _xcoms_of_task(context):
+    for value in _xcoms_of_run(context) if is_dag_callback else _leases_of_task(context):
         if value is None:
             continue
         try:
@@ -99,6 +105,12 @@ def _xcoms_of_run(context: Context) -> Iterator[Any]:
                 )
                 or ()
             )
+
+
+def _leases_of_task(context: Context) -> Iterator[Any]:
+    own = getattr(context.get("task"), "lease", None)
+    # In the DAG processor the argument is not rendered.
+    return iter([own]) if isinstance(own, Mapping) else _xcoms_of_task(context)
 
 
 def _xcoms_of_task(context: Context) -> Iterator[Any]:

@@ -22,6 +22,11 @@ class OutageTimer:
         self._monotonic = monotonic
         self._lost_at: float | None = None
 
+    @property
+    def lasts(self) -> bool:
+        """Whether the server did not answer the last time."""
+        return self._lost_at is not None
+
     def restore(self) -> None:
         """Note that the server answered, which ends the outage."""
         self._lost_at = None

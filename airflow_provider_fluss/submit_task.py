@@ -1,88 +1,104 @@
 """Watch the submit task on behalf of the waiting sensor.
 
-A submit task that is killed reports nothing. If its application never claimed a table, there is no round whose
-heartbeats could time out, and the sensor would wait for ever. The same would happen when somebody clears only the
-sensor: Airflow then runs the acquire task again, which begins an attempt under which no application is submitted.
+The sensor decides that tables were not tiered only once the submit task has ended. Until then, its next try may still
+tier them. A submit task that is killed reports nothing: if its application never claimed a table, there is no round
+whose heartbeats could time out, and the sensor would wait for ever.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
 
 from airflow.sdk import TaskInstanceState
 
-_UNSUCCESSFUL: Final = frozenset(
+from airflow_provider_fluss.task_states import TaskInstanceKey, task_states
+
+ENDED: Final = frozenset(
     {
         TaskInstanceState.FAILED.value,
-        TaskInstanceState.UPSTREAM_FAILED.value,
-        TaskInstanceState.SKIPPED.value,
         TaskInstanceState.REMOVED.value,
+        TaskInstanceState.SKIPPED.value,
+        TaskInstanceState.SUCCESS.value,
+        TaskInstanceState.UPSTREAM_FAILED.value,
     }
 )
+"""The states in which a task does nothing more, unless a person clears it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitState:
+    """What the submit task may still do.
+
+    Attributes:
+        words: The state of the task, in words.
+        ended: Whether the task has ended.
+        claims_over: Whether its application will claim no further table.
+    """
+
+    words: str
+    ended: bool
+    claims_over: bool
+
+
+MAY_SUBMIT: Final = SubmitState("has not ended", ended=False, claims_over=False)
+"""A submit task that has not been looked at yet."""
+HAS_SUBMITTED: Final = SubmitState("has submitted", ended=True, claims_over=False)
+"""The submit task's own view once its program has ended. In cluster deploy mode the application may start later."""
 
 
 class SubmitTask:
     """Watch one instance of the submit task.
 
     Args:
-        dag_id: The DAG of the task.
-        run_id: The DAG run of the task.
-        task_id: The id of the task.
-        map_index: The map index of the task, or -1 for a task that is not mapped.
+        key: The instance.
         claim_timeout: The time in seconds after the success of the task in which the application must claim its tables.
             In cluster deploy mode the application may start after the task has ended.
         monotonic: A monotonic clock in seconds.
     """
 
     def __init__(
-        self,
-        *,
-        dag_id: str,
-        run_id: str,
-        task_id: str,
-        map_index: int,
-        claim_timeout: float,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, key: TaskInstanceKey, claim_timeout: float, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._dag_id = dag_id
-        self._run_id = run_id
-        self._task_id = task_id
-        self._map_index = map_index
+        self.key = key
         self._claim_timeout = claim_timeout
         self._monotonic = monotonic
         self._succeeded_at: float | None = None
 
     def to_kwargs(self) -> dict[str, Any]:
-        """Return the arguments of this object as JSON values."""
-        return {
-            "dag_id": self._dag_id,
-            "run_id": self._run_id,
-            "task_id": self._task_id,
-            "map_index": self._map_index,
-            "claim_timeout": self._claim_timeout,
-        }
+        """Return the arguments of `from_kwargs` as JSON values."""
+        return {**asdict(self.key), "claim_timeout": self._claim_timeout}
 
-    def look(self) -> str | None:
-        """Return how the task ended, or None while it may still submit or claim. This asks Airflow's API server."""
-        from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance  # noqa: PLC0415
+    @classmethod
+    def from_kwargs(cls, kwargs: Mapping[str, Any]) -> Self:
+        """Return the object that `to_kwargs` described."""
+        values = dict(kwargs)
+        claim_timeout = values.pop("claim_timeout")
+        return cls(TaskInstanceKey(**values), claim_timeout)
 
-        states = RuntimeTaskInstance.get_task_states(
-            dag_id=self._dag_id, run_ids=[self._run_id], task_ids=[self._task_id], map_index=self._map_index
-        )
-        # The answer has one task instance. Its key carries the map index only if the task is mapped.
-        return self.ended_in(next(iter(states.get(self._run_id, {}).values()), None))
+    @property
+    def counts_down(self) -> bool:
+        """Whether the task has succeeded, so that the time for claims passes."""
+        return self._succeeded_at is not None
 
-    def ended_in(self, state: str | None) -> str | None:
-        """Return what `look` returns for a task that is in this state now."""
-        if state in _UNSUCCESSFUL:
-            return str(state)
-        if state != TaskInstanceState.SUCCESS.value:
+    def look(self) -> SubmitState:
+        """Return what the task may still do. This asks Airflow's API server."""
+        return self.seen_in(task_states(self.key.dag_id, self.key.run_id, self.key.task_id))
+
+    def seen_in(self, states: Mapping[str, str | None]) -> SubmitState:
+        """Return what the task may still do, if these are the states of all instances of the task."""
+        state = self.key.in_states(states)
+        if state is None or state not in ENDED:
             self._succeeded_at = None
-            return None
+            return SubmitState(f"is {state}" if state else "waits for the scheduler", ended=False, claims_over=False)
+        if state != TaskInstanceState.SUCCESS.value:
+            return SubmitState(state, ended=True, claims_over=True)
         now = self._monotonic()
         if self._succeeded_at is None:
             self._succeeded_at = now
         waited = now - self._succeeded_at
-        return f"{state} {waited:.0f} s ago" if waited > self._claim_timeout else None
+        if waited > self._claim_timeout:
+            return SubmitState(f"{state} {waited:.0f} s ago", ended=True, claims_over=True)
+        return SubmitState("has succeeded", ended=True, claims_over=False)

@@ -55,8 +55,7 @@ def fluss_tiering_table() -> None:
         submit_task_id=submit.task_id,
         poke_interval=5,
         timeout=timedelta(hours=6),
-        retries=1,
-        retry_delay=timedelta(seconds=5),
+        deferrable=True,
     )
     release = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
     acquire >> [submit, wait] >> release.as_teardown(setups=acquire)

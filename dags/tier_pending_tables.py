@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from airflow.sdk import Param, dag, task, task_group
-from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_provider_fluss.airflow_compat import AirflowSkipException
 from airflow_provider_fluss.callbacks import release_lease_on_failure
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.operators.lease import (
@@ -16,13 +16,16 @@ from airflow_provider_fluss.operators.lease import (
 from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
 
+MAX_APPLICATIONS = 4
+"""How many Spark applications run at once. The other batches wait in the scheduler, however many there are."""
+
 DOC = """
 ### Fluss tiering
 
 Takes the tables that the tiering server has as **Pending**, the longest waiting first, and tiers them in batches:
 
 1. **acquire** leases the KV snapshots that the round will read, under an id that every try of the task shares;
-2. **submit** runs one Spark application for the whole batch, while
+2. **submit** runs one Spark application for the whole batch, of at most four batches at once, while
 3. **wait** is deferred until each table of the batch has been tiered, and names those that could not be;
 4. **release** gives the lease up, whatever happened before.
 
@@ -74,15 +77,19 @@ def fluss_tiering() -> None:
         acquire = FlussAcquireKvSnapshotLeaseOperator(
             task_id="acquire", tables=tables, fluss_conn_id="{{ params.fluss_conn_id }}"
         )
-        submit = FlussTieringSparkOperator(task_id="submit", lease=acquire.output, conn_id="{{ params.spark_conn_id }}")
+        submit = FlussTieringSparkOperator(
+            task_id="submit",
+            lease=acquire.output,
+            conn_id="{{ params.spark_conn_id }}",
+            max_active_tis_per_dagrun=MAX_APPLICATIONS,
+        )
         wait = FlussTieringStatusSensor(
             task_id="wait",
             lease=acquire.output,
             submit_task_id=submit.task_id,
             poke_interval=5,
             timeout=timedelta(hours=6),
-            retries=1,
-            retry_delay=timedelta(seconds=5),
+            deferrable=True,
         )
         release = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
         acquire >> [submit, wait] >> release.as_teardown(setups=acquire)

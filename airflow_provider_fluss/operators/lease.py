@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_fluss.airflow_compat import AirflowFailException
+from airflow_provider_fluss.attempt import continue_or_begin
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle, lease_id
 from airflow_provider_fluss.release import release_lease
+from airflow_provider_fluss.submit_task import SubmitState, SubmitTask
+from airflow_provider_fluss.task_states import TaskInstanceKey, task_states
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.model.table import TablePath
@@ -30,9 +34,13 @@ class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
     """Lease the latest KV snapshots of tables that have not been tiered yet, so that a round can read them.
 
     Use this operator for a setup task. It returns an XCom with the keys `lease_id`, `attempt_token`, `tables`,
-    `lease_duration_ms` and `fluss_conn_id`. The lease id is the same for every try of the task; the attempt token is
-    new in each try. Acquiring a lease does not claim the tables, so the tasks that follow may wait in a queue for
-    hours. A table that has nothing to pin is part of the lease too.
+    `lease_duration_ms` and `fluss_conn_id`. The lease id is the same for every try of the task. So is the attempt token
+    for as long as something may run under it: if this task is retried, or if a person clears a task of its group, then
+    a submit task that runs goes on. A new attempt begins when the attempt was cancelled, when one of its rounds failed,
+    or when all tables were tiered, and the submit task runs again.
+
+    Acquiring a lease does not claim the tables, so the tasks that follow may wait in a queue for hours. A table that
+    has nothing to pin is part of the lease too.
 
     Args:
         tables: The `database.table` of each table of the round. (templated)
@@ -69,28 +77,52 @@ class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
             with FlussHook(self.fluss_conn_id).get_client() as client:
                 ids = [info.table_id for info in client.get_tables(paths)]
                 lease = lease_id(ti.dag_id, ti.run_id, ti.task_id, ids)
-                token = self._acquire(client, lease, paths, duration_ms)
+                token = self._acquire(client, lease, paths, duration_ms, _submit_state(context))
         except FlussTieringError as error:
             if error.code in _WRONG_TABLES:
                 raise AirflowFailException(str(error)) from error
             raise
         return LeaseHandle(lease, token, tuple(map(str, paths)), duration_ms, self.fluss_conn_id).to_xcom()
 
-    def _acquire(self, client: TieringClient, lease: str, paths: Sequence[TablePath], duration_ms: int) -> int | None:
+    def _acquire(
+        self,
+        client: TieringClient,
+        lease: str,
+        paths: Sequence[TablePath],
+        duration_ms: int,
+        submit: SubmitState | None,
+    ) -> int | None:
         """Return the attempt token, or None if the server has no leases. Tables are then tiered without a lease."""
-        from fluss_tiering.client import lease_latest_snapshots  # noqa: PLC0415 - gRPC is not needed to parse a DAG
-
         try:
-            acquired = lease_latest_snapshots(client, lease, paths, duration_ms)
+            return continue_or_begin(client, lease, paths, duration_ms, submit=submit, log=self.log)
         except FlussTieringError as error:
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
             self.log.warning("The server has no KV snapshot leases, so tables are tiered without a lease: %s", error)
             return None
-        self.log.info(
-            "Acquired lease %s (attempt %d) for %s", lease, acquired.attempt_token, ", ".join(map(str, paths))
-        )
-        return acquired.attempt_token
+
+
+def _submit_state(context: Context) -> SubmitState | None:
+    """Return what the submit task of this lease may still do, or None if it runs after this task or is not known."""
+    task: Any = context.get("task")
+    if task is None:
+        return None
+    key = TaskInstanceKey.of(context["ti"])
+    states = []
+    for submit in (task.dag.get_task(each) for each in sorted(task.downstream_task_ids)):
+        if _is_submit(submit):
+            watched = SubmitTask(replace(key, task_id=submit.task_id), claim_timeout=0)
+            found = task_states(key.dag_id, key.run_id, submit.task_id)
+            if watched.key.in_states(found) is None:
+                return None
+            states.append(watched.seen_in(found))
+    return min(states, key=lambda each: each.ended, default=None)
+
+
+def _is_submit(task: object) -> bool:
+    from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator  # noqa: PLC0415
+
+    return issubclass(getattr(task, "operator_class", type(task)), FlussTieringSparkOperator)
 
 
 class FlussReleaseKvSnapshotLeaseOperator(BaseOperator):

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_fluss.airflow_compat import AirflowException, AirflowFailException
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
+from airflow_provider_fluss.outcome import Judgement, Verdict, judge
+from airflow_provider_fluss.submit_task import HAS_SUBMITTED
+from airflow_provider_fluss.task_states import KILL_SECONDS, MARKED, TaskInstanceKey, within
 from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.model.tiering import LeaseOutcome, TieringState
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from fluss_tiering.client import TieringClient
+
 CANCEL_TIMEOUT_SECONDS: Final = 5.0
-REASON_CHARACTERS: Final = 1500
-"""The number of characters that are kept from the end of a failed submit's message, where Spark's last lines are."""
 
 
 class FlussTieringSparkOperator(SparkSubmitOperator):
@@ -32,10 +36,13 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
     mode the task runs as long as the application. In cluster deploy mode a retry reattaches to an application that
     survived its worker, if the Spark provider supports this.
 
-    A table that cannot be tiered does not fail this task. The table becomes Failed with its last error, and the
-    `FlussTieringStatusSensor` beside this task reports it. If this task fails or is killed on its last try, it cancels
-    the attempt and gives the reason, so that the sensor fails too. While tries are left, the task does not cancel the
-    attempt, because the next try takes over its rounds.
+    A table that cannot be tiered becomes Failed with its last error. This task then fails with the same words as the
+    `FlussTieringStatusSensor` beside it, and is not retried. If Spark fails, the task is retried, and its next try goes
+    on with the tables that are not Tiered. If the task fails or is killed on its last try, it cancels the attempt and
+    gives the reason, so that the sensor fails too. If a person marked the sensor, the task ends with this reason.
+
+    If a person clears this task and its attempt is over, it begins a new attempt. So it recovers also if the acquire
+    task is not cleared, which Airflow does not do if only failed tasks are cleared.
 
     Tables that were tiered before and have no new rows are not given to Spark: this task records their rounds. If no
     other table is left, no application is submitted.
@@ -61,24 +68,50 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
         self.lease = lease
         self.conn_id = conn_id
         self._handle: LeaseHandle | None = None
+        self._first_token: int | None = None
+        self._key: TaskInstanceKey | None = None
+        self._owns_attempt = False
         self._is_last_try = False
         self._killed = False
 
     def execute(self, context: Context) -> None:
         """Submit the application and, in client deploy mode, wait until it ends."""
+        try:
+            lease = self._handle = LeaseHandle.from_xcom(self.lease, context["ti"].dag_id, context["ti"].run_id)
+            self._first_token = lease.attempt_token
+        except ValueError as error:
+            raise AirflowFailException(f"There is no lease to tier under. {error}") from error
+        ti = context["ti"]
+        self._key = TaskInstanceKey.of(ti)
+        self._is_last_try = ti.try_number > ti.max_tries
+        # Airflow gives a cleared task its number of retries once more.
+        was_cleared = ti.max_tries > (self.retries or 0)
+        tables = self._tables_to_submit(was_cleared=was_cleared)
+        try:
+            if tables:
+                self._submit(context, tables)
+            else:
+                self.log.info("No table of lease %s has new rows, so nothing is submitted", lease.lease_id)
+        finally:
+            self._release_own_attempt()
+
+    def on_kill(self) -> None:
+        """Cancel the attempt if a person marked this task, or on the last try, and then end the application.
+
+        Airflow also calls this after a time-out, when a person clears the task, and when a worker shuts down. If a try
+        follows, it goes on with the same attempt.
+        """
+        self._killed = True
+        within(KILL_SECONDS, self._cancel_killed, self.log, "Cancelling the rounds of a task that is killed")
+        super().on_kill()
+
+    def _submit(self, context: Context, tables: Sequence[TablePath]) -> None:
         from fluss_tiering.spark import submit  # noqa: PLC0415
         from fluss_tiering.spark.options import TierOptions  # noqa: PLC0415
 
-        try:
-            lease = self._handle = LeaseHandle.from_xcom(self.lease, context["ti"].dag_id, context["ti"].run_id)
-        except ValueError as error:
-            raise AirflowFailException(f"There is no lease to tier under. {error}") from error
+        lease = self._held()
         self._conn_id = self.conn_id
         self.application = str(submit.APPLICATION)
-        tables = self._changed(lease, [TablePath.parse(table) for table in lease.tables])
-        if not tables:
-            self.log.info("No table of lease %s has new rows, so nothing is submitted", lease.lease_id)
-            return
         options = TierOptions(
             server=FlussHook(lease.fluss_conn_id).get_address(),
             tables=tuple(tables),
@@ -89,43 +122,129 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
         )
         self.application_args = submit.application_arguments(options)
         self._complete_conf(submit.spark_conf())
-        self._is_last_try = context["ti"].try_number > context["ti"].max_tries
         try:
             super().execute(context)
         except Exception as error:
-            if not self._killed and (self._is_last_try or isinstance(error, AirflowFailException)):
-                self._cancel(f"task {self.task_id} failed on its last try: {_end_of(mask_secrets(str(error)))}")
-            raise
+            if not self._is_tiered_despite(error):
+                raise
+        else:
+            self._end()
 
-    def on_kill(self) -> None:
-        """Cancel the attempt on the last try, so that the application is fenced, and then end the application.
+    def _end(self) -> None:
+        """Fail if a table was not tiered although Spark succeeded.
 
-        Airflow also calls this after a time-out and when a worker shuts down. If tries are left, the next try goes on
-        with the same attempt.
+        In cluster deploy mode rounds may still run. The sensor waits for those.
         """
-        self._killed = True
-        if self._is_last_try:
-            self._cancel(f"task {self.task_id} was killed")
-        super().on_kill()
+        if self._killed:
+            raise AirflowException(f"task {self.task_id} was killed")
+        if (judgement := self._judgement()) is not None:
+            _raise(judgement)
 
-    def _changed(self, lease: LeaseHandle, tables: Sequence[TablePath]) -> list[TablePath]:
-        """Finish the rounds of the tables without new rows, and return the others."""
-        from fluss_tiering.client import finish_unchanged_tables  # noqa: PLC0415 - gRPC is not needed to parse a DAG
+    def _is_tiered_despite(self, error: Exception) -> bool:
+        """Return whether all tables are Tiered although Spark failed. If not, cancel the attempt on the last try.
 
+        Raises:
+            AirflowException: The rounds ended and tell more than Spark's error.
+        """
+        judgement = None if self._killed else self._judgement()
+        if judgement is not None and judgement.verdict is Verdict.TIERED:
+            self.log.warning("%s, although Spark failed: %s", judgement.message, error)
+            return True
+        if judgement is not None:
+            _raise(judgement, error)
+        if not self._killed and (self._is_last_try or isinstance(error, AirflowFailException)):
+            self._cancel(f"task {self.task_id} failed: {_cause(str(error))}")
+        return False
+
+    def _judgement(self) -> Judgement | None:
+        """Return the judgement about the rounds, or None if the server does not answer."""
+        lease = self._held()
         try:
             with FlussHook(lease.fluss_conn_id).get_client() as client:
-                statuses = [status for table in tables for status in client.list_tiering_statuses(table)]
-                # A table whose round runs may have an application that survived the try before.
-                finished = finish_unchanged_tables(
-                    client,
-                    [each for each in statuses if each.state is not TieringState.TIERING],
-                    lease_id=lease.lease_id,
-                    attempt_token=lease.attempt_token,
-                )
+                outcome = client.lease_outcome(lease.lease_id, self._first_token)
+        except FlussTieringError as error:
+            self.log.warning("The outcome of the rounds is not known: %s", error)
+            return None
+        return judge(outcome, lease.tables, self._first_token, HAS_SUBMITTED)
+
+    def _tables_to_submit(self, *, was_cleared: bool) -> list[TablePath]:
+        """Return the tables of the lease that Spark has to tier, and record the rounds of those without new rows.
+
+        Raises:
+            AirflowFailException: The attempt was cancelled, or a newer one began.
+        """
+        lease = self._held()
+        tables = [TablePath.parse(table) for table in lease.tables]
+        try:
+            with FlussHook(lease.fluss_conn_id).get_client() as client:
+                outcome = client.lease_outcome(lease.lease_id, lease.attempt_token)
+                tiered = {each.path for each in outcome.rounds if each.state is TieringState.TIERED}
+                tables = [table for table in tables if table not in tiered]
+                self._handle = self._open_attempt(client, lease, outcome, tables, was_cleared=was_cleared)
+                return self._changed(client, tables) if tables else []
         except FlussTieringError as error:
             # The application tells the reason in the statuses of the tables, or waits until the server is back.
             self.log.warning("All tables of lease %s are given to Spark: %s", lease.lease_id, error)
-            return list(tables)
+            return tables
+
+    def _open_attempt(
+        self,
+        client: TieringClient,
+        lease: LeaseHandle,
+        outcome: LeaseOutcome,
+        tables: Sequence[TablePath],
+        *,
+        was_cleared: bool,
+    ) -> LeaseHandle:
+        """Return the lease with the attempt to tier under: its own, or a new one if a person cleared this task."""
+        from fluss_tiering.client import lease_latest_snapshots  # noqa: PLC0415 - gRPC is not needed to parse a DAG
+
+        newest = outcome.newest_attempt_token or 0
+        is_over = outcome.cancelled_reason is not None
+        if not tables or (not is_over and newest <= (lease.attempt_token or 0)):
+            return lease
+        if not was_cleared:
+            why = outcome.cancelled_reason or f"attempt {newest} of the same lease took over"
+            raise AirflowFailException(f"Tiering was cancelled: {why}")
+        if not is_over:
+            return replace(lease, attempt_token=newest)
+        acquired = lease_latest_snapshots(client, lease.lease_id, tables, lease.lease_duration_ms)
+        self.log.info("Acquired lease %s again (attempt %d)", lease.lease_id, acquired.attempt_token)
+        self._owns_attempt = True
+        own = replace(lease, attempt_token=acquired.attempt_token)
+        # Callbacks release the lease of this argument.
+        self.lease = own.to_xcom()
+        return own
+
+    def _release_own_attempt(self) -> None:
+        """Drop the lease of an attempt that this task began: the release task knows only the attempt before."""
+        lease = self._handle
+        if lease is None or not self._owns_attempt:
+            return
+        try:
+            with FlussHook(lease.fluss_conn_id).get_client() as client:
+                client.drop_lease(lease.lease_id, attempt_token=lease.attempt_token)
+        except FlussTieringError as error:
+            self.log.warning("Lease %s was not released. It ends when it expires: %s", lease.lease_id, error)
+
+    def _held(self) -> LeaseHandle:
+        if self._handle is None:
+            raise RuntimeError("the lease is known in execute only")
+        return self._handle
+
+    def _changed(self, client: TieringClient, tables: Sequence[TablePath]) -> list[TablePath]:
+        """Finish the rounds of the tables without new rows, and return the others."""
+        from fluss_tiering.client import finish_unchanged_tables  # noqa: PLC0415 - gRPC is not needed to parse a DAG
+
+        lease = self._held()
+        statuses = [status for table in tables for status in client.list_tiering_statuses(table)]
+        # A table whose round runs may have an application that survived the try before.
+        finished = finish_unchanged_tables(
+            client,
+            [each for each in statuses if each.state is not TieringState.TIERING],
+            lease_id=lease.lease_id,
+            attempt_token=lease.attempt_token,
+        )
         for table in finished:
             self.log.info("Table %s has no new rows and is Tiered", table)
         return [table for table in tables if table not in finished]
@@ -139,6 +258,17 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
         # On the command line these options would replace the jars and packages of the settings.
         self.jars = self.packages = None
 
+    def _cancel_killed(self) -> None:
+        try:
+            state = None if self._key is None else self._key.state()
+        except Exception:
+            self.log.exception("Airflow does not tell whether this task was marked")
+            state = None
+        if state in MARKED:
+            self._cancel(f"task {self.task_id} was marked {state}")
+        elif self._is_last_try:
+            self._cancel(f"task {self.task_id} was killed")
+
     def _cancel(self, reason: str) -> None:
         lease = self._handle
         if lease is None:
@@ -151,9 +281,22 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
             self.log.warning("The rounds under lease %s could not be cancelled: %s", lease.lease_id, error)
 
 
+def _raise(judgement: Judgement, cause: Exception | None = None) -> None:
+    """Raise what the rounds tell, if all of them have ended. The next try tiers what was only interrupted."""
+    match judgement.verdict:
+        case Verdict.INTERRUPTED:
+            raise AirflowException(judgement.message) from cause
+        case Verdict.FAILED | Verdict.CANCELLED:
+            raise AirflowFailException(judgement.message) from cause
+
+
 def _joined(*lists: str | None) -> str:
     return ",".join(each for each in lists if each)
 
 
-def _end_of(message: str) -> str:
-    return message if len(message) <= REASON_CHARACTERS else f"...{message[-REASON_CHARACTERS:]}"
+def _cause(message: str) -> str:
+    """Return the line of Spark's last output that tells the cause, without secrets."""
+    lines = [line.strip() for line in mask_secrets(message).splitlines() if line.strip()]
+    output = lines[1:] or lines
+    named = (line for line in output if "Exception" in line or "Error" in line or "error:" in line)
+    return next(named, output[-1] if output else "Spark gave no reason")

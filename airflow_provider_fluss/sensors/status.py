@@ -2,45 +2,55 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
-from airflow.sdk.bases.sensor import poke_mode_only
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_provider_fluss.airflow_compat import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSensorTimeout,
+    conf,
+)
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
 from airflow_provider_fluss.outage_timer import OutageTimer
-from airflow_provider_fluss.outcome import Verdict, judge
-from airflow_provider_fluss.submit_task import SubmitTask
+from airflow_provider_fluss.outcome import Judgement, Verdict, judge
+from airflow_provider_fluss.submit_task import MAY_SUBMIT, SubmitTask
+from airflow_provider_fluss.task_states import KILL_SECONDS, MARKED, TaskInstanceKey, within
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
 from fluss_tiering.model.errors import FlussTieringError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_ATTEMPT_IS_OVER = frozenset({Verdict.CANCELLED, Verdict.SUPERSEDED, Verdict.NOT_SUBMITTED})
-"""Verdicts that a retry of the sensor cannot change. Only a new acquire and submit can."""
+_TIMEOUT_CALL_SECONDS: Final = 5.0
+_ROUNDS_ENDED: Final = frozenset({Verdict.FAILED, Verdict.INTERRUPTED})
 
 
-@poke_mode_only
 class FlussTieringStatusSensor(BaseSensorOperator):
     """Wait for the outcome of each table's round under a lease, beside the task that submits the application.
 
-    The sensor returns one summary for each table with its epoch, rows, bytes, files and lake snapshot. It fails if
-    rounds failed, once all rounds have ended; the error names each failed table with its last error. It also fails if
-    the attempt was cancelled, with the reason of the cancellation, and if a newer attempt took over. If the server is
-    unavailable, the sensor waits for it for `unavailable_timeout`.
+    The sensor returns one summary for each table with its epoch, rows, bytes, files and lake snapshot. If a table was
+    not tiered, the sensor fails and names it with its last error, but not before the submit task has ended: the next
+    try of the submit task may tier it. If the server is unavailable, the sensor waits for it for `unavailable_timeout`.
+
+    A person who marks the waiting sensor as failed or as success stops the rounds, and the submit task then fails with
+    this reason. A person who only clears it stops nothing.
 
     Args:
         lease: The output of the acquire task. (templated)
-        submit_task_id: The id of the submit task in the same task group. If it is given, the sensor also fails when the
-            submit task has ended and tables are unclaimed. A submit task that is killed cannot report this itself.
+        submit_task_id: The id of the submit task in the same task group. Without it the sensor does not wait for
+            another try, and does not see that the submit task was killed.
         claim_timeout: The time in seconds after the success of the submit task in which the application must claim its
             tables. In cluster deploy mode the application may start after the submit task has ended.
-        deferrable: Whether the sensor waits in the triggerer. If it is False, the sensor pokes in a worker.
+        deferrable: Whether the sensor waits in the triggerer. The default is Airflow's setting
+            `operators.default_deferrable`. If it is False, the sensor pokes in a worker, or is rescheduled if `mode` is
+            `reschedule`.
         poke_interval: The time in seconds between two polls. One poll covers all tables.
         unavailable_timeout: The time in seconds for which the sensor waits for an unavailable server.
     """
@@ -54,7 +64,7 @@ class FlussTieringStatusSensor(BaseSensorOperator):
         lease: object,
         submit_task_id: str | None = None,
         claim_timeout: timedelta | float = 600,
-        deferrable: bool = True,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poke_interval: timedelta | float = 10,
         unavailable_timeout: timedelta | float = 300,
         **kwargs: Any,
@@ -66,22 +76,20 @@ class FlussTieringStatusSensor(BaseSensorOperator):
         self.claim_timeout = _seconds(claim_timeout)
         self.unavailable_timeout = _seconds(unavailable_timeout)
         self._outage = OutageTimer(self.unavailable_timeout)
+        self._key: TaskInstanceKey | None = None
         self._submit: SubmitTask | None = None
-        self._unclaimed = False
+        self._depends_on_submit = False
 
     def execute(self, context: Context) -> object:
         """Poke once, and then defer to the trigger or go on poking until the outcome is known."""
+        self._key = TaskInstanceKey.of(context["ti"])
         if self.submit_task_id is not None:
-            ti = context["ti"]
-            self._submit = SubmitTask(
-                dag_id=ti.dag_id,
-                run_id=ti.run_id,
-                task_id=self.submit_task_id,
-                map_index=-1 if ti.map_index is None else ti.map_index,
-                claim_timeout=self.claim_timeout,
-            )
+            self._submit = SubmitTask(replace(self._key, task_id=self.submit_task_id), self.claim_timeout)
         if not self.deferrable:
-            return super().execute(context)
+            try:
+                return super().execute(context)
+            except AirflowSensorTimeout as error:
+                raise AirflowSensorTimeout(self._timeout_message(context)) from error
         decided = self.poke(context)
         if not decided.is_done:
             self.defer(
@@ -98,33 +106,88 @@ class FlussTieringStatusSensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Ask the server once for the outcome of the rounds."""
-        lease = self._lease_handle(context)
-        # This comes before the question for the outcome, so that a claim in between is seen.
-        submit_ended = self._submit.look() if self._submit and self._unclaimed else None
-        try:
-            with FlussHook(lease.fluss_conn_id).get_client() as client:
-                outcome = client.lease_outcome(lease.lease_id, lease.attempt_token)
-        except FlussTieringError as error:
-            if given_up := self._outage.lost(error):
-                raise AirflowException(given_up.message) from error
-            self.log.warning("The tiering server is unavailable, trying again: %s", error.message)
+        judgement = self._judgement(context)
+        while self.reschedule and judgement.verdict is Verdict.WAITING and self._is_timing:
+            # A rescheduled sensor starts in a new process, which does not know what this one measures.
+            time.sleep(self.poke_interval)
+            judgement = self._judgement(context)
+        if judgement.verdict is Verdict.WAITING:
             return PokeReturnValue(is_done=False)
-        self._outage.restore()
-        judgement = judge(outcome, lease.tables, lease.attempt_token, submit_ended)
-        if judgement.verdict is not Verdict.WAITING:
-            return PokeReturnValue(is_done=True, xcom_value=self.execute_complete(context, judgement.to_event()))
-        self.log.info("%s", judgement.message)
-        self._unclaimed = bool(judgement.unclaimed)
-        return PokeReturnValue(is_done=False)
+        return PokeReturnValue(is_done=True, xcom_value=self.execute_complete(context, judgement.to_event()))
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the summaries of the rounds, or fail with the message of the trigger."""
+        # The lease that this task waited for, which callbacks release. That of the acquire task may be a newer one now.
+        self.lease = event.get("lease", self.lease)
         verdict = Verdict(event["verdict"])
         if verdict is not Verdict.TIERED:
-            _fail(verdict, event["message"])
+            self._fail(verdict, event["message"])
         self.log.info("%s", event["message"])
         rounds: list[dict[str, Any]] = event["rounds"]
         return rounds
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:  # noqa: ANN401
+        """Go on after the trigger. If its time was over, fail with what was waited for."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except AirflowSensorTimeout as error:
+            raise AirflowSensorTimeout(self._timeout_message(context)) from error
+
+    def on_kill(self) -> None:
+        """Cancel the rounds if a person marked this task. If it was cleared, or its worker ends, the rounds go on."""
+        within(KILL_SECONDS, self._cancel_if_marked, self.log, "Cancelling the rounds of a task that was marked")
+        super().on_kill()
+
+    def _cancel_if_marked(self) -> None:
+        if self._key is None:
+            return
+        state = self._key.state()
+        if state not in MARKED:
+            self.log.info("This task is %s and was not marked, so the rounds go on", state or "cleared")
+            return
+        lease = LeaseHandle.from_xcom(self.lease, self._key.dag_id, self._key.run_id)
+        with FlussHook(lease.fluss_conn_id, timeout=KILL_SECONDS).get_client() as client:
+            client.cancel_tiering(lease.lease_id, lease.attempt_token, f"task {self._key.task_id} was marked {state}")
+
+    def _judgement(self, context: Context) -> Judgement:
+        """Ask once for the outcome of the rounds, and for the state of the submit task if the verdict depends on it."""
+        lease = self._lease_handle(context)
+        # The submit task is looked at first, so that what it does in between is seen.
+        submit = None if self._submit is None else MAY_SUBMIT
+        if self._submit is not None and self._depends_on_submit:
+            submit = self._submit.look()
+        try:
+            with FlussHook(lease.fluss_conn_id).get_client() as client:
+                outcome = client.lease_outcome(lease.lease_id, lease.attempt_token)
+                judgement = judge(outcome, lease.tables, lease.attempt_token, submit)
+                if self._submit is not None and submit is MAY_SUBMIT and judgement.depends_on_submit:
+                    submit = self._submit.look()
+                    outcome = client.lease_outcome(lease.lease_id, lease.attempt_token)
+                    judgement = judge(outcome, lease.tables, lease.attempt_token, submit)
+        except FlussTieringError as error:
+            if given_up := self._outage.lost(error):
+                return given_up
+            self.log.warning("The tiering server is unavailable, trying again: %s", error.message)
+            return Judgement(Verdict.WAITING, error.message)
+        self._outage.restore()
+        self._depends_on_submit = judgement.depends_on_submit
+        if judgement.verdict is Verdict.WAITING:
+            self.log.info("%s", judgement.message)
+        return judgement
+
+    @property
+    def _is_timing(self) -> bool:
+        return self._outage.lasts or (self._submit is not None and self._submit.counts_down)
+
+    def _timeout_message(self, context: Context) -> str:
+        lease = self._lease_handle(context)
+        message = f"{', '.join(lease.tables)}: not all tables were tiered within {self.timeout:g} s"
+        try:
+            with FlussHook(lease.fluss_conn_id, timeout=_TIMEOUT_CALL_SECONDS).get_client() as client:
+                outcome = client.lease_outcome(lease.lease_id, lease.attempt_token)
+        except FlussTieringError as error:
+            return f"{message}; {error.message}"
+        return f"{message}; {judge(outcome, lease.tables, lease.attempt_token).message}"
 
     def _lease_handle(self, context: Context) -> LeaseHandle:
         ti = context["ti"]
@@ -133,12 +196,12 @@ class FlussTieringStatusSensor(BaseSensorOperator):
         except ValueError as error:
             raise AirflowFailException(f"There is no lease to wait for. {error}") from error
 
+    def _fail(self, verdict: Verdict, message: str) -> NoReturn:
+        # The next try would find the same outcome, unless a server or a task that is not watched changes it.
+        if verdict is Verdict.UNREACHABLE or (verdict in _ROUNDS_ENDED and self.submit_task_id is None):
+            raise AirflowException(message)
+        raise AirflowFailException(message)
+
 
 def _seconds(duration: timedelta | float) -> float:
     return duration.total_seconds() if isinstance(duration, timedelta) else duration
-
-
-def _fail(verdict: Verdict, message: str) -> NoReturn:
-    if verdict in _ATTEMPT_IS_OVER:
-        raise AirflowFailException(message)
-    raise AirflowException(message)

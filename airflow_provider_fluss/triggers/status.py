@@ -13,7 +13,8 @@ from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
 from airflow_provider_fluss.outage_timer import OutageTimer
 from airflow_provider_fluss.outcome import Judgement, Verdict, judge
-from airflow_provider_fluss.submit_task import SubmitTask
+from airflow_provider_fluss.submit_task import MAY_SUBMIT, SubmitTask
+from airflow_provider_fluss.task_states import MARKED, TaskInstanceKey
 from fluss_tiering.model.errors import FlussTieringError
 
 if TYPE_CHECKING:
@@ -65,22 +66,26 @@ class FlussTieringStatusTrigger(BaseTrigger):
         lease = LeaseHandle.from_xcom(self.lease)
         async with await FlussHook(lease.fluss_conn_id).get_async_client() as client:
             judgement = await self._wait(client, lease)
-        yield TriggerEvent(judgement.to_event())  # type: ignore[no-untyped-call]
+        yield TriggerEvent({**judgement.to_event(), "lease": self.lease})  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
-        """Cancel the rounds of this attempt, because somebody marked or cleared the waiting task.
+        """Cancel the rounds if a person marked the waiting task. If the task was cleared, they go on.
 
-        Airflow may call this after a newer attempt began under the same lease id. The attempt token protects the newer
-        attempt.
+        The attempt token protects a newer attempt, in case Airflow calls this late.
         """
+        key = TaskInstanceKey.of(self.task_instance)
+        state = await sync_to_async(key.state)()
+        if state not in MARKED:
+            self.log.info("The waiting task is %s and was not marked, so the rounds go on", state or "cleared")
+            return
         lease = LeaseHandle.from_xcom(self.lease)
         hook = FlussHook(lease.fluss_conn_id, timeout=KILL_TIMEOUT_SECONDS)
         async with await hook.get_async_client() as client:
-            await client.cancel_tiering(lease.lease_id, lease.attempt_token, "the task that waited for it was killed")
+            await client.cancel_tiering(lease.lease_id, lease.attempt_token, f"task {key.task_id} was marked {state}")
 
     async def _wait(self, client: AsyncTieringClient, lease: LeaseHandle) -> Judgement:
-        submit = SubmitTask(**self.submit_task) if self.submit_task else None
-        submit_ended: str | None = None
+        watched = SubmitTask.from_kwargs(self.submit_task) if self.submit_task else None
+        submit = MAY_SUBMIT if watched else None
         outage = OutageTimer(self.unavailable_timeout)
         said = ""
         while True:
@@ -90,14 +95,18 @@ class FlussTieringStatusTrigger(BaseTrigger):
                 if given_up := outage.lost(error):
                     return given_up
                 self.log.warning("The tiering server is unavailable, trying again: %s", error.message)
-            else:
-                outage.restore()
-                judgement = judge(outcome, lease.tables, lease.attempt_token, submit_ended)
-                if judgement.verdict is not Verdict.WAITING:
-                    return judgement
-                if judgement.message != said:
-                    said = judgement.message
-                    self.log.info("%s", said)
-                if judgement.unclaimed and submit:
-                    submit_ended = await sync_to_async(submit.look)()
-            await asyncio.sleep(self.poll_interval)
+                await asyncio.sleep(self.poll_interval)
+                continue
+            outage.restore()
+            judgement = judge(outcome, lease.tables, lease.attempt_token, submit)
+            if judgement.verdict is not Verdict.WAITING:
+                return judgement
+            if judgement.message != said:
+                said = judgement.message
+                self.log.info("%s", said)
+            first_look = submit is MAY_SUBMIT
+            if watched and judgement.depends_on_submit:
+                # The outcome is asked for after this, so that what the task does in between is seen.
+                submit = await sync_to_async(watched.look)()
+            if not (first_look and submit is not None and submit.ended):
+                await asyncio.sleep(self.poll_interval)

@@ -22,6 +22,8 @@ from needs import needs
 # Airflow reads its home when it is first imported.
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-home-")
 
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
 from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
@@ -87,6 +89,20 @@ def driver(client: TieringClient) -> Driver:
     return Driver(client)
 
 
+@pytest.fixture(autouse=True)
+def task_states(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
+    """The states of task instances that Airflow's API server would tell, by its names for them; none at first."""
+    states: dict[str, str | None] = {}
+
+    def get_task_states(*, dag_id: str, run_ids: list[str], task_ids: list[str]) -> dict[str, dict[str, str | None]]:
+        assert dag_id == "dag"
+        wanted = {name: states[name] for name in states if name.startswith(tuple(task_ids))}
+        return {run_ids[0]: wanted} if wanted else {}
+
+    monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", get_task_states)
+    return states
+
+
 @pytest.fixture
 def context(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
     """Makes the part of a task's context that operators read; the run is the test's own."""
@@ -99,6 +115,7 @@ def context(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
             map_index=-1,
             try_number=try_number,
             max_tries=max_tries,
+            get_first_reschedule_date=lambda _: None,
         )
         return {"ti": ti, "run_id": ti.run_id}
 

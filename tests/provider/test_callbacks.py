@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from types import SimpleNamespace
 
@@ -10,9 +11,9 @@ import pytest
 from airflow.sdk import DAG, task_group
 from airflow.sdk.bases.operator import BaseOperator
 
+from airflow_provider_fluss import callbacks
 from airflow_provider_fluss.callbacks import release_lease_on_failure
 from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
-from examples.ports import free_ports
 
 
 @pytest.fixture
@@ -82,18 +83,38 @@ def test_a_context_that_holds_nothing_is_no_error(context, caplog):
     assert "could not be read" in caplog.text
 
 
-def test_a_server_that_does_not_answer_costs_five_seconds_and_no_error(monkeypatch, failed, caplog):
-    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=60")
-    lease = {
-        "lease_id": "x",
-        "attempt_token": 1,
-        "tables": ["db.t"],
-        "lease_duration_ms": 1000,
-        "fluss_conn_id": "away",
-    }
-    started = time.monotonic()
-    with caplog.at_level(logging.ERROR, "airflow_provider_fluss.callbacks"):
-        release_lease_on_failure(failed(lease))
-    # The connection of the test would wait for 60 seconds.
-    assert time.monotonic() - started < 30
-    assert "ends when it expires" in caplog.text
+def test_a_task_with_a_lease_of_its_own_releases_that_and_no_newer_one(  # D60
+    client, new_table, acquire, driver, failed
+):
+    table = new_table()
+    older = acquire(table)
+    driver.fail_round(older, table, "disk full")
+    newer = acquire(table)
+    claim = driver.claim(newer, table)
+    release_lease_on_failure({**failed(newer), "task": SimpleNamespace(lease=older)})
+    assert client.list_leases(newer["lease_id"])
+    driver.finish(claim)
+    release_lease_on_failure({**failed(None), "task": SimpleNamespace(lease=newer)})
+    assert client.list_leases(newer["lease_id"]) == []
+
+
+def test_a_server_that_does_not_answer_costs_five_seconds_for_all_leases_and_no_error(monkeypatch, caplog):  # D69
+    with socket.create_server(("127.0.0.1", 0)) as hung:  # accepts, and says nothing
+        monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{hung.getsockname()[1]}?timeout=60")
+        leases = [
+            {
+                "lease_id": str(number),
+                "attempt_token": 1,
+                "tables": ["db.t"],
+                "lease_duration_ms": 1000,
+                "fluss_conn_id": "away",
+            }
+            for number in range(5)
+        ]
+        monkeypatch.setattr(callbacks, "_xcoms_of_run", lambda _: iter(leases))
+        started = time.monotonic()
+        with caplog.at_level(logging.WARNING, "airflow_provider_fluss.callbacks"):
+            release_lease_on_failure({"dag": SimpleNamespace(dag_id="dag"), "run_id": "run", "reason": "task_failure"})
+    # Five leases at five seconds each would take 25 s, and one with the timeout of the connection 60 s.
+    assert time.monotonic() - started < 20
+    assert "took longer than 5 s" in caplog.text or "ends when it expires" in caplog.text

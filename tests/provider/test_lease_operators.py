@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from airflow.sdk import DAG, task_group
 from airflow.sdk.exceptions import AirflowFailException
 from structlog.testing import capture_logs
 
@@ -12,6 +13,7 @@ from airflow_provider_fluss.operators.lease import (
     FlussAcquireKvSnapshotLeaseOperator,
     FlussReleaseKvSnapshotLeaseOperator,
 )
+from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -44,13 +46,84 @@ def test_acquire_pins_the_latest_snapshots_for_the_duration(client, new_table, a
     }
 
 
-def test_each_try_has_the_same_lease_and_a_newer_attempt(client, new_table, acquire):  # L17
+def test_a_further_try_goes_on_with_the_lease_and_its_attempt(client, new_table, acquire, driver):  # D60, L17
     table = new_table()
-    first, second = acquire(table), acquire(table)
+    first = acquire(table)
+    (pinned,) = client.list_leases(first["lease_id"])
+    assert acquire(table) == first
+    (renewed,) = client.list_leases(first["lease_id"])
+    assert renewed.snapshots == pinned.snapshots
+    assert renewed.expiration_time > pinned.expiration_time
+    claim = driver.claim(first, table)
+    assert acquire(table) == first
+    driver.finish(claim)
+
+
+@pytest.mark.parametrize("ended", ["tiered", "failed", "cancelled", "dropped"])
+def test_after_an_attempt_that_is_over_a_new_one_begins(client, new_table, acquire, driver, ended):  # D62, L17
+    table = new_table()
+    first = acquire(table)
+    match ended:
+        case "tiered":
+            driver.tier(first, table)
+        case "failed":
+            driver.fail_round(first, table, "disk full")
+        case "cancelled":
+            client.cancel_tiering(first["lease_id"], first["attempt_token"], "stopped")
+        case "dropped":
+            client.drop_lease(first["lease_id"], attempt_token=first["attempt_token"])
+    second = acquire(table)
     assert second["lease_id"] == first["lease_id"]
     assert second["attempt_token"] > first["attempt_token"]
-    (pinned,) = client.list_leases(first["lease_id"])
-    assert pinned.attempt_token == second["attempt_token"]
+    assert client.lease_outcome(second["lease_id"], second["attempt_token"]).rounds == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "goes_on"),
+    [
+        *[(each, True) for each in ("running", "queued", "scheduled", "up_for_retry", "restarting", "deferred")],
+        # Nothing would run under a new attempt.
+        *[(each, True) for each in ("success", "failed", "skipped")],
+        (None, False),
+    ],
+)
+def test_an_attempt_goes_on_while_its_submit_task_may_use_it_and_nobody_else_will(  # D60, D62
+    new_table, driver, context, task_states, state, goes_on
+):
+    table = new_table()
+    with DAG("dag"):
+        acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=[table])
+        FlussTieringSparkOperator(task_id="submit", lease=acquire.output)
+        acquire >> FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
+    found = {**context("acquire"), "task": acquire}
+    task_states["submit"] = None
+    first = acquire.execute(found)
+    driver.fail_round(first, table, "the JVM was killed")
+    task_states["submit"] = state
+    assert (acquire.execute(found)["attempt_token"] == first["attempt_token"]) is goes_on
+
+
+def test_in_a_mapped_group_the_submit_task_of_the_same_index_decides(new_table, driver, context, task_states):  # D60
+    table = new_table()
+    with DAG("dag") as dag:
+
+        @task_group
+        def tier(tables):
+            acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=tables)
+            FlussTieringSparkOperator(task_id="submit", lease=acquire.output)
+
+        tier.expand(tables=[[table], ["db.other"]])
+    acquire = dag.get_task("tier.acquire")
+    acquire.tables = [table]
+    found = {**context("tier.acquire"), "task": acquire}
+    found["ti"].map_index = 0
+    task_states.update({"tier.submit_0": None, "tier.submit_1": "running"})
+    first = acquire.execute(found)
+    driver.fail_round(first, table, "the JVM was killed")
+    task_states.update({"tier.submit_0": "running", "tier.submit_1": None})
+    assert acquire.execute(found) == first
+    task_states.update({"tier.submit_0": None, "tier.submit_1": "running"})
+    assert acquire.execute(found) != first
 
 
 def test_one_lease_spans_tables_with_and_without_anything_to_pin(client, new_table, acquire):  # L24
@@ -130,7 +203,9 @@ def test_release_ends_what_still_runs_and_keeps_it_out(client, new_table, acquir
 
 def test_release_of_an_older_attempt_leaves_the_newer_alone(client, new_table, acquire, driver, release):  # L22
     table = new_table()
-    older, newer = acquire(table), acquire(table)
+    older = acquire(table)
+    driver.fail_round(older, table, "disk full")
+    newer = acquire(table)
     claim = driver.claim(newer, table)
     with capture_logs() as logs:
         release(older)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 from provider_support import Server
@@ -112,26 +113,70 @@ async def test_cleanup_releases_nothing(client, new_table, acquire):
     assert client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason is None
 
 
-async def test_a_kill_ends_the_rounds_of_its_attempt(client, new_table, acquire, driver):
+def killed(lease: dict) -> FlussTieringStatusTrigger:
+    """The trigger of task `wait`, as the triggerer has it when somebody acted on the task."""
+    waiting = trigger(lease)
+    waiting.task_instance = SimpleNamespace(dag_id="dag", run_id="run", task_id="wait", map_index=-1)
+    return waiting
+
+
+@pytest.mark.parametrize("state", ["failed", "success", "skipped"])
+async def test_marking_the_waiting_task_ends_the_rounds_of_its_attempt(
+    client, new_table, acquire, driver, task_states, state
+):
     table = new_table()
     lease = acquire(table)
     driver.claim(lease, table)
-    await trigger(lease).on_kill()
+    task_states["wait"] = state
+    await killed(lease).on_kill()
     outcome = client.lease_outcome(lease["lease_id"], lease["attempt_token"])
     assert [each.state for each in outcome.rounds] == [TieringState.FAILED]
-    assert "killed" in (outcome.cancelled_reason or "")
+    assert outcome.cancelled_reason == f"task wait was marked {state}"
 
 
-async def test_a_late_kill_leaves_the_newer_attempt_alone(client, new_table, acquire, driver):  # L22
+@pytest.mark.parametrize("state", [None, "scheduled", "queued", "running", "deferred"])
+async def test_clearing_the_waiting_task_ends_nothing(client, new_table, acquire, driver, task_states, state):  # D62
     table = new_table()
-    older, newer = acquire(table), acquire(table)
+    lease = acquire(table)
+    claim = driver.claim(lease, table)
+    task_states["wait"] = state
+    await killed(lease).on_kill()
+    assert client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason is None
+    driver.finish(claim)
+
+
+async def test_a_late_kill_leaves_the_newer_attempt_alone(client, new_table, acquire, driver, task_states):  # L22
+    table = new_table()
+    older = acquire(table)
+    driver.fail_round(older, table, "disk full")
+    newer = acquire(table)
     claim = driver.claim(newer, table)
-    await trigger(older).on_kill()
+    task_states["wait"] = "failed"
+    await killed(older).on_kill()
     assert client.lease_outcome(newer["lease_id"], newer["attempt_token"]).cancelled_reason is None
     driver.finish(claim)
 
 
-async def test_a_kill_is_bounded_in_time(monkeypatch):
+async def test_it_waits_for_the_next_try_of_the_submit_task(new_table, acquire, driver, task_states):  # D61
+    table = new_table()
+    lease = acquire(table)
+    driver.fail_round(lease, table, "the JVM was killed")
+    submit = {"dag_id": "dag", "run_id": "run", "task_id": "submit", "map_index": 0, "claim_timeout": 60}
+    task_states["submit_0"] = "running"
+    waiting = asyncio.create_task(
+        fire(FlussTieringStatusTrigger(lease, poll_interval=0.1, unavailable_timeout=30, submit_task=submit))
+    )
+    for task_states["submit_0"] in ("up_for_retry", None, "queued", "running"):
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+    driver.tier(lease, table)
+    event = await asyncio.wait_for(waiting, WAIT_S)
+    assert event["verdict"] == "tiered"
+    assert event["lease"] == lease
+
+
+async def test_a_kill_is_bounded_in_time(monkeypatch, task_states):
+    task_states["wait"] = "failed"
     monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=60")
     lease = {
         "lease_id": "x",
@@ -142,6 +187,6 @@ async def test_a_kill_is_bounded_in_time(monkeypatch):
     }
     started = time.monotonic()
     with pytest.raises(FlussTieringError) as error:
-        await trigger(lease).on_kill()
+        await killed(lease).on_kill()
     assert error.value.code is ErrorCode.UNAVAILABLE
     assert time.monotonic() - started < 30

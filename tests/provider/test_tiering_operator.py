@@ -116,17 +116,13 @@ def test_a_lease_without_new_rows_starts_no_spark_and_its_sensor_is_content(  # 
     assert judge(outcome, lease["tables"], lease["attempt_token"]).verdict is Verdict.TIERED
 
 
-@pytest.mark.parametrize("cause", ["server away", "superseded"])
 def test_who_cannot_tell_what_is_new_gives_all_to_spark(  # D27
-    client, spark, make, context, new_table, acquire, monkeypatch, cause
+    client, spark, make, context, new_table, acquire, monkeypatch
 ):
     table = new_table()
     put_in_lake(client, TablePath.parse(table))
     lease = acquire(table)
-    if cause == "superseded":
-        client.acquire_lease(lease["lease_id"], 60_000, {}, allow_empty=True)
-    else:
-        monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", json.dumps(AWAY))
+    monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", json.dumps(AWAY))
     called = spark("")
     make(lease).execute(context("submit"))
     assert called()[-1] == table
@@ -164,11 +160,11 @@ def test_jars_and_packages_are_added_to_those_that_the_application_needs(monkeyp
 
 def test_a_failure_without_a_try_left_is_passed_on_to_who_waits(client, spark, make, context, driver, lease):
     claim = driver.claim(lease, lease["tables"][0])
-    spark("print('java.net.ConnectException: password=hunter2 refused'); sys.exit(1)")
+    spark("print('java.net.ConnectException: password=hunter2 refused'); print('at java.net'); sys.exit(1)")
     with pytest.raises(AirflowException, match="ConnectException"):
-        make(lease).execute(context("submit", try_number=3, max_tries=2))
+        make(lease, retries=2).execute(context("submit", try_number=3, max_tries=2))
     outcome = client.lease_outcome(lease["lease_id"], lease["attempt_token"])
-    assert "java.net.ConnectException" in (outcome.cancelled_reason or "")
+    assert (outcome.cancelled_reason or "").startswith("task submit failed: java.net.ConnectException: ")
     assert "hunter2" not in (outcome.cancelled_reason or "")
     assert [(each.table_id, each.state) for each in outcome.rounds] == [(claim.table_id, TieringState.FAILED)]
 
@@ -176,19 +172,114 @@ def test_a_failure_without_a_try_left_is_passed_on_to_who_waits(client, spark, m
 def test_a_failure_with_tries_left_leaves_the_attempt_to_the_next(client, spark, make, context, driver, lease):
     driver.claim(lease, lease["tables"][0])
     spark("sys.exit(1)")
-    with pytest.raises(AirflowException):
-        make(lease).execute(context("submit", try_number=2, max_tries=2))
+    with pytest.raises(AirflowException) as failed:
+        make(lease, retries=2).execute(context("submit", try_number=2, max_tries=2))
+    assert not isinstance(failed.value, AirflowFailException)
     outcome = client.lease_outcome(lease["lease_id"], lease["attempt_token"])
     assert outcome.cancelled_reason is None
     assert [each.state for each in outcome.rounds] == [TieringState.TIERING]
 
 
-@pytest.mark.parametrize(("try_number", "cancelled"), [(1, False), (3, True)])
-def test_a_kill_ends_the_program_and_without_a_try_left_the_attempt(
-    client, spark, make, context, lease, tmp_path, try_number, cancelled
+def test_a_table_that_failed_fails_the_task_with_the_words_of_the_sensor(  # D62
+    spark, make, context, driver, lease, task_states
+):
+    good, bad = lease["tables"]
+    driver.tier(lease, good)
+    driver.fail_round(lease, bad, "disk full")
+    spark("")
+    with pytest.raises(AirflowFailException) as failed:
+        make(lease).execute(context("submit"))
+    assert str(failed.value) == f"1 of 2 tables failed to be tiered: {bad} (epoch 1): disk full"
+    task_states["submit"] = "failed"
+    sensor = FlussTieringStatusSensor(task_id="wait", lease=lease, submit_task_id="submit")
+    with pytest.raises(AirflowFailException) as waited:
+        sensor.execute(context("wait"))
+    assert str(waited.value) == str(failed.value)
+
+
+def test_a_task_whose_tables_are_tiered_is_green_although_spark_failed(spark, make, context, driver, lease):  # D61
+    first, second = lease["tables"]
+    driver.tier(lease, first)
+    tier = f"""
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import HeartbeatEntry
+arguments = dict(zip(sys.argv[1:], sys.argv[2:]))
+with TieringClient(arguments["--server"]) as client:
+    paths = [TablePath.parse({second!r})]
+    (claim,) = client.claim_tables(paths, arguments["--lease-id"], int(arguments["--attempt-token"]), "driver")
+    client.heartbeat(finished=[HeartbeatEntry(claim.table_id, claim.tiering_epoch)])
+sys.exit(137)
+"""
+    called = spark(tier)
+    make(lease).execute(context("submit"))
+    # What was tiered in an earlier try is not given to Spark again.
+    assert called()[-2:] == ["--outcome-in-status", second]
+    make(lease).execute(context("submit"))
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_a_task_whose_attempt_was_cancelled_fails_with_the_reason(  # D66
+    client, spark, make, context, lease, tmp_path, exit_code
+):
+    cancel = f"""
+from fluss_tiering.client import TieringClient
+arguments = dict(zip(sys.argv[1:], sys.argv[2:]))
+with TieringClient(arguments["--server"]) as client:
+    client.cancel_tiering(arguments["--lease-id"], int(arguments["--attempt-token"]), "task wait was marked failed")
+sys.exit({exit_code})
+"""
+    spark(cancel)
+    for _ in range(2):  # also if it was cancelled before the task began
+        with pytest.raises(AirflowFailException, match=r"^Tiering was cancelled: task wait was marked failed$"):
+            make(lease, retries=2).execute(context("submit", try_number=1, max_tries=2))
+        assert (tmp_path / "calls.json").exists()
+
+
+def test_a_cleared_task_begins_a_new_attempt_if_its_own_is_over(  # D62
+    client, spark, make, context, driver, lease, task_states
+):
+    good, bad = lease["tables"]
+    driver.tier(lease, good)
+    client.cancel_tiering(lease["lease_id"], lease["attempt_token"], "task submit failed: disk full")
+    client.drop_lease(lease["lease_id"], attempt_token=lease["attempt_token"])
+    called = spark("")
+    operator = make(lease, retries=2)
+    operator.execute(context("submit", try_number=4, max_tries=5))
+    token = int(called()[called().index("--attempt-token") + 1])
+    assert token > lease["attempt_token"]
+    assert called()[-2:] == ["--outcome-in-status", bad]
+    assert client.list_leases(lease["lease_id"]) == []
+    assert operator.lease == {**lease, "attempt_token": token}
+    # The sensor that was cleared with it has the lease of the acquire task, which was not.
+    driver.tier(operator.lease, bad)
+    task_states["submit"] = "success"
+    sensor = FlussTieringStatusSensor(task_id="wait", lease=lease, submit_task_id="submit", deferrable=False)
+    assert [each["table"] for each in sensor.execute(context("wait"))] == [good, bad]
+
+
+def test_a_task_of_an_older_attempt_stops(client, spark, make, context, lease):  # L22
+    newest = client.acquire_lease(lease["lease_id"], 60_000, {}, allow_empty=True).attempt_token
+    spark("")
+    with pytest.raises(AirflowFailException, match=f"attempt {newest} of the same lease took over"):
+        make(lease).execute(context("submit"))
+
+
+@pytest.mark.parametrize(
+    ("try_number", "state", "reason"),
+    [
+        (1, "running", None),
+        (1, "restarting", None),
+        (3, "running", "task submit was killed"),
+        (1, "failed", "task submit was marked failed"),
+        (1, "success", "task submit was marked success"),
+    ],
+)
+def test_a_kill_ends_the_program_and_the_attempt_if_no_try_follows(  # D62
+    client, spark, make, context, lease, tmp_path, task_states, try_number, state, reason
 ):
     spark("print('started', flush=True); time.sleep(60)")
-    operator = make(lease)
+    operator = make(lease, retries=2)
     errors: list[Exception] = []
 
     def execute() -> None:
@@ -200,13 +291,12 @@ def test_a_kill_ends_the_program_and_without_a_try_left_the_attempt(
     task = threading.Thread(target=execute)
     task.start()
     wait_until((tmp_path / "calls.json").exists)
+    task_states["submit"] = state
     operator.on_kill()
     task.join(60)
     assert not task.is_alive()
     assert errors
-    reason = client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason
-    assert (reason == "task submit was killed") is cancelled
-    assert (reason is None) is not cancelled
+    assert client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason == reason
 
 
 def test_without_a_lease_nothing_is_submitted(spark, make, context, tmp_path):

@@ -1,0 +1,99 @@
+"""Ask Airflow for the states of task instances, and find out whether a person stopped one of them."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.sdk import TaskInstanceState
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import Logger
+
+MARKED: Final = frozenset(
+    {
+        TaskInstanceState.FAILED.value,
+        TaskInstanceState.SUCCESS.value,
+        TaskInstanceState.SKIPPED.value,
+        TaskInstanceState.REMOVED.value,
+    }
+)
+"""The states that a person gives to a task that has not ended. A cleared task has no such state."""
+
+KILL_SECONDS: Final = 3.0
+"""How long `on_kill` of a task may ask others. Airflow kills the process five seconds after it asked it to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInstanceKey:
+    """What names a task instance.
+
+    Attributes:
+        dag_id: The id of the DAG.
+        run_id: The id of the DAG run.
+        task_id: The id of the task.
+        map_index: The map index of the task, or -1 for a task that is not mapped.
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+
+    @classmethod
+    def of(cls, ti: Any) -> TaskInstanceKey:  # noqa: ANN401 - tasks and triggers have different types of it
+        """Return the key of a task instance."""
+        return cls(ti.dag_id, ti.run_id, ti.task_id, -1 if ti.map_index is None else ti.map_index)
+
+    def in_states(self, states: Mapping[str, str | None]) -> str | None:
+        """Return the state of this task instance among those that `task_states` returned.
+
+        It is None if the task waits for the scheduler, was cleared, or is not known.
+        """
+        # Before a mapped task is expanded, it has one instance without a map index.
+        return states.get(f"{self.task_id}_{self.map_index}", states.get(self.task_id))
+
+    def state(self) -> str | None:
+        """Ask Airflow for the state of this task instance; see `in_states`."""
+        return self.in_states(task_states(self.dag_id, self.run_id, self.task_id))
+
+
+def task_states(dag_id: str, run_id: str, task_id: str) -> dict[str, str | None]:
+    """Ask Airflow's API server for the states of all instances of a task in a run, through the supervisor.
+
+    The names are those of Airflow: the id of the task, with an underscore and the map index if it is mapped.
+    """
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance  # noqa: PLC0415
+
+    states = RuntimeTaskInstance.get_task_states(dag_id=dag_id, run_ids=[run_id], task_ids=[task_id])
+    found: dict[str, str | None] = states.get(run_id, {})
+    return found
+
+
+def within(seconds: float, action: Callable[[], None], log: Logger | logging.Logger, what: str) -> None:
+    """Run an action in a thread, wait for it no longer than this, and log an error instead of raising it.
+
+    A signal handler needs the thread: it may have interrupted a question to the supervisor, which holds a lock.
+
+    Args:
+        seconds: The longest wait in seconds.
+        action: What to do.
+        log: The logger for errors.
+        what: What the action does, in the words of the log.
+    """
+
+    def run() -> None:
+        try:
+            action()
+        except Exception:
+            log.exception("%s: this failed", what)
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="fluss-within", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        log.warning("%s: this took longer than %g s and is not waited for", what, seconds)
