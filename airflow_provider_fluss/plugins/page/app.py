@@ -11,12 +11,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Final
 
-from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response, status
+from fastapi import Depends, FastAPI, Form, HTTPException, Query, Request, Response, status
 from fastapi.exception_handlers import http_exception_handler
 from starlette.exceptions import HTTPException as AnyHttpException
 
-from airflow_provider_fluss.plugins.page import views
-from airflow_provider_fluss.plugins.page.access import Reader, reader
+from airflow_provider_fluss.plugins.page import actions, views
+from airflow_provider_fluss.plugins.page.access import Editor, Reader, reader
 from airflow_provider_fluss.plugins.page.files import static_file
 from airflow_provider_fluss.plugins.page.html import refusal
 from airflow_provider_fluss.plugins.page.selection import Selection
@@ -33,10 +33,14 @@ def make_app() -> FastAPI:
     app.add_api_route("/table", _table, methods=["GET"])
     app.add_api_route("/leases", _leases, methods=["GET"])
     app.add_api_route("/static/{name}", _static, methods=["GET"])
+    app.add_api_route("/resume", _resume, methods=["POST"])
+    app.add_api_route("/tier-now", _tier_now, methods=["POST"])
+    app.add_api_route("/release", _release, methods=["POST"])
     return app
 
 
-Text = Annotated[str, Query(max_length=1000)]
+Text = Annotated[str, Query(max_length=2000)]
+Field = Annotated[str, Form(max_length=2000)]
 
 
 async def _tables(
@@ -49,22 +53,23 @@ async def _tables(
     order: Text = "",
     descending: bool = False,
     page: int = 1,
+    note: Text = "",
 ) -> Response:
     """Show the tables of a server."""
     selection = Selection(
         conn=conn, search=q, status=status, tables=tuple(tables or ()), order=order, descending=descending, page=page
     )
-    return await _in_thread(lambda: views.tables(user, selection))
+    return await _in_thread(lambda: views.tables(views.Visit(user, conn, note), selection))
 
 
-async def _table(user: Reader, table: Text, conn: Text = "") -> Response:
+async def _table(user: Reader, table: Text, conn: Text = "", note: Text = "") -> Response:
     """Show one table with the history of its rounds."""
-    return await _in_thread(lambda: views.table(user, conn, table))
+    return await _in_thread(lambda: views.table(views.Visit(user, conn, note), table))
 
 
-async def _leases(user: Reader, conn: Text = "") -> Response:
+async def _leases(user: Reader, conn: Text = "", note: Text = "") -> Response:
     """Show the leases of a server."""
-    return await _in_thread(lambda: views.leases(user, conn))
+    return await _in_thread(lambda: views.leases(views.Visit(user, conn, note)))
 
 
 async def _static(name: str) -> Response:
@@ -73,6 +78,21 @@ async def _static(name: str) -> Response:
     if response is None:
         raise HTTPException(status.HTTP_404_NOT_FOUND, f"There is no file {name}.")
     return response
+
+
+async def _resume(user: Editor, conn: Field, table: Field) -> Response:
+    """Resume a failed table."""
+    return await _in_thread(lambda: actions.resume(user, conn, table))
+
+
+async def _tier_now(user: Editor, conn: Field, table: Field) -> Response:
+    """Make a scheduled table due now."""
+    return await _in_thread(lambda: actions.tier_now(user, conn, table))
+
+
+async def _release(user: Editor, conn: Field, lease: Field, attempt: Annotated[int, Form()]) -> Response:
+    """Release a lease."""
+    return await _in_thread(lambda: actions.release(user, conn, lease, attempt))
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

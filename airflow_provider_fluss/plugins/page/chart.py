@@ -9,6 +9,7 @@ from typing import Final
 from airflow_provider_fluss.plugins.page import text
 from fluss_tiering.model.tiering import TieringRound, TieringState
 
+INTERRUPTED: Final = "Interrupted"
 WIDTH: Final = 720
 HEIGHT: Final = 132
 _TOP: Final = 14
@@ -65,6 +66,11 @@ def charts(rounds: Sequence[TieringRound], now: int) -> list[Chart]:
     ]
 
 
+def outcome(each: TieringRound) -> str:
+    """Return how the round ended, or that it runs. What a person or the infrastructure ended is no failure."""
+    return INTERRUPTED if each.interrupted else each.state.value
+
+
 def took(each: TieringRound, now: int) -> int:
     """Return how long the round took, or has taken so far, in milliseconds."""
     return max(0, (now if each.end_time is None else each.end_time) - each.start_time)
@@ -82,14 +88,14 @@ def _chart(
             y=round(_TOP + _PLOT - height, 2),
             width=round(step - _GAP, 2),
             height=round(height, 2),
-            outcome=each.state.value,
-            title=f"Epoch {each.tiering_epoch}: {each.state.value}, {show(amount)}",
+            outcome=outcome(each),
+            title=f"Epoch {each.tiering_epoch}: {outcome(each)}, {show(amount)}",
             epoch=each.tiering_epoch,
         )
         for index, (each, amount) in enumerate(zip(rounds, values, strict=True))
         for height in [max(_SHORTEST_BAR, _PLOT * amount / top)]
     )
-    failed = sum(each.state is TieringState.FAILED for each in rounds)
+    failed = sum(outcome(each) == TieringState.FAILED.value for each in rounds)
     summary = (
         f"{title}: {len(rounds)} rounds, {failed} of them failed; the highest value is {show(max(values, default=0))}."
     )

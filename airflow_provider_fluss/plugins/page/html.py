@@ -14,6 +14,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from airflow_provider_fluss.plugins.page import text
+from airflow_provider_fluss.plugins.page.chart import outcome
 from airflow_provider_fluss.plugins.page.files import static_href
 from airflow_provider_fluss.plugins.page.selection import is_late, shown_state
 
@@ -65,6 +66,7 @@ def _environment() -> Environment:
         "iso": text.iso,
         "lag": text.lag,
         "one_line": text.one_line,
+        "outcome": outcome,
         "shown_state": shown_state,
         "size": text.size,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -12,11 +12,13 @@ from urllib.parse import urlencode
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from fastapi import Response
 
+from airflow_provider_fluss.plugins.page.access import form_token, may_edit
 from airflow_provider_fluss.plugins.page.chart import HEIGHT, WIDTH, charts, took
 from airflow_provider_fluss.plugins.page.connections import fluss_connections
 from airflow_provider_fluss.plugins.page.html import page
 from airflow_provider_fluss.plugins.page.known import LEASES, STATUSES, ask
 from airflow_provider_fluss.plugins.page.lease_rows import MOST_LEASES, lease_rows
+from airflow_provider_fluss.plugins.page.notes import read_note
 from airflow_provider_fluss.plugins.page.selection import STATES, Selection, select
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -31,16 +33,31 @@ _HTTP_STATUSES: Final[Mapping[ErrorCode, HTTPStatus]] = {
 }
 
 
-def tables(user: BaseUser, selection: Selection) -> Response:
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Who looks at a page, and at which server.
+
+    Attributes:
+        user: The user.
+        conn: The id of the connection; empty for the first one.
+        note: What an action told, as `write_note` wrote it; empty if there was none.
+    """
+
+    user: BaseUser
+    conn: str
+    note: str
+
+
+def tables(visit: Visit, selection: Selection) -> Response:
     """Return the page with the tables of a server."""
 
     def content(conn: str, now: int) -> Mapping[str, Any]:
         return {"selected": select(STATUSES.get(conn), replace(selection, conn=conn)), "states": STATES}
 
-    return _show("tables.html", "tables", user, selection.conn, content)
+    return _show("tables.html", "tables", visit, content)
 
 
-def table(user: BaseUser, conn: str, name: str) -> Response:
+def table(visit: Visit, name: str) -> Response:
     """Return the page of one table, with the history of its rounds."""
 
     def content(conn: str, now: int) -> Mapping[str, Any]:
@@ -61,10 +78,10 @@ def table(user: BaseUser, conn: str, name: str) -> Response:
             "took": took,
         }
 
-    return _show("table.html", "table", user, conn, content)
+    return _show("table.html", "table", visit, content)
 
 
-def leases(user: BaseUser, conn: str) -> Response:
+def leases(visit: Visit) -> Response:
     """Return the page with the leases of a server."""
 
     def content(conn: str, now: int) -> Mapping[str, Any]:
@@ -74,22 +91,22 @@ def leases(user: BaseUser, conn: str) -> Response:
             "number": len(found),
         }
 
-    return _show("leases.html", "leases", user, conn, content)
+    return _show("leases.html", "leases", visit, content)
 
 
-def _show(
-    template: str, section: str, user: BaseUser, conn: str, content: Callable[[str, int], Mapping[str, Any]]
-) -> Response:
+def _show(template: str, section: str, visit: Visit, content: Callable[[str, int], Mapping[str, Any]]) -> Response:
     """Return the page with what `content` returns for the connection and the present time, or with its error."""
-    connections = fluss_connections(user)
+    connections = fluss_connections(visit.user)
     now = int(time.time() * 1000)
-    conn = conn or next(iter(connections), "")
+    conn = visit.conn or next(iter(connections), "")
     common: dict[str, Any] = {
         "section": section,
         "conn": conn,
         "connections": connections,
         "now": now,
         "query": urlencode({"conn": conn}),
+        "note": read_note(visit.note),
+        "token": form_token(visit.user) if may_edit(visit.user, conn) else None,
     }
     if not connections:
         return page("problem.html", title="No connection", reason=_NO_CONNECTION, **common)

@@ -14,10 +14,12 @@ ROUTES = [
     if isinstance(route, APIRoute)
     for method in sorted(route.methods)
 ]
+ACTIONS = [each.values[1] for each in ROUTES if each.values[0] == "POST"]
 
 
 def test_the_app_has_nothing_but_routes_that_the_tests_below_know():
     assert all(isinstance(route, APIRoute) for route in make_app().routes)
+    assert set(ACTIONS) == {"resume", "tier-now", "release"}
     assert {"GET ./", "GET table", "GET leases", "GET static/page.css"} <= {" ".join(each.values) for each in ROUTES}
 
 

@@ -36,7 +36,7 @@ def test_the_page_is_in_airflows_navigation_and_its_links_work_there(browser, ai
     # Within the frame, there is no second way back to Airflow.
     assert browser.evaluate(f"getComputedStyle({FRAME}.querySelector('.to-airflow')).display") == "none"
     browser.evaluate(f"{FRAME}.defaultView.location = {json.dumps(address(airflow, f'./?q={path}'))}")
-    browser.wait_for(f"{FRAME}.querySelector('tbody a')")
+    browser.wait_for(rows_are([str(path)], FRAME))
     browser.evaluate(f"{FRAME}.querySelector('tbody a').click()")
     browser.wait_for(f"{FRAME}.querySelector('rect')")
     assert browser.evaluate(f"{FRAME}.querySelector('h2').innerText") == str(path)
@@ -202,3 +202,28 @@ def test_a_server_that_is_away_is_a_clear_message(browser, airflow):
     assert browser.evaluate("new URL(location).searchParams.get('conn')") == "fluss_default"
     browser.wait_for("document.querySelector('.states')")
     browser.problems = [each for each in browser.problems if "503" not in each]
+
+
+def test_a_table_is_resumed_and_a_lease_released_with_a_click(browser, airflow, client, tables, name):
+    path = tables.create(name("acted_on"), rows=1)
+    tables.park(path)
+    browser.open(f"{airflow.url}/plugin/lake-tiering/{airflow.path.lstrip('/')}/lake-tiering/table?table={path}")
+    browser.wait_for("document.querySelector('iframe')?.contentDocument?.querySelector('button.strong')")
+    assert browser.evaluate(f"{FRAME}.querySelector('button.strong').innerText") == "Resume"
+    browser.evaluate(f"{FRAME}.querySelector('button.strong').click()")
+    told = f"{path} is Pending. The next run that tiers pending tables takes it."
+    browser.wait_for(f"{FRAME}?.querySelector('[role=status]')?.innerText === {json.dumps(told)}")
+    # The note is told once: it is not in the address that Airflow shows.
+    browser.wait_for(f"!{FRAME}.defaultView.location.search.includes('note=')")
+    tables.claim(path)
+    lease = f"application-{path}"
+    browser.open(address(airflow, "leases"))
+    row = f"[...document.querySelectorAll('tbody tr')].find((each) => each.innerText.includes({json.dumps(lease)}))"
+    browser.wait_for(row)
+    assert not browser.evaluate(f"{row}.querySelector('button').checkVisibility()")
+    browser.evaluate(f"{row}.querySelector('summary').focus()")
+    browser.press("Enter", 13)
+    browser.wait_for(f"{row}.querySelector('button').checkVisibility()")
+    browser.follow(f"{row}.querySelector('button').click()")
+    assert browser.evaluate("document.querySelector('[role=status]').innerText") == f"The lease {lease} is released."
+    assert not client.list_leases(lease)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -59,14 +60,17 @@ def test_a_chart_has_a_bar_for_each_round_in_proportion():
     rounds = [
         a_round(3, TieringState.TIERING, 5_000, None, None),
         a_round(2, TieringState.FAILED, 3_000, 4_000, None),
+        replace(a_round(0, TieringState.FAILED, 0, 1_000, None), interrupted=True),
         a_round(1, TieringState.TIERED, 1_000, 3_000, 500),
     ]
     durations, rows = charts(rounds, now=9_000)
-    assert [(bar.epoch, bar.outcome) for bar in durations.bars] == [(1, "Tiered"), (2, "Failed"), (3, "Tiering")]
+    assert [(bar.epoch, bar.outcome) for bar in durations.bars] == [
+        *((0, "Interrupted"), (1, "Tiered"), (2, "Failed"), (3, "Tiering"))
+    ]
     heights = [bar.height for bar in durations.bars]
-    assert heights == [heights[2] / 2, heights[2] / 4, heights[2]]  # 2 s, 1 s and 4 s so far
-    assert durations.bars[0].title == "Epoch 1: Tiered, 2 s"
-    assert durations.summary == "Duration of each round: 3 rounds, 1 of them failed; the highest value is 4 s."
+    assert heights == [heights[3] / 4, heights[3] / 2, heights[3] / 4, heights[3]]  # 1, 2, 1 and so far 4 s
+    assert durations.bars[1].title == "Epoch 1: Tiered, 2 s"
+    assert durations.summary == "Duration of each round: 4 rounds, 1 of them failed; the highest value is 4 s."
     assert rows.lines[0][1] == "500"
 
 
