@@ -216,3 +216,21 @@ def test_the_first_reason_of_a_cancellation_stays(managers: Managers) -> None:  
     managers.tiering.cancel("X", newer, "cleared by hand")
     assert managers.tiering.lease_outcome("X", newer).cancelled_reason == "cleared by hand"
     assert managers.status(later).last_error == "cleared by hand"
+
+
+def test_rounds_that_a_second_cancellation_ends_have_the_first_reason_too(managers: Managers) -> None:  # D63
+    """A cancellation ends some rounds in each turn, and another call may come in between."""
+    tables = [managers.add_table(table_id) for table_id in (1, 2)]
+    token = managers.acquire("X", 1000, {}).attempt_token
+    for table in tables:
+        managers.claim(table, "X", token)
+    assert len(managers.tiering.cancel("X", token, "the disk is full", at_once=1) or ()) == 1
+    assert len(managers.tiering.cancel("X", token, "task submit failed") or ()) == 1
+    assert {managers.status(table).last_error for table in tables} == {"the disk is full"}
+
+
+@pytest.mark.parametrize("reason", ["", " \n "])
+def test_a_cancellation_without_a_reason_says_so(managers: Managers, reason: str) -> None:  # D63
+    token = managers.acquire("X", 1000, {}).attempt_token
+    managers.tiering.cancel("X", token, reason)
+    assert managers.tiering.lease_outcome("X", token).cancelled_reason == "cancelled without a reason"

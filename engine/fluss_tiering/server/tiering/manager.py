@@ -224,9 +224,9 @@ class LakeTieringManager:
             return None
         now = self._clock.now_ms()
         newest = self._attempts.newest(lease_id)
-        first_reason = None if newest is None else newest.cancelled_reason
+        first_reason = newest.cancelled_reason if newest else None
         kept_reason = first_reason or clean_error(" ".join(reason.split()) or _NO_REASON, MAX_KEPT_ERROR_CHARS)
-        cancelled = self._attempts.cancelled(newest, kept_reason) if newest and first_reason is None else None
+        cancelled = self._attempts.cancelled(newest, kept_reason) if newest else None
         changes = TieringChanges(self._ledger.tables)
         for table in self._ledger.tables.running():
             if len(changes.rounds) >= at_once:
