@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fluss.lease import LeaseHandle
 from airflow_provider_fluss.outcome import Verdict, judge
 from airflow_provider_fluss.release import release_lease
+from airflow_provider_fluss.submit_task import SubmitState
 from fluss_tiering.client import lease_latest_snapshots
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _KEYS = 12
 _LOG = logging.getLogger("simulation")
 _COLUMNS = (Column("k", DataType.parse("BIGINT NOT NULL")), Column("v", DataType.parse("BIGINT")))
+_SUBMIT_ENDED = SubmitState("failed", ended=True, claims_over=True)
 
 
 class DagRun:
@@ -91,8 +93,8 @@ class DagRun:
                 outcome = self._client.lease_outcome(handle.lease_id, handle.attempt_token)
             except FlussTieringError:
                 continue
-            ended = "failed" if gone else None
-            judgement = judge(outcome, handle.tables, handle.attempt_token, ended)
+            submit = _SUBMIT_ENDED if gone else None
+            judgement = judge(outcome, handle.tables, handle.attempt_token, submit)
             if judgement.verdict is not Verdict.WAITING:
                 return judgement.verdict
         return Verdict.WAITING
