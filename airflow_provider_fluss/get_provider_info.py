@@ -39,6 +39,7 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "notifications": ["airflow_provider_fluss.notifications.tiering.FlussTieringNotifier"],
+        "extra-links": ["airflow_provider_fluss.links.LakeTieringLink", "airflow_provider_fluss.links.SparkUiLink"],
         "connection-types": [
             {
                 "connection-type": "fluss",

@@ -13,6 +13,7 @@ from airflow_provider_fluss.airflow_compat import AirflowFailException
 from airflow_provider_fluss.attempt import continue_or_begin
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle, lease_id
+from airflow_provider_fluss.links import LakeTieringLink, store_table_link
 from airflow_provider_fluss.release import release_lease
 from airflow_provider_fluss.submit_task import SubmitState, SubmitTask
 from airflow_provider_fluss.task_states import TaskInstanceKey, task_states
@@ -49,6 +50,7 @@ class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("tables", "fluss_conn_id")
+    operator_extra_links = (LakeTieringLink(),)
     ui_color = "#d6ecf7"
 
     def __init__(
@@ -63,6 +65,11 @@ class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
         self.tables = tables
         self.lease_duration = lease_duration
         self.fluss_conn_id = fluss_conn_id
+
+    def pre_execute(self, context: Context) -> None:
+        """Store the link to the tables on the page in Airflow."""
+        super().pre_execute(context)
+        store_table_link(self, context)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Acquire the lease and return it for XCom."""

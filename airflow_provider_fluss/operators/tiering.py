@@ -11,6 +11,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow_provider_fluss.airflow_compat import AirflowException, AirflowFailException
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
+from airflow_provider_fluss.links import LakeTieringLink, SparkUiLink, notice_spark_ui, store_table_link
 from airflow_provider_fluss.outcome import Judgement, Verdict, judge
 from airflow_provider_fluss.submit_task import HAS_SUBMITTED
 from airflow_provider_fluss.task_states import KILL_SECONDS, MARKED, TaskInstanceKey, within
@@ -20,7 +21,9 @@ from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import LeaseOutcome, TieringState
 
 if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from fluss_tiering.client import TieringClient
 
@@ -55,6 +58,7 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "lease", "conn_id")
+    operator_extra_links = (LakeTieringLink(), SparkUiLink())
     ui_color = "#fbe3d4"
 
     def __init__(
@@ -73,6 +77,14 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
         self._owns_attempt = False
         self._is_last_try = False
         self._killed = False
+        self._ti: RuntimeTaskInstanceProtocol | None = None
+        self.spark_ui: str | None = None
+
+    def pre_execute(self, context: Context) -> None:
+        """Store the link to the tables on the page in Airflow."""
+        super().pre_execute(context)
+        store_table_link(self, context)
+        self._ti = context["ti"]
 
     def execute(self, context: Context) -> None:
         """Submit the application and, in client deploy mode, wait until it ends."""
@@ -104,6 +116,16 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
         self._killed = True
         within(KILL_SECONDS, self._cancel_killed, self.log, "Cancelling the rounds of a task that is killed")
         super().on_kill()
+
+    def _get_hook(self) -> SparkSubmitHook:
+        hook = super()._get_hook()
+        notice_spark_ui(hook, self._store_spark_ui)
+        return hook
+
+    def _store_spark_ui(self, address: str) -> None:
+        self.spark_ui = address
+        if self._ti is not None:
+            self._ti.xcom_push(key=SparkUiLink().xcom_key, value=address)
 
     def _submit(self, context: Context, tables: Sequence[TablePath]) -> None:
         from fluss_tiering.spark import submit  # noqa: PLC0415

@@ -18,6 +18,7 @@ from airflow_provider_fluss.airflow_compat import (
 )
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
+from airflow_provider_fluss.links import LakeTieringLink, store_table_link
 from airflow_provider_fluss.outage_timer import OutageTimer
 from airflow_provider_fluss.outcome import Judgement, Verdict, judge
 from airflow_provider_fluss.submit_task import MAY_SUBMIT, SubmitTask
@@ -56,6 +57,7 @@ class FlussTieringStatusSensor(BaseSensorOperator):
     """
 
     template_fields: Sequence[str] = ("lease",)
+    operator_extra_links = (LakeTieringLink(),)
     ui_color = "#d6ecf7"
 
     def __init__(
@@ -79,6 +81,11 @@ class FlussTieringStatusSensor(BaseSensorOperator):
         self._key: TaskInstanceKey | None = None
         self._submit: SubmitTask | None = None
         self._depends_on_submit = False
+
+    def pre_execute(self, context: Context) -> None:
+        """Store the link to the tables on the page in Airflow."""
+        super().pre_execute(context)
+        store_table_link(self, context)
 
     def execute(self, context: Context) -> object:
         """Poke once, and then defer to the trigger or go on poking until the outcome is known."""

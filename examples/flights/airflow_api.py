@@ -116,6 +116,20 @@ class AirflowApi:
         answer = self._get(path, params={"map_index": map_index, "full_content": True})
         return "\n".join(each if isinstance(each, str) else json.dumps(each) for each in answer["content"])
 
+    def links(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> dict[str, str | None]:
+        """Return the extra links of a task by their names; None where there is no address."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/links"
+        answer = self._get(path, params={"map_index": map_index})
+        return dict(answer["extra_links"])
+
+    def page(self, address: str) -> str:
+        """Return the HTML of a page of this Airflow. The address is relative to the base URL.
+
+        Raises:
+            httpx.HTTPStatusError: The page does not exist or is refused.
+        """
+        return self._http.get(f"/{address}", headers={"Accept": "text/html"}).raise_for_status().text
+
     def _health(self) -> dict[str, Any] | None:
         try:
             answer = self._http.get("/api/v2/monitor/health")

@@ -11,7 +11,7 @@ from pathlib import Path
 import airflow
 import jsonschema
 from airflow.providers_manager import ProvidersManager
-from airflow.sdk import BaseHook, BaseOperator
+from airflow.sdk import BaseHook, BaseOperator, BaseOperatorLink
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 from airflow.triggers.base import BaseTrigger
 
@@ -46,6 +46,12 @@ def test_every_module_that_is_named_holds_what_it_is_named_for():
                 for each in vars(module).values()
                 if inspect.isclass(each) and issubclass(each, base) and each.__module__ == name
             ], f"{name} holds no {base.__name__}"
+
+
+def test_the_links_of_tasks_exist():
+    for name in get_provider_info()["extra-links"]:
+        module, _, link = name.rpartition(".")
+        assert issubclass(getattr(importlib.import_module(module), link), BaseOperatorLink)
 
 
 def test_connection_type_has_its_hook_and_form():

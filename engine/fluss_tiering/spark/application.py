@@ -142,6 +142,9 @@ class _Application:
             max_round_duration=options.max_round_duration,
             skip_missing_log=options.skip_missing_log,
         )
+        if context.uiWebUrl is not None:
+            # The Airflow provider reads the address in this line.
+            logger.info("Spark's user interface is at %s", context.uiWebUrl)
         self._driver = f"{context.applicationId} on {socket.gethostname()}, process {os.getpid()}"
 
     def tier(self, tables: Sequence[TableInfo]) -> dict[TablePath, TableResult]:

@@ -1,0 +1,101 @@
+"""Links from a task in Airflow to its tables on the page *Lake tiering*, and to Spark's user interface.
+
+Airflow itself stores the links of a task only once the task has ended. These are stored as soon as they are known,
+since a round that runs is what a person wants to look at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode, urlsplit
+
+from airflow import __version__ as airflow_version
+from airflow.sdk import BaseOperatorLink
+
+from airflow_provider_fluss.airflow_compat import conf
+from airflow_provider_fluss.plugins.route import ROUTE
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import BaseOperator, Context
+    from airflow.sdk.types import TaskInstanceKey
+
+_OPENS_PAGES_IN_ITS_FRAME: Final = (3, 3)
+"""The version since which an address within Airflow leads to any page of a plugin. Before, only to its first one."""
+_SPARK_UI: Final = re.compile(r"(?:Spark's user interface is at|started at|tracking URL:) (https?://\S+)")
+"""How our application, Spark's log at INFO, and `spark-submit` to YARN tell the address."""
+
+
+class LakeTieringLink(BaseOperatorLink):
+    """Leads to the tables of a task on the page *Lake tiering*."""
+
+    name = "Lake tiering"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """Return the address of the task's table, or of the list of its tables; empty if they are not known."""
+        return _address(operator)
+
+
+class SparkUiLink(BaseOperatorLink):
+    """Leads to the user interface of the Spark application of a task, while the application runs."""
+
+    name = "Spark UI"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """Return the address; empty if the task started no application."""
+        return str(getattr(operator, "spark_ui", None) or "")
+
+
+def _address(operator: BaseOperator) -> str:
+    lease = getattr(operator, "lease", None)
+    if isinstance(lease, Mapping):
+        tables, conn = lease.get("tables"), lease.get("fluss_conn_id")
+    else:
+        tables, conn = getattr(operator, "tables", None), getattr(operator, "fluss_conn_id", None)
+    if isinstance(tables, str) or not isinstance(tables, Sequence) or not tables:
+        return ""
+    return tables_href([str(table) for table in tables], str(conn))
+
+
+def tables_href(tables: Sequence[str], conn: str) -> str:
+    """Return the address of these tables on the page, relative to the base URL of Airflow's API server.
+
+    Args:
+        tables: The `database.table` of each table, at least one.
+        conn: The id of the connection.
+    """
+    if len(tables) == 1:
+        page = f"{ROUTE}/table?{urlencode({'conn': conn, 'table': tables[0]})}"
+    else:
+        page = f"{ROUTE}/?{urlencode([('conn', conn), *(('tables', table) for table in tables)])}"
+    if tuple(int(part) for part in airflow_version.split(".")[:2]) < _OPENS_PAGES_IN_ITS_FRAME:
+        return page
+    # Within its navigation, Airflow takes what follows the name of the plugin for the whole path of the page.
+    base_path = urlsplit(conf.get("api", "base_url", fallback="") or "").path.strip("/")
+    return f"plugin/{ROUTE}/{base_path}{'/' if base_path else ''}{page}"
+
+
+def store_table_link(operator: BaseOperator, context: Context) -> None:
+    """Store the link to the task's tables now, and not only at the end of the task."""
+    if address := _address(operator):
+        context["ti"].xcom_push(key=LakeTieringLink().xcom_key, value=address)
+
+
+def notice_spark_ui(hook: SparkSubmitHook, found: Callable[[str], None]) -> None:
+    """Call `found` with the address of Spark's user interface once `spark-submit` prints it, and only once."""
+    process: Callable[[Iterator[Any]], None] = hook._process_spark_submit_log  # noqa: SLF001 - there is no other way
+
+    def process_noticing(itr: Iterator[Any]) -> None:
+        process(noticing(itr))
+
+    def noticing(lines: Iterable[Any]) -> Iterator[Any]:
+        known = False
+        for line in lines:
+            if not known and (match := _SPARK_UI.search(str(line))):
+                known = True
+                found(match.group(1))
+            yield line
+
+    hook._process_spark_submit_log = process_noticing  # type: ignore[method-assign] # noqa: SLF001
