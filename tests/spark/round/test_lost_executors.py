@@ -19,13 +19,13 @@ import pytest
 from driver_support import commit_count
 from pyspark import TaskContext, cloudpickle
 from spark_support import Tiering, driver_environment, named
-from standalone_support import python_without_engine, standalone_cluster
 
 import judges
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
+from standalone_support import python_without_engine, standalone_cluster
 from waiting import WAIT_S, wait_until
 
 _DRIVER = Path(__file__).parents[1] / "lost_executor_driver.py"

@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 from pyspark import SparkConf
 from spark_support import driver_environment
-from standalone_support import standalone_cluster
 
 from fluss_tiering.spark.round import parallelism as module
 from fluss_tiering.spark.round.parallelism import Parallelism
+from standalone_support import standalone_cluster
 
 PROGRAM = """
 import sys
