@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import subprocess
+import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import airflow
 import jsonschema
+import pytest
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import BaseHook, BaseOperator, BaseOperatorLink
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
@@ -52,6 +55,33 @@ def test_the_links_of_tasks_exist():
     for name in get_provider_info()["extra-links"]:
         module, _, link = name.rpartition(".")
         assert issubclass(getattr(importlib.import_module(module), link), BaseOperatorLink)
+
+
+def test_every_object_that_is_named_exists():
+    info = get_provider_info()
+    names = [*info["notifications"], *(each["hook-class-name"] for each in info["connection-types"])]
+    names += [each[key] for each in info["asset-uris"] for key in ("handler", "factory", "to_openlineage_converter")]
+    for name in names:
+        module, _, attribute = name.rpartition(".")
+        assert callable(getattr(importlib.import_module(module), attribute)), name
+
+
+@pytest.mark.system
+def test_airflows_command_tells_the_whole_provider():
+    airflow_command = Path(sys.executable).with_name("airflow")
+    told = subprocess.run(
+        [airflow_command, "providers", "get", NAME, "--full", "--output", "json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    (provider,) = json.loads(told.stdout.splitlines()[-1])
+    for section, value in get_provider_info().items():
+        # The command strips markup from the description, and makes texts of some numbers.
+        if section not in {"description", "connection-types"}:
+            assert provider[section] == value, section
+    assert [each["connection-type"] for each in provider["connection-types"]] == ["fluss"]
 
 
 def test_connection_type_has_its_hook_and_form():
