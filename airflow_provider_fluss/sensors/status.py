@@ -16,8 +16,10 @@ from airflow_provider_fluss.airflow_compat import (
     AirflowSensorTimeout,
     conf,
 )
+from airflow_provider_fluss.assets.events import record_lake_assets
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
+from airflow_provider_fluss.lineage import LeaseLineage
 from airflow_provider_fluss.links import LakeTieringLink, store_table_link
 from airflow_provider_fluss.outage_timer import OutageTimer
 from airflow_provider_fluss.outcome import Judgement, Verdict, judge
@@ -33,7 +35,7 @@ _TIMEOUT_CALL_SECONDS: Final = 5.0
 _ROUNDS_ENDED: Final = frozenset({Verdict.FAILED, Verdict.INTERRUPTED})
 
 
-class FlussTieringStatusSensor(BaseSensorOperator):
+class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
     """Wait for the outcome of each table's round under a lease, beside the task that submits the application.
 
     The sensor returns one summary for each table with its epoch, rows, bytes, files and lake snapshot. If a table was
@@ -42,6 +44,9 @@ class FlussTieringStatusSensor(BaseSensorOperator):
 
     A person who marks the waiting sensor as failed or as success stops the rounds, and the submit task then fails with
     this reason. A person who only clears it stops nothing.
+
+    An outlet that is an `AssetAlias` gets an event for each table with new rows, and an outlet that is the asset of a
+    table gets the details of its round. With its provider installed, OpenLineage learns of each round.
 
     Args:
         lease: The output of the acquire task. (templated)
@@ -131,6 +136,9 @@ class FlussTieringStatusSensor(BaseSensorOperator):
             self._fail(verdict, event["message"])
         self.log.info("%s", event["message"])
         rounds: list[dict[str, Any]] = event["rounds"]
+        if context.get("outlets"):
+            lease = self._lease_handle(context)
+            record_lake_assets(context, rounds, FlussHook(lease.fluss_conn_id).get_address())
         return rounds
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:  # noqa: ANN401

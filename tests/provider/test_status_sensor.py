@@ -6,8 +6,11 @@ import json
 import threading
 import time
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
+from airflow.providers.openlineage.extractors.manager import ExtractorManager
+from airflow.sdk import DAG, AssetAlias, TaskInstanceState
 from airflow.sdk.bases.operator import TriggerFailureReason
 from airflow.sdk.exceptions import (
     AirflowException,
@@ -16,6 +19,7 @@ from airflow.sdk.exceptions import (
     AirflowSensorTimeout,
     TaskDeferred,
 )
+from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
@@ -244,3 +248,32 @@ def test_the_rounds_that_the_trigger_found_are_returned():
     sensor = FlussTieringStatusSensor(task_id="wait", lease=None)
     event = {"verdict": "tiered", "message": "1 table Tiered", "rounds": [{"table": "db.t"}]}
     assert sensor.execute_complete({}, event) == [{"table": "db.t"}]
+
+
+@pytest.mark.parametrize("deferred", [True, False])
+def test_tables_with_new_rows_are_events_of_an_outlet(server, new_table, acquire, driver, context, deferred):
+    table = new_table()
+    lease = acquire(table)
+    driver.tier(lease, table)
+    found = {**context("wait"), "outlets": [AssetAlias("lake")], "outlet_events": OutletEventAccessors()}
+    FlussTieringStatusSensor(task_id="wait", lease=lease, deferrable=deferred, poke_interval=0.1).execute(found)
+    (event,) = found["outlet_events"][AssetAlias("lake")].asset_alias_events
+    assert event.dest_asset_key.uri == f"fluss://127.0.0.1:{server.port}/{table.replace('.', '/')}"
+    assert (event.extra["rows"], event.extra["lake_snapshot_id"]) == (3, 42)
+
+
+def test_openlineage_learns_of_the_rounds(server, new_table, acquire, driver, context):
+    table = new_table()
+    lease = acquire(table)
+    driver.tier(lease, table)
+    with DAG("dag"):
+        sensor = FlussTieringStatusSensor(task_id="wait", lease=lease)
+    lineage = ExtractorManager().extract_metadata(
+        dagrun=SimpleNamespace(run_id="run"),
+        task=sensor,
+        task_instance_state=TaskInstanceState.SUCCESS,
+        task_instance=context("wait")["ti"],
+    )
+    assert [each.name for each in lineage.inputs] == [table]
+    (output,) = lineage.outputs
+    assert output.outputFacets["outputStatistics"].rowCount == 3

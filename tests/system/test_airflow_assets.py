@@ -55,3 +55,30 @@ def test_a_dag_starts_when_its_table_was_tiered_and_learns_of_the_round(stack):
             }
     finally:
         stack.client.drop_table(path)
+
+
+def test_a_dag_starts_when_the_sensor_of_another_tells_that_a_table_was_tiered(stack, new_table):
+    table = new_table()
+    for dag_id in ("tells_what_it_tiered", "starts_when_told"):
+        stack.airflow.wait_for_dag(dag_id)
+    run = stack.airflow.trigger("tells_what_it_tiered", {"tables": [table]})
+    wait_until(lambda: stack.airflow.task_state("tells_what_it_tiered", run, "wait").state == "deferred", RUN_SECONDS)
+    lease = stack.airflow.xcom("tells_what_it_tiered", run, "acquire")
+    (claim,) = stack.client.claim_tables([TablePath.parse(table)], lease["lease_id"], lease["attempt_token"], "a test")
+    assert not isinstance(claim, FlussTieringError), claim
+    entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, stats=TieringStats(7, 700, 2, 77))
+    stack.client.heartbeat(finished=[entry])
+    assert stack.airflow.wait_for_run("tells_what_it_tiered", run, RUN_SECONDS) == "success"
+    wait_until(lambda: stack.airflow.run_ids("starts_when_told"), RUN_SECONDS)
+    expected = {
+        "table": table,
+        "tiering_epoch": claim.tiering_epoch,
+        "lake_snapshot_id": 77,
+        "rows": 7,
+        "bytes": 700,
+        "files": 2,
+    }
+    # A task that Airflow runs twice tells twice.
+    for told in stack.airflow.run_ids("starts_when_told"):
+        assert stack.airflow.wait_for_run("starts_when_told", told, RUN_SECONDS) == "success"
+        assert all(each == expected for each in stack.airflow.xcom("starts_when_told", told, "seen"))
