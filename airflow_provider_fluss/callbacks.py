@@ -48,7 +48,7 @@ def release_lease_on_failure(context: Context) -> None:
 def _release_all(context: Context) -> None:
     give_up_at = time.monotonic() + TIMEOUT_SECONDS
     try:
-        leases = list(_leases(context))
+        leases = list(leases_of(context))
     except Exception:
         logger.exception("The leases of the failed run could not be read. They end when they expire")
         return
@@ -68,7 +68,8 @@ def _release(lease: LeaseHandle, reason: str, timeout: float) -> None:
         logger.exception("Lease %s could not be released. It ends when it expires", lease.lease_id)
 
 
-def _leases(context: Context) -> Iterator[LeaseHandle]:
+def leases_of(context: Context) -> Iterator[LeaseHandle]:
+    """Yield the leases of the failed task or run that a callback is called for."""
     is_dag_callback = _is_dag_callback(context)
     dag_id, run_id = context["dag"].dag_id, context["run_id"] if is_dag_callback else context["ti"].run_id
     for value in _xcoms_of_run(context) if is_dag_callback else _leases_of_task(context):

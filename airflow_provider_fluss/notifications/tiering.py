@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseNotifier
 
-from airflow_provider_fluss.callbacks import _leases as leases_of
+from airflow_provider_fluss.callbacks import leases_of
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.notifications.report import (
     TieringFailure,
