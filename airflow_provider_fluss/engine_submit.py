@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import re
+import shutil
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseHook
+
+from airflow_provider_fluss.airflow_compat import AirflowFailException, AirflowNotFoundException
+from fluss_tiering.model.error_text import mask_secrets
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from airflow.sdk import Connection
+
+_DEFAULTS: Final = {"spark.log.level": "WARN"}
+"""Settings that the application does not need, but that keep the log of a task readable."""
+_WRONG_JAVA: Final = ("UnsupportedClassVersionError", "JAVA_HOME is not set", "Unable to locate a Java Runtime")
 
 _ERROR_LINE: Final = re.compile(r"ERROR fluss_tiering: (.+)")
 """An error that an application logged. Its last one is the cause of its end."""
@@ -41,20 +52,61 @@ class EngineSubmitOperator(SparkSubmitOperator):
     def prepare(self, application: Path, arguments: Sequence[str]) -> None:
         """Set what is submitted, and complete the settings of Spark with those that the application needs.
 
-        Given settings win. Jars and packages are added to those that the application needs.
+        Given settings win. Jars and packages are added to those that the application needs. In cluster deploy mode the
+        engine is sent along, unless `py_files` is given.
+
+        Raises:
+            AirflowFailException: The Spark connection is not defined, or Spark is not installed here.
         """
         from fluss_tiering.spark import submit  # noqa: PLC0415
 
+        connection = self._require_spark()
         self._conn_id = self.conn_id
         self.application = str(application)
         self.application_args = list(arguments)
-        needed = submit.spark_conf()
+        if self.py_files is None and "cluster" in (self._deploy_mode, connection.extra_dejson.get("deploy-mode")):
+            # The driver runs on the cluster, too. The folder lasts as long as this operator.
+            self._archive_folder = tempfile.TemporaryDirectory(prefix="fluss-tiering-")
+            self.py_files = str(submit.make_archive(Path(self._archive_folder.name)))
+        needed = {**_DEFAULTS, **submit.spark_conf()}
         given: dict[str, Any] = self.conf or {}
         lists = {"spark.jars": self.jars, "spark.jars.packages": self.packages}
         joined = {key: _joined(option, given.get(key), needed.get(key)) for key, option in lists.items()}
         self.conf = {**needed, **given, **{key: value for key, value in joined.items() if value}}
         # On the command line these options would replace the jars and packages of the settings.
         self.jars = self.packages = None
+
+    def _require_spark(self) -> Connection:
+        try:
+            connection = BaseHook.get_connection(self.conn_id)
+        except AirflowNotFoundException as error:
+            # Spark's provider would submit to YARN.
+            raise AirflowFailException(
+                f"Connection {self.conn_id!r} is not defined: add a connection of the type 'spark' with this id"
+            ) from error
+        program = self._spark_binary or connection.extra_dejson.get("spark-binary", "spark-submit")
+        if shutil.which(program, path=(self.env_vars or {}).get("PATH")) is None:
+            raise AirflowFailException(
+                f"{program} is not on the PATH of this worker: install Spark, for example by `pip install pyspark`"
+            )
+        return connection
+
+
+def spark_cause(error: Exception) -> str:
+    """Return the line of Spark's last output that tells why it failed, without secrets.
+
+    Raises:
+        AirflowFailException: Spark did not run at all, because of the Java that it found.
+    """
+    message = mask_secrets(str(error))
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if wrong := next((line for line in lines if any(each in line for each in _WRONG_JAVA)), None):
+        raise AirflowFailException(
+            f"Spark needs Java 17 or newer on this worker: set JAVA_HOME for it ({wrong})"
+        ) from error
+    output = lines[1:] or lines
+    telling = (line for line in output if "Exception" in line or "Error" in line or "error:" in line)
+    return logged_error(message) or next(telling, output[-1] if output else "it gave no reason")
 
 
 def logged_error(output: str) -> str | None:

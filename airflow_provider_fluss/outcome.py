@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from airflow_provider_fluss.submit_task import SubmitState
 from fluss_tiering.model.tiering import OUTCOMES, LeaseOutcome, TieringRound, TieringState
+
+_NAMED: Final = 10
+"""How many tables a message names that says the same of all of them."""
 
 
 class Verdict(StrEnum):
@@ -83,7 +86,11 @@ def judge(
         return judged(Verdict.TIERED, f"{_count(tables)} Tiered")
     if cancelled is not None and (submit is None or submit.ended):
         others = [each for each in failed if cancelled not in (each.error or "")]
-        return judged(Verdict.CANCELLED, "; ".join([f"Tiering was cancelled: {_line(cancelled)}", *_named(others)]))
+        open_ = [table for table in tables if table not in rounds or rounds[table].state is not TieringState.TIERED]
+        return judged(
+            Verdict.CANCELLED,
+            "; ".join([f"Tiering of {named(open_)} was cancelled: {_line(cancelled)}", *_named(others)]),
+        )
     if unclaimed and submit is not None and submit.claims_over:
         never = (
             f"The task that submits the application ended ({submit.words}) and these tables were never claimed: "
@@ -96,6 +103,12 @@ def judge(
     if len(interrupted) == len(failed):
         return judged(Verdict.INTERRUPTED, f"Tiering was interrupted: {'; '.join(_named(interrupted))}")
     return judged(Verdict.FAILED, _failure(failed, len(tables)))
+
+
+def named(tables: Sequence[object]) -> str:
+    """Return the names of tables for a message: of all of them if they are few."""
+    more = len(tables) - _NAMED
+    return ", ".join([*map(str, tables[:_NAMED]), *([f"{more} more"] if more > 0 else [])])
 
 
 def _is_of_older_attempt(each: TieringRound, newest: int) -> bool:

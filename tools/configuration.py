@@ -42,7 +42,8 @@ _APPLICATION = """
 ## Tiering application
 
 Arguments of `spark-submit … application.py`. `fluss-tiering tier --print-submit` prints such a command. The Airflow
-operator sets `--server`, the tables, and what belongs to the lease; the other arguments cannot be given to it.
+operator sets `--server`, the tables, and what belongs to the lease. It takes the other arguments under the same names
+(`claim_timeout` for `--claim-timeout`), but for those of a drain, whose rounds have leases of their own.
 """
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseHook
 
+from airflow_provider_fluss.airflow_compat import AirflowFailException, AirflowNotFoundException
 from airflow_provider_fluss.lease import DEFAULT_CONN_ID
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from fluss_tiering.model.tiering import TieringRound, TieringStatus
 
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
+
+
+class UnusableConnectionError(AirflowFailException, ValueError):
+    """A connection is not defined, or is not one to a tiering server. Another try of the task would not change that."""
 
 
 class FlussHook(BaseHook):
@@ -53,9 +58,9 @@ class FlussHook(BaseHook):
         """Return the address of the server as `host:port`.
 
         Raises:
-            ValueError: The connection has no host.
+            ValueError: The connection is not usable. The message names the connection and says what is wrong.
         """
-        return _address(self.get_connection(self.fluss_conn_id))
+        return _address(self._connection())
 
     def get_client(self) -> TieringClient:
         """Return a client of the server. Close it, or use it as a context manager.
@@ -65,7 +70,7 @@ class FlussHook(BaseHook):
         """
         from fluss_tiering.client import TieringClient  # noqa: PLC0415 - gRPC is not needed to parse a DAG
 
-        connection = self.get_connection(self.fluss_conn_id)
+        connection = self._connection()
         return TieringClient(_address(connection), timeout=self.timeout or _timeout(connection))
 
     async def get_async_client(self) -> AsyncTieringClient:
@@ -76,8 +81,17 @@ class FlussHook(BaseHook):
         """
         from fluss_tiering.client import AsyncTieringClient  # noqa: PLC0415 - gRPC is not needed to parse a DAG
 
-        connection = await self.aget_connection(self.fluss_conn_id)
+        try:
+            connection = await self.aget_connection(self.fluss_conn_id)
+        except AirflowNotFoundException as error:
+            raise _undefined(self.fluss_conn_id) from error
         return AsyncTieringClient(_address(connection), timeout=self.timeout or _timeout(connection))
+
+    def _connection(self) -> Connection:
+        try:
+            return self.get_connection(self.fluss_conn_id)
+        except AirflowNotFoundException as error:
+            raise _undefined(self.fluss_conn_id) from error
 
     def get_conn(self) -> TieringClient:
         """Return a client of the server. Airflow calls this method by this name."""
@@ -169,11 +183,23 @@ def _paths(tables: Sequence[str]) -> list[TablePath]:
     return [TablePath.parse(table) for table in tables]
 
 
+def _undefined(conn_id: str) -> UnusableConnectionError:
+    return UnusableConnectionError(
+        f"Connection {conn_id!r} is not defined: add a connection of the type {FlussHook.conn_type!r} with this id, "
+        f"with the host and the port of the tiering server."
+    )
+
+
 def _address(connection: Connection) -> str:
     from fluss_tiering.client import DEFAULT_PORT  # noqa: PLC0415 - gRPC is not needed to parse a DAG
 
+    if connection.conn_type != FlussHook.conn_type:
+        raise UnusableConnectionError(
+            f"Connection {connection.conn_id!r} is of the type {connection.conn_type!r}: expected "
+            f"{FlussHook.conn_type!r}, which is {FlussHook.hook_name}."
+        )
     if not connection.host:
-        raise ValueError(
+        raise UnusableConnectionError(
             f"Connection {connection.conn_id!r} has no host: set it to the host of the tiering server, "
             f"and the port if it is not {DEFAULT_PORT}."
         )
@@ -189,7 +215,7 @@ def _timeout(connection: Connection) -> float:
     except (TypeError, ValueError):
         seconds = 0.0
     if seconds <= 0:
-        raise ValueError(
+        raise UnusableConnectionError(
             f"Connection {connection.conn_id!r} has timeout {value!r} in its extra: expected seconds greater than 0."
         )
     return seconds

@@ -19,7 +19,8 @@ from airflow_provider_fluss.submit_task import SubmitState, SubmitTask
 from airflow_provider_fluss.task_states import TaskInstanceKey, task_states
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
-from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.model.table_options import LAKE_ENABLED
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -82,7 +83,9 @@ class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
         try:
             paths = [TablePath.parse(table) for table in dict.fromkeys(self.tables)]
             with FlussHook(self.fluss_conn_id).get_client() as client:
-                ids = [info.table_id for info in client.get_tables(paths)]
+                infos = client.get_tables(paths)
+                _require_tiered(infos)
+                ids = [info.table_id for info in infos]
                 lease = lease_id(ti.dag_id, ti.run_id, ti.task_id, ids)
                 token = self._acquire(client, lease, paths, duration_ms, _submit_state(context))
         except FlussTieringError as error:
@@ -107,6 +110,14 @@ class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
                 raise
             self.log.warning("The server has no KV snapshot leases, so tables are tiered without a lease: %s", error)
             return None
+
+
+def _require_tiered(tables: Sequence[TableInfo]) -> None:
+    enabled = LAKE_ENABLED.key
+    if not_tiered := [str(each.path) for each in tables if each.descriptor.properties.get(enabled, "false") != "true"]:
+        raise AirflowFailException(
+            f"{', '.join(not_tiered)}: expected tables that are tiered; create or alter them with {enabled}=true"
+        )
 
 
 def _submit_state(context: Context) -> SubmitState | None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-
 from airflow_provider_fluss.airflow_compat import AirflowException, AirflowFailException
+from airflow_provider_fluss.engine_submit import EngineSubmitOperator, spark_cause
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
 from airflow_provider_fluss.links import LakeTieringLink, SparkUiLink, notice_spark_ui, store_table_link
-from airflow_provider_fluss.outcome import Judgement, Verdict, judge
+from airflow_provider_fluss.outcome import Judgement, Verdict, judge, named
 from airflow_provider_fluss.submit_task import HAS_SUBMITTED
 from airflow_provider_fluss.task_states import KILL_SECONDS, MARKED, TaskInstanceKey, within
-from fluss_tiering.model.error_text import mask_secrets
+from airflow_provider_fluss.tier_arguments import ARGUMENTS, option_values
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import LeaseOutcome, TieringState
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 CANCEL_TIMEOUT_SECONDS: Final = 5.0
 
 
-class FlussTieringSparkOperator(SparkSubmitOperator):
+class FlussTieringSparkOperator(EngineSubmitOperator):
     """Tier all tables of a lease with one Spark application.
 
     The operator takes every argument of `SparkSubmitOperator` except `application` and `application_args`, for example
-    the deploy mode, the resources, and `py_files` that ship this package to a cluster. Settings in `conf` override
-    those that the application needs. Jars and packages are added to those that the application needs. In client deploy
-    mode the task runs as long as the application. In cluster deploy mode a retry reattaches to an application that
-    survived its worker, if the Spark provider supports this.
+    the deploy mode and the resources. Settings in `conf` override those that the application needs. Jars and packages
+    are added to those that the application needs. In client deploy mode the task runs as long as the application. In
+    cluster deploy mode it sends the engine along, unless `py_files` is given, and a retry reattaches to an application
+    that survived its worker, if the Spark provider supports this.
 
     A table that cannot be tiered becomes Failed with its last error. This task then fails with the same words as the
     `FlussTieringStatusSensor` beside it, and is not retried. If Spark fails, the task is retried, and its next try goes
@@ -52,25 +52,44 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
 
     Args:
         lease: The output of the acquire task. (templated)
+        claim_timeout: How long to wait for a table that another round holds, as a timedelta or in seconds. The default
+            is 180 seconds. (templated)
+        max_round_bytes: The largest number of log bytes that one round reads. The table is then Pending again at once.
+            (templated)
+        max_round_duration: How long a round may read, as a timedelta, as a text such as `10min`, or `freshness` for the
+            table's own freshness. The table is then Pending again at once. (templated)
+        skip_missing_log: Whether to go on if a part of a log was deleted before it was tiered. (templated)
+        table_concurrency: How many tables are tiered at the same time. The default is 4. (templated)
+        worker_buffer_bytes: How many bytes of changes of a primary-key table a Spark task holds in memory. (templated)
         conn_id: The Spark connection. (templated)
         name: The name of the Spark application. (templated)
         kwargs: Other arguments of `SparkSubmitOperator`.
     """
 
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "lease", "conn_id")
+    template_fields: Sequence[str] = (*EngineSubmitOperator.template_fields, "lease", *ARGUMENTS)
     operator_extra_links = (LakeTieringLink(), SparkUiLink())
-    ui_color = "#fbe3d4"
 
     def __init__(
-        self, *, lease: object, conn_id: str = "spark_default", name: str = "fluss-tiering", **kwargs: Any
+        self,
+        *,
+        lease: object,
+        claim_timeout: timedelta | float | str | None = None,
+        max_round_bytes: int | str | None = None,
+        max_round_duration: timedelta | str | None = None,
+        skip_missing_log: bool | str = False,
+        table_concurrency: int | str | None = None,
+        worker_buffer_bytes: int | str | None = None,
+        name: str = "fluss-tiering",
+        **kwargs: Any,
     ) -> None:
-        if given := kwargs.keys() & {"application", "application_args"}:
-            raise ValueError(
-                f"{', '.join(sorted(given))} cannot be set: this operator submits Fluss's tiering application"
-            )
-        super().__init__(conn_id=conn_id, name=name, **kwargs)
+        super().__init__(name=name, **kwargs)
         self.lease = lease
-        self.conn_id = conn_id
+        self.claim_timeout = claim_timeout
+        self.max_round_bytes = max_round_bytes
+        self.max_round_duration = max_round_duration
+        self.skip_missing_log = skip_missing_log
+        self.table_concurrency = table_concurrency
+        self.worker_buffer_bytes = worker_buffer_bytes
         self._handle: LeaseHandle | None = None
         self._first_token: int | None = None
         self._key: TaskInstanceKey | None = None
@@ -132,23 +151,24 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
         from fluss_tiering.spark.options import TierOptions  # noqa: PLC0415
 
         lease = self._held()
-        self._conn_id = self.conn_id
-        self.application = str(submit.APPLICATION)
-        options = TierOptions(
-            server=FlussHook(lease.fluss_conn_id).get_address(),
-            tables=tuple(tables),
-            lease_id=lease.lease_id,
-            attempt_token=lease.attempt_token,
-            lease_duration_ms=lease.lease_duration_ms,
-            outcome_in_status=True,
-        )
-        self.application_args = submit.application_arguments(options)
-        self._complete_conf(submit.spark_conf())
+        try:
+            options = TierOptions(
+                server=FlussHook(lease.fluss_conn_id).get_address(),
+                tables=tuple(tables),
+                lease_id=lease.lease_id,
+                attempt_token=lease.attempt_token,
+                lease_duration_ms=lease.lease_duration_ms,
+                outcome_in_status=True,
+                **option_values({name: getattr(self, name) for name in ARGUMENTS}),
+            )
+        except FlussTieringError as error:
+            raise AirflowFailException(error.message) from error
+        self.prepare(submit.APPLICATION, submit.application_arguments(options))
         try:
             super().execute(context)
         except Exception as error:
             if not self._is_tiered_despite(error):
-                raise
+                raise AirflowException(f"Spark could not tier {named(tables)}: {spark_cause(error)}") from error
         else:
             self._end()
 
@@ -175,7 +195,7 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
         if judgement is not None:
             _raise(judgement, error)
         if not self._killed and (self._is_last_try or isinstance(error, AirflowFailException)):
-            self._cancel(f"task {self.task_id} failed: {_cause(str(error))}")
+            self._cancel(f"task {self.task_id} failed: {spark_cause(error)}")
         return False
 
     def _judgement(self) -> Judgement | None:
@@ -227,7 +247,7 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
             return lease
         if not was_cleared:
             why = outcome.cancelled_reason or f"attempt {newest} of the same lease took over"
-            raise AirflowFailException(f"Tiering was cancelled: {why}")
+            raise AirflowFailException(f"Tiering of {named(tables)} was cancelled: {why}")
         if not is_over:
             return replace(lease, attempt_token=newest)
         acquired = lease_latest_snapshots(client, lease.lease_id, tables, lease.lease_duration_ms)
@@ -271,15 +291,6 @@ class FlussTieringSparkOperator(SparkSubmitOperator):
             self.log.info("Table %s has no new rows and is Tiered", table)
         return [table for table in tables if table not in finished]
 
-    def _complete_conf(self, needed: dict[str, str]) -> None:
-        """Complete the given settings with those that the application needs. Given settings win; jars are joined."""
-        given: dict[str, Any] = self.conf or {}
-        lists = {"spark.jars": self.jars, "spark.jars.packages": self.packages}
-        joined = {key: _joined(option, given.get(key), needed.get(key)) for key, option in lists.items()}
-        self.conf = {**needed, **given, **{key: value for key, value in joined.items() if value}}
-        # On the command line these options would replace the jars and packages of the settings.
-        self.jars = self.packages = None
-
     def _cancel_killed(self) -> None:
         try:
             state = None if self._key is None else self._key.state()
@@ -310,15 +321,3 @@ def _raise(judgement: Judgement, cause: Exception | None = None) -> None:
             raise AirflowException(judgement.message) from cause
         case Verdict.FAILED | Verdict.CANCELLED:
             raise AirflowFailException(judgement.message) from cause
-
-
-def _joined(*lists: str | None) -> str:
-    return ",".join(each for each in lists if each)
-
-
-def _cause(message: str) -> str:
-    """Return the line of Spark's last output that tells the cause, without secrets."""
-    lines = [line.strip() for line in mask_secrets(message).splitlines() if line.strip()]
-    output = lines[1:] or lines
-    named = (line for line in output if "Exception" in line or "Error" in line or "error:" in line)
-    return next(named, output[-1] if output else "Spark gave no reason")

@@ -155,6 +155,13 @@ def test_wrong_tables_are_named_and_not_tried_again(server, context, tables, nam
         FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=tables).execute(context())
 
 
+def test_a_table_that_is_not_tiered_is_named_and_not_tried_again(client, new_table, acquire):
+    table = new_table()
+    client.alter_table(TablePath.parse(table), {"table.datalake.enabled": "false"})
+    with pytest.raises(AirflowFailException, match=rf"^{table}: .*table\.datalake\.enabled=true$"):
+        acquire(table)
+
+
 def test_an_unreachable_server_is_an_error_that_another_try_may_mend(monkeypatch, acquire):
     monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=1")
     with pytest.raises(FlussTieringError) as error:

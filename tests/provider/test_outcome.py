@@ -97,7 +97,7 @@ def test_a_message_is_one_line_whatever_the_errors_are():
 def test_a_cancellation_says_why_and_names_what_failed_for_another_reason():
     by_cancel = round_of("db.b", TieringState.FAILED, "cancelled: task submit was killed")
     cancelled = judge(LeaseOutcome((FAILED_A, by_cancel), "task submit was killed", 7), TABLES, 7)
-    assert cancelled.message == "Tiering was cancelled: task submit was killed; db.a (epoch 3): disk full"
+    assert cancelled.message == "Tiering of db.a, db.b was cancelled: task submit was killed; db.a (epoch 3): disk full"
 
 
 def test_waiting_says_what_for():

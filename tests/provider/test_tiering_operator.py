@@ -8,6 +8,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,19 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from provider_support import Driver
 
-from airflow_provider_fluss.operators.lease import FlussReleaseKvSnapshotLeaseOperator
+from airflow_provider_fluss.operators.lease import (
+    FlussAcquireKvSnapshotLeaseOperator,
+    FlussReleaseKvSnapshotLeaseOperator,
+)
 from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
 from airflow_provider_fluss.outcome import Verdict, judge
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
+from airflow_provider_fluss.tier_arguments import ARGUMENTS
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
 from fluss_tiering.spark import submit
+from fluss_tiering.spark.options import parse_arguments
 from needs import needs
 from waiting import wait_until
 
@@ -72,6 +78,7 @@ def test_it_submits_the_application_with_the_lease(server, spark, make, context,
     make(lease).execute(context("submit"))
     application = called().index(str(submit.APPLICATION))
     assert called()[:2] == ["--master", "local[2]"]
+    assert "spark.log.level=WARN" in called()
     assert called()[application + 1 :] == [
         *("--server", f"127.0.0.1:{server.port}"),
         *("--lease-id", lease["lease_id"]),
@@ -231,7 +238,7 @@ sys.exit({exit_code})
 """
     spark(cancel)
     for _ in range(2):  # also if it was cancelled before the task began
-        with pytest.raises(AirflowFailException, match=r"^Tiering was cancelled: task wait was marked failed$"):
+        with pytest.raises(AirflowFailException, match=r"^Tiering of .* was cancelled: task wait was marked failed$"):
             make(lease, retries=2).execute(context("submit", try_number=1, max_tries=2))
         assert (tmp_path / "calls.json").exists()
 
@@ -304,6 +311,116 @@ def test_without_a_lease_nothing_is_submitted(spark, make, context, tmp_path):
     with pytest.raises(AirflowFailException, match="no lease to tier under"):
         make(None).execute(context("submit"))
     assert not (tmp_path / "calls.json").exists()
+
+
+GIVEN = {
+    "claim_timeout": (timedelta(seconds=90), "7.5"),
+    "max_round_bytes": (1000, "2000"),
+    "max_round_duration": (timedelta(minutes=3), "freshness"),
+    "skip_missing_log": (True, "true"),
+    "table_concurrency": (8, "9"),
+    "worker_buffer_bytes": (1 << 20, str(2 << 20)),
+}
+"""An argument -> a value of it, and what a template may render."""
+
+
+@pytest.mark.parametrize(
+    ("which", "expected"),
+    [
+        (0, (90.0, 1000, "180000ms", 8, 1 << 20)),
+        (1, (7.5, 2000, "freshness", 9, 2 << 20)),
+    ],
+)
+def test_every_option_is_an_argument_of_the_same_name(spark, make, context, lease, which, expected):  # D65
+    assert GIVEN.keys() == ARGUMENTS.keys() <= set(FlussTieringSparkOperator.template_fields)
+    called = spark("")
+    make(lease, **{name: values[which] for name, values in GIVEN.items()}).execute(context("submit"))
+    options = parse_arguments(called()[called().index(str(submit.APPLICATION)) + 1 :])
+    assert options.skip_missing_log
+    assert expected == (
+        options.claim_timeout_s,
+        options.max_round_bytes,
+        options.max_round_duration,
+        options.table_concurrency,
+        options.worker_buffer_bytes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ({"max_round_bytes": 0}, "max_round_bytes: '0' is not a whole number above 0"),
+        ({"table_concurrency": "many"}, "table_concurrency: 'many' is not a whole number"),
+        ({"skip_missing_log": "perhaps"}, "skip_missing_log: 'perhaps' is not true or false"),
+        ({"max_round_duration": "3 weeks"}, "max_round_duration: '3 weeks' is not a duration"),
+    ],
+)
+def test_a_wrong_option_is_named_and_not_tried_again(spark, make, context, lease, tmp_path, argument, said):  # D65
+    spark("")
+    with pytest.raises(AirflowFailException, match=f"^{said}"):
+        make(lease, **argument).execute(context("submit"))
+    assert not (tmp_path / "calls.json").exists()
+
+
+def test_an_unknown_spark_connection_is_not_yarn(spark, make, context, lease, tmp_path):  # D63
+    spark("")
+    with pytest.raises(AirflowFailException, match=r"^Connection 'other' is not defined: .*'spark'"):
+        make(lease, conn_id="other").execute(context("submit"))
+    assert not (tmp_path / "calls.json").exists()
+
+
+def test_a_worker_without_spark_is_not_tried_again(spark, make, context, lease, monkeypatch, tmp_path):
+    spark("")
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    with pytest.raises(AirflowFailException, match=r"^spark-submit is not on the PATH of this worker"):
+        make(lease).execute(context("submit"))
+
+
+def test_a_wrong_java_is_not_tried_again(spark, make, context, lease):
+    spark("print('java.lang.UnsupportedClassVersionError: org/apache/spark has been compiled'); sys.exit(1)")
+    with pytest.raises(AirflowFailException, match=r"^Spark needs Java 17 or newer on this worker: set JAVA_HOME"):
+        make(lease, retries=2).execute(context("submit", try_number=1, max_tries=2))
+
+
+def test_in_cluster_deploy_mode_the_engine_is_sent_along_unless_files_are_given(spark, make, context, lease):
+    called = spark(
+        "import zipfile; archive = zipfile.ZipFile(sys.argv[sys.argv.index('--py-files') + 1])\n"
+        "assert 'fluss_tiering/spark/options.py' in archive.namelist()"
+    )
+    make(lease, deploy_mode="cluster").execute(context("submit"))
+    assert "--py-files" in called()
+    called = spark("")
+    make(lease, deploy_mode="cluster", py_files="own.zip").execute(context("submit"))
+    assert called()[called().index("--py-files") + 1] == "own.zip"
+    make(lease).execute(context("submit"))
+    assert "--py-files" not in called()
+
+
+@pytest.mark.parametrize(
+    ("connection", "said"),
+    [
+        (None, "Connection 'other' is not defined"),
+        ("spark://master:7077", "Connection 'other' is of the type 'spark': expected 'fluss'"),
+        ("fluss://", "Connection 'other' has no host"),
+    ],
+)
+def test_an_unusable_connection_is_one_line_and_one_try(  # D67
+    monkeypatch, spark, make, context, lease, connection, said
+):
+    spark("")
+    if connection is not None:
+        monkeypatch.setenv("AIRFLOW_CONN_OTHER", connection)
+    lease = {**lease, "fluss_conn_id": "other"}
+    for task in (
+        FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=lease["tables"], fluss_conn_id="other"),
+        make(lease),
+        FlussTieringStatusSensor(task_id="wait", lease=lease),
+        FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=lease),
+    ):
+        with pytest.raises(AirflowFailException) as failed:
+            task.execute(context(task.task_id))
+        assert str(failed.value).startswith(said)
+        assert "\n" not in str(failed.value)
 
 
 def test_the_application_is_not_to_be_replaced(make):

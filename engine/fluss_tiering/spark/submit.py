@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,10 @@ JARS_VARIABLE: Final = "FLUSS_TIERING_SPARK_JARS"
 """The environment variable with comma-separated local jars, for hosts that should not download packages."""
 
 
+PACKAGE: Final = Path(__file__).resolve().parents[1]
+"""The folder of this package."""
+
+_PACKED: Final = frozenset({".py", ".typed"})
 _EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
@@ -62,3 +67,16 @@ def spark_conf(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 def conf_arguments(conf: Mapping[str, str]) -> list[str]:
     """Return settings as arguments of `spark-submit`, `spark-sql` and `pyspark`."""
     return [text for key, value in conf.items() for text in ("--conf", f"{key}={value}")]
+
+
+def make_archive(folder: Path) -> Path:
+    """Make an archive of this package for `--py-files` in the folder, and return its path."""
+    path = folder / "fluss_tiering.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(PACKAGE.rglob("*")):
+            if file.suffix in _PACKED:
+                archive.write(file, file.relative_to(PACKAGE.parent))
+        source = PACKAGE.with_name("pyspark_fluss.py")
+        if source.is_file():
+            archive.write(source, source.name)
+    return path

@@ -14,7 +14,7 @@ import pytest
 from spark_support import Tiering, driver_environment, named
 
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.spark.startup.shipping import make_archive
+from fluss_tiering.spark.submit import make_archive
 from standalone_support import can_hide_folders, python_without_engine, standalone_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.system]
