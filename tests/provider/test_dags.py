@@ -58,6 +58,10 @@ def test_a_batch_is_leased_submitted_beside_its_sensor_and_released(bag, dag_id,
     assert wait.submit_task_id == submit.task_id
 
 
+def test_the_number_of_applications_is_bounded_however_many_batches_there_are(bag):  # D69
+    assert bag.dags["fluss_tiering"].get_task("tier.submit").max_active_tis_per_dagrun == 4
+
+
 @pytest.mark.parametrize("dag_id", ["fluss_tiering", "fluss_tiering_table"])
 def test_leases_are_released_on_failure_and_never_on_retry(bag, dag_id):
     dag = bag.dags[dag_id]
