@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 import time
 from contextlib import suppress
@@ -41,6 +42,7 @@ class AirflowStack:
     def __init__(self, folder: Path, database: str, database_url: str | None) -> None:
         self.database = database
         self._folder = folder
+        self._scratch = folder / "tmp"
         self._processes = Processes(folder)
         self._sessions: set[int] = set()
         (self._port,) = free_ports(1)
@@ -54,11 +56,16 @@ class AirflowStack:
             # A task whose supervisor is lost too is noticed by this; the default is five minutes.
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "75",
             **_database_settings(database_url),
+            # A JVM that is killed leaves its files behind.
+            "TMPDIR": str(self._scratch),
+            "SPARK_LOCAL_DIRS": str(self._scratch),
+            "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={self._scratch}",
         }
         self.airflow = AirflowControl(self._airflow.url)
         self.target = f"127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
+        self._scratch.mkdir()
         self._start_server()
         self._airflow.start()
         self.client = TieringClient(self.target)
@@ -69,6 +76,7 @@ class AirflowStack:
         self._sessions |= {each.pid for each in self._processes.running}
         self._processes.stop()
         _kill_sessions(self._sessions)
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def outage(self, *names: str, seconds: float) -> None:
         """Kill programs with SIGKILL, and start them again after a time.
