@@ -66,15 +66,15 @@ class Way:
 
 
 def read(folder: Path) -> list[Way]:
-    """Return all ways, those of a file of tests in the order of their names.
+    """Return all ways in the order of their tests.
 
     Raises:
         SystemExit: There are none.
     """
     found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for database in DATABASES:
-        for path in sorted((folder / database).glob("*.json")):
-            ending = json.loads(path.read_text())
+        endings = [json.loads(path.read_text()) for path in sorted((folder / database).glob("*.json"))]
+        for ending in sorted(endings, key=lambda each: each["order"]):
             found.setdefault((ending["group"], ending["way"]), {})[database] = ending
     if not found:
         sys.exit(f"error: {folder} has no endings; write them with `pytest -m long tests/endings`")

@@ -54,7 +54,19 @@ def begin(stack: AirflowStack, request: pytest.FixtureRequest) -> Iterator[Calla
         freshness: str = "1h",
         **conf: object,
     ) -> Way:
-        run = Way(stack, Ending(request.path.stem, way, stack.database, by_hand, interruption, ends), dag_id)
+        run = Way(
+            stack,
+            Ending(
+                request.path.stem,
+                request.function.__code__.co_firstlineno,
+                way,
+                stack.database,
+                by_hand,
+                interruption,
+                ends,
+            ),
+            dag_id,
+        )
         ways.append(run)
         tables = [run.new_table(primary_key=each, freshness=freshness) for each in (True, False)]
         if taken:

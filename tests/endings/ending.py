@@ -51,6 +51,7 @@ class Ending:
 
     Attributes:
         group: The file of tests that has the way.
+        order: The line of its test there.
         way: What happened, as a sentence without a full stop.
         database: The kind of Airflow's database.
         by_hand: Whether a person decided the state of the run.
@@ -70,6 +71,7 @@ class Ending:
     """
 
     group: str
+    order: int
     way: str
     database: str
     by_hand: bool

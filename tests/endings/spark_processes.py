@@ -12,16 +12,17 @@ class SparkProcesses:
     """Finds the processes of a lease. A process that was seen once is known, also after its parents have ended."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, float], psutil.Process] = {}
+        self._known: dict[str, dict[tuple[int, float], psutil.Process]] = {}
 
     def look(self, lease_id: str) -> list[psutil.Process]:
-        """Return the processes that run now."""
+        """Return the processes of a lease that run now."""
+        known = self._known.setdefault(lease_id, {})
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if lease_id in process.cmdline():
                     for each in (process, *process.children(recursive=True)):
-                        self._known.setdefault((each.pid, each.create_time()), each)
-        return [process for process in self._known.values() if _runs(process)]
+                        known.setdefault((each.pid, each.create_time()), each)
+        return [process for process in known.values() if _runs(process)]
 
     def jvm(self, lease_id: str) -> psutil.Process:
         """Return the JVM of the application that runs."""
@@ -34,9 +35,9 @@ class SparkProcesses:
 
     def kill(self) -> None:
         """End all that were seen."""
-        for process in self._known.values():
-            with contextlib.suppress(psutil.Error):
-                if _runs(process):
+        for lease_id in list(self._known):
+            for process in self.look(lease_id):
+                with contextlib.suppress(psutil.Error):
                     process.send_signal(signal.SIGKILL)
 
 

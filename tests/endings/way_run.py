@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -139,8 +139,8 @@ class Way:
 
     def end(self) -> Ending:
         """Wait until the run has ended and nothing of it is left, note what is seen, and judge it."""
-        self._watch()
         ending = self.ending
+        ending.lease_seconds, ending.spark_seconds = self._watch()
         exists = self.stack.airflow.has_run(self.dag_id, self.run_id)
         ending.run = self.stack.airflow.run_state(self.dag_id, self.run_id) if exists else None
         ending.tasks = self._tasks() if exists else {}
@@ -166,7 +166,8 @@ class Way:
         self.proxy.go()
         ending, airflow = self.ending, self.stack.airflow
         airflow.clear(self.dag_id, self.run_id, only_failed=True)
-        self._watch()
+        if None in self._watch():
+            ending.broken.append("nothing is left behind after clearing the failed tasks")
         ending.cleared = airflow.run_state(self.dag_id, self.run_id)
         lakes = {table: self.lake(table) for table in self.tables}
         if ending.cleared != "success":
@@ -211,42 +212,48 @@ class Way:
         for table in self.tables:
             self.stack.client.drop_table(TablePath.parse(table))
 
-    def _watch(self) -> None:
-        """Return when the run has ended, its leases are gone and its processes have ended, and note when that was."""
-        seen: dict[str, float] = {}
+    def _watch(self) -> tuple[float | None, float | None]:
+        """Wait until the run has ended, its leases are gone and its processes have ended.
+
+        Returns:
+            The seconds that the leases and the processes outlived the run, or the cancellation of their attempt; None
+            if they did not end.
+        """
+        ended: float | None = None
+        released: dict[str, float] = {}
+        quiet: dict[str, float] = {}
+        cancelled: dict[str, float] = {}
         give_up_at = time.monotonic() + RUN_SECONDS
-
-        def first(event: str, condition: Callable[[], bool]) -> None:
-            """Note the time since which the condition holds without a break."""
-            if not condition():
-                seen.pop(event, None)
-            else:
-                seen.setdefault(event, time.monotonic())
-
-        while {"ended", "released", "quiet"} - seen.keys():
-            if time.monotonic() > give_up_at:
-                if "ended" not in seen:
-                    self.ending.broken.append(f"the run ends ({self._tasks()})")
+        while ended is None or len(released) + len(quiet) < 2 * len(self._lease_ids):
+            now = time.monotonic()
+            if now > give_up_at:
                 break
             for lease in self._leases():
                 self._lease_ids.add(lease["lease_id"])
-                self._note_cancellation(lease, seen)
-            running = [process for each in self._lease_ids for process in self.spark.look(each)]
-            first("quiet", lambda: not running)  # noqa: B023 - it is called at once
-            first("released", lambda: not any(self.stack.client.list_leases(each) for each in self._lease_ids))
-            if "ended" not in seen and self._has_ended():
-                seen["ended"] = time.monotonic()
-                give_up_at = seen["ended"] + _AFTER_SECONDS
+                if self._is_cancelled(lease):
+                    cancelled.setdefault(lease["lease_id"], now)
+            for each in self._lease_ids:
+                # What was over may begin again as long as the run goes on.
+                _note(released, each, now, not self.stack.client.list_leases(each))
+                _note(quiet, each, now, not self.spark.look(each))
+            if ended is None and self._has_ended():
+                ended, give_up_at = now, now + _AFTER_SECONDS
             time.sleep(0.3)
-        ended = seen.get("ended", time.monotonic())
-        self.ending.lease_seconds = _since(seen.get("released"), ended)
-        self.ending.spark_seconds = _since(seen.get("quiet"), seen.get("cancelled", ended))
+        if ended is None:
+            self.ending.broken.append(f"the run ends ({self._tasks()})")
+            ended = time.monotonic()
+        return self._longest(released, {}, ended), self._longest(quiet, cancelled, ended)
 
-    def _note_cancellation(self, lease: Mapping[str, Any], seen: dict[str, float]) -> None:
-        if "cancelled" in seen or lease["attempt_token"] is None:
-            return
-        if self.stack.client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason is not None:
-            seen["cancelled"] = time.monotonic()
+    def _is_cancelled(self, lease: Mapping[str, Any]) -> bool:
+        outcome = self.stack.client.lease_outcome(lease["lease_id"], lease["attempt_token"])
+        return outcome.cancelled_reason is not None
+
+    def _longest(self, seen: Mapping[str, float], since: Mapping[str, float], ended: float) -> float | None:
+        """Return the longest time until something was seen of a lease; None if it was not seen of one."""
+        if seen.keys() < self._lease_ids:
+            return None
+        times = [seen[each] - since.get(each, ended) for each in self._lease_ids]
+        return round(max(0.0, *times), 1) if times else 0.0
 
     def _leases(self) -> list[dict[str, Any]]:
         """Return what the acquire tasks of the run have returned."""
@@ -283,8 +290,12 @@ class Way:
         return told
 
 
-def _since(moment: float | None, start: float) -> float | None:
-    return None if moment is None else round(max(0.0, moment - start), 1)
+def _note(seen: dict[str, float], lease_id: str, now: float, is_so: bool) -> None:
+    """Note the moment since which something is so without a break."""
+    if is_so:
+        seen.setdefault(lease_id, now)
+    else:
+        seen.pop(lease_id, None)
 
 
 def _error_of(events: list[dict[str, Any]]) -> str:

@@ -13,6 +13,7 @@ KEYED, LOG = "ways.keyed_0_0", "ways.log_0_1"
 TIERED = {"rows": 1000, "keys": 1000, "commits": 1}
 GREEN = {
     "group": "test_ways_of_submit",
+    "order": 1,
     "way": "Nothing happens",
     "run": "success",
     "tasks": {"submit": "success, try 1", "wait": "success, try 1"},
