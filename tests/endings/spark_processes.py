@@ -17,11 +17,16 @@ class SparkProcesses:
     def look(self, lease_id: str) -> list[psutil.Process]:
         """Return the processes of a lease that run now."""
         known = self._known.setdefault(lease_id, {})
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if lease_id in process.cmdline():
-                    for each in (process, *process.children(recursive=True)):
-                        known.setdefault((each.pid, each.create_time()), each)
+        children: dict[int, list[psutil.Process]] = {}
+        found = []
+        for process in psutil.process_iter(["cmdline", "ppid"]):
+            children.setdefault(process.info["ppid"], []).append(process)
+            if lease_id in (process.info["cmdline"] or ()):
+                found.append(process)
+        while found:
+            process = found.pop()
+            if known.setdefault((process.pid, process.create_time()), process) is process:
+                found += children.get(process.pid, [])
         return [process for process in known.values() if _runs(process)]
 
     def jvm(self, lease_id: str) -> psutil.Process:

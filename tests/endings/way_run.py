@@ -26,6 +26,7 @@ RUN_SECONDS: Final = 600.0
 """An upper bound for a run with its retries on a loaded machine."""
 _AFTER_SECONDS: Final = 150.0
 """How long after a run its lease and its processes are waited for: longer than a round without heartbeats lasts."""
+_POLL_SECONDS: Final = 0.7
 _COMMIT_ID: Final = "fluss-tiering.commit-id"
 _SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 _NUMBERS: Final = itertools.count()
@@ -238,7 +239,7 @@ class Way:
                 _note(quiet, each, now, not self.spark.look(each))
             if ended is None and self._has_ended():
                 ended, give_up_at = now, now + _AFTER_SECONDS
-            time.sleep(0.3)
+            time.sleep(_POLL_SECONDS)
         if ended is None:
             self.ending.broken.append(f"the run ends ({self._tasks()})")
             ended = time.monotonic()
