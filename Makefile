@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fluss-jars run run-fluss up up-fluss down test test-fast test-long test-matrix fluss-versions airflow-endings mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs docs-site constraints dist clean
+.PHONY: help setup fluss-jars run run-fluss up up-fluss down test test-fast test-long test-matrix fluss-versions airflow-endings mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints dist clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -133,6 +133,9 @@ house: $(INSTALLED) ## Count files, rooms and imports of each package; circles a
 
 docs: setup ## Fill in what the documentation takes from the code
 	@$(BIN)/python tools/docs.py
+
+page-screenshots: setup ## Take the pictures of the page in Airflow that the documentation shows (needs Chromium)
+	@PYTHONPATH=.:tests:tests/provider/page $(BIN)/python tools/page_screenshots.py $(ARGS)
 
 docs-site: setup ## Build the documentation site into site/; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

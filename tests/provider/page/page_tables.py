@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -62,18 +63,20 @@ class Tables:
             raise claim
         return claim
 
-    def tier(self, path: TablePath, rows: int = 1000) -> None:
-        """Report a round that ended well."""
+    def tier(self, path: TablePath, rows: int = 1000, *, seconds: float = 0) -> None:
+        """Report a round that took some seconds and ended well."""
         claim = self.claim(path)
+        time.sleep(seconds)
         snapshot = self._random.getrandbits(62)
         stats = TieringStats(rows, rows * 34, 1 + rows // 100_000, snapshot)
         answer = self._client.heartbeat(finished=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, stats=stats)])
         assert not answer.finished_errors
         self._client.drop_lease(f"application-{path}")
 
-    def fail(self, path: TablePath, error: str = OUT_OF_SPACE) -> None:
-        """Report a round that failed."""
+    def fail(self, path: TablePath, error: str = OUT_OF_SPACE, *, seconds: float = 0) -> None:
+        """Report a round that failed after some seconds."""
         claim = self.claim(path)
+        time.sleep(seconds)
         answer = self._client.heartbeat(failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, error)])
         assert not answer.failed_errors
         self._client.drop_lease(f"application-{path}")
