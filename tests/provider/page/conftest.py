@@ -55,8 +55,9 @@ def airflow(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     try:
         started.start(components=())
         page = AirflowPage(f"http://127.0.0.1:{port}", path)
-        in_database = {"connection_id": "fluss_other", "conn_type": "fluss", "host": "127.0.0.1", "port": server.port}
-        page.api("olga").post("/api/v2/connections", json=in_database).raise_for_status()
+        for conn_id, conn_type in (("fluss_other", "fluss"), ("http_other", "http")):
+            in_database = {"connection_id": conn_id, "conn_type": conn_type, "host": "127.0.0.1", "port": server.port}
+            page.api("olga").post("/api/v2/connections", json=in_database).raise_for_status()
         yield page
     finally:
         processes.stop()
