@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster_reading, cluster_scan, commits, planning, scaling, scan, turns
+from benchmarks import airflow, cluster_reading, cluster_scan, commits, planning, scaling, scan, turns
 from benchmarks.cluster import JARS, VERSION_WITH_SESSIONS
 from benchmarks.control import ControlBenchmark, ControlSizes, Figure
 from benchmarks.tiering import CORES, Measured, Sizes, TieringBenchmark
@@ -29,6 +29,7 @@ class Part(StrEnum):
     PLANNING = "planning"
     COMMITS = "commits"
     TURNS = "turns"
+    AIRFLOW = "airflow"
 
 
 console = Console(width=None if sys.stdout.isatty() else 140)
@@ -50,6 +51,9 @@ def main(
         _print_figures(f"One server with {sizes.tables:,} lake tables", ControlBenchmark(sizes).run())
     if only in (None, Part.TURNS):
         _print_figures("The longest turn of the control thread in each call", turns.measure(min(scale, 1)))
+    if only in (None, Part.AIRFLOW):
+        sensors = max(1, int(airflow.AirflowSizes().sensors * min(scale, 1)))
+        _print_figures("What Airflow pays for the provider", airflow.measure(airflow.AirflowSizes(sensors)))
     # Without Maven there are no jars of a Fluss cluster.
     if only is Part.CLUSTER_READING or (only is None and JARS.exists()):
         _print_figures("Reading a real Fluss cluster", cluster_reading.measure(scale))

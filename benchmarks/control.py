@@ -57,6 +57,16 @@ class Figure:
     kept: bool
 
 
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server in a process of its own: a client of it, its address, and the port of its metrics."""
+
+    client: TieringClient
+    target: str
+    metrics_port: int
+    process: subprocess.Popen[str]
+
+
 class ControlBenchmark:
     """Measures a server in a process of its own, over loopback gRPC, with the typed client."""
 
@@ -74,15 +84,17 @@ class ControlBenchmark:
             making.join()
             if making.exitcode:
                 raise SystemExit(f"error: the tables could not be made: the process ended with {making.exitcode}")
-            with _server(data_dir) as (client, _, process):
+            with running_server(data_dir) as running:
+                client, process = running.client, running.process
                 claimed = client.claim_tables([table_path(n) for n in range(sizes.beating)], "bench", None, "bench")
                 claims = [claim for claim in claimed if isinstance(claim, Claim)]
                 leases = _lease(client, sizes.leases)
                 process.kill()
                 process.wait()
             started = time.perf_counter()
-            with _server(data_dir) as (client, metrics_port, process):
+            with running_server(data_dir) as running:
                 ready = time.perf_counter() - started
+                client = running.client
                 # The garbage collector should not examine the benchmark's own objects while calls are timed.
                 gc.collect()
                 gc.freeze()
@@ -90,8 +102,8 @@ class ControlBenchmark:
                 yield from self._heartbeats(client, claims)
                 yield from self._lists(client)
                 yield from self._renewals(client, leases)
-                yield from self._scrape(client, claims, metrics_port)
-                memory = psutil.Process(process.pid).memory_info().rss / 1e6
+                yield from self._scrape(client, claims, running.metrics_port)
+                memory = psutil.Process(running.process.pid).memory_info().rss / 1e6
                 yield Figure("server's memory", f"{memory:.0f} MB", "", kept=True)
 
     def _heartbeats(self, client: TieringClient, claims: list[Claim]) -> Iterator[Figure]:
@@ -189,16 +201,17 @@ def _percentiles(call: Callable[[], None], times: int) -> tuple[float, float]:
 
 
 @contextmanager
-def _server(data_dir: Path) -> Iterator[tuple[TieringClient, int, subprocess.Popen[str]]]:
-    """Start a server. Yield its client, the port of its metrics, and its process when it is ready."""
+def running_server(data_dir: Path) -> Iterator[RunningServer]:
+    """Start a server, and yield it when it is ready."""
     command = [str(Path(sys.executable).with_name("fluss-tiering")), "serve", "--port", "0"]
     log = data_dir.parent / "server.log"
     with log.open("w") as output:
         process = subprocess.Popen([*command, "--data-dir", str(data_dir)], stdout=output, stderr=output, text=True)
     try:
         port, metrics_port = _ports(process, log)
-        with TieringClient(f"127.0.0.1:{port}") as client:
-            yield client, metrics_port, process
+        target = f"127.0.0.1:{port}"
+        with TieringClient(target) as client:
+            yield RunningServer(client, target, metrics_port, process)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
