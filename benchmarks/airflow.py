@@ -52,8 +52,9 @@ with DAG("tier", schedule="*/3 * * * *"):
 """
 _PARSE: Final = """
 import json, sys, time
-marks = [time.perf_counter()]
-def mark(): marks.append(time.perf_counter())
+# CPU time: other programs of the machine should not count.
+marks = [time.process_time()]
+def mark(): marks.append(time.process_time())
 import airflow.sdk
 airflow.sdk.DAG, airflow.sdk.BaseSensorOperator, airflow.sdk.BaseHook, airflow.sdk.BaseNotifier
 mark()
@@ -100,7 +101,7 @@ def _parsing(times: int) -> Iterator[Figure]:
         seconds, own = json.loads(done.stdout.splitlines()[-1])
         measured.append([each * 1e3 for each in seconds])
     sdk, theirs, ours = (statistics.median(column) for column in zip(*measured, strict=True))
-    yield Figure("import airflow.sdk", f"{sdk:.0f} ms", "", kept=True)
+    yield Figure("import airflow.sdk", f"{sdk:.0f} ms of CPU", "", kept=True)
     yield Figure("and the classes of Airflow that our operators extend", f"{theirs:.0f} ms more", "", kept=True)
     yield Figure(
         "and a DAG file with our operators", f"{ours:.0f} ms more", f"< {_IMPORT_MS:.0f} ms", ours < _IMPORT_MS
