@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseHook
 
 from airflow_provider_fluss.airflow_compat import AirflowFailException, AirflowNotFoundException
+from airflow_provider_fluss.hooks.shared_client import shared_client
 from airflow_provider_fluss.lease import DEFAULT_CONN_ID
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -81,11 +83,27 @@ class FlussHook(BaseHook):
         """
         from fluss_tiering.client import AsyncTieringClient  # noqa: PLC0415 - gRPC is not needed to parse a DAG
 
+        connection = await self._async_connection()
+        return AsyncTieringClient(_address(connection), timeout=self.timeout or _timeout(connection))
+
+    @asynccontextmanager
+    async def share_async_client(self) -> AsyncIterator[AsyncTieringClient]:
+        """Yield an asyncio client that all users of this method in the event loop share, for triggers that only poll.
+
+        Use `get_async_client` for watches: a channel carries only so many streams at once.
+
+        Raises:
+            ValueError: The connection is not usable. The message names the connection and says what is wrong.
+        """
+        connection = await self._async_connection()
+        async with shared_client(_address(connection), self.timeout or _timeout(connection)) as client:
+            yield client
+
+    async def _async_connection(self) -> Connection:
         try:
-            connection = await self.aget_connection(self.fluss_conn_id)
+            return await self.aget_connection(self.fluss_conn_id)
         except AirflowNotFoundException as error:
             raise _undefined(self.fluss_conn_id) from error
-        return AsyncTieringClient(_address(connection), timeout=self.timeout or _timeout(connection))
 
     def _connection(self) -> Connection:
         try:

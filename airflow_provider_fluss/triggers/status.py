@@ -26,8 +26,8 @@ KILL_TIMEOUT_SECONDS: Final = 5.0
 class FlussTieringStatusTrigger(BaseTrigger):
     """Fire when every table of a lease has an outcome, or when it is clear that one of them will not have one.
 
-    One call covers all tables in each poll. The trigger keeps no state besides its arguments, so it can start again
-    from them after a restart of the triggerer, and it has nothing to clean up.
+    One call covers all tables in each poll, and all triggers of a triggerer share one channel to the server. The
+    trigger keeps no state besides its arguments, so it can start again from them after a restart of the triggerer.
 
     Args:
         lease: The lease as the XCom of the acquire task holds it.
@@ -64,7 +64,7 @@ class FlussTieringStatusTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until the verdict is final, and fire an event with it."""
         lease = LeaseHandle.from_xcom(self.lease)
-        async with await FlussHook(lease.fluss_conn_id).get_async_client() as client:
+        async with FlussHook(lease.fluss_conn_id).share_async_client() as client:
             judgement = await self._wait(client, lease)
         yield TriggerEvent({**judgement.to_event(), "lease": self.lease})  # type: ignore[no-untyped-call]
 
