@@ -12,8 +12,8 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from examples.flights.environment import RUN_FOLDER, Environment, fresh_folder
-from examples.flights.job import DAG, MainJob
+from examples.flights.environment import DAG, RUN_FOLDER, Environment, fresh_folder
+from examples.flights.job import MainJob
 from examples.flights.processes import Processes
 from examples.flights.report import print_report
 from examples.ports import require_free
@@ -100,7 +100,7 @@ def up(
     folder = fresh_folder(folder, keep=keep)
     require_free(server_port, "--server-port")
     require_free(airflow_port, "--airflow-port")
-    environment = Environment(folder, fluss=fluss, server_port=server_port, airflow_port=airflow_port)
+    environment = Environment(folder, scheduled=True, fluss=fluss, server_port=server_port, airflow_port=airflow_port)
     try:
         _start_server(environment)
         with environment.client() as client:
@@ -117,7 +117,7 @@ def up(
         console.print(f"\nFluss           {environment.bootstrap}   (bootstrap servers)", highlight=False)
     console.print(
         f"\ntiering server  {environment.target}   (try: .venv/bin/fluss-tiering status --server {environment.target})"
-        f"\nAirflow         {environment.airflow.url}   (no login; trigger the DAG [bold]{DAG}[/])"
+        f"\nAirflow         {environment.airflow.url}   (no login; the DAG [bold]{DAG}[/] runs every three minutes)"
         f"\nlogs            {_shown(folder)}\n\nEnd all with {_down(folder)}.",
         highlight=False,
     )

@@ -70,6 +70,14 @@ class AirflowApi:
         answer = self._request("POST", f"/dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": dict(conf or {})})
         return str(answer.json()["dag_run_id"])
 
+    def unpause(self, dag_id: str) -> None:
+        """Switch the DAG on."""
+        self._request("PATCH", f"/dags/{dag_id}", json={"is_paused": False})
+
+    def connections(self) -> dict[str, str]:
+        """Return the type of each connection in Airflow's database, which the user interface lists, by its id."""
+        return {each["connection_id"]: each["conn_type"] for each in self._get("/connections")["connections"]}
+
     def run_ids(self, dag_id: str) -> list[str]:
         """Return the ids of the DAG's runs."""
         return [each["dag_run_id"] for each in self._get(f"/dags/{dag_id}/dagRuns")["dag_runs"]]

@@ -22,7 +22,7 @@ from examples.ports import free_ports
 COMPONENTS: Final = ("scheduler", "dag-processor", "triggerer")
 _READY_SECONDS: Final = 600.0
 """For a machine that is busy: a program that ends is noticed at once."""
-_MIGRATE_SECONDS: Final = 600.0
+_COMMAND_SECONDS: Final = 600.0
 
 
 class AirflowProcesses:
@@ -74,7 +74,7 @@ class AirflowProcesses:
             SystemExit: A component ended or was not ready in time. The message holds the end of its log.
         """
         self._home.mkdir(parents=True, exist_ok=True)
-        self._migrate()
+        self.run("db", "migrate")
         api_server = self.start_component("api-server")
         others = [self.start_component(component) for component in components]
         self._processes.wait_until(api_server, self.api.answers, _READY_SECONDS)
@@ -86,18 +86,23 @@ class AirflowProcesses:
         """Start one component: api-server, scheduler, dag-processor or triggerer."""
         return self._processes.start(f"airflow-{component}", [*self._command, component], self.environment)
 
-    def _migrate(self) -> None:
+    def run(self, *arguments: str) -> None:
+        """Run a command of Airflow, such as `connections import`, and return when it has ended.
+
+        Raises:
+            SystemExit: The command failed. The message holds the end of its output.
+        """
         done = subprocess.run(
-            [*self._command, "db", "migrate"],
+            [*self._command, *arguments],
             env={**os.environ, **self.environment},
             capture_output=True,
             text=True,
-            timeout=_MIGRATE_SECONDS,
+            timeout=_COMMAND_SECONDS,
             check=False,
         )
         if done.returncode:
             raise SystemExit(
-                f"error: Airflow's database could not be created:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+                f"error: airflow {' '.join(arguments)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -10,12 +11,14 @@ from typing import Final
 
 from examples.flights.airflow_processes import AirflowProcesses
 from examples.flights.cluster import start_cluster
+from examples.flights.example_dags import EXAMPLE_DAGS, copy_without_schedules
 from examples.flights.processes import Processes
 from examples.flights.server import start_server
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.spark.submit import JARS_VARIABLE
 
+DAG: Final = "fluss_tiering"
 ROOT: Final = Path(__file__).resolve().parents[2]
 RUN_FOLDER: Final = ROOT / ".run"
 _JARS: Final = ROOT / ".cache" / "jars"
@@ -27,13 +30,20 @@ class Environment:
 
     Args:
         folder: The folder of data, logs and AIRFLOW_HOME.
+        scheduled: Whether Airflow runs `DAG` on its schedule, instead of only when it is triggered.
         fluss: The version of the Fluss cluster that is started for the server; the embedded storage is used when None.
         server_port: The port of the tiering server; any free port when None.
         airflow_port: The port of Airflow's user interface; any free port when None.
     """
 
     def __init__(
-        self, folder: Path, *, fluss: str | None = None, server_port: int | None = None, airflow_port: int | None = None
+        self,
+        folder: Path,
+        *,
+        scheduled: bool = False,
+        fluss: str | None = None,
+        server_port: int | None = None,
+        airflow_port: int | None = None,
     ) -> None:
         use_local_jars()
         self.folder = folder
@@ -45,9 +55,11 @@ class Environment:
         self.airflow = AirflowProcesses(
             self.processes,
             folder / "airflow",
-            dag_folders={"fluss": ROOT / "dags"},
-            connections=self._connections(),
+            dag_folders={"fluss": EXAMPLE_DAGS if scheduled else copy_without_schedules(folder / "dags")},
+            # They are added to Airflow's database, where its user interface shows them.
+            connections={},
             port=airflow_port,
+            settings={"AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True"},
         )
 
     def client(self) -> TieringClient:
@@ -61,9 +73,13 @@ class Environment:
         start_server(self.processes, self.folder / "data", self._server_port, self.bootstrap)
 
     def start_airflow(self) -> None:
-        """Start Airflow, and return when all components are healthy and have read the DAGs."""
+        """Start Airflow, add the connections, and switch the DAG on when all components are healthy."""
         self.airflow.start()
-        self.airflow.api.wait_for_dag("fluss_tiering")
+        connections = self.folder / "connections.json"
+        connections.write_text(json.dumps(self._connections(), indent=2))
+        self.airflow.run("connections", "import", str(connections), "--overwrite")
+        self.airflow.api.wait_for_dag(DAG)
+        self.airflow.api.unpause(DAG)
 
     def stop(self) -> None:
         """End all programs."""

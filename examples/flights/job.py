@@ -15,11 +15,10 @@ from rich.console import Console
 from examples.flights import changes, load
 from examples.flights.changes import Change
 from examples.flights.compare import Comparison, compare, start_spark
-from examples.flights.environment import Environment
+from examples.flights.environment import DAG, Environment
 from examples.flights.tables import TABLES
 from fluss_tiering.model.tiering import TieringRound, TieringState
 
-DAG: Final = "fluss_tiering"
 FRESHNESS: Final = "2s"
 """A short time, so that the tables are pending again when the second round starts."""
 

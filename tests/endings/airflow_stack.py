@@ -17,13 +17,13 @@ import sqlalchemy as sa
 from airflow_control import AirflowControl
 
 from examples.flights.airflow_processes import AirflowProcesses
+from examples.flights.example_dags import copy_without_schedules
 from examples.flights.processes import Processes, Started
 from examples.flights.server import start_server
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from waiting import wait_until
 
-ROOT: Final = Path(__file__).parents[2]
 SERVER: Final = "server"
 # A worker for each bucket that is held. A task that fails is tried again, as on a cluster.
 _SPARK: Final = {"conn_type": "spark", "host": "local[6,4]", "extra": json.dumps({"deploy-mode": "client"})}
@@ -49,7 +49,10 @@ class AirflowStack:
         self._airflow = AirflowProcesses(
             self._processes,
             folder / "airflow",
-            dag_folders={"examples": ROOT / "dags", "tests": Path(__file__).with_name("dags")},
+            dag_folders={
+                "examples": copy_without_schedules(folder / "examples"),
+                "tests": Path(__file__).with_name("dags"),
+            },
             connections={"spark_default": _SPARK},
         )
         self._airflow.environment |= {

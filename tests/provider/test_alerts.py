@@ -8,6 +8,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
 
+import airflow_provider_fluss
 from airflow_provider_fluss.alerts import alerts
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringState, TieringStatus
@@ -54,8 +55,8 @@ def test_a_failed_table_that_is_tried_again_raises_no_alert_and_a_parked_one_doe
 def test_the_dag_fails_with_the_tables_that_are_parked_and_not_with_interrupted_ones(
     client, new_table, acquire, driver
 ):
-    dags = Path(__file__).parents[2] / "dags"
-    bag = DagBag(dag_folder=str(dags / "watch_fluss_tables.py"), bundle_name="dags", collect_dags=True)
+    path = Path(airflow_provider_fluss.__file__).parent / "example_dags" / "example_fluss_watch.py"
+    bag = DagBag(dag_folder=str(path), bundle_name="dags", collect_dags=True)
     look = bag.dags["fluss_watch"].get_task("look").python_callable
     parked, interrupted = new_table(), new_table()
     params = {"fluss_conn_id": "fluss_default", "lag_factor": 1e6}

@@ -1,4 +1,4 @@
-"""The example DAGs as Airflow reads them."""
+"""The example DAGs as Airflow finds and reads them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from airflow.dag_processing.bundles import manager
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import TriggerRule
 from airflow.serialization.serialized_objects import DagSerialization
 
+import airflow_provider_fluss
 from airflow_provider_fluss.callbacks import release_lease_on_failure
+from examples.flights.example_dags import copy_without_schedules
 
-DAGS = Path(__file__).parents[2] / "dags"
+DAGS = Path(airflow_provider_fluss.__file__).parent / "example_dags"
+FILES = sorted(DAGS.glob("example_*.py"))
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +32,45 @@ def test_dags_import_and_serialize(bag):
     for dag in bag.dags.values():
         DagSerialization.to_dict(dag)
         assert dag.doc_md
+        assert dag.timetable.can_be_scheduled
+        assert "example" in dag.tags
+
+
+def test_each_example_is_a_file_that_airflow_finds():
+    assert {path.name for path in DAGS.glob("*.py")} == {"__init__.py", *(path.name for path in FILES)}
+    assert {path.stem.removeprefix("example_") for path in FILES} == {
+        "fluss_tiering",
+        "fluss_tiering_table",
+        "fluss_watch",
+    }
+
+
+@pytest.mark.skipif(
+    not hasattr(manager, "_add_provider_example_dags_to_bundle"), reason="this Airflow shows its own examples alone"
+)
+def test_airflow_shows_the_examples_if_it_is_to_load_examples(monkeypatch):
+    monkeypatch.setenv("AIRFLOW__CORE__LOAD_EXAMPLES", "True")
+    (bundle,) = [each for each in manager.DagBundlesManager().get_all_dag_bundles() if "fluss" in each.name]
+    assert Path(bundle.path) == DAGS
+
+
+def test_copies_without_schedules_are_the_same_but_for_them(bag, tmp_path):
+    copies = DagBag(dag_folder=str(copy_without_schedules(tmp_path)), bundle_name="copies", collect_dags=True)
+    assert not copies.import_errors
+    assert copies.dags.keys() == bag.dags.keys()
+    assert not any(dag.timetable.can_be_scheduled for dag in copies.dags.values())
+    for path in FILES:
+        before, after = (each.read_text().splitlines() for each in (path, tmp_path / path.name))
+        assert len([1 for old, new in zip(before, after, strict=True) if old != new]) == 1
 
 
 def test_no_dag_file_has_the_name_of_a_package():  # D28
-    names = {path.stem for path in DAGS.glob("*.py")}
+    names = {path.stem for path in FILES}
     assert not names & {"fluss_tiering", "airflow_provider_fluss", *packages_distributions(), *sys.stdlib_module_names}
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("path", sorted(DAGS.glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_a_dag_file_can_be_run_by_python(path):  # D28
     subprocess.run([sys.executable, str(path)], check=True, timeout=120)
 

@@ -13,6 +13,7 @@ import pytest
 
 from examples.flights.airflow_api import AirflowApi
 from examples.flights.airflow_processes import AirflowProcesses
+from examples.flights.example_dags import copy_without_schedules
 from examples.flights.processes import Processes
 from examples.flights.server import start_server
 from examples.ports import free_ports
@@ -20,7 +21,6 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 from needs import needs
 
-ROOT = Path(__file__).parents[2]
 SPARK_CONNECTION = {"conn_type": "spark", "host": "local[2]", "extra": json.dumps({"deploy-mode": "client"})}
 _NUMBERS = itertools.count()
 
@@ -44,7 +44,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory, spark_jars: str) -> Iterator
         airflow = AirflowProcesses(
             processes,
             folder / "airflow",
-            dag_folders={"examples": ROOT / "dags", "tests": Path(__file__).with_name("dags")},
+            dag_folders={
+                "examples": copy_without_schedules(folder / "examples"),
+                "tests": Path(__file__).with_name("dags"),
+            },
             connections={
                 "fluss_default": {"conn_type": "fluss", "host": "127.0.0.1", "port": port},
                 "spark_default": SPARK_CONNECTION,

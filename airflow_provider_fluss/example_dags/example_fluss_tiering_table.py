@@ -17,22 +17,23 @@ from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
 DOC = """
 ### Fluss tiering of one table
 
-The four tasks of `fluss_tiering` for the table given as `table`, for example after a backfill, or to try a table out.
-The round does not wait for the table's freshness, nor for its back-off after a failure.
+The four tasks of `fluss_tiering` for the table given as `table`: once a day, and whenever you trigger it, for example
+to try a table out. The round does not wait for the table's freshness, nor for its back-off after a failure.
 """
 
 
 @dag(
     dag_id="fluss_tiering_table",
-    schedule=None,
+    schedule="@daily",
     catchup=False,
-    tags=["fluss", "iceberg"],
+    tags=["example", "fluss", "iceberg"],
     doc_md=DOC,
     params={
         "table": Param(
+            "shop.orders",
             type="string",
             pattern=r"^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$",
-            description="DATABASE.TABLE, for example fluss.orders",
+            description="DATABASE.TABLE, for example shop.orders",
         ),
         "fluss_conn_id": Param("fluss_default", type="string", description="Connection of the tiering server"),
         "spark_conn_id": Param("spark_default", type="string", description="Connection of Spark"),

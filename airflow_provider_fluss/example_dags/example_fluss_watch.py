@@ -20,17 +20,17 @@ Looks at the status of every table that is tiered. The task fails, and names the
 
 Rounds that were interrupted raise no alert: their tables are tried again by themselves.
 
-Give it a schedule, for example `*/15 * * * *`, and an `on_failure_callback` that tells somebody: a notifier of Airflow,
+Give it an `on_failure_callback` that tells somebody: a notifier of Airflow,
 for example for mail or Slack. The error of the task has the whole message.
 """
 
 
 @dag(
     dag_id="fluss_watch",
-    schedule=None,
+    schedule="*/15 * * * *",
     catchup=False,
     max_active_runs=1,
-    tags=["fluss", "iceberg"],
+    tags=["example", "fluss", "iceberg"],
     doc_md=DOC,
     params={
         "fluss_conn_id": Param("fluss_default", type="string", description="Connection of the tiering server"),

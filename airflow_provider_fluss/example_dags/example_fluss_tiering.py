@@ -29,17 +29,17 @@ Takes the tables that the tiering server has as **Pending**, the longest waiting
 3. **wait** is deferred until each table of the batch has been tiered, and names those that could not be;
 4. **release** gives the lease up, whatever happened before.
 
-Give it a schedule that is not longer than your tables' `table.datalake.freshness`. Its connections are chosen by its
+Its schedule should not be longer than your tables' `table.datalake.freshness`. Its connections are chosen by its
 parameters: a `fluss` connection to the tiering server and a `spark` connection.
 """
 
 
 @dag(
     dag_id="fluss_tiering",
-    schedule=None,
+    schedule="*/3 * * * *",
     catchup=False,
     max_active_runs=1,  # two runs would pick the same pending tables
-    tags=["fluss", "iceberg"],
+    tags=["example", "fluss", "iceberg"],
     doc_md=DOC,
     params={
         "fluss_conn_id": Param("fluss_default", type="string", description="Connection of the tiering server"),
