@@ -19,7 +19,11 @@ from mkdocs.structure.pages import Page
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 # Page of the site -> file of the repository.
-_ROOT_PAGES: Final = {"project/changelog.md": "CHANGELOG.md", "project/contributing.md": "CONTRIBUTING.md"}
+_ROOT_PAGES: Final = {
+    "project/changelog.md": "CHANGELOG.md",
+    "project/contributing.md": "CONTRIBUTING.md",
+    "project/provider-changelog.md": "airflow_provider_fluss/CHANGELOG.md",
+}
 _LINK: Final = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
 # A paragraph that says what only the site shows.
 _FOR_THE_REPOSITORY: Final = re.compile(r"^In the repository (?:.+\n)+\n", re.MULTILINE)

@@ -22,14 +22,18 @@ MADE = {"site/"}
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s#:]+)(?:#[^)\s]*)?\)")
 
 
+PROVIDER_CHANGELOG = "airflow_provider_fluss/CHANGELOG.md"
+PARTS = ["Breaking changes", "Features", "Bug fixes", "Miscellaneous", "Documentation"]
+
+
 def documented(page: str) -> set[str]:
     return set(re.findall(r"^::: \S+?\.(\w+)$", (DOCS / "reference" / page).read_text(), re.MULTILINE))
 
 
 def test_links_of_the_pages_at_the_root_lead_to_files() -> None:
-    for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+    for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", PROVIDER_CHANGELOG):
         for target in LINK.findall((ROOT / page).read_text()):
-            assert (ROOT / target).exists(), f"{page} links to {target}"
+            assert (ROOT / page).parent.joinpath(target).exists(), f"{page} links to {target}"
 
 
 def test_paths_that_the_pages_name_exist() -> None:
@@ -45,6 +49,17 @@ def test_paths_that_the_pages_name_exist() -> None:
 def test_every_public_name_is_in_the_reference() -> None:
     assert documented("python-api.md") == set(fluss_tiering.__all__) - {"__version__"}
     assert documented("airflow.md") == set(airflow_provider_fluss.__all__) - {"__version__"}
+
+
+def test_the_provider_has_a_changelog_of_its_own() -> None:
+    first, *_ = versions = re.split(r"^## ", (ROOT / PROVIDER_CHANGELOG).read_text(), flags=re.MULTILINE)[1:]
+    assert first.split()[0] == airflow_provider_fluss.__version__
+    for version in versions:
+        parts = re.findall(r"^### (.+)$", version, re.MULTILINE)
+        assert parts == [part for part in PARTS if part in parts] != []
+    # What only the provider has is not told a second time.
+    names = set(airflow_provider_fluss.__all__) - set(fluss_tiering.__all__)
+    assert [name for name in names if f"`{name}`" in (ROOT / "CHANGELOG.md").read_text()] == []
 
 
 def test_the_readme_is_short() -> None:

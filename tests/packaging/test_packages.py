@@ -69,7 +69,7 @@ def test_the_engines_source_archive_holds_what_its_wheel_is_built_from(dist, che
 def test_the_providers_packages_hold_the_provider_alone(dist, checkout):
     provider = files_below(checkout, PROVIDER)
     assert without_dist_info(in_wheel(dist, PROVIDER)) == provider
-    beside = {".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
+    beside = {".gitignore", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
     assert in_source_archive(dist, PROVIDER).keys() == provider | beside
 
 
