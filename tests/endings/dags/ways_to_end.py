@@ -17,7 +17,7 @@ from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
 PARAMS = {"tables": [], "fluss_conn_id": "fluss_default", "spark_conn_id": "spark_default"}
 
 
-def way(dag_id: str, *, retries: int = 1, deferrable: bool = True, wait_seconds: float = 3600) -> None:
+def way(dag_id: str, *, retries: int = 2, deferrable: bool = True, wait_seconds: float = 3600) -> None:
     @dag(
         dag_id=dag_id,
         schedule=None,
@@ -25,7 +25,7 @@ def way(dag_id: str, *, retries: int = 1, deferrable: bool = True, wait_seconds:
         render_template_as_native_obj=True,
         default_args={
             "retries": retries,
-            "retry_delay": timedelta(seconds=2),
+            "retry_delay": timedelta(seconds=20),
             "on_failure_callback": release_lease_on_failure,
         },
         on_failure_callback=release_lease_on_failure,
