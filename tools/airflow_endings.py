@@ -29,6 +29,12 @@ GROUPS: Final = {
     "test_ways_of_outages": "Programs that are away for a while",
 }
 """The file of tests -> the heading of what it shows."""
+_HEADINGS: Final = (
+    *("What happens", "Run", "Tasks", "In the lake", "Tables"),
+    *("Lease", "Spark", "Cleared", "The log says"),
+)
+_LINE: Final = 240
+"""The number of characters of an error that the page shows."""
 _INTRODUCTION: Final = """# Ways to end
 
 This page is made from the results of the tests, by `make airflow-endings`. Each line is a run of a DAG with the four
@@ -44,9 +50,10 @@ The tests check these rules in each line. **A line says so where a rule was brok
 - What a person stopped, or what the infrastructure lost, is not counted as a failure of a table.
 - A failed run says why in one line that names the table.
 
-*Lease* is the time from the end of the run until its lease was gone. *Spark* is the time for which processes of Spark
-ran on after the attempt was cancelled or, if it was not, after the run had ended. Both are in whole seconds, rounded
-up, and depend on the machine. *Cleared* is the state of the run after its failed tasks were cleared.
+*Tables* tells the states of the two tables after the run, and how many failures in a row were counted. *Lease* is the
+time from the end of the run until its lease was gone. *Spark* is the time for which processes of Spark ran on after the
+attempt was cancelled or, if it was not, after the run had ended. Both are in whole seconds, rounded up, and depend on
+the machine. *Cleared* is the state of the run after its failed tasks were cleared.
 """
 
 
@@ -88,8 +95,7 @@ def page(ways: Sequence[Way]) -> str:
     for group, heading in GROUPS.items():
         rows = [_row(way) for way in ways if way.group == group]
         if rows:
-            headings = ("What happens", "Run", "Tasks", "In the lake", "Lease", "Spark", "Cleared", "The log says")
-            parts.append(f"\n## {heading}\n{table(headings, rows)}")
+            parts.append(f"\n## {heading}\n{table(_HEADINGS, rows)}")
     return "".join(parts)
 
 
@@ -100,6 +106,7 @@ def _row(way: Way) -> tuple[str, ...]:
         _each(way, lambda ending: ending["run"] or "deleted"),
         _each(way, _tasks),
         _each(way, _in_lake),
+        _each(way, _tables),
         _longest(way, "lease_seconds"),
         _longest(way, "spark_seconds"),
         _each(way, lambda ending: ending["cleared"] or ""),
@@ -131,21 +138,36 @@ def _in_lake(ending: Mapping[str, Any]) -> str:
     if any(lake["rows"] != lake["keys"] or lake["commits"] > 1 for lake in lakes):
         return "**twice**"
     tiered = sum(lake["commits"] for lake in lakes)
+    if not lakes:
+        return ""
     return {0: "nothing", len(lakes): "each row once"}.get(tiered, f"{tiered} of {len(lakes)} tables")
+
+
+def _tables(ending: Mapping[str, Any]) -> str:
+    """Return the states of the tables and their failures."""
+    states = {each["state"]: None for each in ending["statuses"].values()}
+    failures = sum(each["failures"] for each in ending["statuses"].values())
+    return f"{' and '.join(states)}, {failures} failure{'' if failures == 1 else 's'}" if states else ""
 
 
 def _told(ending: Mapping[str, Any]) -> str:
     """Return the first line of each error that is not one of Spark's command lines."""
-    lines = {task: text.splitlines()[0] for task, text in ending["told"].items() if text}
-    return "; ".join(f"`{task}`: {_masked(line, ending)}" for task, line in lines.items() if "--lease-id" not in line)
+    tasks: dict[str, list[str]] = {}
+    for task, text in ending["told"].items():
+        if text and "--lease-id" not in (line := text.splitlines()[0]):
+            tasks.setdefault(_masked(line, ending), []).append(f"`{task}`")
+    return "; ".join(f"{', '.join(names)}: {line}" for line, names in tasks.items())
 
 
 def _masked(line: str, ending: Mapping[str, Any]) -> str:
-    """Return a line without what differs from run to run."""
+    """Return the beginning of a line without what differs from run to run."""
     for number, name in enumerate(ending["lake"]):
-        line = line.replace(name, ("shop.orders", "shop.clicks")[number % 2])
+        instead = ("shop.orders", "shop.clicks")[number % 2]
+        for separator in (".", "`.`"):
+            line = line.replace(name.replace(".", separator), instead.replace(".", separator))
     line = re.sub(r"DAG run \w+__[\w.+:-]*\w", "DAG run RUN", line)
-    return re.sub(r"(?<![\w:])/\S+", "PATH", line)[:300]
+    line = re.sub(r"(?<![\w:/])/[\w.-]\S+", "PATH", line)
+    return line if len(line) <= _LINE else f"{line[:_LINE]}…"
 
 
 def main() -> int:

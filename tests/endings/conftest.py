@@ -80,6 +80,8 @@ def begin(stack: AirflowStack, request: pytest.FixtureRequest) -> Iterator[Calla
 
     yield start
     for run in ways:
+        if not run.ending.lake:
+            run.ending.broken.append("the test was broken off")
         # The id ends with the parameters: with the database alone, or with the database and those of the way.
         name = re.sub(r"[^a-z0-9]+", "_", request.node.name.removeprefix("test_").replace(stack.database, ""))
         run.ending.save(name.strip("_"))

@@ -46,6 +46,16 @@ class SparkProcesses:
                     process.send_signal(signal.SIGKILL)
 
 
+def executors() -> list[psutil.Process]:
+    """Return the executors of clusters that this process has started."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if any("ExecutorBackend" in part for part in process.cmdline()):
+                found.append(process)
+    return found
+
+
 def _runs(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

@@ -8,6 +8,7 @@ import signal
 import psutil
 from ending import GREEN_IF_TIERED, SAYS_WHY, said, states
 from holding_proxy import HeldCall
+from spark_processes import executors
 
 from standalone_support import standalone_cluster
 from waiting import wait_until
@@ -99,10 +100,7 @@ def test_an_executor_is_killed(begin, tmp_path):
         run = begin("`kill -9` of an executor of a standalone Spark cluster", spark_master=url)
         # The cluster has two cores, which one table takes.
         run.proxy.wait_until_any_held()
-        children = psutil.Process().children(recursive=True)
-        executors = [each for each in children if any("ExecutorBackend" in part for part in each.cmdline())]
-        assert executors
-        executors[0].kill()
+        executors()[0].kill()
         run.proxy.go()
         ending = run.end()
     assert ending.broken == []

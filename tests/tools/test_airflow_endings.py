@@ -18,6 +18,7 @@ GREEN = {
     "run": "success",
     "tasks": {"submit": "success, try 1", "wait": "success, try 1"},
     "lake": {KEYED: TIERED, LOG: TIERED},
+    "statuses": {KEYED: {"state": "Scheduled", "failures": 0}, LOG: {"state": "Scheduled", "failures": 0}},
     "told": {},
     "lease_seconds": 0.0,
     "spark_seconds": 1.2,
@@ -38,7 +39,7 @@ def cells(folder: Path, **endings: dict) -> list[str]:
 def test_what_is_the_same_with_both_databases_is_told_once(tmp_path):
     slower = GREEN | {"spark_seconds": 2.1}
     assert cells(tmp_path, sqlite=GREEN, postgresql=slower) == [
-        *("Nothing happens", "success", "all succeed", "each row once", "0 s", "3 s", "", "")
+        *("Nothing happens", "success", "all succeed", "each row once", "Scheduled, 0 failures", "0 s", "3 s", "", "")
     ]
 
 
@@ -47,7 +48,12 @@ def test_what_differs_is_told_of_each_database(tmp_path):
         "run": "failed",
         "tasks": {"submit": "success, try 1", "wait": "failed, try 2"},
         "lake": {KEYED: {"rows": 0, "keys": 0, "commits": 0}, LOG: TIERED},
-        "told": {"wait": f"1 of 2 failed: {KEYED} in DAG run manual__1: no /tmp/x\nmore", "submit": "a --lease-id x"},
+        "statuses": {KEYED: {"state": "Failed", "failures": 1}, LOG: {"state": "Scheduled", "failures": 0}},
+        "told": {
+            "wait": f"1 of 2 failed: {KEYED} in DAG run manual__1: no /tmp/x\nmore",
+            "submit": "a --lease-id x",
+            "release": f"1 of 2 failed: {KEYED} in DAG run manual__1: no /tmp/x",
+        },
         "lease_seconds": None,
         "cleared": "success",
         "broken": ["the lease is released"],
@@ -57,10 +63,11 @@ def test_what_differs_is_told_of_each_database(tmp_path):
         "SQLite: success; PostgreSQL: failed",
         "SQLite: all succeed; PostgreSQL: `wait` failed, try 2",
         "SQLite: each row once; PostgreSQL: 1 of 2 tables",
+        "SQLite: Scheduled, 0 failures; PostgreSQL: Failed and Scheduled, 1 failure",
         "stays",
         "2 s",
         "SQLite: –; PostgreSQL: success",
-        "SQLite: –; PostgreSQL: `wait`: 1 of 2 failed: shop.orders in DAG run RUN: no PATH",
+        "SQLite: –; PostgreSQL: `wait`, `release`: 1 of 2 failed: shop.orders in DAG run RUN: no PATH",
     ]
 
 
