@@ -142,7 +142,7 @@ def test_a_submit_that_is_marked_failed_tells_the_sensor_and_leaves_no_lease(sta
     stack.client.claim_tables([TablePath.parse(table)], lease["lease_id"], lease["attempt_token"], "a test")
     stack.airflow.mark_failed("killed_with_spark", run, "submit")
     assert stack.airflow.wait_for_run("killed_with_spark", run, RUN_SECONDS) == "failed"
-    assert "Tiering was cancelled: task submit was marked failed" in stack.airflow.task_log(
+    assert f"Tiering of {table} was cancelled: task submit was marked failed" in stack.airflow.task_log(
         "killed_with_spark", run, "wait"
     )
     assert stack.client.list_leases(lease["lease_id"]) == []
