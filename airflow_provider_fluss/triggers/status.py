@@ -15,6 +15,7 @@ from airflow_provider_fluss.outage_timer import OutageTimer
 from airflow_provider_fluss.outcome import Judgement, Verdict, judge
 from airflow_provider_fluss.submit_task import MAY_SUBMIT, SubmitTask
 from airflow_provider_fluss.task_states import MARKED, TaskInstanceKey
+from airflow_provider_fluss.triggers.task_states import SharedTaskStates
 from fluss_tiering.model.errors import FlussTieringError
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ KILL_TIMEOUT_SECONDS: Final = 5.0
 class FlussTieringStatusTrigger(BaseTrigger):
     """Fire when every table of a lease has an outcome, or when it is clear that one of them will not have one.
 
-    One call covers all tables in each poll, and all triggers of a triggerer share one channel to the server. The
-    trigger keeps no state besides its arguments, so it can start again from them after a restart of the triggerer.
+    One call covers all tables in each poll. All triggers of a triggerer share one channel to the server, and those of
+    a run ask Airflow together for the states of the submit task. The trigger keeps no state besides its arguments, so
+    it can start again from them after a restart of the triggerer.
 
     Args:
         lease: The lease as the XCom of the acquire task holds it.
@@ -85,7 +87,10 @@ class FlussTieringStatusTrigger(BaseTrigger):
 
     async def _wait(self, client: AsyncTieringClient, lease: LeaseHandle) -> Judgement:
         watched = SubmitTask.from_kwargs(self.submit_task) if self.submit_task else None
+        states = SharedTaskStates.of(watched.key) if watched else None
         submit = MAY_SUBMIT if watched else None
+        is_sure = False
+        now = asyncio.get_running_loop().time
         outage = OutageTimer(self.unavailable_timeout)
         said = ""
         while True:
@@ -99,14 +104,18 @@ class FlussTieringStatusTrigger(BaseTrigger):
                 continue
             outage.restore()
             judgement = judge(outcome, lease.tables, lease.attempt_token, submit)
-            if judgement.verdict is not Verdict.WAITING:
+            is_final = judgement.verdict is not Verdict.WAITING
+            if is_final and (is_sure or watched is None or judgement.verdict is Verdict.TIERED):
                 return judgement
-            if judgement.message != said:
+            if not is_final and judgement.message != said:
                 said = judgement.message
                 self.log.info("%s", said)
             first_look = submit is MAY_SUBMIT
-            if watched and judgement.depends_on_submit:
+            # A person may have cleared the submit task since another trigger saw that it ended, so look again.
+            is_sure = is_final
+            if watched and states and (is_final or judgement.depends_on_submit):
                 # The outcome is asked for after this, so that what the task does in between is seen.
-                submit = await sync_to_async(watched.look)()
-            if not (first_look and submit is not None and submit.ended):
+                since = now() if is_final else now() - self.poll_interval
+                submit = watched.seen_in(await states.since(since))
+            if not (is_final or (first_look and submit is not None and submit.ended)):
                 await asyncio.sleep(self.poll_interval)
