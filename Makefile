@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fluss-jars run run-fluss up up-fluss down test test-fast test-long test-matrix fluss-versions airflow-endings mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints dist clean
+.PHONY: help setup fluss-jars run run-fluss up up-fluss down test test-fast test-long test-matrix airflow-versions fluss-versions airflow-endings mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints dist clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -104,6 +104,9 @@ torture: setup ## Tables, histories and faults from seeds, judged by other reade
 
 test-matrix: setup ## A real round on each Spark, Iceberg, Java and Python that is here; writes docs/reference/compatibility.md
 	@PYTHONPATH=tools $(BIN)/python -m matrix $(ARGS)
+
+airflow-versions: setup ## The provider on each version of Airflow; writes docs/reference/airflow-versions.md (ARGS="--airflow 3.1")
+	@PYTHONPATH=tools $(BIN)/python tools/airflow_versions.py $(ARGS)
 
 bench: setup ## Speed and memory, as ratios measured in one run
 	@$(BIN)/python -m benchmarks $(ARGS)

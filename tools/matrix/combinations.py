@@ -61,20 +61,20 @@ class Combination:
 
 def combinations() -> Iterator[Combination]:
     """Yield every runtime on the oldest Java and Python, and the newest runtime on each other Java and Python."""
-    javas, pythons = _javas(), _pythons()
+    javas, interpreters = _javas(), pythons()
     for spark, (_, releases) in ICEBERG.items():
         for release in releases:
             newest = release == releases[-1]
             for java, home in javas.items() if newest else list(javas.items())[:1]:
-                yield Combination(spark, release, java, home, *next(iter(pythons.items())))
-            for python, interpreter in list(pythons.items())[1:] if newest else ():
+                yield Combination(spark, release, java, home, *next(iter(interpreters.items())))
+            for python, interpreter in list(interpreters.items())[1:] if newest else ():
                 yield Combination(spark, release, *next(iter(javas.items())), python, interpreter)
 
 
 def missing() -> list[str]:
     """Return what is wanted and not on this machine."""
     lacks = [f"Java {each}" for each in _JAVA if each not in _javas()]
-    return lacks + [f"Python {each}" for each in _PYTHON if each not in _pythons()]
+    return lacks + [f"Python {each}" for each in _PYTHON if each not in pythons()]
 
 
 def environment(combination: Combination) -> Path:
@@ -117,7 +117,7 @@ def _javas() -> dict[str, Path]:
     return {version: found[version] for version in _JAVA if version in found}
 
 
-def _pythons() -> dict[str, Path]:
+def pythons() -> dict[str, Path]:
     """Return the Pythons of the machine by version, the oldest first."""
     found = {f"{sys.version_info.major}.{sys.version_info.minor}": Path(sys.executable)}
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
