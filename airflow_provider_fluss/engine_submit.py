@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNotFoundException
 from airflow.sdk import BaseHook
 
-from airflow_provider_fluss.airflow_compat import AirflowFailException, AirflowNotFoundException
 from fluss_tiering.model.error_text import mask_secrets
 
 if TYPE_CHECKING:

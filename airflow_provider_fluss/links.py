@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from airflow import __version__ as airflow_version
+from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseOperatorLink
 
-from airflow_provider_fluss.airflow_compat import conf
 from airflow_provider_fluss.plugins.route import ROUTE
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ of the provider run, and the main example DAG runs under a real scheduler, with 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,15 @@ _DAG_TEST: Final = (
     "tests/system/test_airflow_tiering.py"
     "::test_all_pending_tables_are_tiered_by_one_application_while_the_sensor_is_deferred"
 )
-_TEST_PACKAGES: Final = ("aiosmtpd", "psutil", "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist")
+_TEST_PACKAGES: Final = (
+    "aiosmtpd",
+    "psutil",
+    "pytest",
+    "pytest-asyncio",
+    "pytest-timeout",
+    "pytest-xdist",
+    "websockets",
+)
 _OURS: Final = re.compile(
     r"(apache-airflow(-providers-.*)?|grpcio.*|protobuf|googleapis-.*|opentelemetry-.*|rich|typer)=="
 )
@@ -41,7 +49,8 @@ _TIMEOUT_S: Final = 3600
 _INTRODUCTION: Final = """# Versions of Airflow
 
 This page is made by `make airflow-versions`, which runs the provider's tests on each version, and the main example DAG
-under a real scheduler with Spark. A number is the number of tests that passed.
+under a real scheduler with Spark. A number is the number of tests that passed. A
+dash stands for a version that was not tried again after the last change.
 
 """
 _CLOSING: Final = """
@@ -82,24 +91,17 @@ class Tally:
     passed: int
     failed: tuple[str, ...]
 
-    @property
-    def text(self) -> str:
-        """The result for a cell of the page."""
+    def __str__(self) -> str:
+        """Return the result for a cell of the page."""
         if self.failed:
             return f"**no**: {', '.join(self.failed)}"
         return str(self.passed) if self.passed else "**no**: no test ran"
 
 
-def combinations(only: str | None) -> Iterator[Combination]:
-    """Yield each Airflow on the oldest Python, and the newest Airflow on every Python of this machine.
-
-    Args:
-        only: The beginning of the versions of Airflow to yield; None for all.
-    """
+def combinations() -> Iterator[Combination]:
+    """Yield each Airflow on the oldest Python, and the newest Airflow on every Python of this machine."""
     found = pythons()
     for airflow in VERSIONS:
-        if only is not None and not airflow.startswith(only):
-            continue
         for python, interpreter in list(found.items())[: None if airflow == _NEWEST else 1]:
             yield Combination(airflow, python, interpreter)
 
@@ -111,12 +113,10 @@ def environment(combination: Combination) -> Path:
     if (folder / ".installed").exists():
         return python
     _uv("venv", "--clear", "--python", str(combination.interpreter), str(folder))
-    pins = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
-    tests = [pin for pin in pins if pin.partition("==")[0] in _TEST_PACKAGES]
     _uv(
         *("pip", "install", "--python", str(python), "--constraints", str(_constraints(combination))),
-        *(f"apache-airflow=={combination.airflow}", "--editable", str(ROOT)),
-        *("--editable", f"{ROOT / 'engine'}[server,spark,postgres]", *tests),
+        *(f"apache-airflow=={combination.airflow}", "--editable", f"{ROOT}[openlineage]"),
+        *("--editable", f"{ROOT / 'engine'}[server,spark,postgres]", *_TEST_PACKAGES),
     )
     (folder / ".installed").touch()
     return python
@@ -173,21 +173,21 @@ def run(python: Path, tests: str) -> Tally:
 def main() -> int:
     """Run all combinations, write the page, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--airflow", help="Run only this version of Airflow, and leave the page as it is.")
+    parser.add_argument("--airflow", help="Run only this version of Airflow. The results of the others are kept.")
     only = parser.parse_args().airflow
     rows, failed = [], False
-    for each in combinations(only):
-        python = environment(each)
-        unit, dag = run(python, _UNIT_TESTS), run(python, _DAG_TEST)
-        rows.append((each.airflow, each.python, unit.text, dag.text))
-        failed = failed or bool(unit.failed or dag.failed) or not (unit.passed and dag.passed)
-        sys.stdout.write(f"Airflow {each.airflow}, Python {each.python}: {unit.text}; DAG run: {dag.text}\n")
-        sys.stdout.flush()
-    if only is None:
-        PAGE.write_text(
-            _INTRODUCTION + table(("Airflow", "Python", "Tests of the provider", "DAG runs"), rows) + _CLOSING
-        )
-        sys.stdout.write(f"{PAGE.relative_to(ROOT)} was written.\n")
+    for each in combinations():
+        kept = FOLDER / f"airflow-{each.airflow}-python-{each.python}.json"
+        if only is None or each.airflow.startswith(only):
+            python = environment(each)
+            unit, dag = run(python, _UNIT_TESTS), run(python, _DAG_TEST)
+            kept.write_text(json.dumps([str(unit), str(dag)]))
+            failed = failed or bool(unit.failed or dag.failed) or not (unit.passed and dag.passed)
+            sys.stdout.write(f"Airflow {each.airflow}, Python {each.python}: {unit}; DAG run: {dag}\n")
+            sys.stdout.flush()
+        rows.append((each.airflow, each.python, *(json.loads(kept.read_text()) if kept.exists() else ("–", "–"))))
+    PAGE.write_text(_INTRODUCTION + table(("Airflow", "Python", "Tests of the provider", "DAG runs"), rows) + _CLOSING)
+    sys.stdout.write(f"{PAGE.relative_to(ROOT)} was written.\n")
     return 1 if failed else 0
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import Param, dag, task, task_group
 
-from airflow_provider_fluss.airflow_compat import AirflowSkipException
 from airflow_provider_fluss.callbacks import release_lease_on_failure
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.operators.lease import (

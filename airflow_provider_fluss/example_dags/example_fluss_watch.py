@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Param, dag, task
 
-from airflow_provider_fluss.airflow_compat import AirflowFailException
 from airflow_provider_fluss.alerts import DEFAULT_LAG_FACTOR, alerts
 from airflow_provider_fluss.hooks.fluss import FlussHook
 

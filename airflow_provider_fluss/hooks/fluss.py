@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNotFoundException
 from airflow.sdk import BaseHook
 
-from airflow_provider_fluss.airflow_compat import AirflowFailException, AirflowNotFoundException
 from airflow_provider_fluss.hooks.shared_client import shared_client
 from airflow_provider_fluss.lease import DEFAULT_CONN_ID
 from fluss_tiering.model.errors import FlussTieringError

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fluss.airflow_compat import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+
 from airflow_provider_fluss.engine_submit import EngineSubmitOperator, logged_error
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from fluss_tiering.model.error_text import mask_secrets

@@ -8,14 +8,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from airflow.sdk import BaseSensorOperator, PokeReturnValue
-
-from airflow_provider_fluss.airflow_compat import (
+from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
     conf,
 )
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+
 from airflow_provider_fluss.assets.events import record_lake_assets
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 import airflow_provider_fluss
 from airflow_provider_fluss.alerts import alerts

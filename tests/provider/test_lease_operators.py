@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG, task_group
-from airflow.sdk.exceptions import AirflowFailException
 from structlog.testing import capture_logs
 
 from airflow_provider_fluss.operators.lease import (

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 from aiosmtpd.controller import Controller
+from airflow.providers.common.compat.sdk import AirflowException
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 from airflow.sdk import DAG, BaseNotifier
 from airflow.sdk.bases.operator import BaseOperator
-from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_fluss.notifications.tiering import FlussTieringNotifier
 from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator

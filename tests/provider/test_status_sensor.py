@@ -9,16 +9,16 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
-from airflow.providers.openlineage.extractors.manager import ExtractorManager
-from airflow.sdk import DAG, AssetAlias, TaskInstanceState
-from airflow.sdk.bases.operator import TriggerFailureReason
-from airflow.sdk.exceptions import (
+from airflow.exceptions import AirflowRescheduleException
+from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
-    AirflowRescheduleException,
     AirflowSensorTimeout,
     TaskDeferred,
 )
+from airflow.providers.openlineage.extractors.manager import ExtractorManager
+from airflow.sdk import DAG, AssetAlias, TaskInstanceState
+from airflow.sdk.bases.operator import TriggerFailureReason
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor

@@ -30,7 +30,7 @@ _INTRODUCTION: Final = """# Compatibility
 
 | What | Fits | Tested with |
 | --- | --- | --- |
-| Python | 3.11 to 3.13 | 3.11 by all tests; 3.12 and 3.13 by the rounds below, and [with Airflow](airflow-versions.md) |
+| Python | 3.11 to 3.13 | 3.11 by all tests; 3.12 and 3.13 by the rounds below and [with Airflow](airflow-versions.md) |
 | Java, where Spark runs | 17 or 21, not 25 | 17 by all tests; 21 only if the table below has it |
 | Spark, Iceberg | see below | Spark 4.1.3 and Iceberg 1.12.0 by all tests |
 | Airflow | 3.1 and later 3.x | 3.3.2 by all tests, with its Spark provider 6.3.4; [others](airflow-versions.md) |

@@ -8,7 +8,7 @@ from typing import Final
 
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.models.connection import Connection
-from airflow.sdk.exceptions import AirflowException
+from airflow.providers.common.compat.sdk import AirflowException
 from airflow.utils.session import create_session
 from sqlalchemy import select
 

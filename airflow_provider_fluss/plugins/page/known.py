@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from airflow.sdk.exceptions import AirflowException
+from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
