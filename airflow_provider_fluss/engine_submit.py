@@ -26,6 +26,9 @@ _ERROR_LINE: Final = re.compile(r"ERROR fluss_tiering: (.+)")
 """An error that an application logged. Its last one is the cause of its end."""
 
 
+DEFAULT_SPARK_CONN_ID: Final = "spark_default"
+
+
 class EngineSubmitOperator(SparkSubmitOperator):
     """Submit an application of the engine. This is the base of the operators that do so.
 
@@ -41,7 +44,7 @@ class EngineSubmitOperator(SparkSubmitOperator):
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "conn_id")
     ui_color = "#fbe3d4"
 
-    def __init__(self, *, conn_id: str = "spark_default", name: str, **kwargs: Any) -> None:
+    def __init__(self, *, conn_id: str = DEFAULT_SPARK_CONN_ID, name: str, **kwargs: Any) -> None:
         if given := kwargs.keys() & {"application", "application_args"}:
             raise ValueError(
                 f"{', '.join(sorted(given))} cannot be set: {type(self).__name__} submits an application of its own"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
-from airflow_provider_fluss.engine_submit import EngineSubmitOperator, logged_error
+from airflow_provider_fluss.engine_submit import DEFAULT_SPARK_CONN_ID, EngineSubmitOperator, logged_error
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import FlussTieringError
@@ -114,12 +114,15 @@ class FlussCompactOperator(FlussMaintenanceOperator):
     def __init__(
         self,
         *,
+        tables: Sequence[str],
         min_input_files: int | str = DEFAULT_MIN_INPUT_FILES,
         delete_files: int | str = DEFAULT_DELETE_FILES,
+        fluss_conn_id: str = FlussHook.default_conn_name,
+        conn_id: str = DEFAULT_SPARK_CONN_ID,
         name: str = "fluss-compact",
         **kwargs: Any,
     ) -> None:
-        super().__init__(name=name, **kwargs)
+        super().__init__(tables=tables, fluss_conn_id=fluss_conn_id, conn_id=conn_id, name=name, **kwargs)
         self.min_input_files = min_input_files
         self.delete_files = delete_files
 
@@ -156,12 +159,15 @@ class FlussExpireSnapshotsOperator(FlussMaintenanceOperator):
     def __init__(
         self,
         *,
+        tables: Sequence[str],
         older_than: timedelta | str | None = None,
         retain_last: int | str | None = None,
+        fluss_conn_id: str = FlussHook.default_conn_name,
+        conn_id: str = DEFAULT_SPARK_CONN_ID,
         name: str = "fluss-expire-snapshots",
         **kwargs: Any,
     ) -> None:
-        super().__init__(name=name, **kwargs)
+        super().__init__(tables=tables, fluss_conn_id=fluss_conn_id, conn_id=conn_id, name=name, **kwargs)
         self.older_than = older_than
         self.retain_last = retain_last
 
@@ -193,8 +199,17 @@ class FlussVerifyOperator(FlussMaintenanceOperator):
 
     template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "limit")
 
-    def __init__(self, *, limit: int | str = DEFAULT_LIMIT, name: str = "fluss-verify", **kwargs: Any) -> None:
-        super().__init__(name=name, **kwargs)
+    def __init__(
+        self,
+        *,
+        tables: Sequence[str],
+        limit: int | str = DEFAULT_LIMIT,
+        fluss_conn_id: str = FlussHook.default_conn_name,
+        conn_id: str = DEFAULT_SPARK_CONN_ID,
+        name: str = "fluss-verify",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(tables=tables, fluss_conn_id=fluss_conn_id, conn_id=conn_id, name=name, **kwargs)
         self.limit = limit
 
     def options(self, server: str, tables: tuple[TablePath, ...]) -> VerifyOptions:

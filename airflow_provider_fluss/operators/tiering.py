@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
-from airflow_provider_fluss.engine_submit import EngineSubmitOperator, spark_cause
+from airflow_provider_fluss.engine_submit import DEFAULT_SPARK_CONN_ID, EngineSubmitOperator, spark_cause
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
 from airflow_provider_fluss.links import LakeTieringLink, SparkUiLink, notice_spark_ui, store_table_link
@@ -80,10 +80,11 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         skip_missing_log: bool | str = False,
         table_concurrency: int | str | None = None,
         worker_buffer_bytes: int | str | None = None,
+        conn_id: str = DEFAULT_SPARK_CONN_ID,
         name: str = "fluss-tiering",
         **kwargs: Any,
     ) -> None:
-        super().__init__(name=name, **kwargs)
+        super().__init__(conn_id=conn_id, name=name, **kwargs)
         self.lease = lease
         self.claim_timeout = claim_timeout
         self.max_round_bytes = max_round_bytes
