@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow_names import dag_bag
 
 import airflow_provider_fluss
 from airflow_provider_fluss.alerts import alerts
@@ -56,7 +56,7 @@ def test_the_dag_fails_with_the_tables_that_are_parked_and_not_with_interrupted_
     client, new_table, acquire, driver
 ):
     path = Path(airflow_provider_fluss.__file__).parent / "example_dags" / "example_fluss_watch.py"
-    bag = DagBag(dag_folder=str(path), bundle_name="dags", collect_dags=True)
+    bag = dag_bag(path)
     look = bag.dags["fluss_watch"].get_task("look").python_callable
     parked, interrupted = new_table(), new_table()
     params = {"fluss_conn_id": "fluss_default", "lag_factor": 1e6}

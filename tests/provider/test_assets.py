@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.execution_time.context import OutletEventAccessors
-from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
+from airflow_names import ProvidersManagerTaskRuntime
 
 from airflow_provider_fluss.assets.events import record_lake_assets
 from airflow_provider_fluss.assets.table import convert_asset_to_openlineage, create_asset

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from airflow.dag_processing.bundles import manager
-from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import TriggerRule
-from airflow.serialization.serialized_objects import DagSerialization
+from airflow_names import DagBag, DagSerialization, dag_bag
 
 import airflow_provider_fluss
 from airflow_provider_fluss.callbacks import release_lease_on_failure
@@ -23,7 +22,7 @@ FILES = sorted(DAGS.glob("example_*.py"))
 
 @pytest.fixture(scope="module")
 def bag() -> DagBag:
-    return DagBag(dag_folder=str(DAGS), bundle_name="dags", collect_dags=True)
+    return dag_bag(DAGS)
 
 
 def test_dags_import_and_serialize(bag):
@@ -55,7 +54,7 @@ def test_airflow_shows_the_examples_if_it_is_to_load_examples(monkeypatch):
 
 
 def test_copies_without_schedules_are_the_same_but_for_them(bag, tmp_path):
-    copies = DagBag(dag_folder=str(copy_without_schedules(tmp_path)), bundle_name="copies", collect_dags=True)
+    copies = dag_bag(copy_without_schedules(tmp_path))
     assert not copies.import_errors
     assert copies.dags.keys() == bag.dags.keys()
     assert not any(dag.timetable.can_be_scheduled for dag in copies.dags.values())

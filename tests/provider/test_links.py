@@ -46,6 +46,12 @@ def operators(lease: object) -> list[Any]:
     ]
 
 
+@pytest.fixture(autouse=True)
+def airflow_with_frames(monkeypatch):
+    """Any version of Airflow that runs these tests stands for one that shows every page of a plugin in its frame."""
+    monkeypatch.setattr(links, "airflow_version", "3.3.2")
+
+
 @pytest.mark.parametrize("operator", operators(LEASE), ids=lambda each: each.task_id)
 def test_a_task_of_one_table_leads_to_its_history_before_it_runs(operator):
     context = Context()

@@ -15,8 +15,8 @@ import jsonschema
 import pytest
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import BaseHook, BaseOperator, BaseOperatorLink
-from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 from airflow.triggers.base import BaseTrigger
+from airflow_names import ProvidersManagerTaskRuntime
 
 from airflow_provider_fluss.get_provider_info import get_provider_info
 
