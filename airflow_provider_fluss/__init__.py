@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         FlussExpireSnapshotsOperator,
         FlussVerifyOperator,
     )
+    from airflow_provider_fluss.operators.round import FlussTieringOperator
     from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
     from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
     from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
@@ -38,6 +39,7 @@ __all__ = [
     "FlussReleaseKvSnapshotLeaseOperator",
     "FlussTableTieredTrigger",
     "FlussTieringNotifier",
+    "FlussTieringOperator",
     "FlussTieringSparkOperator",
     "FlussTieringStatusSensor",
     "FlussTieringStatusTrigger",
@@ -57,6 +59,7 @@ if not TYPE_CHECKING:
         "FlussReleaseKvSnapshotLeaseOperator": "operators.lease",
         "FlussTableTieredTrigger": "triggers.tiered",
         "FlussTieringNotifier": "notifications.tiering",
+        "FlussTieringOperator": "operators.round",
         "FlussTieringSparkOperator": "operators.tiering",
         "FlussTieringStatusSensor": "sensors.status",
         "FlussTieringStatusTrigger": "triggers.status",

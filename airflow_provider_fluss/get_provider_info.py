@@ -25,6 +25,7 @@ def get_provider_info() -> dict[str, Any]:
             _modules(
                 "airflow_provider_fluss.operators.lease",
                 "airflow_provider_fluss.operators.maintenance",
+                "airflow_provider_fluss.operators.round",
                 "airflow_provider_fluss.operators.tiering",
             ),
         ],

@@ -64,6 +64,7 @@ PUBLIC = {
         "FlussReleaseKvSnapshotLeaseOperator",
         "FlussTableTieredTrigger",
         "FlussTieringNotifier",
+        "FlussTieringOperator",
         "FlussTieringSparkOperator",
         "FlussTieringStatusSensor",
         "FlussTieringStatusTrigger",

@@ -24,6 +24,7 @@ from fluss_tiering.model.table_options import LAKE_ENABLED
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.types import Logger
 
     from fluss_tiering.client import TieringClient
 
@@ -74,42 +75,61 @@ class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Acquire the lease and return it for XCom."""
-        if isinstance(self.tables, str) or not self.tables:
-            raise AirflowFailException(
-                f"tables is {self.tables!r}: expected a list of DATABASE.TABLE with at least one table"
-            )
-        ti = context["ti"]
-        duration_ms = int(self.lease_duration.total_seconds() * 1000)
-        try:
-            paths = [TablePath.parse(table) for table in dict.fromkeys(self.tables)]
-            with FlussHook(self.fluss_conn_id).get_client() as client:
-                infos = client.get_tables(paths)
-                _require_tiered(infos)
-                ids = [info.table_id for info in infos]
-                lease = lease_id(ti.dag_id, ti.run_id, ti.task_id, ids)
-                token = self._acquire(client, lease, paths, duration_ms, _submit_state(context))
-        except FlussTieringError as error:
-            if error.code in _WRONG_TABLES:
-                raise AirflowFailException(str(error)) from error
-            raise
-        return LeaseHandle(lease, token, tuple(map(str, paths)), duration_ms, self.fluss_conn_id).to_xcom()
+        return acquire_lease(context, self.tables, self.lease_duration, self.fluss_conn_id, self.log).to_xcom()
 
-    def _acquire(
-        self,
-        client: TieringClient,
-        lease: str,
-        paths: Sequence[TablePath],
-        duration_ms: int,
-        submit: SubmitState | None,
-    ) -> int | None:
-        """Return the attempt token, or None if the server has no leases. Tables are then tiered without a lease."""
-        try:
-            return continue_or_begin(client, lease, paths, duration_ms, submit=submit, log=self.log)
-        except FlussTieringError as error:
-            if error.code is not ErrorCode.UNSUPPORTED_VERSION:
-                raise
-            self.log.warning("The server has no KV snapshot leases, so tables are tiered without a lease: %s", error)
-            return None
+
+def acquire_lease(
+    context: Context, tables: Sequence[str], duration: timedelta, fluss_conn_id: str, log: Logger
+) -> LeaseHandle:
+    """Acquire the lease of a task, or go on with its attempt; see `continue_or_begin`.
+
+    Args:
+        context: The context of the task.
+        tables: The `database.table` of each table.
+        duration: The time after which the lease expires unless it is renewed.
+        fluss_conn_id: The connection of the tiering server.
+        log: The logger for what was done.
+
+    Raises:
+        AirflowFailException: One of the tables does not exist, or is not tiered.
+        FlussTieringError: UNAVAILABLE if the server cannot be reached.
+    """
+    if isinstance(tables, str) or not tables:
+        raise AirflowFailException(f"tables is {tables!r}: expected a list of DATABASE.TABLE with at least one table")
+    ti = context["ti"]
+    duration_ms = int(duration.total_seconds() * 1000)
+    try:
+        paths = [TablePath.parse(table) for table in dict.fromkeys(tables)]
+        with FlussHook(fluss_conn_id).get_client() as client:
+            infos = client.get_tables(paths)
+            _require_tiered(infos)
+            ids = [info.table_id for info in infos]
+            lease = lease_id(ti.dag_id, ti.run_id, ti.task_id, ids)
+            token = _token(client, lease, paths, duration_ms, submit=_submit_state(context), log=log)
+    except FlussTieringError as error:
+        if error.code in _WRONG_TABLES:
+            raise AirflowFailException(str(error)) from error
+        raise
+    return LeaseHandle(lease, token, tuple(map(str, paths)), duration_ms, fluss_conn_id)
+
+
+def _token(
+    client: TieringClient,
+    lease: str,
+    paths: Sequence[TablePath],
+    duration_ms: int,
+    *,
+    submit: SubmitState | None,
+    log: Logger,
+) -> int | None:
+    """Return the attempt token, or None if the server has no leases. Tables are then tiered without a lease."""
+    try:
+        return continue_or_begin(client, lease, paths, duration_ms, submit=submit, log=log)
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        log.warning("The server has no KV snapshot leases, so tables are tiered without a lease: %s", error)
+        return None
 
 
 def _require_tiered(tables: Sequence[TableInfo]) -> None:

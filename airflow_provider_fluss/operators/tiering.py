@@ -182,7 +182,7 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         if self._killed:
             raise AirflowException(f"task {self.task_id} was killed")
         if (judgement := self._judgement()) is not None:
-            _raise(judgement)
+            fail_if_ended(judgement)
 
     def _is_tiered_despite(self, error: Exception) -> bool:
         """Return whether all tables are Tiered although Spark failed. If not, cancel the attempt on the last try.
@@ -195,7 +195,7 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
             self.log.warning("%s, although Spark failed: %s", judgement.message, error)
             return True
         if judgement is not None:
-            _raise(judgement, error)
+            fail_if_ended(judgement, error)
         if not self._killed and (self._is_last_try or isinstance(error, AirflowFailException)):
             self._cancel(f"task {self.task_id} failed: {spark_cause(error)}")
         return False
@@ -316,8 +316,13 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
             self.log.warning("The rounds under lease %s could not be cancelled: %s", lease.lease_id, error)
 
 
-def _raise(judgement: Judgement, cause: Exception | None = None) -> None:
-    """Raise what the rounds tell, if all of them have ended. The next try tiers what was only interrupted."""
+def fail_if_ended(judgement: Judgement, cause: Exception | None = None) -> None:
+    """Raise what the rounds tell, if all of them have ended. The next try tiers what was only interrupted.
+
+    Raises:
+        AirflowException: The rounds were interrupted.
+        AirflowFailException: A table failed, or a person stopped the rounds.
+    """
     match judgement.verdict:
         case Verdict.INTERRUPTED:
             raise AirflowException(judgement.message) from cause

@@ -1,0 +1,128 @@
+"""The operator that does all of a round in one task: acquire, submit, wait and release."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+
+from airflow_provider_fluss.assets.events import record_lake_assets
+from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.lineage import LeaseLineage
+from airflow_provider_fluss.operators.lease import acquire_lease
+from airflow_provider_fluss.operators.tiering import CANCEL_TIMEOUT_SECONDS, FlussTieringSparkOperator, fail_if_ended
+from airflow_provider_fluss.outage_timer import OutageTimer
+from airflow_provider_fluss.outcome import Judgement, Verdict, judge
+from airflow_provider_fluss.release import release_lease
+from airflow_provider_fluss.submit_task import SubmitState
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_CLAIM_SECONDS: Final = 600.0
+"""How long after the submission an application may claim its tables. In cluster deploy mode it may start later."""
+
+
+class FlussTieringOperator(LeaseLineage, FlussTieringSparkOperator):
+    """Run a round of each table in one task: acquire the lease, submit the application, wait, and release the lease.
+
+    Use it if one box is enough. Four tasks are better if the wait is long, since this task takes a slot of a worker for
+    the whole time, and cannot be deferred. It takes every argument of `FlussTieringSparkOperator` except `lease`.
+
+    The task returns one summary for each table with its epoch, rows, bytes, files and lake snapshot. It fails if a
+    table was not tiered, and names it with its last error. A retry goes on with the same attempt while one of its
+    rounds runs, and does not tier again what is Tiered. When the task has succeeded, or fails for the last time, or a
+    person marks it, it cancels what still runs and releases the lease. Outlets and OpenLineage work as with the
+    `FlussTieringStatusSensor`.
+
+    Args:
+        tables: The `database.table` of each table of the round. (templated)
+        lease_duration: The time after which the lease expires, unless the running application renews it. It has to be
+            longer than the pause between two tries.
+        fluss_conn_id: The connection of the tiering server. (templated)
+        poke_interval: The time in seconds between two looks at the rounds after Spark has ended.
+        unavailable_timeout: The time in seconds for which the task waits for an unavailable server.
+        kwargs: Arguments of `FlussTieringSparkOperator`.
+    """
+
+    template_fields: Sequence[str] = (
+        *(field for field in FlussTieringSparkOperator.template_fields if field != "lease"),
+        "tables",
+        "fluss_conn_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        tables: Sequence[str],
+        lease_duration: timedelta = timedelta(milliseconds=DEFAULT_LEASE_DURATION_MS),
+        fluss_conn_id: str = FlussHook.default_conn_name,
+        poke_interval: float = 10,
+        unavailable_timeout: float = 300,
+        **kwargs: Any,
+    ) -> None:
+        if "lease" in kwargs:
+            raise ValueError("lease cannot be set: this task acquires a lease of its own")
+        super().__init__(lease=None, **kwargs)
+        self.tables = tables
+        self.lease_duration = lease_duration
+        self.fluss_conn_id = fluss_conn_id
+        self.poke_interval = poke_interval
+        self.unavailable_timeout = unavailable_timeout
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:  # type: ignore[override] # the submit task returns None
+        """Tier the tables and return the summaries of their rounds."""
+        lease = acquire_lease(context, self.tables, self.lease_duration, self.fluss_conn_id, self.log)
+        # The callbacks and the lineage read the lease here, as in the submit task.
+        self.lease = lease.to_xcom()
+        try:
+            super().execute(context)
+            judgement = self._wait()
+        except Exception as error:
+            if not self._killed and (self._is_last_try or isinstance(error, AirflowFailException)):
+                self._cancel(f"task {self.task_id} failed: {error}")
+            raise
+        self._cancel(f"task {self.task_id} has ended")
+        rounds = list(judgement.rounds)
+        if context.get("outlets"):
+            record_lake_assets(context, rounds, FlussHook(self.fluss_conn_id).get_address())
+        return rounds
+
+    def _wait(self) -> Judgement:
+        """Return the judgement once all tables are Tiered. After client deploy mode they are so at once."""
+        lease = self._held()
+        outage = OutageTimer(self.unavailable_timeout)
+        claims_over_at = time.monotonic() + _CLAIM_SECONDS
+        while True:
+            submit = SubmitState("has succeeded", ended=True, claims_over=time.monotonic() > claims_over_at)
+            try:
+                with FlussHook(lease.fluss_conn_id).get_client() as client:
+                    outcome = client.lease_outcome(lease.lease_id, lease.attempt_token)
+                outage.restore()
+                judgement = judge(outcome, lease.tables, lease.attempt_token, submit)
+            except FlussTieringError as error:
+                self.log.warning("The tiering server is unavailable: %s", error.message)
+                judgement = outage.lost(error) or Judgement(Verdict.WAITING, error.message)
+            if judgement.verdict is Verdict.TIERED:
+                self.log.info("%s", judgement.message)
+                return judgement
+            if judgement.verdict is not Verdict.WAITING:
+                fail_if_ended(judgement)
+                raise AirflowException(judgement.message)
+            time.sleep(self.poke_interval)
+
+    def _cancel(self, reason: str) -> None:
+        """Cancel what still runs, and release the lease: no other task does so."""
+        lease = self._handle
+        if lease is None:
+            return
+        try:
+            with FlussHook(lease.fluss_conn_id, timeout=CANCEL_TIMEOUT_SECONDS).get_client() as client:
+                release_lease(client, lease, reason, self.log)
+        except FlussTieringError as error:
+            self.log.warning("Lease %s was not released. It ends when it expires: %s", lease.lease_id, error)
