@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNotFoundException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowNotFoundException
 from airflow.sdk import BaseHook
 
 from airflow_provider_fluss.hooks.shared_client import shared_client
 from airflow_provider_fluss.lease import DEFAULT_CONN_ID
+from airflow_provider_fluss.missing_connection import is_not_defined, unreachable
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 
@@ -60,6 +61,7 @@ class FlussHook(BaseHook):
         """Return the address of the server as `host:port`.
 
         Raises:
+            AirflowException: Airflow cannot look the connection up at present.
             ValueError: The connection is not usable. The message names the connection and says what is wrong.
         """
         return _address(self._connection())
@@ -68,6 +70,7 @@ class FlussHook(BaseHook):
         """Return a client of the server. Close it, or use it as a context manager.
 
         Raises:
+            AirflowException: Airflow cannot look the connection up at present.
             ValueError: The connection is not usable. The message names the connection and says what is wrong.
         """
         from fluss_tiering.client import TieringClient  # noqa: PLC0415 - gRPC is not needed to parse a DAG
@@ -109,6 +112,8 @@ class FlussHook(BaseHook):
         try:
             return self.get_connection(self.fluss_conn_id)
         except AirflowNotFoundException as error:
+            if not is_not_defined(self.fluss_conn_id):
+                raise AirflowException(unreachable(self.fluss_conn_id)) from error
             raise _undefined(self.fluss_conn_id) from error
 
     def get_conn(self) -> TieringClient:

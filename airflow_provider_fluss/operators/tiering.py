@@ -165,7 +165,11 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
             )
         except FlussTieringError as error:
             raise AirflowFailException(error.message) from error
-        self.prepare(submit.APPLICATION, submit.application_arguments(options))
+        try:
+            self.prepare(submit.APPLICATION, submit.application_arguments(options))
+        except AirflowFailException as error:
+            self._cancel(f"task {self.task_id} failed: {error}")
+            raise
         try:
             super().execute(context)
         except Exception as error:

@@ -362,11 +362,15 @@ def test_a_wrong_option_is_named_and_not_tried_again(spark, make, context, lease
     assert not (tmp_path / "calls.json").exists()
 
 
-def test_an_unknown_spark_connection_is_not_yarn(spark, make, context, lease, tmp_path):  # D63
+def test_an_unknown_spark_connection_is_not_yarn(client, spark, make, context, lease, tmp_path):  # D63
     spark("")
     with pytest.raises(AirflowFailException, match=r"^Connection 'other' is not defined: .*'spark'"):
         make(lease, conn_id="other").execute(context("submit"))
     assert not (tmp_path / "calls.json").exists()
+    # The sensor tells the same.
+    reason = client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason
+    assert reason is not None
+    assert "Connection 'other' is not defined" in reason
 
 
 def test_a_worker_without_spark_is_not_tried_again(spark, make, context, lease, monkeypatch, tmp_path):

@@ -1,0 +1,29 @@
+"""Tell a connection that is not defined from one that Airflow cannot look up at present.
+
+Airflow says of both that the connection is not defined. Another try helps while the API server is away, but it does not
+define a connection.
+"""
+
+from __future__ import annotations
+
+
+def is_not_defined(conn_id: str) -> bool:
+    """Return whether the API server says that it has no such connection, once a lookup of it has failed.
+
+    Outside of a task nobody can be asked. What is not found there is taken for not defined.
+    """
+    try:
+        from airflow.sdk.execution_time.comms import ErrorResponse, GetConnection  # noqa: PLC0415
+        from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS  # noqa: PLC0415
+    except ImportError:
+        return True
+    try:
+        answer: object = SUPERVISOR_COMMS.send(GetConnection(conn_id=conn_id))
+    except Exception as error:  # noqa: BLE001 - the supervisor passes on any error of the API server
+        answer = getattr(error, "error", None)
+    return isinstance(answer, ErrorResponse) and answer.error.value == "CONNECTION_NOT_FOUND"
+
+
+def unreachable(conn_id: str) -> str:
+    """Return what to say of a connection that cannot be looked up."""
+    return f"Connection {conn_id!r} cannot be looked up at present: Airflow's API server does not answer"
