@@ -106,9 +106,9 @@ def test_a_tables_own_catalog_properties_win(tmp_path: Path) -> None:
 
 
 def test_lake_options_of_a_table() -> None:  # S2
-    assert LakeOptions.of({}) == LakeOptions(enabled=False, freshness_ms=3 * 60_000)
+    assert LakeOptions.of({}) == LakeOptions(enabled=False, freshness_ms=3 * 60_000, due_unchanged=False)
     enabled = LakeOptions.of({"table.datalake.enabled": "TRUE", "table.datalake.freshness": "500ms"})
-    assert enabled == LakeOptions(enabled=True, freshness_ms=500)
+    assert enabled == LakeOptions(enabled=True, freshness_ms=500, due_unchanged=False)
 
 
 @pytest.mark.parametrize(("option", "value"), [("enabled", "yes"), ("freshness", "3"), ("freshness", "fast")])

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from spark_support import driver_environment
 
 from engine_fixtures import client, server
-from engine_support import ServerProcess, new_table
+from engine_support import ServerProcess, new_table, put
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -56,7 +56,9 @@ def test_a_drain_ends_when_its_jvm_is_killed(
         jvm = next(each for each in psutil.Process(driver.pid).children(recursive=True) if each.name() == "java")
         os.kill(jvm.pid, signal.SIGKILL)
         if not busy:
-            # The next table that becomes Pending shows it.
+            # The next table that becomes Pending shows it, which takes something new to tier.
+            for table in tables:
+                put(client, table, {3: "new"})
             set_freshness(client, paths, "1s")
         assert driver.wait(WAIT_S) not in (0, -signal.SIGKILL)
     finally:

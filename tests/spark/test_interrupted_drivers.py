@@ -39,7 +39,10 @@ class HeldRound:
         self.table: TableInfo = new_table(client, range(10), freshness="1s")
         self.lease: AcquiredLease | None = None
         options = TierOptions(server=target, tables=(self.table.path,), drain=drains, outcome_in_status=True)
-        if not drains:
+        if drains:
+            # A drain ends at once if no table is pending.
+            wait_until(self._is_pending)
+        else:
             self.lease = lease_latest_snapshots(client, f"held {self.table.path}", [self.table.path], LEASE_MS)
             options = TierOptions(
                 server=target,
@@ -62,6 +65,10 @@ class HeldRound:
             )
         wait_until(lambda: (folder / "started").exists() or self.driver.poll() is not None, describe=self.told)
         assert self.driver.poll() is None, self.told()
+
+    def _is_pending(self) -> bool:
+        (status,) = self.client.list_tiering_statuses(self.table.path)
+        return status.state is TieringState.PENDING
 
     def told(self) -> str:
         return self.messages.read_text()

@@ -144,9 +144,11 @@ class TableRun:
             if self._stopped.is_set():
                 raise cancelled_error()
             outcome = run_round(services, table, lease, guard)
+            guard.reports_its_end = True
             self._finish(claim, outcome)
         except Exception as failure:  # noqa: BLE001 - every failure must give its table an outcome
             error, interrupted = self._reason(failure, guard)
+            guard.reports_its_end = True
             return TableResult(
                 table.path,
                 TieringState.FAILED,

@@ -32,6 +32,7 @@ from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark.application import EXIT_INTERRUPTED, EXIT_TABLE_FAILED
 from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from needs import needs
@@ -190,10 +191,11 @@ def test_a_stopped_driver_whose_successor_finished_changes_nothing(
         finally:
             kill(stopped)
 
-        assert code == 1, output
+        # The lake refuses each commit, or the driver hears before that its rounds were superseded.
+        assert code in (EXIT_TABLE_FAILED, EXIT_INTERRUPTED), output
         for table in tables.each:
-            # By the lake itself: nobody else could know that the driver had been away.
-            assert f"{table.path} was changed by somebody else" in output
+            refused = f"{table.path} was changed by somebody else" in output
+            assert refused or f"of table {table.path} is not its present one" in output
         assert what_is_there() == before
         assert_every_row_once(cluster, fluss, tables)
         for table in tables.each:

@@ -35,6 +35,7 @@ from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark.application import EXIT_INTERRUPTED, EXIT_TABLE_FAILED
 from fluss_tiering.spark.submit import APPLICATION
 from needs import needs
 from waiting import WAIT_S, wait_until
@@ -154,7 +155,8 @@ def test_of_a_stopped_driver_and_its_successor_exactly_one_lands(lake: Tiering, 
         kill(stopped)
 
     code, output = results["stopped"]
-    assert code == 1, output
+    # The lake refuses its commit, or it hears before that its round was superseded.
+    assert code in (EXIT_TABLE_FAILED, EXIT_INTERRUPTED), output
     assert commit_count(lake, table) == 1
     if woken == "before the successor's commit":
         # It won in the lake, and was fenced when it wanted to register that.
@@ -162,7 +164,7 @@ def test_of_a_stopped_driver_and_its_successor_exactly_one_lands(lake: Tiering, 
         assert "changed by somebody else" in successor.error
         assert lake.client.lake_snapshot(table.path) is None
     else:
-        assert "changed by somebody else" in output
+        assert "changed by somebody else" in output or "is not its present one" in output
         assert not successor.failed
     lake.write(table, CHANGED)
     lake.tier(table)

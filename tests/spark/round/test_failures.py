@@ -370,6 +370,14 @@ def test_the_error_that_a_worker_of_ours_raised_is_told_as_it_is():
             "Job 3 cancelled because SparkContext was shut down\n\tat org.apache",
             ": Job 3 cancelled because SparkContext",
         ),
+        (
+            (
+                "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
+                ": org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 3 cancelled as part of its group.\n"
+                "\tat org.apache.spark"
+            ),
+            "a Spark job failed: [SPARK_JOB_CANCELLED] Job 3 cancelled as part of its group.",
+        ),
     ],
 )
 def test_other_failures_are_told_in_one_line(text: str, said: str):

@@ -213,8 +213,8 @@ def test_a_restarted_driver_of_the_same_lease_reads_the_same_snapshot(lake: Tier
         read.append({each.bucket: each.snapshot.snapshot_id for each in pieces if isinstance(each, SnapshotPiece)})
         if len(read) == 1:
             # As a driver that is killed: nothing of its end is left but silence.
-            monkeypatch.setattr(application.TableRun, "_fail", lambda *_: False)
-            monkeypatch.setattr(application.TableLease, "release", lambda *_: None)
+            monkeypatch.setattr(application.TableRun, "_fail", lambda *_, **__: False)
+            monkeypatch.setattr(application.TableLease, "release", lambda *_, **__: None)
             raise FlussTieringError(ErrorCode.UNKNOWN, "killed")
         return run_stage(spark, job, *rest)
 

@@ -18,7 +18,8 @@ import pytest
 from spark_support import driver_environment
 
 from engine_fixtures import server
-from engine_support import ServerProcess
+from engine_support import ServerProcess, new_table
+from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.startup.jvm_process import JvmProcess
 from fluss_tiering.spark.startup.master import check_master
@@ -120,6 +121,9 @@ def test_all_processes_of_a_service_may_be_signalled_at_once(
 ) -> None:
     # As systemd and `timeout` do it: the JVM ends by itself while the command stops its session.
     messages = tmp_path / "messages"
+    with TieringClient(server.target) as client:
+        # A drain does not start Spark before a table needs it.
+        table = new_table(client, [1], freshness="1s")
     with messages.open("wb") as told:
         command = subprocess.Popen(
             [COMMAND, "tier", "--drain", "--follow", "--server", server.target, "--master", "local[1]"],
@@ -135,6 +139,8 @@ def test_all_processes_of_a_service_may_be_signalled_at_once(
         assert command.wait(WAIT_S) in (-number, 128 + number)
     finally:
         command.kill()
+        with TieringClient(server.target) as client:
+            client.drop_table(table.path)
     assert not re.search(r"error:|Traceback|Warning", messages.read_text()), messages.read_text()
 
 

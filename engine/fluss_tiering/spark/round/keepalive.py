@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Callable
 from typing import Final, Self
 
@@ -36,11 +37,16 @@ class RoundGuard:
     Attributes:
         claim: The claim of the round.
         began: The time of the claim, in seconds of the runtime's clock.
+        attempt: The id of this attempt at the round. No other attempt has it, of whichever server the table is.
+        reports_its_end: Whether the round tells the server its outcome by now. The answer to that decides then, and
+            what else says that the round has ended may be news of this very outcome.
     """
 
     def __init__(self, claim: Claim, stop: Callable[[], None], runtime: Runtime = SYSTEM) -> None:
         self.claim = claim
         self.began = runtime.monotonic()
+        self.attempt = uuid.uuid4()
+        self.reports_its_end = False
         self._stop = stop
         self._lost: FlussTieringError | None = None
         self._lock = threading.Lock()
@@ -135,13 +141,16 @@ class KeepAlive(Closing):
         The news may be older than a claim, so that the answer to a heartbeat decides.
         """
         with self._lock:
-            claims = {guard.claim.path: guard.claim for guard in self._guards.values()}
+            guards = [guard for guard in self._guards.values() if not guard.reports_its_end]
+        claims = {guard.claim.path: guard.claim for guard in guards}
         ended = any(each.path in claims and _has_ended(claims[each.path], each) for each in changes.statuses)
         if not ended and not any(path in claims for path in changes.removed):
             return
         try:
             self._heartbeat()
         except FlussTieringError as error:
+            if self._closed.is_set():
+                return
             logger.warning("a round seems to have ended, which the next heartbeat finds out: %s", error)
 
     def stop_rounds(self, reason: FlussTieringError) -> None:
@@ -182,7 +191,7 @@ class KeepAlive(Closing):
             # A round that ended while the heartbeat was on its way is no longer watched and need not be stopped.
             with self._lock:
                 watched = self._guards.get(table_id) is guards[table_id]
-            if watched:
+            if watched and not guards[table_id].reports_its_end:
                 guards[table_id].lose(error)
 
     def _renew(self) -> None:

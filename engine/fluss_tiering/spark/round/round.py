@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -80,8 +79,12 @@ class RoundServices:
 
 
 def job_group(guard: RoundGuard) -> str:
-    """Return the name of a round's Spark job group."""
-    return f"fluss-tiering-{guard.claim.table_id}-{guard.claim.tiering_epoch}"
+    """Return the name of a round's Spark job group.
+
+    Spark refuses all later jobs of a group that was cancelled, so a session that tiers tables of two servers must not
+    have one name for two rounds.
+    """
+    return f"fluss-tiering-{guard.claim.table_id}-{guard.claim.tiering_epoch}-{guard.attempt.hex[:8]}"
 
 
 def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guard: RoundGuard) -> RoundOutcome:
@@ -209,8 +212,6 @@ def _read_and_write(
     services.progress.stage(table.path, job_group(guard), tasks)
     done: list[Piece] = []
     results: list[PieceResult] = []
-    # The id is unique to this attempt: files that another attempt may still write are never overwritten.
-    attempt = uuid.uuid4()
     for of_part in jobs:
         if done and limit_s is not None and services.runtime.monotonic() - guard.began >= limit_s:
             break
@@ -218,7 +219,8 @@ def _read_and_write(
             try:
                 guard.check()
                 names = [
-                    round_file_name(number, guard.claim.tiering_epoch, attempt)
+                    # The attempt's id keeps files that another attempt may still write from being overwritten.
+                    round_file_name(number, guard.claim.tiering_epoch, guard.attempt)
                     for number in range(len(done), len(done) + len(pieces))
                 ]
                 work = _work(lake, pieces, names)

@@ -20,6 +20,7 @@ _OWN_ERROR: Final = re.compile(r"^(?:\w+\.)*FlussTieringError: (.+)$", re.MULTIL
 _EXECUTOR_LOST: Final = re.compile(r"ExecutorLostFailure \((executor .+)\) Reason: (.+)$", re.MULTILINE)
 _WORKER_DIED: Final = "Python worker exited unexpectedly"
 _TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)$", re.MULTILINE)
+_JVM_ERROR: Final = re.compile(r"^: (?:\w+\.)+\w+: (.+)$", re.MULTILINE)
 _PYTHON_ERROR: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", re.MULTILINE)
 
 
@@ -89,4 +90,7 @@ def _cause(error: Py4JError | PySparkException) -> str:
     # Not every error is called so: pyarrow's are ArrowInvalid and the like.
     if raised := _TRACEBACK.findall(text) or _PYTHON_ERROR.findall(text):
         return f"a Spark task failed: {raised[-1]}"
+    # py4j's first line names only the call.
+    if said := _JVM_ERROR.findall(text):
+        return f"a Spark job failed: {said[0]}"
     return f"a Spark task failed: {text.splitlines()[0] if text else type(error).__name__}"
