@@ -67,6 +67,32 @@ def test_output_that_cannot_be_written_is_told_in_words(arguments, server):
 
 
 @pytest.mark.system
+def test_a_disk_that_is_full_is_not_taken_for_the_output(server):
+    program = """
+import tempfile
+from fluss_tiering.cli import main, output
+
+def print_json(values):
+    tempfile._get_candidate_names = lambda: iter(["x"] * 1000)
+    tempfile._candidate_tempdir_list = lambda: ["/proc/full"]
+    tempfile.gettempdir()
+
+output.print_json = print_json
+main.main()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "status", "--json"],
+        env={**os.environ, "FLUSS_TIERING_SERVER": server.target},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr == "error: No usable temporary directory found in ['/proc/full']\n"
+
+
+@pytest.mark.system
 @pytest.mark.parametrize("arguments", [["status"], ["scan", "cli.t"], ["serve"], ["--version"], ["--help"]])
 def test_closed_output_is_told_in_words(arguments, tmp_path):
     program = "from fluss_tiering.cli.main import main; main()"

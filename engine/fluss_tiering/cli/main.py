@@ -10,7 +10,9 @@ import inspect
 import logging
 import os
 import sys
+from collections import deque
 from collections.abc import Callable
+from traceback import walk_tb
 from typing import Annotated, Any, Final
 
 import typer
@@ -45,6 +47,10 @@ from fluss_tiering.version import __version__
 _USAGE_CODES: Final = frozenset(
     {ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_TABLE, ErrorCode.INVALID_ROWS, ErrorCode.UNAVAILABLE}
 )
+
+
+_WRITERS: Final = ("click.", "rich.", "typer.", "fluss_tiering.cli.")
+"""The modules that write to standard output."""
 
 
 class _Commands(TyperGroup):
@@ -134,12 +140,21 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:
         _discard_output()
-        what = f"use {error.filename}" if error.filename else "write to standard output"
-        message = f"cannot {what}: {error.strerror or error}"
+        message = error.strerror or str(error)
+        if error.filename:
+            message = f"cannot use {error.filename}: {message}"
+        elif _is_of_output(error):
+            message = f"cannot write to standard output: {message}"
         output.error_console.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Return whether the last that ran in Python was code that writes what people and programs read."""
+    last = "".join(frame.f_globals.get("__name__", "") for frame, _ in deque(walk_tb(error.__traceback__), maxlen=1))
+    return last.startswith(_WRITERS)
 
 
 def _discard_output() -> None:
