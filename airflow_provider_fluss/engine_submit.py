@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowNotFoundException
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNotFoundException
 from airflow.sdk import BaseHook
 
-from airflow_provider_fluss.missing_connection import is_not_defined, unreachable
+from airflow_provider_fluss.missing_connection import UnreachableConnectionError, is_not_defined
 from fluss_tiering.model.error_text import mask_secrets
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class EngineSubmitOperator(SparkSubmitOperator):
         engine is sent along, unless `py_files` is given.
 
         Raises:
-            AirflowException: Airflow cannot look the Spark connection up at present.
+            UnreachableConnectionError: Airflow cannot look the Spark connection up at present.
             AirflowFailException: The Spark connection is not defined, or Spark is not installed here.
         """
         from fluss_tiering.spark import submit  # noqa: PLC0415
@@ -86,7 +86,7 @@ class EngineSubmitOperator(SparkSubmitOperator):
             connection = BaseHook.get_connection(self.conn_id)
         except AirflowNotFoundException as error:
             if not is_not_defined(self.conn_id):
-                raise AirflowException(unreachable(self.conn_id)) from error
+                raise UnreachableConnectionError(self.conn_id) from error
             # Spark's provider would submit to YARN.
             raise AirflowFailException(
                 f"Connection {self.conn_id!r} is not defined: add a connection of the type 'spark' with this id"

@@ -6,6 +6,15 @@ define a connection.
 
 from __future__ import annotations
 
+from airflow.providers.common.compat.sdk import AirflowException
+
+
+class UnreachableConnectionError(AirflowException):
+    """Airflow cannot look a connection up at present. Another try may help."""
+
+    def __init__(self, conn_id: str) -> None:
+        super().__init__(f"Connection {conn_id!r} cannot be looked up at present: Airflow's API server does not answer")
+
 
 def is_not_defined(conn_id: str) -> bool:
     """Return whether the API server says that it has no such connection, once a lookup of it has failed.
@@ -22,8 +31,3 @@ def is_not_defined(conn_id: str) -> bool:
     except Exception as error:  # noqa: BLE001 - the supervisor passes on any error of the API server
         answer = getattr(error, "error", None)
     return isinstance(answer, ErrorResponse) and answer.error.value == "CONNECTION_NOT_FOUND"
-
-
-def unreachable(conn_id: str) -> str:
-    """Return what to say of a connection that cannot be looked up."""
-    return f"Connection {conn_id!r} cannot be looked up at present: Airflow's API server does not answer"

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowNotFoundException
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNotFoundException
 from airflow.sdk import BaseHook
+from asgiref.sync import sync_to_async
 
 from airflow_provider_fluss.hooks.shared_client import shared_client
 from airflow_provider_fluss.lease import DEFAULT_CONN_ID
-from airflow_provider_fluss.missing_connection import is_not_defined, unreachable
+from airflow_provider_fluss.missing_connection import UnreachableConnectionError, is_not_defined
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 
@@ -61,7 +62,7 @@ class FlussHook(BaseHook):
         """Return the address of the server as `host:port`.
 
         Raises:
-            AirflowException: Airflow cannot look the connection up at present.
+            UnreachableConnectionError: Airflow cannot look the connection up at present.
             ValueError: The connection is not usable. The message names the connection and says what is wrong.
         """
         return _address(self._connection())
@@ -70,7 +71,7 @@ class FlussHook(BaseHook):
         """Return a client of the server. Close it, or use it as a context manager.
 
         Raises:
-            AirflowException: Airflow cannot look the connection up at present.
+            UnreachableConnectionError: Airflow cannot look the connection up at present.
             ValueError: The connection is not usable. The message names the connection and says what is wrong.
         """
         from fluss_tiering.client import TieringClient  # noqa: PLC0415 - gRPC is not needed to parse a DAG
@@ -82,6 +83,7 @@ class FlussHook(BaseHook):
         """Return an asyncio client of the server, for triggers. Close it, or use it as an async context manager.
 
         Raises:
+            UnreachableConnectionError: Airflow cannot look the connection up at present.
             ValueError: The connection is not usable. The message names the connection and says what is wrong.
         """
         from fluss_tiering.client import AsyncTieringClient  # noqa: PLC0415 - gRPC is not needed to parse a DAG
@@ -96,6 +98,7 @@ class FlussHook(BaseHook):
         Use `get_async_client` for watches: a channel carries only so many streams at once.
 
         Raises:
+            UnreachableConnectionError: Airflow cannot look the connection up at present.
             ValueError: The connection is not usable. The message names the connection and says what is wrong.
         """
         connection = await self._async_connection()
@@ -106,6 +109,8 @@ class FlussHook(BaseHook):
         try:
             return await self.aget_connection(self.fluss_conn_id)
         except AirflowNotFoundException as error:
+            if not await sync_to_async(is_not_defined)(self.fluss_conn_id):
+                raise UnreachableConnectionError(self.fluss_conn_id) from error
             raise _undefined(self.fluss_conn_id) from error
 
     def _connection(self) -> Connection:
@@ -113,7 +118,7 @@ class FlussHook(BaseHook):
             return self.get_connection(self.fluss_conn_id)
         except AirflowNotFoundException as error:
             if not is_not_defined(self.fluss_conn_id):
-                raise AirflowException(unreachable(self.fluss_conn_id)) from error
+                raise UnreachableConnectionError(self.fluss_conn_id) from error
             raise _undefined(self.fluss_conn_id) from error
 
     def get_conn(self) -> TieringClient:

@@ -11,8 +11,9 @@ from asgiref.sync import sync_to_async
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
+from airflow_provider_fluss.missing_connection import UnreachableConnectionError
 from airflow_provider_fluss.outage_timer import OutageTimer
-from airflow_provider_fluss.outcome import Judgement, Verdict, judge
+from airflow_provider_fluss.outcome import Judgement, Verdict, judge, named
 from airflow_provider_fluss.submit_task import MAY_SUBMIT, SubmitTask
 from airflow_provider_fluss.task_states import MARKED, TaskInstanceKey
 from airflow_provider_fluss.triggers.task_states import SharedTaskStates
@@ -66,8 +67,7 @@ class FlussTieringStatusTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until the verdict is final, and fire an event with it."""
         lease = LeaseHandle.from_xcom(self.lease)
-        async with FlussHook(lease.fluss_conn_id).share_async_client() as client:
-            judgement = await self._wait(client, lease)
+        judgement = await self._judgement(lease)
         yield TriggerEvent({**judgement.to_event(), "lease": self.lease})  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
@@ -84,6 +84,20 @@ class FlussTieringStatusTrigger(BaseTrigger):
         hook = FlussHook(lease.fluss_conn_id, timeout=KILL_TIMEOUT_SECONDS)
         async with await hook.get_async_client() as client:
             await client.cancel_tiering(lease.lease_id, lease.attempt_token, f"task {key.task_id} was marked {state}")
+
+    async def _judgement(self, lease: LeaseHandle) -> Judgement:
+        """Return the final judgement. While Airflow cannot look the connection up, this tries again."""
+        now = asyncio.get_running_loop().time
+        give_up_at = now() + self.unavailable_timeout
+        while True:
+            try:
+                async with FlussHook(lease.fluss_conn_id).share_async_client() as client:
+                    return await self._wait(client, lease)
+            except UnreachableConnectionError as error:
+                if now() >= give_up_at:
+                    return Judgement(Verdict.UNREACHABLE, f"{error}; these tables wait for it: {named(lease.tables)}")
+                self.log.warning("%s. Trying again", error)
+            await asyncio.sleep(self.poll_interval)
 
     async def _wait(self, client: AsyncTieringClient, lease: LeaseHandle) -> Judgement:
         watched = SubmitTask.from_kwargs(self.submit_task) if self.submit_task else None

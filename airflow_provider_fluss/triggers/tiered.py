@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.missing_connection import UnreachableConnectionError
 from fluss_tiering.model.errors import SERVER_AWAY, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import StatusChanges, TieringRound, TieringState
@@ -62,7 +63,7 @@ class FlussTableTieredTrigger(BaseEventTrigger):
         path = TablePath.parse(self.table)
         known = await self._remembered()
         said = ""
-        async with await FlussHook(self.fluss_conn_id).get_async_client() as client:
+        async with await self._client() as client:
             while True:
                 try:
                     async for changes in client.watch_tiering_statuses([path]):
@@ -82,6 +83,15 @@ class FlussTableTieredTrigger(BaseEventTrigger):
                         away = "is unavailable" if error.code in SERVER_AWAY else "refuses the watch"
                         self.log.warning("The tiering server %s, trying again: %s", away, said)
                 await asyncio.sleep(self.retry_seconds)
+
+    async def _client(self) -> AsyncTieringClient:
+        """Return a client, once Airflow can look the connection up."""
+        while True:
+            try:
+                return await FlussHook(self.fluss_conn_id).get_async_client()
+            except UnreachableConnectionError as error:
+                self.log.warning("%s. Trying again", error)
+            await asyncio.sleep(self.retry_seconds)
 
     async def _remembered(self) -> int | None:
         """Return when the table of the last event was tiered, or None if this is the first watch."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
@@ -9,6 +11,9 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
+from airflow_provider_fluss.triggers.tiered import FlussTableTieredTrigger
+from waiting import WAIT_S
 
 AWAY = ErrorResponse(error=ErrorType.API_SERVER_ERROR)
 NOT_FOUND = ErrorResponse(error=ErrorType.CONNECTION_NOT_FOUND)
@@ -47,3 +52,74 @@ def test_a_connection_that_is_not_defined_is_not_tried_again(supervisor, answer)
     supervisor(answer)
     with pytest.raises(AirflowFailException, match=r"^Connection 'other' is not defined: "):
         FlussHook("other").get_client()
+
+
+LEASE = {
+    "lease_id": "x",
+    "attempt_token": 1,
+    "tables": ["db.t"],
+    "lease_duration_ms": 1000,
+    "fluss_conn_id": "other",
+}
+
+
+class OnceAway(Supervisor):
+    """Is away for one question. After it, the connection can be looked up."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, connection: str) -> None:
+        super().__init__(AWAY)
+        self._connect = lambda: monkeypatch.setenv("AIRFLOW_CONN_OTHER", connection)
+        self.asked = 0
+
+    def send(self, message: object) -> ErrorResponse:
+        self.asked += 1
+        self._connect()
+        return super().send(message)
+
+
+async def test_a_trigger_that_starts_while_the_api_server_is_away_tries_again(  # D61
+    monkeypatch, server, client, new_table, acquire
+):
+    lease = acquire(new_table())
+    client.cancel_tiering(lease["lease_id"], lease["attempt_token"], "seen after the outage")
+    away = OnceAway(monkeypatch, f"fluss://127.0.0.1:{server.port}")
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", away, raising=False)
+    trigger = FlussTieringStatusTrigger({**lease, "fluss_conn_id": "other"}, 0.1, unavailable_timeout=60)
+    (event,) = [each async for each in trigger.run()]
+    assert away.asked == 1
+    assert "seen after the outage" in event.payload["message"]
+
+
+async def test_a_trigger_whose_api_server_stays_away_says_so_with_its_tables(supervisor):  # D61
+    supervisor(AWAY)
+    (event,) = [each async for each in FlussTieringStatusTrigger(LEASE, 0.1, unavailable_timeout=0.3).run()]
+    assert event.payload["verdict"] == "unreachable"
+    assert event.payload["message"] == (
+        "Connection 'other' cannot be looked up at present: Airflow's API server does not answer; "
+        "these tables wait for it: db.t"
+    )
+
+
+async def test_a_trigger_without_its_connection_ends_at_once(supervisor):  # D67
+    supervisor(NOT_FOUND)
+    with pytest.raises(AirflowFailException, match=r"^Connection 'other' is not defined: "):
+        [each async for each in FlussTieringStatusTrigger(LEASE, 0.1, unavailable_timeout=60).run()]
+
+
+async def test_a_watch_that_starts_while_the_api_server_is_away_begins_later(  # D61
+    monkeypatch, server, new_table, acquire, driver
+):
+    table = new_table()
+    lease = acquire(table)
+    away = OnceAway(monkeypatch, f"fluss://127.0.0.1:{server.port}")
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", away, raising=False)
+    watch = FlussTableTieredTrigger(table, "other", retry_seconds=0.1)
+    events = watch.run()
+    first = asyncio.ensure_future(anext(events))
+    while not (first.done() or away.asked):
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(1)
+    driver.tier(lease, table)
+    event = await asyncio.wait_for(first, WAIT_S)
+    assert event.payload["table"] == table
+    await events.aclose()
