@@ -18,11 +18,11 @@ ResultT = TypeVar("ResultT")
 
 @contextmanager
 def spark_session(master: str) -> Iterator[SparkSession]:
-    """Start a Spark session for the block, and say so. Raises the errors of `own_session`."""
-    from fluss_tiering.spark.startup import session  # noqa: PLC0415 - Spark, for some commands only
+    """Start a Spark session whose executors have this package, and say so. Raises the errors of `own_session`."""
+    from fluss_tiering.spark.startup import session, shipping  # noqa: PLC0415 - Spark, for some commands only
 
     print_start(master)
-    with session.own_session(master) as spark:
+    with session.own_session(master) as spark, shipping.shipped(spark.sparkContext):
         yield spark
 
 

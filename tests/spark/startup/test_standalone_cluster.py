@@ -26,12 +26,20 @@ def test_executors_of_a_cluster_get_this_package_from_the_application(tiering: T
         tiering.write(table, named(range(50), "row"))
     with standalone_cluster(tmp_path) as master:
         tiered = tier_on(master, tiering, tmp_path, *tables)
+        assert tiered.returncode == 0, tiered.stderr[-3000:]
+        assert len(list(tmp_path.glob("work-*/app-*"))) == 2, "both workers ran executors"
+        # The commands that compare and rewrite need the package there, too.
+        python = tmp_path / "python"
+        audits = [run_on(master, tiering, python, "verify", table) for table in tables]
+        compacted = run_on(master, tiering, python, "compact", *tables)
 
-    assert tiered.returncode == 0, tiered.stderr[-3000:]
     assert [(each["status"], each["rows"]) for each in json.loads(tiered.stdout)] == [("Tiered", 50)] * 2
     for table in tables:
         assert tiering.lake_rows(table) == sorted(named(range(50), "row").items())
-    assert len(list(tmp_path.glob("work-*/app-*"))) == 2, "both workers ran executors"
+    for audit in audits:
+        assert audit.returncode == 0, audit.stderr[-3000:]
+        assert [each["equal"] for each in json.loads(audit.stdout)] == [True]
+    assert compacted.returncode == 0, compacted.stderr[-3000:]
 
 
 # D48
@@ -65,12 +73,18 @@ def test_a_folder_that_the_executors_do_not_share_is_refused_and_nothing_is_comm
 
 
 def tier_on(master: str, tiering: Tiering, folder: Path, *tables: TableInfo) -> subprocess.CompletedProcess[str]:
-    """Run the command on a cluster whose Python lacks our package."""
-    python = python_without_engine(folder)
+    """Tier tables on a cluster whose Python lacks our package."""
+    return run_on(master, tiering, python_without_engine(folder), "tier", *tables)
+
+
+def run_on(
+    master: str, tiering: Tiering, python: Path, command: str, *tables: TableInfo
+) -> subprocess.CompletedProcess[str]:
+    """Run a command on a cluster whose workers run this Python."""
     return subprocess.run(
         [
             Path(sys.executable).with_name("fluss-tiering"),
-            *("tier", "--server", tiering.target, "--master", master, "--json"),
+            *(command, "--server", tiering.target, "--master", master, "--json"),
             *(str(table.path) for table in tables),
         ],
         env={**driver_environment(), "PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": sys.executable},
