@@ -15,17 +15,22 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow.providers.common.compat.sdk import AirflowSensorTimeout, AirflowTaskTimeout
+
 from airflow_provider_fluss.hooks.fluss import FlussHook
-from airflow_provider_fluss.lease import LeaseHandle
+from airflow_provider_fluss.lease import ONE_TASK_KEY, LeaseHandle
 from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
 from airflow_provider_fluss.release import release_lease
-from airflow_provider_fluss.task_states import within
+from airflow_provider_fluss.submit_task import ENDED
+from airflow_provider_fluss.task_states import task_states, within
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 TIMEOUT_SECONDS: Final = 5.0
 """How long the callback may take, for all leases together."""
+
+_TIMEOUTS: Final = (AirflowSensorTimeout, AirflowTaskTimeout)
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +41,8 @@ def release_lease_on_failure(context: Context) -> None:
     For a task with a `lease` argument, as the submit task and the sensor have one, the callback releases this lease: a
     newer attempt of the acquire task is left alone. For another task, it releases the leases of the acquire tasks that
     are upstream of it. In a mapped task group, it releases only the leases of the task's own map index. For a DAG run,
-    it releases the leases of all acquire tasks of the run. The callback may run more than once. Do not use it as
+    it releases the leases of all acquire tasks and of all tasks of `FlussTieringOperator`, unless a person has cleared
+    the run since it failed. The callback may run more than once. Do not use it as
     `on_retry_callback`, because the next try may have begun already.
 
     Args:
@@ -49,6 +55,11 @@ def _release_all(context: Context) -> None:
     give_up_at = time.monotonic() + TIMEOUT_SECONDS
     try:
         leases = list(leases_of(context))
+        # If nothing was cleared until these leases were read, they are those of the failed run. Their attempt tokens then
+        # keep a newer attempt safe.
+        if leases and _is_dag_callback(context) and _was_cleared(context):
+            logger.info("Run %s was cleared after it failed, so its leases are left alone", context["run_id"])
+            return
     except Exception:
         logger.exception("The leases of the failed run could not be read. They end when they expire")
         return
@@ -89,23 +100,30 @@ def _is_dag_callback(context: Context) -> bool:
 def _reason(context: Context) -> str:
     if _is_dag_callback(context):
         return f"DAG run {context['run_id']} failed"
-    return f"task {context['ti'].task_id} of DAG run {context['run_id']} failed"
+    ended = "timed out" if isinstance(context.get("exception"), _TIMEOUTS) else "failed"
+    return f"task {context['ti'].task_id} of DAG run {context['run_id']} {ended}"
 
 
 def _xcoms_of_run(context: Context) -> Iterator[Any]:
     from airflow.sdk.bases.xcom import BaseXCom  # noqa: PLC0415
     from airflow.sdk.execution_time.xcom import XCom  # noqa: PLC0415
 
-    dag = context["dag"]
+    dag, run_id = context["dag"], context["run_id"]
     for task in dag.tasks:
-        if _is_acquire(task):
+        key = BaseXCom.XCOM_RETURN_KEY if _is_acquire(task) else ONE_TASK_KEY
+        if _is_acquire(task) or _is_one_task(task):
             # This reads every map index. It uses no task instance, because the context of a DAG run may have none.
-            yield from (
-                XCom.get_all(
-                    key=BaseXCom.XCOM_RETURN_KEY, dag_id=dag.dag_id, task_id=task.task_id, run_id=context["run_id"]
-                )
-                or ()
-            )
+            yield from XCom.get_all(key=key, dag_id=dag.dag_id, task_id=task.task_id, run_id=run_id) or ()
+
+
+def _was_cleared(context: Context) -> bool:
+    """Return whether a person cleared the failed run before this callback of it runs, so that its leases live again.
+
+    A failed run has no task that may still run, except for the teardown after a person marked it.
+    """
+    dag, run_id = context["dag"], context["run_id"]
+    others = [task.task_id for task in dag.tasks if not task.is_teardown]
+    return any(state not in ENDED for state in task_states(dag.dag_id, run_id, *others).values())
 
 
 def _leases_of_task(context: Context) -> Iterator[Any]:
@@ -139,3 +157,9 @@ def _xcoms_of_task(context: Context) -> Iterator[Any]:
 
 def _is_acquire(task: object) -> bool:
     return issubclass(getattr(task, "operator_class", type(task)), FlussAcquireKvSnapshotLeaseOperator)
+
+
+def _is_one_task(task: object) -> bool:
+    from airflow_provider_fluss.operators.round import FlussTieringOperator  # noqa: PLC0415 - loads Spark's provider
+
+    return issubclass(getattr(task, "operator_class", type(task)), FlussTieringOperator)

@@ -16,6 +16,8 @@ from typing import Any, Final
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
 
 DEFAULT_CONN_ID: Final = "fluss_default"
+ONE_TASK_KEY: Final = "lease"
+"""The XCom in which the operator that does all in one task keeps its lease. Its return value is about the rounds."""
 _READABLE_CHARACTERS: Final = 48
 _DIGEST_CHARACTERS: Final = 32
 

@@ -62,14 +62,14 @@ class TaskInstanceKey:
         return self.in_states(task_states(self.dag_id, self.run_id, self.task_id))
 
 
-def task_states(dag_id: str, run_id: str, task_id: str) -> dict[str, str | None]:
-    """Ask Airflow's API server for the states of all instances of a task in a run, through the supervisor.
+def task_states(dag_id: str, run_id: str, *task_ids: str) -> dict[str, str | None]:
+    """Ask Airflow's API server for the states of all instances of tasks in a run, through the supervisor.
 
     The names are those of Airflow: the id of the task, with an underscore and the map index if it is mapped.
     """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance  # noqa: PLC0415
 
-    states = RuntimeTaskInstance.get_task_states(dag_id=dag_id, run_ids=[run_id], task_ids=[task_id])
+    states = RuntimeTaskInstance.get_task_states(dag_id=dag_id, run_ids=[run_id], task_ids=list(task_ids))
     found: dict[str, str | None] = states.get(run_id, {})
     return found
 

@@ -11,6 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from airflow_provider_fluss.assets.events import record_lake_assets
 from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.lease import ONE_TASK_KEY
 from airflow_provider_fluss.lineage import LeaseLineage
 from airflow_provider_fluss.operators.lease import acquire_lease
 from airflow_provider_fluss.operators.tiering import CANCEL_TIMEOUT_SECONDS, FlussTieringSparkOperator, fail_if_ended
@@ -80,6 +81,7 @@ class FlussTieringOperator(LeaseLineage, FlussTieringSparkOperator):
         lease = acquire_lease(context, self.tables, self.lease_duration, self.fluss_conn_id, self.log)
         # The callbacks and the lineage read the lease here, as in the submit task.
         self.lease = lease.to_xcom()
+        context["ti"].xcom_push(key=ONE_TASK_KEY, value=self.lease)
         try:
             super().execute(context)
             judgement = self._wait()

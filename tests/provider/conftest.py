@@ -108,6 +108,7 @@ def context(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
     """Makes the part of a task's context that operators read; the run is the test's own."""
 
     def make(task_id: str = "acquire", *, try_number: int = 1, max_tries: int = 0) -> dict[str, Any]:
+        pushed: dict[str, Any] = {}
         ti = SimpleNamespace(
             dag_id="dag",
             run_id=request.node.nodeid,
@@ -116,6 +117,8 @@ def context(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
             try_number=try_number,
             max_tries=max_tries,
             get_first_reschedule_date=lambda _: None,
+            xcom_push=lambda key, value: pushed.update({key: value}),
+            pushed=pushed,
         )
         return {"ti": ti, "run_id": ti.run_id}
 

@@ -8,12 +8,18 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSensorTimeout, AirflowTaskTimeout
 from airflow.sdk import DAG, task_group
 from airflow.sdk.bases.operator import BaseOperator
+from airflow.sdk.execution_time.xcom import XCom
 
 from airflow_provider_fluss import callbacks
 from airflow_provider_fluss.callbacks import release_lease_on_failure
-from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
+from airflow_provider_fluss.operators.lease import (
+    FlussAcquireKvSnapshotLeaseOperator,
+    FlussReleaseKvSnapshotLeaseOperator,
+)
+from airflow_provider_fluss.operators.round import FlussTieringOperator
 
 
 @pytest.fixture
@@ -98,6 +104,80 @@ def test_a_task_with_a_lease_of_its_own_releases_that_and_no_newer_one(  # D60
     assert client.list_leases(newer["lease_id"]) == []
 
 
+@pytest.mark.parametrize(
+    ("exception", "ended"),
+    [
+        (AirflowSensorTimeout("not all tables were tiered within 3 s"), "timed out"),
+        (AirflowTaskTimeout("Timeout"), "timed out"),
+        (AirflowFailException("disk full"), "failed"),
+        (None, "failed"),
+    ],
+)
+def test_the_reason_tells_a_time_out_from_a_failure(
+    client, new_table, acquire, driver, failed, exception, ended
+):  # D70
+    table = new_table()
+    lease = acquire(table)
+    driver.claim(lease, table)
+    context = failed(lease)
+    release_lease_on_failure({**context, **({} if exception is None else {"exception": exception})})
+    outcome = client.lease_outcome(lease["lease_id"], lease["attempt_token"])
+    assert outcome.cancelled_reason == f"task work of DAG run {context['run_id']} {ended}"
+
+
+@pytest.fixture
+def run_failed(context, monkeypatch):
+    """The context of the failed run of a DAG, with the XComs that the test gives: (task id, key) -> values."""
+
+    def make(xcoms: dict[tuple[str, str], list[object]]) -> dict:
+        with DAG("dag") as dag:
+            acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=["db.t"])
+            FlussTieringOperator(task_id="one_task", tables=["db.t"])
+            release = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
+            acquire >> BaseOperator(task_id="work") >> release.as_teardown(setups=acquire)
+
+        def get_all(*, key: str, dag_id: str, task_id: str, run_id: str) -> list[object] | None:
+            return xcoms.get((task_id, key))
+
+        monkeypatch.setattr(XCom, "get_all", get_all)
+        return {"dag": dag, "run_id": context("work")["run_id"], "reason": "task_failure"}
+
+    return make
+
+
+def test_the_callback_of_a_dag_releases_the_lease_of_the_operator_for_all(client, new_table, acquire, run_failed):
+    first, second = acquire(new_table()), acquire(new_table())
+    release_lease_on_failure(
+        run_failed({("acquire", "return_value"): [first], ("one_task", "lease"): [second], ("work", "lease"): [{}]})
+    )
+    assert client.list_leases(first["lease_id"]) == []
+    assert client.list_leases(second["lease_id"]) == []
+
+
+@pytest.mark.parametrize(
+    ("states", "is_held"),
+    [
+        ({"acquire": "success", "work": "failed", "release": "success"}, False),
+        # A person marked the run as failed, and its teardown runs.
+        ({"acquire": "success", "work": "skipped", "release": "running"}, False),
+        ({"acquire": "success", "work": "upstream_failed"}, False),
+        ({"acquire": "success", "work": None, "release": None}, True),
+        ({"acquire": "running", "work": None}, True),
+        ({"acquire": "success", "work": "deferred"}, True),
+        ({"acquire": "success", "work": "running"}, True),
+    ],
+)
+def test_a_late_callback_of_a_dag_leaves_the_leases_of_a_run_that_was_cleared(
+    client, new_table, acquire, run_failed, task_states, states, is_held
+):
+    lease = acquire(new_table())
+    task_states.update(states)
+    release_lease_on_failure(run_failed({("acquire", "return_value"): [lease]}))
+    assert bool(client.list_leases(lease["lease_id"])) is is_held
+    cancelled = client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason
+    assert (cancelled is None) is is_held
+
+
 def test_a_server_that_does_not_answer_costs_five_seconds_for_all_leases_and_no_error(monkeypatch, caplog):  # D69
     with socket.create_server(("127.0.0.1", 0)) as hung:  # accepts, and says nothing
         monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{hung.getsockname()[1]}?timeout=60")
@@ -114,7 +194,8 @@ def test_a_server_that_does_not_answer_costs_five_seconds_for_all_leases_and_no_
         monkeypatch.setattr(callbacks, "_xcoms_of_run", lambda _: iter(leases))
         started = time.monotonic()
         with caplog.at_level(logging.WARNING, "airflow_provider_fluss.callbacks"):
-            release_lease_on_failure({"dag": SimpleNamespace(dag_id="dag"), "run_id": "run", "reason": "task_failure"})
+            dag = SimpleNamespace(dag_id="dag", tasks=[])
+            release_lease_on_failure({"dag": dag, "run_id": "run", "reason": "task_failure"})
     # Five leases at five seconds each would take 25 s, and one with the timeout of the connection 60 s.
     assert time.monotonic() - started < 20
     assert "took longer than 5 s" in caplog.text or "ends when it expires" in caplog.text

@@ -51,7 +51,10 @@ def test_it_returns_the_rounds_and_leaves_no_lease(client, behave, new_table, co
     behave(FINISH)
     first, second = new_table(), new_table(primary_key=False)
     operator = tier(tables=[first, second], table_concurrency=2)
-    rounds = operator.execute(context("tier", max_tries=2))
+    found = context("tier", max_tries=2)
+    rounds = operator.execute(found)
+    # The callback of a DAG finds the lease here.
+    assert found["ti"].pushed == {"lease": held(operator)}
     assert [(each["table"], each["status"], each["rows"]) for each in rounds] == [
         (first, "Tiered", 3),
         (second, "Tiered", 3),
