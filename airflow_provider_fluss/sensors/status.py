@@ -22,7 +22,7 @@ from airflow_provider_fluss.lease import LeaseHandle
 from airflow_provider_fluss.lineage import LeaseLineage
 from airflow_provider_fluss.links import LakeTieringLink, store_table_link
 from airflow_provider_fluss.outage_timer import OutageTimer
-from airflow_provider_fluss.outcome import Judgement, Verdict, judge
+from airflow_provider_fluss.outcome import Judgement, Verdict, judge, named
 from airflow_provider_fluss.submit_task import MAY_SUBMIT, SubmitTask
 from airflow_provider_fluss.task_states import KILL_SECONDS, MARKED, TaskInstanceKey, within
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
@@ -86,6 +86,7 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
         self._key: TaskInstanceKey | None = None
         self._submit: SubmitTask | None = None
         self._depends_on_submit = False
+        self._stopped_because: str | None = None
 
     def pre_execute(self, context: Context) -> None:
         """Store the link to the tables on the page in Airflow."""
@@ -149,9 +150,19 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
             raise AirflowSensorTimeout(self._timeout_message(context)) from error
 
     def on_kill(self) -> None:
-        """Cancel the rounds if a person marked this task. If it was cleared, or its worker ends, the rounds go on."""
+        """Cancel the rounds and fail with this reason if a person marked this task.
+
+        If the task was cleared, or if its worker ends, the rounds go on.
+
+        Raises:
+            AirflowFailException: A person marked this task. The message names its tables.
+        """
         within(KILL_SECONDS, self._cancel_if_marked, self.log, "Cancelling the rounds of a task that was marked")
         super().on_kill()
+        if self._stopped_because is not None:
+            # Airflow calls this from the handler of a signal, so this ends the sleep between two pokes. Otherwise Airflow
+            # would kill the process, and its log would say nothing but that.
+            raise AirflowFailException(self._stopped_because)
 
     def _cancel_if_marked(self) -> None:
         if self._key is None:
@@ -161,8 +172,10 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
             self.log.info("This task is %s and was not marked, so the rounds go on", state or "cleared")
             return
         lease = LeaseHandle.from_xcom(self.lease, self._key.dag_id, self._key.run_id)
+        reason = f"task {self._key.task_id} was marked {state}"
+        self._stopped_because = f"Tiering of {named(lease.tables)} was cancelled: {reason}"
         with FlussHook(lease.fluss_conn_id, timeout=KILL_SECONDS).get_client() as client:
-            client.cancel_tiering(lease.lease_id, lease.attempt_token, f"task {self._key.task_id} was marked {state}")
+            client.cancel_tiering(lease.lease_id, lease.attempt_token, reason)
 
     def _judgement(self, context: Context) -> Judgement:
         """Ask once for the outcome of the rounds, and for the state of the submit task if the verdict depends on it."""

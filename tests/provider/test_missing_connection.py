@@ -116,10 +116,10 @@ async def test_a_watch_that_starts_while_the_api_server_is_away_begins_later(  #
     watch = FlussTableTieredTrigger(table, "other", retry_seconds=0.1)
     events = watch.run()
     first = asyncio.ensure_future(anext(events))
-    while not (first.done() or away.asked):
-        await asyncio.sleep(0.05)
-    await asyncio.sleep(1)
-    driver.tier(lease, table)
-    event = await asyncio.wait_for(first, WAIT_S)
+    async with asyncio.timeout(WAIT_S):
+        while not first.done():
+            driver.tier(lease, table)
+            await asyncio.wait([first], timeout=0.5)
+    event = await first
     assert event.payload["table"] == table
     await events.aclose()

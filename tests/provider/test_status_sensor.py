@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
 from datetime import timedelta
@@ -170,9 +172,40 @@ def test_a_poking_sensor_that_is_marked_stops_the_rounds_and_one_that_is_cleared
     with pytest.raises(AirflowSensorTimeout):
         sensor.execute(context("wait"))
     task_states["wait"] = state
-    sensor.on_kill()
+    if cancelled:
+        with pytest.raises(AirflowFailException) as stopped:
+            sensor.on_kill()
+        assert str(stopped.value) == f"Tiering of {table} was cancelled: task wait was marked {state}"
+    else:
+        sensor.on_kill()
     reason = client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason
     assert reason == (f"task wait was marked {state}" if cancelled else None)
+
+
+def test_a_sensor_that_is_marked_while_it_sleeps_ends_at_once_and_says_why(  # D68
+    new_table, acquire, driver, context, task_states
+):
+    table = new_table()
+    lease = acquire(table)
+    driver.claim(lease, table)
+    sensor = FlussTieringStatusSensor(task_id="wait", lease=lease, deferrable=False, poke_interval=WAIT_S)
+
+    def mark() -> None:
+        task_states["wait"] = "failed"
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    # As Airflow does it for SIGTERM.
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: sensor.on_kill())
+    marking = threading.Timer(1, mark)
+    marking.start()
+    began = time.monotonic()
+    try:
+        with pytest.raises(AirflowFailException, match=rf"^Tiering of {table} was cancelled: task wait was marked fai"):
+            sensor.execute(context("wait"))
+    finally:
+        marking.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert time.monotonic() - began < WAIT_S
 
 
 def test_a_missing_lease_says_what_is_expected(server, wait):
