@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+
 from airflow_provider_fluss.submit_task import SubmitState
 from fluss_tiering.model.tiering import OUTCOMES, LeaseOutcome, TieringRound, TieringState
 
@@ -103,6 +105,20 @@ def judge(
     if len(interrupted) == len(failed):
         return judged(Verdict.INTERRUPTED, f"Tiering was interrupted: {'; '.join(_named(interrupted))}")
     return judged(Verdict.FAILED, _failure(failed, len(tables)))
+
+
+def fail_if_ended(judgement: Judgement, cause: Exception | None = None) -> None:
+    """Raise what the rounds tell, if all of them have ended. The next try tiers what was only interrupted.
+
+    Raises:
+        AirflowException: The rounds were interrupted.
+        AirflowFailException: A table failed, or a person stopped the rounds.
+    """
+    match judgement.verdict:
+        case Verdict.INTERRUPTED:
+            raise AirflowException(judgement.message) from cause
+        case Verdict.FAILED | Verdict.CANCELLED:
+            raise AirflowFailException(judgement.message) from cause
 
 
 def named(tables: Sequence[object]) -> str:

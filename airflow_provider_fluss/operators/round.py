@@ -14,9 +14,9 @@ from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import ONE_TASK_KEY
 from airflow_provider_fluss.lineage import LeaseLineage
 from airflow_provider_fluss.operators.lease import acquire_lease
-from airflow_provider_fluss.operators.tiering import CANCEL_TIMEOUT_SECONDS, FlussTieringSparkOperator, fail_if_ended
+from airflow_provider_fluss.operators.tiering import CANCEL_TIMEOUT_SECONDS, FlussTieringSparkOperator
 from airflow_provider_fluss.outage_timer import OutageTimer
-from airflow_provider_fluss.outcome import Judgement, Verdict, judge
+from airflow_provider_fluss.outcome import Judgement, Verdict, fail_if_ended, judge
 from airflow_provider_fluss.release import release_lease
 from airflow_provider_fluss.submit_task import SubmitState
 from fluss_tiering.model.errors import FlussTieringError

@@ -13,7 +13,8 @@ from airflow_provider_fluss.engine_submit import DEFAULT_SPARK_CONN_ID, EngineSu
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
 from airflow_provider_fluss.links import LakeTieringLink, SparkUiLink, notice_spark_ui, store_table_link
-from airflow_provider_fluss.outcome import Judgement, Verdict, judge, named
+from airflow_provider_fluss.operators.living_rounds import settled, wait_for_living_rounds
+from airflow_provider_fluss.outcome import Judgement, Verdict, fail_if_ended, judge, named
 from airflow_provider_fluss.submit_task import HAS_SUBMITTED
 from airflow_provider_fluss.task_states import KILL_SECONDS, MARKED, TaskInstanceKey, within
 from airflow_provider_fluss.tier_arguments import ARGUMENTS, option_values
@@ -37,8 +38,12 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
     The operator takes every argument of `SparkSubmitOperator` except `application` and `application_args`, for example
     the deploy mode and the resources. Settings in `conf` override those that the application needs. Jars and packages
     are added to those that the application needs. In client deploy mode the task runs as long as the application. In
-    cluster deploy mode it sends the engine along, unless `py_files` is given, and a retry reattaches to an application
-    that survived its worker, if the Spark provider supports this.
+    cluster deploy mode it sends the engine along, unless `py_files` is given.
+
+    An application may outlive its task, for example if the process of the task is killed. The next try, in either
+    deploy mode, waits for the rounds that it runs and takes their outcome. It gives Spark only the tables that are
+    left. The server ends a round whose driver is dead after its `heartbeat_timeout`, so that this wait ends. If the
+    driver ran on the same machine, the task sees at once that it is dead.
 
     A table that cannot be tiered becomes Failed with its last error. This task then fails with the same words as the
     `FlussTieringStatusSensor` beside it, and is not retried. If Spark fails, the task is retried, and its next try goes
@@ -96,8 +101,10 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         self._first_token: int | None = None
         self._key: TaskInstanceKey | None = None
         self._owns_attempt = False
+        self._has_waited = False
         self._is_last_try = False
         self._killed = False
+        self._marked: str | None = None
         self._ti: RuntimeTaskInstanceProtocol | None = None
         self.spark_ui: str | None = None
 
@@ -123,6 +130,8 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         try:
             if tables:
                 self._submit(context, tables)
+            elif self._has_waited:
+                self._end()
             else:
                 self.log.info("No table of lease %s has new rows, so nothing is submitted", lease.lease_id)
         finally:
@@ -173,18 +182,26 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         try:
             super().execute(context)
         except Exception as error:
+            if self._killed:
+                # What Spark logs while it is ended is no cause.
+                raise self._killed_error(tables) from error
             if not self._is_tiered_despite(error):
                 raise AirflowException(f"Spark could not tier {named(tables)}: {spark_cause(error)}") from error
         else:
+            if self._killed:
+                raise self._killed_error(tables)
             self._end()
+
+    def _killed_error(self, tables: Sequence[TablePath]) -> AirflowException:
+        if self._marked is not None:
+            return AirflowFailException(f"Tiering of {named(tables)} was cancelled: {self._marked}")
+        return AirflowException(f"Tiering of {named(tables)} was stopped: task {self.task_id} was killed")
 
     def _end(self) -> None:
         """Fail if a table was not tiered although Spark succeeded.
 
         In cluster deploy mode rounds may still run. The sensor waits for those.
         """
-        if self._killed:
-            raise AirflowException(f"task {self.task_id} was killed")
         if (judgement := self._judgement()) is not None:
             fail_if_ended(judgement)
 
@@ -194,13 +211,13 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         Raises:
             AirflowException: The rounds ended and tell more than Spark's error.
         """
-        judgement = None if self._killed else self._judgement()
+        judgement = self._judgement()
         if judgement is not None and judgement.verdict is Verdict.TIERED:
             self.log.warning("%s, although Spark failed: %s", judgement.message, error)
             return True
         if judgement is not None:
             fail_if_ended(judgement, error)
-        if not self._killed and (self._is_last_try or isinstance(error, AirflowFailException)):
+        if self._is_last_try or isinstance(error, AirflowFailException):
             self._cancel(f"task {self.task_id} failed: {spark_cause(error)}")
         return False
 
@@ -218,16 +235,26 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
     def _tables_to_submit(self, *, was_cleared: bool) -> list[TablePath]:
         """Return the tables of the lease that Spark has to tier, and record the rounds of those without new rows.
 
+        An application that outlived an earlier try is waited for first.
+
         Raises:
+            AirflowException: The task was killed.
             AirflowFailException: The attempt was cancelled, or a newer one began.
         """
         lease = self._held()
         tables = [TablePath.parse(table) for table in lease.tables]
         try:
             with FlussHook(lease.fluss_conn_id).get_client() as client:
-                outcome = client.lease_outcome(lease.lease_id, lease.attempt_token)
-                tiered = {each.path for each in outcome.rounds if each.state is TieringState.TIERED}
-                tables = [table for table in tables if table not in tiered]
+                outcome, waited_for = wait_for_living_rounds(
+                    lambda: client.lease_outcome(lease.lease_id, lease.attempt_token),
+                    lambda: self._killed,
+                    self.log,
+                )
+                if self._killed:
+                    raise self._killed_error(tables)
+                self._has_waited = bool(waited_for)
+                done = settled(outcome, waited_for)
+                tables = [table for table in tables if table not in done]
                 self._handle = self._open_attempt(client, lease, outcome, tables, was_cleared=was_cleared)
                 return self._changed(client, tables) if tables else []
         except FlussTieringError as error:
@@ -286,7 +313,7 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
 
         lease = self._held()
         statuses = [status for table in tables for status in client.list_tiering_statuses(table)]
-        # A table whose round runs may have an application that survived the try before.
+        # A round may have begun after the wait.
         finished = finish_unchanged_tables(
             client,
             [each for each in statuses if each.state is not TieringState.TIERING],
@@ -304,7 +331,8 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
             self.log.exception("Airflow does not tell whether this task was marked")
             state = None
         if state in MARKED:
-            self._cancel(f"task {self.task_id} was marked {state}")
+            self._marked = f"task {self.task_id} was marked {state}"
+            self._cancel(self._marked)
         elif self._is_last_try:
             self._cancel(f"task {self.task_id} was killed")
 
@@ -318,17 +346,3 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         except FlussTieringError as error:
             # The failure of the task matters more than this one. The rounds end when their heartbeats time out.
             self.log.warning("The rounds under lease %s could not be cancelled: %s", lease.lease_id, error)
-
-
-def fail_if_ended(judgement: Judgement, cause: Exception | None = None) -> None:
-    """Raise what the rounds tell, if all of them have ended. The next try tiers what was only interrupted.
-
-    Raises:
-        AirflowException: The rounds were interrupted.
-        AirflowFailException: A table failed, or a person stopped the rounds.
-    """
-    match judgement.verdict:
-        case Verdict.INTERRUPTED:
-            raise AirflowException(judgement.message) from cause
-        case Verdict.FAILED | Verdict.CANCELLED:
-            raise AirflowFailException(judgement.message) from cause

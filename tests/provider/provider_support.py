@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
@@ -52,15 +53,32 @@ class Server:
             self._process = None
 
 
-class Driver:
-    """What an application does to the server, as far as waiters see it."""
+LIVING: Final = "local-1 on a-machine-elsewhere, process 1"
+"""The name of an application of which nobody here can say that it is dead."""
 
-    def __init__(self, client: TieringClient) -> None:
+
+def dead_driver() -> str:
+    """Return the name of an application of this machine whose process has ended."""
+    ended = subprocess.Popen(["true"])
+    ended.wait(30)
+    return f"local-1 on {socket.gethostname()}, process {ended.pid}"
+
+
+class Driver:
+    """What an application does to the server, as far as waiters see it.
+
+    Args:
+        client: A client of the server.
+        name: The name of the application. If it is None, its process has ended.
+    """
+
+    def __init__(self, client: TieringClient, name: str | None = None) -> None:
         self._client = client
+        self._name = name or dead_driver()
 
     def claim(self, lease: dict[str, Any], table: str) -> Claim:
         (claim,) = self._client.claim_tables(
-            [TablePath.parse(table)], lease["lease_id"], lease["attempt_token"], "a test"
+            [TablePath.parse(table)], lease["lease_id"], lease["attempt_token"], self._name
         )
         if isinstance(claim, FlussTieringError):
             raise claim
@@ -79,6 +97,7 @@ class Driver:
         """Run a whole round of the table that fails with this error."""
         self.fail(self.claim(lease, table), error)
 
-    def fail(self, claim: Claim, error: str) -> None:
-        answer = self._client.heartbeat(failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, error)])
+    def fail(self, claim: Claim, error: str, *, interrupted: bool = False) -> None:
+        entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, error, interrupted=interrupted)
+        answer = self._client.heartbeat(failed=[entry])
         assert not answer.failed_errors

@@ -16,12 +16,14 @@ TIER = """
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringStats
+import os, socket
+driver = f"local-1 on {{socket.gethostname()}}, process {{os.getpid()}}"
 arguments = sys.argv[sys.argv.index("--server"):]
 value = lambda flag: arguments[arguments.index(flag) + 1]
 with TieringClient(value("--server")) as client:
     for table in [each for each in arguments if each.startswith("db.")]:
         (claim,) = client.claim_tables(
-            [TablePath.parse(table)], value("--lease-id"), int(value("--attempt-token")), "a test"
+            [TablePath.parse(table)], value("--lease-id"), int(value("--attempt-token")), driver
         )
         {end}
 """

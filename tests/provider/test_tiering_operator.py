@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
-from provider_support import Driver
+from provider_support import Driver, dead_driver
 
 from airflow_provider_fluss.operators.lease import (
     FlussAcquireKvSnapshotLeaseOperator,
@@ -98,13 +98,13 @@ def test_tables_without_new_rows_are_not_given_to_spark(client, spark, make, con
     )
     assert list(client.write_rows(TablePath.parse(changed), WriteKind.UPSERT, [rows])) == [1]
     lease = acquire(unchanged, changed, running, new)
-    (survivor,) = client.claim_tables([TablePath.parse(running)], lease["lease_id"], lease["attempt_token"], "survivor")
+    (lost,) = client.claim_tables([TablePath.parse(running)], lease["lease_id"], lease["attempt_token"], dead_driver())
     called = spark("")
     make(lease).execute(context("submit"))
     assert called()[-4:] == ["--outcome-in-status", changed, running, new]
     rounds = {each.path: each for each in client.lease_outcome(lease["lease_id"], lease["attempt_token"]).rounds}
     assert rounds[TablePath.parse(unchanged)].state is TieringState.TIERED
-    assert rounds[TablePath.parse(running)].tiering_epoch == survivor.tiering_epoch
+    assert rounds[TablePath.parse(running)].tiering_epoch == lost.tiering_epoch
     assert rounds.keys() == {TablePath.parse(unchanged), TablePath.parse(running)}
 
 
@@ -285,7 +285,7 @@ def test_a_task_of_an_older_attempt_stops(client, spark, make, context, lease): 
 def test_a_kill_ends_the_program_and_the_attempt_if_no_try_follows(  # D62
     client, spark, make, context, lease, tmp_path, task_states, try_number, state, reason
 ):
-    spark("print('started', flush=True); time.sleep(60)")
+    spark("print('WARNING stopping the round: an Error of its own', flush=True); time.sleep(60)")
     operator = make(lease, retries=2)
     errors: list[Exception] = []
 
@@ -302,7 +302,10 @@ def test_a_kill_ends_the_program_and_the_attempt_if_no_try_follows(  # D62
     operator.on_kill()
     task.join(60)
     assert not task.is_alive()
-    assert errors
+    (error,) = errors
+    how = f"was cancelled: {reason}" if state in ("failed", "success") else "was stopped: task submit was killed"
+    # What Spark said while it ended is no cause.
+    assert str(error) == f"Tiering of {', '.join(lease['tables'])} {how}"
     assert client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason == reason
 
 
