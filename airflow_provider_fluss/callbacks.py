@@ -55,8 +55,8 @@ def _release_all(context: Context) -> None:
     give_up_at = time.monotonic() + TIMEOUT_SECONDS
     try:
         leases = list(leases_of(context))
-        # If nothing was cleared until these leases were read, they are those of the failed run. Their attempt tokens then
-        # keep a newer attempt safe.
+        # If nothing was cleared until these leases were read, they are those of the failed run. Their attempt tokens
+        # then keep a newer attempt safe.
         if leases and _is_dag_callback(context) and _was_cleared(context):
             logger.info("Run %s was cleared after it failed, so its leases are left alone", context["run_id"])
             return

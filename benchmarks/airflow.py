@@ -48,7 +48,7 @@ with DAG("tier", schedule="*/3 * * * *"):
     submit = fluss.FlussTieringSparkOperator(task_id="submit", lease=acquire.output)
     wait = fluss.FlussTieringStatusSensor(task_id="wait", lease=acquire.output, submit_task_id="submit")
     release = fluss.FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
-    acquire >> [submit, wait] >> release.as_teardown(setups=acquire)
+    acquire >> [submit, wait] >> release.as_teardown(setups=acquire, on_failure_fail_dagrun=True)
 """
 _PARSE: Final = """
 import json, sys, time

@@ -27,7 +27,7 @@ Takes the tables that the tiering server has as **Pending**, the longest waiting
 1. **acquire** leases the KV snapshots that the round will read, under an id that every try of the task shares;
 2. **submit** runs one Spark application for the whole batch, of at most four batches at once, while
 3. **wait** is deferred until each table of the batch has been tiered, and names those that could not be;
-4. **release** gives the lease up, whatever happened before.
+4. **release** gives the lease up, whatever happened before, and makes the run green if all tables were tiered.
 
 Its schedule should not be longer than your tables' `table.datalake.freshness`. Its connections are chosen by its
 parameters: a `fluss` connection to the tiering server and a `spark` connection.
@@ -92,7 +92,7 @@ def fluss_tiering() -> None:
             deferrable=True,
         )
         release = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
-        acquire >> [submit, wait] >> release.as_teardown(setups=acquire)
+        acquire >> [submit, wait] >> release.as_teardown(setups=acquire, on_failure_fail_dagrun=True)
 
     tier.expand(tables=pending_batches())
 

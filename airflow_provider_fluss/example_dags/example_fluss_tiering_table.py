@@ -59,7 +59,7 @@ def fluss_tiering_table() -> None:
         deferrable=True,
     )
     release = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
-    acquire >> [submit, wait] >> release.as_teardown(setups=acquire)
+    acquire >> [submit, wait] >> release.as_teardown(setups=acquire, on_failure_fail_dagrun=True)
 
 
 fluss_tiering_table()

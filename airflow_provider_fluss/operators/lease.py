@@ -7,13 +7,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.providers.common.compat.sdk import AirflowFailException
-from airflow.sdk import BaseOperator
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.sdk import BaseOperator, TaskInstanceState
 
 from airflow_provider_fluss.attempt import continue_or_begin
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle, lease_id
 from airflow_provider_fluss.links import LakeTieringLink, store_table_link
+from airflow_provider_fluss.outcome import Judgement, Verdict, judge
 from airflow_provider_fluss.release import release_lease
 from airflow_provider_fluss.submit_task import SubmitState, SubmitTask
 from airflow_provider_fluss.task_states import TaskInstanceKey, task_states
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _WRONG_TABLES: Final = frozenset({ErrorCode.INVALID_TABLE, ErrorCode.DATABASE_NOT_EXIST, ErrorCode.TABLE_NOT_EXIST})
 """Errors that another try will not change."""
+_SUCCEEDED: Final = frozenset({TaskInstanceState.SUCCESS.value, TaskInstanceState.SKIPPED.value})
+"""The states of tasks that do not put in doubt that the tables are tiered."""
 
 
 class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
@@ -164,10 +167,15 @@ def _is_submit(task: object) -> bool:
 
 
 class FlussReleaseKvSnapshotLeaseOperator(BaseOperator):
-    """Cancel what still runs under the attempt of an acquire task, and release its lease.
+    """Cancel what still runs under the attempt of an acquire task, release its lease, and decide the state of the run.
 
     Use this operator for a teardown task. It succeeds if there is nothing to release. If a newer attempt holds the
     lease, the operator leaves the lease alone and succeeds too.
+
+    With `as_teardown(..., on_failure_fail_dagrun=True)` the last task of the run is this one, and its state is that of
+    the run. It then fails if a task before it did not succeed and a table of the lease is not Tiered. So a run is green
+    if its tables are tiered, also by an application whose task was killed. If all tasks before it succeeded and the
+    server is away, it is skipped on its last try: the lease ends when it expires.
 
     Args:
         lease: The output of the acquire task. (templated)
@@ -181,12 +189,43 @@ class FlussReleaseKvSnapshotLeaseOperator(BaseOperator):
         self.lease = lease
 
     def execute(self, context: Context) -> None:
-        """Cancel the attempt and drop the lease. This reads nothing but the XCom of the acquire task."""
+        """Cancel the attempt and drop the lease. This reads the XCom of the acquire task and the states of tasks."""
         ti = context["ti"]
+        decides = self.on_failure_fail_dagrun
+        is_doubtful = decides and not self._all_succeeded(TaskInstanceKey.of(ti))
         try:
             lease = LeaseHandle.from_xcom(self.lease, ti.dag_id, ti.run_id)
         except ValueError as error:
+            if is_doubtful:
+                raise AirflowFailException(f"There was no lease to tier under. {error}") from error
             self.log.warning("Nothing to release. %s", error)
             return
-        with FlussHook(lease.fluss_conn_id).get_client() as client:
-            release_lease(client, lease, f"task {ti.task_id} of DAG run {ti.run_id} released the lease", self.log)
+        judgement = None
+        try:
+            with FlussHook(lease.fluss_conn_id).get_client() as client:
+                if is_doubtful:
+                    outcome = client.lease_outcome(lease.lease_id, lease.attempt_token)
+                    judgement = judge(outcome, lease.tables, lease.attempt_token)
+                release_lease(client, lease, f"task {ti.task_id} of DAG run {ti.run_id} released the lease", self.log)
+        except FlussTieringError as error:
+            if is_doubtful or not decides or ti.try_number <= ti.max_tries:
+                raise
+            raise AirflowSkipException(
+                f"Lease {lease.lease_id} was not released. It ends when it expires: {error.message}"
+            ) from error
+        if judgement is not None:
+            _fail_unless_tiered(judgement)
+            self.log.info("%s, so the run has done its work", judgement.message)
+
+    def _all_succeeded(self, own: TaskInstanceKey) -> bool:
+        """Return whether Airflow says so of all tasks before this one."""
+        others = self.upstream_task_ids
+        states = task_states(own.dag_id, own.run_id, *sorted(others))
+        return all(replace(own, task_id=each).in_states(states) in _SUCCEEDED for each in others)
+
+
+def _fail_unless_tiered(judgement: Judgement) -> None:
+    if judgement.verdict is Verdict.TIERED:
+        return
+    unfinished = "" if judgement.verdict is not Verdict.WAITING else "Not all tables were tiered: "
+    raise AirflowFailException(f"{unfinished}{judgement.message}")

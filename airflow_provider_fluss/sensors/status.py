@@ -160,8 +160,8 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
         within(KILL_SECONDS, self._cancel_if_marked, self.log, "Cancelling the rounds of a task that was marked")
         super().on_kill()
         if self._stopped_because is not None:
-            # Airflow calls this from the handler of a signal, so this ends the sleep between two pokes. Otherwise Airflow
-            # would kill the process, and its log would say nothing but that.
+            # Airflow calls this from the handler of a signal, so this ends the sleep between two pokes. Otherwise
+            # Airflow would kill the process, and its log would say nothing but that.
             raise AirflowFailException(self._stopped_because)
 
     def _cancel_if_marked(self) -> None:

@@ -11,8 +11,6 @@ from typing import Final
 FOLDER: Final = Path(__file__).parents[2] / ".cache" / "airflow-endings"
 """Where endings are kept: a file for each way and database, from which `tools/airflow_endings.py` makes a page."""
 EITHER: Final = "either"
-GREEN_IF_TIERED: Final = "a run whose tables are tiered is green"
-SAYS_WHY: Final = "a failed run says why in one line, with the table"
 ROWS: Final = 1000
 """The number of rows of each table of a way."""
 
@@ -66,7 +64,6 @@ class Ending:
         spark_seconds: The time for which processes of Spark ran on after the attempt was cancelled or, if it was not,
             after the run had ended; None if they stayed.
         cleared: The state of the run after its failed tasks were cleared; None if they were not.
-        not_ours: The rules that Airflow breaks by itself here, and that are not noted as broken.
         broken: The rules that were broken.
     """
 
@@ -85,7 +82,6 @@ class Ending:
     lease_seconds: float | None = None
     spark_seconds: float | None = None
     cleared: str | None = None
-    not_ours: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
 
     def judge(self) -> None:
@@ -97,13 +93,13 @@ class Ending:
             "no round is committed twice": all(each.commits <= 1 for each in self.lake.values()),
             "a table is tiered as a whole or not at all": all(each.rows in (0, ROWS) for each in self.lake.values()),
             "a green run has tiered its tables": self.run != "success" or tiered or self.by_hand,
-            GREEN_IF_TIERED: self.run != "failed" or not tiered or self.by_hand,
+            "a run whose tables are tiered is green": self.run != "failed" or not tiered or self.by_hand,
             "the lease is released": self.lease_seconds is not None,
             "no Spark is left behind": self.spark_seconds is not None,
             "an interruption is no failure of a table": not self.interruption or self._failures == 0,
-            SAYS_WHY: self.run != "failed" or self.by_hand or self._says_why,
+            "a failed run says why in one line, with the table": self.run != "failed" or self.by_hand or self._says_why,
         }
-        self.broken += [rule for rule, kept in rules.items() if not kept and rule not in (*self.broken, *self.not_ours)]
+        self.broken += [rule for rule, kept in rules.items() if not kept and rule not in self.broken]
 
     def save(self, name: str) -> None:
         """Write the ending for the page."""

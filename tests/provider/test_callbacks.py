@@ -113,9 +113,7 @@ def test_a_task_with_a_lease_of_its_own_releases_that_and_no_newer_one(  # D60
         (None, "failed"),
     ],
 )
-def test_the_reason_tells_a_time_out_from_a_failure(
-    client, new_table, acquire, driver, failed, exception, ended
-):  # D70
+def test_the_reason_tells_time_outs_from_failures(client, new_table, acquire, driver, failed, exception, ended):  # D70
     table = new_table()
     lease = acquire(table)
     driver.claim(lease, table)
@@ -134,7 +132,7 @@ def run_failed(context, monkeypatch):
             acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=["db.t"])
             FlussTieringOperator(task_id="one_task", tables=["db.t"])
             release = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
-            acquire >> BaseOperator(task_id="work") >> release.as_teardown(setups=acquire)
+            acquire >> BaseOperator(task_id="work") >> release.as_teardown(setups=acquire, on_failure_fail_dagrun=True)
 
         def get_all(*, key: str, dag_id: str, task_id: str, run_id: str) -> list[object] | None:
             return xcoms.get((task_id, key))

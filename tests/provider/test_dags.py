@@ -86,6 +86,7 @@ def test_a_batch_is_leased_submitted_beside_its_sensor_and_released(bag, dag_id,
     assert wait.upstream_task_ids == {acquire.task_id}
     assert submit.upstream_task_ids >= {acquire.task_id}
     assert release.is_teardown
+    assert release.on_failure_fail_dagrun, "its state is that of the run"
     assert release.trigger_rule == TriggerRule.ALL_DONE_SETUP_SUCCESS
     assert wait.deferrable
     assert wait.submit_task_id == submit.task_id

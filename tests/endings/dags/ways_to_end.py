@@ -44,7 +44,7 @@ def way(dag_id: str, *, retries: int = 2, deferrable: bool = True, wait_seconds:
             timeout=wait_seconds,
         )
         release = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
-        acquire >> [submit, wait] >> release.as_teardown(setups=acquire)
+        acquire >> [submit, wait] >> release.as_teardown(setups=acquire, on_failure_fail_dagrun=True)
 
     tasks()
 

@@ -1,0 +1,119 @@
+"""The release task as the last one of a run: its state is that of the run, so it looks at the tables."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.sdk import DAG
+from airflow.sdk.bases.operator import BaseOperator
+
+from airflow_provider_fluss.operators.lease import (
+    FlussAcquireKvSnapshotLeaseOperator,
+    FlussReleaseKvSnapshotLeaseOperator,
+)
+from examples.ports import free_ports
+from fluss_tiering.model.errors import FlussTieringError
+
+SUCCEEDED = {"acquire": "success", "submit": "success", "wait": "success"}
+SUBMIT_WAS_KILLED = {**SUCCEEDED, "submit": "failed"}
+
+
+@pytest.fixture
+def lease(new_table, acquire):
+    return acquire(new_table(), new_table(primary_key=False))
+
+
+def release(lease: object, *, decides: bool = True) -> FlussReleaseKvSnapshotLeaseOperator:
+    """The release task of a DAG of the usual form."""
+    with DAG("dag"):
+        acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=["db.t"])
+        task = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=lease)
+        teardown = task.as_teardown(setups=acquire, on_failure_fail_dagrun=decides)
+        acquire >> [BaseOperator(task_id="submit"), BaseOperator(task_id="wait")] >> teardown
+    return task
+
+
+@pytest.mark.parametrize("states", [SUBMIT_WAS_KILLED, {**SUCCEEDED, "wait": "failed"}, {}])
+def test_a_run_whose_tables_are_tiered_is_green(client, context, driver, lease, task_states, states):  # D70
+    task_states.update(states)
+    for table in lease["tables"]:
+        driver.tier(lease, table)
+    release(lease).execute(context("release"))
+    assert client.list_leases(lease["lease_id"]) == []
+
+
+def test_a_run_with_a_table_that_failed_is_red_and_names_it(client, context, driver, lease, task_states):  # D70
+    task_states.update(SUBMIT_WAS_KILLED)
+    good, bad = lease["tables"]
+    driver.tier(lease, good)
+    driver.fail_round(lease, bad, "disk full")
+    with pytest.raises(AirflowFailException) as failed:
+        release(lease).execute(context("release"))
+    assert str(failed.value) == f"1 of 2 tables failed to be tiered: {bad} (epoch 1): disk full"
+    assert client.list_leases(lease["lease_id"]) == []
+
+
+def test_a_run_whose_rounds_go_on_is_red_and_stops_them(client, context, driver, lease, task_states):  # D70
+    task_states.update({**SUBMIT_WAS_KILLED, "wait": "failed"})
+    running, unclaimed = lease["tables"]
+    driver.claim(lease, running)
+    with pytest.raises(AirflowFailException) as failed:
+        release(lease).execute(context("release"))
+    assert str(failed.value) == (
+        f"Not all tables were tiered: 0 of 2 done; Tiering: {running} (epoch 1); not yet claimed: {unclaimed}"
+    )
+    assert client.list_leases(lease["lease_id"]) == []
+    assert client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason is not None
+
+
+def test_a_run_whose_rounds_were_cancelled_tells_the_reason(client, context, lease, task_states):  # D70
+    task_states.update({**SUCCEEDED, "submit": "failed", "wait": "failed"})
+    client.cancel_tiering(lease["lease_id"], lease["attempt_token"], "task wait was marked failed")
+    with pytest.raises(AirflowFailException, match=r"was cancelled: task wait was marked failed$"):
+        release(lease).execute(context("release"))
+
+
+def test_without_a_failed_task_nothing_is_in_doubt(client, context, lease, task_states):
+    task_states.update({**SUCCEEDED, "submit": "skipped"})
+    release(lease).execute(context("release"))
+    assert client.list_leases(lease["lease_id"]) == []
+
+
+def test_a_release_that_does_not_decide_only_releases(client, context, lease, task_states):
+    task_states.update(SUBMIT_WAS_KILLED)
+    release(lease, decides=False).execute(context("release"))
+    assert client.list_leases(lease["lease_id"]) == []
+    release(None, decides=False).execute(context("release"))
+
+
+def test_without_a_lease_a_failed_run_is_red(server, context, task_states):
+    task_states.update(SUBMIT_WAS_KILLED)
+    with pytest.raises(AirflowFailException, match=r"^There was no lease to tier under\. "):
+        release(None).execute(context("release"))
+
+
+@pytest.mark.parametrize(
+    ("states", "try_number", "error"),
+    [
+        (SUCCEEDED, 1, FlussTieringError),
+        (SUCCEEDED, 3, AirflowSkipException),
+        (SUBMIT_WAS_KILLED, 3, FlussTieringError),
+    ],
+)
+def test_a_server_that_is_away_makes_no_run_red_whose_tasks_succeeded(
+    monkeypatch, context, task_states, states, try_number, error
+):
+    away = {"conn_type": "fluss", "host": "127.0.0.1", "port": free_ports(1)[0], "extra": {"timeout": 0.3}}
+    monkeypatch.setenv("AIRFLOW_CONN_AWAY", json.dumps(away))
+    task_states.update(states)
+    lease = {
+        "lease_id": "x",
+        "attempt_token": 1,
+        "tables": ["db.t"],
+        "lease_duration_ms": 1000,
+        "fluss_conn_id": "away",
+    }
+    with pytest.raises(error):
+        release(lease).execute(context("release", try_number=try_number, max_tries=2))
