@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from fluss_tiering.client import AsyncTieringClient
 
 DEFAULT_RETRY_SECONDS: Final = 5.0
-_ROUNDS: Final = 5
-"""How many of the newest rounds are looked at for the one that tiered the table: a running one may be among them."""
+_ROUNDS: Final = 100
+"""How many of the newest rounds are looked at, which is as many as the server keeps of a table by default."""
 
 
 class FlussTableTieredTrigger(BaseEventTrigger):
     """Fire whenever a round has committed new rows of a table to the lake.
 
     Use it in an `AssetWatcher`, so that a DAG starts when the table was tiered, also by a command or another Airflow.
-    The payload of the event has the keys `table`, `tiering_epoch`, `lake_snapshot_id`, `rows`, `bytes` and `files`.
-    Several rounds in a moment can be one event, with the details of the newest one. A round without new rows is no
-    event.
+    The payload of the event has the keys `table`, `tiering_epoch`, `lake_snapshot_id`, `rows`, `bytes`, `files` and
+    `rounds`. Several rounds since the last event can be one event: `rounds` is their number, and the other details are
+    those of the newest one. A round without new rows is no event, and does not hide an earlier one with rows.
 
     The trigger watches a stream of the server and does not poll. If the server is away, or if there is no such table,
     it tries again. From Airflow 3.3 on it remembers the last event with the asset, so that a round while the triggerer
@@ -71,11 +71,12 @@ class FlussTableTieredTrigger(BaseEventTrigger):
                         tiered = _last_tiered_time(changes)
                         if known is not None and (tiered is None or tiered <= known):
                             continue
-                        newest = await _newest(client, path)
-                        if known is not None and newest is not None and _has_rows(newest):
-                            yield TriggerEvent(_payload(newest))  # type: ignore[no-untyped-call]
+                        rounds = await _tiered_since(client, path, known or 0)
+                        with_rows = [each for each in rounds if _has_rows(each)]
+                        if known is not None and with_rows:
+                            yield TriggerEvent(_payload(with_rows))  # type: ignore[no-untyped-call]
                         # The newest round may be newer than the status.
-                        known = max(tiered or 0, (newest.end_time or 0) if newest else 0)
+                        known = max([tiered or 0, *(each.end_time or 0 for each in rounds)])
                         await self._remember(known)
                 except FlussTieringError as error:
                     if error.message != said:
@@ -114,10 +115,10 @@ def _last_tiered_time(changes: StatusChanges) -> int | None:
     return next((each.last_tiered_time for each in changes.statuses), None)
 
 
-async def _newest(client: AsyncTieringClient, path: TablePath) -> TieringRound | None:
-    """Return the newest round that tiered the table; None if none of its newest rounds did."""
+async def _tiered_since(client: AsyncTieringClient, path: TablePath, known: int) -> list[TieringRound]:
+    """Return the rounds that tiered the table after a time in milliseconds since the epoch, the newest one first."""
     rounds = await client.list_tiering_rounds(path, limit=_ROUNDS)
-    return next((each for each in rounds if each.state is TieringState.TIERED), None)
+    return [each for each in rounds if each.state is TieringState.TIERED and (each.end_time or 0) > known]
 
 
 def _has_rows(tiered: TieringRound) -> bool:
@@ -125,7 +126,8 @@ def _has_rows(tiered: TieringRound) -> bool:
     return tiered.stats is None or tiered.stats.lake_snapshot_id is not None
 
 
-def _payload(tiered: TieringRound) -> dict[str, Any]:
+def _payload(rounds: Sequence[TieringRound]) -> dict[str, Any]:
+    tiered = rounds[0]
     stats = tiered.stats
     return {
         "table": str(tiered.path),
@@ -134,4 +136,5 @@ def _payload(tiered: TieringRound) -> dict[str, Any]:
         "rows": stats.rows if stats else None,
         "bytes": stats.bytes if stats else None,
         "files": stats.files if stats else None,
+        "rounds": len(rounds),
     }

@@ -96,6 +96,7 @@ async def test_each_round_with_new_rows_is_an_event_and_no_other(new_table, acqu
             "rows": 3,
             "bytes": 300,
             "files": 2,
+            "rounds": 1,
         }
         tier(table, TieringStats(4, 400, 1, 12))
         assert (await next_of(payloads))["lake_snapshot_id"] == 12
@@ -121,6 +122,25 @@ async def test_a_round_while_the_triggerer_was_down_is_an_event_of_the_next_watc
     async with watching(make(table, memory)) as payloads:
         tier(table, TieringStats(1, 100, 1, 11))
         assert (await next_of(payloads))["lake_snapshot_id"] == 11
+
+
+async def test_empty_rounds_do_not_hide_the_rounds_with_rows_before_them(new_table, acquire, driver, tier):
+    table, memory = new_table(), Memory()
+    async with watching(make(table, memory)):
+        await known(memory)
+    tier(table, TieringStats(1, 100, 1, 10))
+    newest = tier(table, TieringStats(2, 200, 1, 11))
+    for _ in range(6):
+        tier(table, TieringStats())
+    driver.fail_round(acquire(table), table, "broken")
+    async with watching(make(table, memory)) as payloads:
+        payload = await next_of(payloads)
+        assert (payload["tiering_epoch"], payload["lake_snapshot_id"], payload["rounds"]) == (newest, 11, 2)
+        tier(table, TieringStats())
+        tier(table, TieringStats(3, 300, 1, 12))
+        payload = await next_of(payloads)
+        assert (payload["lake_snapshot_id"], payload["rounds"]) == (12, 1)
+        assert payloads.empty()
 
 
 async def test_it_waits_for_a_table_and_for_a_server_that_are_not_there_yet(server: Server, client, new_table, tier):
