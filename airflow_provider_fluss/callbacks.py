@@ -81,15 +81,27 @@ def _release(lease: LeaseHandle, reason: str, timeout: float) -> None:
 
 def leases_of(context: Context) -> Iterator[LeaseHandle]:
     """Yield the leases of the failed task or run that a callback is called for."""
-    is_dag_callback = _is_dag_callback(context)
-    dag_id, run_id = context["dag"].dag_id, context["run_id"] if is_dag_callback else context["ti"].run_id
-    for value in _xcoms_of_run(context) if is_dag_callback else _leases_of_task(context):
-        if value is None:
-            continue
+    for value in lease_values(context):
         try:
-            yield LeaseHandle.from_xcom(value, dag_id, run_id)
+            yield lease_of(value, context)
         except ValueError as error:
             logger.warning("Nothing to release. %s", error)
+
+
+def lease_values(context: Context) -> Iterator[Any]:
+    """Yield the XComs of the leases that a callback is called for. They may be malformed."""
+    values = _xcoms_of_run(context) if _is_dag_callback(context) else _leases_of_task(context)
+    return (value for value in values if value is not None)
+
+
+def lease_of(value: object, context: Context) -> LeaseHandle:
+    """Return the lease in this XCom of the failed task or run.
+
+    Raises:
+        ValueError: The value is not a lease. The message says what was found.
+    """
+    run_id = context["run_id"] if _is_dag_callback(context) else context["ti"].run_id
+    return LeaseHandle.from_xcom(value, context["dag"].dag_id, run_id)
 
 
 def _is_dag_callback(context: Context) -> bool:

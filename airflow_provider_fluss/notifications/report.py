@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fluss_tiering.model.error_text import mask_secrets
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import SERVER_AWAY, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
 
@@ -62,6 +62,7 @@ class TieringFailure:
         total: The number of tables that were to be tiered.
         tables: Those of them that were not tiered.
         log_url: The address of the task's log; None if the whole run failed.
+        unknown: Why tables may be missing here, in one line; None if all tables are known.
     """
 
     dag_id: str
@@ -71,6 +72,7 @@ class TieringFailure:
     total: int
     tables: tuple[UntieredTable, ...]
     log_url: str | None = None
+    unknown: str | None = None
 
     @property
     def subject(self) -> str:
@@ -85,8 +87,7 @@ class TieringFailure:
         lines = [f"{self._where[:1].upper()}{self._where[1:]} of {self.dag_id} failed in {self.run_id}."]
         if self.tables:
             lines += [f"{self._count} not tiered:", *(f"- {table}" for table in self.tables)]
-        else:
-            lines += [self.error or "No reason is known."]
+        lines += self._reasons
         if self.log_url:
             lines.append(f"Log: {self.log_url}")
         return "\n".join(lines)
@@ -99,11 +100,19 @@ class TieringFailure:
         if self.tables:
             items = "".join(f"<li>{html.escape(str(table))}</li>" for table in self.tables)
             parts.append(f"<p>{html.escape(self._count)} not tiered:</p><ul>{items}</ul>")
-        else:
-            parts.append(f"<p>{html.escape(self.error or 'No reason is known.')}</p>")
+        parts += [f"<p>{html.escape(reason)}</p>" for reason in self._reasons]
         if self.log_url:
             parts.append(f'<p><a href="{html.escape(self.log_url)}">Log of the task</a></p>')
         return "".join(parts)
+
+    @property
+    def _reasons(self) -> list[str]:
+        """What the tables themselves do not tell."""
+        unknown = [f"The tables of the task are not all known: {self.unknown}"] if self.unknown else []
+        if not self.tables:
+            return [self.error or "No reason is known.", *unknown]
+        is_missing = any(table.status is None for table in self.tables)
+        return [*([f"Error of the task: {self.error}"] if is_missing and self.error and self.task else []), *unknown]
 
     @property
     def _where(self) -> str:
@@ -148,6 +157,8 @@ def _untiered(
         try:
             (status,) = client.list_tiering_statuses(TablePath.parse(table))
         except FlussTieringError as error:
+            if error.code in SERVER_AWAY:
+                raise
             # The table may have been dropped, or is not tiered any more.
             yield _of(table, rounds.get(table), None, one_line(error.message))
         else:

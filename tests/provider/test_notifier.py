@@ -14,6 +14,8 @@ from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 from airflow.sdk import DAG, BaseNotifier
 from airflow.sdk.bases.operator import BaseOperator
 
+from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.missing_connection import UnreachableConnectionError
 from airflow_provider_fluss.notifications.tiering import FlussTieringNotifier
 from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
 from examples.ports import free_ports
@@ -115,6 +117,68 @@ def test_without_an_answer_of_the_server_the_tables_and_the_error_of_the_task_ar
     assert error == "timed out"
     assert "cannot reach the tiering server" in cause
     assert time.monotonic() - began < 60
+
+
+def unreachable(conn_id: str) -> None:
+    raise UnreachableConnectionError(conn_id)
+
+
+def malformed(**changes: object) -> dict[str, object]:
+    """Return a lease that has these values instead of its own."""
+    whole = {"lease_id": "x", "attempt_token": 1, "tables": ["db.a", "db.b"], "lease_duration_ms": 60_000}
+    return {**whole, "fluss_conn_id": "fluss_default", **changes}
+
+
+def test_a_connection_that_cannot_be_looked_up_is_the_reason_why_the_status_is_missing(failed, monkeypatch):
+    monkeypatch.setattr(FlussHook, "get_connection", staticmethod(unreachable))
+    recorded = Recorded()
+    FlussTieringNotifier(recorded, tables=["db.c"])(failed(malformed(), AirflowException("timed out")))
+    ((text, failure),) = recorded.sent
+    away = "Connection 'fluss_default' cannot be looked up at present: Airflow's API server does not answer"
+    assert text.splitlines()[1:-1] == [
+        "3 of 3 tables were not tiered:",
+        *(f"- db.{each} (status unknown): {away}" for each in "abc"),
+        "Error of the task: timed out",
+    ]
+    assert "Error of the task: timed out" in failure.html
+
+
+@pytest.mark.parametrize(
+    ("lease", "tables"),
+    [
+        (malformed(attempt_token=True), ["db.a", "db.b"]),
+        (malformed(attempt_token=2**70), ["db.a", "db.b"]),
+        (malformed(lease_id=7), ["db.a", "db.b"]),
+        (malformed(tables="db.a"), ["db.a"]),
+        (malformed(tables=[7]), ["7"]),
+    ],
+)
+def test_a_malformed_lease_does_not_keep_the_message_back(server, failed, lease, tables):
+    recorded = Recorded()
+    FlussTieringNotifier(recorded)(failed(lease, AirflowException("timed out")))
+    ((text, failure),) = recorded.sent
+    assert [(each.table, each.status) for each in failure.tables] == [(table, None) for table in tables]
+    assert all(each.cause for each in failure.tables)
+    assert "Error of the task: timed out" in text
+
+
+@pytest.mark.parametrize("lease", [malformed(tables=None), 7, "lease", [1]])
+def test_a_lease_without_tables_is_told_as_such(server, failed, lease):
+    recorded = Recorded()
+    FlussTieringNotifier(recorded)(failed(lease, AirflowException("timed out")))
+    lines = recorded.sent[0][0].splitlines()
+    assert lines[1] == "timed out"
+    assert lines[2].startswith("The tables of the task are not all known: Expected the XCom of a FlussAcquire")
+
+
+@pytest.mark.parametrize("template", ["{{ bad }}", "db.gone", ["db.gone"], [], None, "{{ nothing }}"])
+def test_a_text_is_one_table(server, failed, template):
+    recorded = Recorded()
+    FlussTieringNotifier(recorded, tables=template)({**failed(None), "bad": "db.gone", "nothing": ""})
+    (failure,) = [each for _, each in recorded.sent]
+    expected = ["db.gone"] if template and template != "{{ nothing }}" else []
+    assert [each.table for each in failure.tables] == expected
+    assert failure.total == len(expected)
 
 
 def test_a_failed_run_without_tables_tells_its_reason(failed):
