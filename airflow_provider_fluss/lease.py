@@ -22,20 +22,23 @@ _READABLE_CHARACTERS: Final = 48
 _DIGEST_CHARACTERS: Final = 32
 
 
-def lease_id(dag_id: str, run_id: str, task_id: str, table_ids: Iterable[int]) -> str:
+def lease_id(dag_id: str, run_id: str, task_id: str, table_ids: Iterable[int], map_index: int = -1) -> str:
     """Return the id of the lease that this task of this DAG run holds on these tables.
 
-    The id depends on the table ids and not on the map index, because the same index of a mapped task can mean another
-    table after a clear. The id begins with the DAG id, for people who list leases. It ends with a digest that tells
-    leases apart. The id is always shorter than 100 characters.
+    The id depends on the table ids, because the same index of a mapped task can mean another table after a clear. It
+    depends on the map index too, because two instances may name the same tables: each has a lease of its own then, so
+    that neither ends the attempt of the other. The id begins with the DAG id, for people who list leases. It ends with
+    a digest that tells leases apart. The id is always shorter than 100 characters.
 
     Args:
         dag_id: The id of the DAG.
         run_id: The id of the DAG run.
         task_id: The id of the acquire task.
         table_ids: The ids of the leased tables, in any order.
+        map_index: The map index of the task, or -1 if it is not mapped.
     """
-    return _named(dag_id, [dag_id, run_id, task_id, sorted(set(table_ids))])
+    mapped = [map_index] if map_index >= 0 else []
+    return _named(dag_id, [dag_id, run_id, task_id, sorted(set(table_ids)), *mapped])
 
 
 def _named(dag_id: str, identity: Sequence[object]) -> str:

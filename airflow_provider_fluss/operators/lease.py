@@ -107,7 +107,7 @@ def acquire_lease(
             infos = client.get_tables(paths)
             _require_tiered(infos)
             ids = [info.table_id for info in infos]
-            lease = lease_id(ti.dag_id, ti.run_id, ti.task_id, ids)
+            lease = lease_id(ti.dag_id, ti.run_id, ti.task_id, ids, TaskInstanceKey.of(ti).map_index)
             token = _token(client, lease, paths, duration_ms, submit=_submit_state(context), log=log)
     except FlussTieringError as error:
         if error.code in _WRONG_TABLES:

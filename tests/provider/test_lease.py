@@ -23,10 +23,17 @@ def test_id_is_the_same_for_every_try_whatever_the_order_of_the_tables():  # L17
         ("dag", RUN, "tier.acquire2", [3, 7]),
         ("dag", RUN, "tier.acquire", [3]),
         ("dag", RUN, "tier.acquire", [37]),
+        ("dag", RUN, "tier.acquire", [3, 7], 0),
     ],
 )
 def test_id_tells_dags_runs_tasks_and_tables_apart(other):
     assert lease_id("dag", RUN, "tier.acquire", [3, 7]) != lease_id(*other)
+
+
+def test_id_tells_mapped_instances_with_the_same_tables_apart_and_not_their_tries():
+    first, second = (lease_id("dag", RUN, "tier.acquire", [3], index) for index in (0, 1))
+    assert first != second
+    assert first == lease_id("dag", RUN, "tier.acquire", [3], 0)
 
 
 def test_id_is_short_and_plain_whatever_the_names():

@@ -126,6 +126,24 @@ def test_in_a_mapped_group_the_submit_task_of_the_same_index_decides(new_table, 
     assert acquire.execute(found) != first
 
 
+def test_mapped_instances_with_the_same_tables_do_not_end_each_others_attempts(client, new_table, driver, context):
+    table = new_table()
+
+    def acquire(index: int) -> dict:
+        found = context("acquire")
+        found["ti"].map_index = index
+        return FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=[table]).execute(found)
+
+    first, second = acquire(0), acquire(1)
+    claim = driver.claim(first, table)
+    with pytest.raises(FlussTieringError) as refused:
+        driver.claim(second, table)
+    assert refused.value.code is ErrorCode.TABLE_BEING_TIERED
+    assert client.cancel_tiering(second["lease_id"], second["attempt_token"], "the second failed")
+    assert acquire(0) == first
+    driver.finish(claim)
+
+
 def test_one_lease_spans_tables_with_and_without_anything_to_pin(client, new_table, acquire):  # L24
     keyed, other, log = new_table(), new_table(), new_table(primary_key=False)
     lease = acquire(keyed, other, log, keyed)
