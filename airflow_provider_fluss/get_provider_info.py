@@ -55,7 +55,7 @@ def get_provider_info() -> dict[str, Any]:
                     "timeout": {
                         "label": "Timeout",
                         "description": "Deadline of a call to the server in seconds, 30 when empty",
-                        "schema": {"type": ["number", "null"], "exclusiveMinimum": 0},
+                        "schema": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 86400},
                     }
                 },
             }

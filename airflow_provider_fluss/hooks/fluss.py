@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import ipaddress
+import math
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +29,11 @@ if TYPE_CHECKING:
     from fluss_tiering.model.tiering import TieringRound, TieringStatus
 
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
+_LONGEST_TIMEOUT_SECONDS: Final = 86_400.0
+"""A day. gRPC takes a deadline for over as soon as it is too far away for its clock."""
+_HIGHEST_PORT: Final = 65_535
+_HOST: Final = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]|(?:dns|ipv4|ipv6):\S+")
+"""A host name, an IPv6 address in brackets, or what gRPC has resolvers for."""
 
 
 class UnusableConnectionError(AirflowFailException, ValueError):
@@ -36,7 +44,7 @@ class FlussHook(BaseHook):
     """Connect to a tiering server.
 
     The host and the port of the connection are those of the server. The extra of the connection may hold `timeout`, the
-    deadline of each call in seconds.
+    deadline of each call in seconds, which is at most a day.
 
     Each of the methods that ask the server makes a client of its own and closes it. Use `get_client` for many calls,
     and for calls that have no method here. Those methods raise FlussTieringError with the code UNAVAILABLE if the
@@ -231,19 +239,55 @@ def _address(connection: Connection) -> str:
             f"Connection {connection.conn_id!r} has no host: set it to the host of the tiering server, "
             f"and the port if it is not {DEFAULT_PORT}."
         )
-    return f"{connection.host}:{connection.port or DEFAULT_PORT}"
+    port = connection.port or DEFAULT_PORT
+    if not 0 < port <= _HIGHEST_PORT:
+        raise UnusableConnectionError(
+            f"Connection {connection.conn_id!r} has port {port}: expected 1 to {_HIGHEST_PORT}, or nothing for "
+            f"{DEFAULT_PORT}."
+        )
+    return f"{_host(connection)}:{port}"
+
+
+def _host(connection: Connection) -> str:
+    """Return the host as it stands before a port."""
+    host = str(connection.host)
+    before, at, name = host.rpartition("@")
+    if _is_ipv6(name):
+        return f"{before}{at}[{name}]"
+    if not _HOST.fullmatch(name):
+        raise UnusableConnectionError(
+            f"Connection {connection.conn_id!r} has host {host!r}: expected the name or the IP address of the tiering "
+            f"server alone, for example tiering.example.com, without http:// and without a path. Its port belongs in "
+            f"the field port."
+        )
+    return host
+
+
+def _is_ipv6(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).version == 6
+    except ValueError:
+        return False
 
 
 def _timeout(connection: Connection) -> float:
-    value = connection.extra_dejson.get("timeout")
+    extra: object = connection.extra_dejson
+    if not isinstance(extra, Mapping):
+        raise UnusableConnectionError(
+            f"Connection {connection.conn_id!r} has an extra that is no JSON object: expected one such as "
+            f'{{"timeout": 30}}, or nothing.'
+        )
+    value = extra.get("timeout")
     if value in (None, ""):
         return DEFAULT_TIMEOUT_SECONDS
     try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = 0.0
-    if seconds <= 0:
+        seconds = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    # No comparison with NaN is true.
+    if not 0 < seconds <= _LONGEST_TIMEOUT_SECONDS:
         raise UnusableConnectionError(
-            f"Connection {connection.conn_id!r} has timeout {value!r} in its extra: expected seconds greater than 0."
+            f"Connection {connection.conn_id!r} has timeout {value!r} in its extra: expected seconds, greater than 0 "
+            f"and at most {_LONGEST_TIMEOUT_SECONDS:g}."
         )
     return seconds

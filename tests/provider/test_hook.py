@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 
 import pytest
 from airflow.sdk import BaseHook
 
-from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.hooks.fluss import FlussHook, UnusableConnectionError
 from examples.ports import free_ports
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import TieringState
@@ -57,6 +59,49 @@ def test_an_unusable_connection_is_named(monkeypatch, uri):
     assert "'other'" in message
     with pytest.raises(ValueError, match="'other'"):
         FlussHook("other").get_client()
+
+
+NAN, INFINITE, HUGE = (float(text) for text in ("nan", "inf", "1e12"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        *(({"extra": {"timeout": value}}, "timeout") for value in (NAN, INFINITE, -INFINITE, HUGE, True, False)),
+        *(({"extra": {"timeout": value}}, "timeout") for value in ("nan", "inf", "true", 10**400, [1])),
+        *(({"extra": value}, "extra") for value in ("[1]", "7", '"text"')),
+        *(({"host": host}, "host") for host in ("http://127.0.0.1", "127.0.0.1:27133", "h/path", " h", "h ", "a b")),
+        *(({"host": host}, "host") for host in ("http://h:1", "h:1:2", "a,b", "id@h:1", "\0", "h\n")),
+        *(({"port": port}, "port") for port in (-1, 65_536)),
+    ],
+)
+async def test_a_wrong_field_of_the_connection_is_named(monkeypatch, fields, named):
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", json.dumps({"conn_type": "fluss", "host": "127.0.0.1", **fields}))
+    hook = FlussHook("other")
+    works, message = hook.test_connection()
+    assert not works
+    expected = rf"^Connection 'other' has (an )?{named} .*: expected "
+    assert re.match(expected, message)
+    with pytest.raises(UnusableConnectionError, match=expected):
+        hook.get_client()
+    with pytest.raises(UnusableConnectionError, match=expected):
+        await hook.get_async_client()
+    with pytest.raises(UnusableConnectionError, match=expected):
+        async with hook.share_async_client():
+            pass
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        *(("tiering_1.example", "tiering_1.example:9133"), ("id@tiering", "id@tiering:9133")),
+        *(("::1", "[::1]:9133"), ("[::1]", "[::1]:9133"), ("dns:///tiering", "dns:///tiering:9133")),
+    ],
+)
+def test_a_host_is_a_name_or_an_address(monkeypatch, host, address):
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", json.dumps({"conn_type": "fluss", "host": host}))
+    assert FlussHook("other").get_address() == address
+    FlussHook("other").get_client().close()
 
 
 def test_the_timeout_bounds_a_call(monkeypatch):
