@@ -13,11 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
+from fluss_tiering.model.table import TablePath
 
 DEFAULT_CONN_ID: Final = "fluss_default"
 ONE_TASK_KEY: Final = "lease"
 """The XCom in which the operator that does all in one task keeps its lease. Its return value is about the rounds."""
+MAX_LEASE_DURATION_MS: Final = 30 * 24 * 60 * 60 * 1000
+"""The longest duration that a server grants a lease for."""
+_FIELDS: Final = frozenset({"lease_id", "attempt_token", "tables", "lease_duration_ms", "fluss_conn_id"})
+_MAX_TOKEN: Final = 2**63 - 1
+_MAX_ID_CHARACTERS: Final = 512
+"""The longest id that a server takes. It takes no character that cannot be printed, either."""
+_SHOWN_CHARACTERS: Final = 80
 _READABLE_CHARACTERS: Final = 48
 _DIGEST_CHARACTERS: Final = 32
 
@@ -45,6 +54,10 @@ def _named(dag_id: str, identity: Sequence[object]) -> str:
     digest = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:_DIGEST_CHARACTERS]
     readable = re.sub(r"[^A-Za-z0-9_.-]", "-", dag_id)[:_READABLE_CHARACTERS]
     return f"airflow-{readable}-{digest}"
+
+
+class MalformedLeaseError(ValueError):
+    """A value names a lease, but no acquire task returns such values. Another try would not change that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +102,66 @@ class LeaseHandle:
             run_id: The id of the DAG run, which becomes part of a fresh lease id.
 
         Raises:
+            MalformedLeaseError: The value is a lease with a wrong field. The message names it.
             ValueError: The value is missing or is not a lease. The message says what was found.
         """
         if isinstance(value, Mapping) and not {"lease_id", "attempt_token"} <= value.keys():
             value = _with_fresh_id(value, dag_id, run_id)
-        match value:
-            case {
-                "lease_id": str(lease),
-                "attempt_token": int() | None as token,
-                "tables": [_, *_] as tables,
-                "lease_duration_ms": int(duration_ms),
-                "fluss_conn_id": str(conn_id),
-            } if lease and all(isinstance(table, str) for table in tables):
-                return cls(lease, token, tuple(tables), duration_ms, conn_id)
-        raise ValueError(
-            f"Expected the XCom of a FlussAcquireKvSnapshotLeaseOperator task (lease_id, attempt_token, tables, "
-            f"lease_duration_ms, fluss_conn_id), found {_describe(value)}. Pass lease=<acquire task>.output."
+        if not isinstance(value, Mapping) or not value.keys() >= _FIELDS:
+            raise ValueError(_refusal(_describe(value)))
+        for name, expected, is_right in (
+            ("lease_id", f"a text of 1 to {_MAX_ID_CHARACTERS} printable characters", _is_id),
+            ("attempt_token", f"None or a whole number from 1 to {_MAX_TOKEN}", _is_token),
+            ("tables", "a list of DATABASE.TABLE with at least one table", _are_tables),
+            ("lease_duration_ms", f"a whole number from 1 to {MAX_LEASE_DURATION_MS}", _is_duration),
+            ("fluss_conn_id", f"a text of 1 to {_MAX_ID_CHARACTERS} printable characters", _is_id),
+        ):
+            if not is_right(value[name]):
+                raise MalformedLeaseError(_refusal(f"{name} {_cut(value[name])}: expected {expected}"))
+        return cls(
+            value["lease_id"],
+            value["attempt_token"],
+            tuple(value["tables"]),
+            value["lease_duration_ms"],
+            value["fluss_conn_id"],
         )
+
+
+def _is_whole(value: object, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= _MAX_ID_CHARACTERS and value.isprintable()
+
+
+def _is_token(value: object) -> bool:
+    return value is None or _is_whole(value, _MAX_TOKEN)
+
+
+def _is_duration(value: object) -> bool:
+    return _is_whole(value, MAX_LEASE_DURATION_MS)
+
+
+def _are_tables(value: object) -> bool:
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        return False
+    try:
+        return all(isinstance(each, str) and bool(TablePath.parse(each)) for each in value)
+    except FlussTieringError:
+        return False
+
+
+def _refusal(found: str) -> str:
+    return (
+        f"Expected the XCom of a FlussAcquireKvSnapshotLeaseOperator task (lease_id, attempt_token, tables, "
+        f"lease_duration_ms, fluss_conn_id), found {found}. Pass lease=<acquire task>.output."
+    )
+
+
+def _cut(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}... ({len(text)} characters)"
 
 
 def _with_fresh_id(value: Mapping[Any, Any], dag_id: str, run_id: str) -> Mapping[Any, Any]:
@@ -128,4 +184,4 @@ def _describe(value: object) -> str:
         return f"a mapping of {', '.join(sorted(map(str, value))) or 'nothing'}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return f"{len(value)} values: the acquire task is mapped, and this one must be mapped with it"
-    return f"{type(value).__name__} {value!r}"
+    return f"{type(value).__name__} {_cut(value)}"

@@ -12,8 +12,9 @@ from airflow.sdk import BaseOperator, TaskInstanceState
 
 from airflow_provider_fluss.attempt import continue_or_begin
 from airflow_provider_fluss.hooks.fluss import FlussHook
-from airflow_provider_fluss.lease import LeaseHandle, lease_id
+from airflow_provider_fluss.lease import LeaseHandle, MalformedLeaseError, lease_id
 from airflow_provider_fluss.links import LakeTieringLink, store_table_link
+from airflow_provider_fluss.operators.arguments import lease_duration_ms, table_paths
 from airflow_provider_fluss.outcome import Judgement, Verdict, judge
 from airflow_provider_fluss.release import release_lease
 from airflow_provider_fluss.submit_task import SubmitState, SubmitTask
@@ -50,7 +51,8 @@ class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
 
     Args:
         tables: The `database.table` of each table of the round. (templated)
-        lease_duration: The time after which the lease expires, unless the running application renews it.
+        lease_duration: The time after which the lease expires, unless the running application renews it. It is a
+            timedelta or a text such as `6h`, and at most 30 days.
         fluss_conn_id: The connection of the tiering server. (templated)
     """
 
@@ -62,7 +64,7 @@ class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
         self,
         *,
         tables: Sequence[str],
-        lease_duration: timedelta = timedelta(milliseconds=DEFAULT_LEASE_DURATION_MS),
+        lease_duration: timedelta | str = timedelta(milliseconds=DEFAULT_LEASE_DURATION_MS),
         fluss_conn_id: str = FlussHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
@@ -82,7 +84,7 @@ class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
 
 
 def acquire_lease(
-    context: Context, tables: Sequence[str], duration: timedelta, fluss_conn_id: str, log: Logger
+    context: Context, tables: Sequence[str], duration: timedelta | str, fluss_conn_id: str, log: Logger
 ) -> LeaseHandle:
     """Acquire the lease of a task, or go on with its attempt; see `continue_or_begin`.
 
@@ -94,15 +96,13 @@ def acquire_lease(
         log: The logger for what was done.
 
     Raises:
-        AirflowFailException: One of the tables does not exist, or is not tiered.
+        AirflowFailException: An argument is wrong, or one of the tables does not exist or is not tiered.
         FlussTieringError: UNAVAILABLE if the server cannot be reached.
     """
-    if isinstance(tables, str) or not tables:
-        raise AirflowFailException(f"tables is {tables!r}: expected a list of DATABASE.TABLE with at least one table")
+    paths = table_paths(tables)
+    duration_ms = lease_duration_ms(duration)
     ti = context["ti"]
-    duration_ms = int(duration.total_seconds() * 1000)
     try:
-        paths = [TablePath.parse(table) for table in dict.fromkeys(tables)]
         with FlussHook(fluss_conn_id).get_client() as client:
             infos = client.get_tables(paths)
             _require_tiered(infos)
@@ -195,6 +195,8 @@ class FlussReleaseKvSnapshotLeaseOperator(BaseOperator):
         is_doubtful = decides and not self._all_succeeded(TaskInstanceKey.of(ti))
         try:
             lease = LeaseHandle.from_xcom(self.lease, ti.dag_id, ti.run_id)
+        except MalformedLeaseError as error:
+            raise AirflowFailException(f"There is no lease to release. {error}") from error
         except ValueError as error:
             if is_doubtful:
                 raise AirflowFailException(f"There was no lease to tier under. {error}") from error

@@ -11,6 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from airflow_provider_fluss.engine_submit import DEFAULT_SPARK_CONN_ID, EngineSubmitOperator, logged_error
 from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.operators.arguments import duration_ms, table_paths, whole_number
 from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -61,7 +62,7 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
 
         Raises:
             FlussTieringError: INVALID_REQUEST if an argument of the operator has a wrong value.
-            ValueError: A templated argument is not the number that is expected.
+            WrongArgumentError: An argument is not of the type that is expected.
         """
 
     def execute(self, context: Context) -> None:
@@ -82,15 +83,12 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
             ) from error
 
     def _checked_options(self) -> MaintenanceOptions:
-        if isinstance(self.tables, str) or not self.tables:
-            raise AirflowFailException(
-                f"tables is {self.tables!r}: expected a list of DATABASE.TABLE with at least one table"
-            )
+        tables = tuple(table_paths(self.tables))
         server = FlussHook(self.fluss_conn_id).get_address()
         try:
-            return self.options(server, tuple(TablePath.parse(table) for table in dict.fromkeys(self.tables)))
-        except (FlussTieringError, ValueError) as error:
-            raise AirflowFailException(str(error)) from error
+            return self.options(server, tables)
+        except FlussTieringError as error:
+            raise AirflowFailException(error.message) from error
 
 
 class FlussCompactOperator(FlussMaintenanceOperator):
@@ -131,8 +129,8 @@ class FlussCompactOperator(FlussMaintenanceOperator):
         return CompactOptions(
             server,
             tables,
-            min_input_files=_whole("min_input_files", self.min_input_files),
-            delete_files=_whole("delete_files", self.delete_files),
+            min_input_files=whole_number("min_input_files", self.min_input_files),
+            delete_files=whole_number("delete_files", self.delete_files),
         )
 
 
@@ -173,12 +171,11 @@ class FlussExpireSnapshotsOperator(FlussMaintenanceOperator):
 
     def options(self, server: str, tables: tuple[TablePath, ...]) -> ExpireOptions:
         """Return the options of the application. Raises what the base class says."""
-        age = self.older_than
         return ExpireOptions(
             server,
             tables,
-            older_than=f"{age // timedelta(milliseconds=1)}ms" if isinstance(age, timedelta) else age,
-            retain_last=None if self.retain_last is None else _whole("retain_last", self.retain_last),
+            older_than=_age(self.older_than),
+            retain_last=None if self.retain_last is None else whole_number("retain_last", self.retain_last),
         )
 
 
@@ -214,12 +211,11 @@ class FlussVerifyOperator(FlussMaintenanceOperator):
 
     def options(self, server: str, tables: tuple[TablePath, ...]) -> VerifyOptions:
         """Return the options of the application. Raises what the base class says."""
-        return VerifyOptions(server, tables, limit=_whole("limit", self.limit))
+        return VerifyOptions(server, tables, limit=whole_number("limit", self.limit))
 
 
-def _whole(name: str, value: int | str) -> int:
-    """Return the number that an argument stands for, which a template may have made a text."""
-    try:
-        return int(value)
-    except ValueError:
-        raise ValueError(f"{name} is {value!r}: expected a whole number") from None
+def _age(value: timedelta | str | None) -> str | None:
+    if value is None:
+        return None
+    milliseconds = duration_ms("older_than", value)
+    return value if isinstance(value, str) else f"{milliseconds}ms"

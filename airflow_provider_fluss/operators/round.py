@@ -61,7 +61,7 @@ class FlussTieringOperator(LeaseLineage, FlussTieringSparkOperator):
         self,
         *,
         tables: Sequence[str],
-        lease_duration: timedelta = timedelta(milliseconds=DEFAULT_LEASE_DURATION_MS),
+        lease_duration: timedelta | str = timedelta(milliseconds=DEFAULT_LEASE_DURATION_MS),
         fluss_conn_id: str = FlussHook.default_conn_name,
         poke_interval: float = 10,
         unavailable_timeout: float = 300,

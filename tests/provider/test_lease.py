@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from airflow_provider_fluss.lease import LeaseHandle, lease_id
+from airflow_provider_fluss.lease import LeaseHandle, MalformedLeaseError, lease_id
 
 RUN = "manual__2026-11-21T10:00:00+00:00"
 
@@ -65,6 +65,24 @@ def test_anything_else_is_refused_by_name(value, named):
     with pytest.raises(ValueError, match=r"FlussAcquireKvSnapshotLeaseOperator.*found") as refused:
         LeaseHandle.from_xcom(value)
     assert named in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *[("attempt_token", value) for value in (True, 0, -1, 2**63, 1.5, "7")],
+        *[("tables", value) for value in (["nodot"], [], [None], [["db.a"]], "db.a", {"db.a": 1}, 5)],
+        *[("lease_duration_ms", value) for value in (-1, 0, True, 1.5, None, 31 * 86_400_000)],
+        *[("lease_id", value) for value in ("", "x" * 5000, "a\nb", None, 7)],
+        *[("fluss_conn_id", value) for value in ("", "x" * 5000, None)],
+    ],
+)
+def test_a_wrong_field_is_named_in_one_short_line(field, value):
+    lease = {**LeaseHandle("lease", 7, ("db.a",), 1, "c").to_xcom(), field: value}
+    with pytest.raises(MalformedLeaseError, match=rf"found {field} .*: expected .*Pass lease=") as refused:
+        LeaseHandle.from_xcom(lease)
+    assert len(str(refused.value)) < 500
+    assert "\n" not in str(refused.value)
 
 
 def test_a_fresh_lease_of_an_older_format_is_of_one_dag_run():  # L23

@@ -166,11 +166,50 @@ def test_a_log_table_needs_no_snapshot_and_goes_on(client, new_table, acquire):
 
 @pytest.mark.parametrize(
     ("tables", "named"),
-    [(["db.nosuch"], "db.nosuch"), (["no path"], "'no path'"), ([], r"\[\]"), ("db.t", "'db.t'")],
+    [
+        (["db.nosuch"], "db.nosuch"),
+        (["no path"], "'no path'"),
+        ([], r"\[\]"),
+        ("db.t", "'db.t'"),
+        ([1, None], "tables has 1 in it"),
+        ([["db.t"]], "tables has .* in it"),
+        (5, "tables is 5"),
+        (None, "tables is None"),
+        ({"db.t": 1}, "tables is {'db.t': 1}"),
+    ],
 )
 def test_wrong_tables_are_named_and_not_tried_again(server, context, tables, named):
     with pytest.raises(AirflowFailException, match=named):
         FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=tables).execute(context())
+
+
+@pytest.mark.parametrize(
+    "duration",
+    [
+        timedelta(0),
+        timedelta(seconds=-5),
+        timedelta(days=999_999_999),
+        timedelta(microseconds=1),
+        "soon",
+        "0s",
+        5,
+        None,
+    ],
+)
+def test_a_wrong_lease_duration_is_named_and_not_tried_again(new_table, acquire, duration):
+    with pytest.raises(AirflowFailException, match=r"^lease_duration.*expected"):
+        acquire(new_table(), lease_duration=duration)
+
+
+def test_a_lease_duration_may_be_a_text(new_table, acquire):
+    assert acquire(new_table(), lease_duration="30min")["lease_duration_ms"] == 30 * 60 * 1000
+
+
+@pytest.mark.parametrize("wrong", [{"attempt_token": True}, {"tables": ["nodot"]}, {"lease_id": "x" * 5000}])
+def test_release_of_a_malformed_lease_fails_and_is_not_tried_again(new_table, acquire, release, wrong):
+    lease = acquire(new_table())
+    with pytest.raises(AirflowFailException, match=f"found {next(iter(wrong))}"):
+        release({**lease, **wrong})
 
 
 def test_a_table_that_is_not_tiered_is_named_and_not_tried_again(client, new_table, acquire):

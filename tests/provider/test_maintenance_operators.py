@@ -79,6 +79,25 @@ def test_every_argument_of_its_own_is_templated(operator):
         (FlussCompactOperator, {"min_input_files": "many"}, "min_input_files is 'many': expected a whole number"),
         (FlussCompactOperator, {"delete_files": 0}, "--delete-files: 0 is not a whole number above 0"),
         (FlussExpireSnapshotsOperator, {"older_than": "soon"}, "'soon' is not a duration"),
+        *[
+            (operator, {"tables": wrong}, "tables (is|has) ")
+            for operator in OPERATORS
+            for wrong in ([None], [["db.a"]], 5, {"db.a": 1}, None)
+        ],
+        *[
+            (FlussCompactOperator, {name: wrong}, f"{name} is {wrong}: expected a whole number")
+            for name in ("min_input_files", "delete_files")
+            for wrong in (None, 2.9, True, float("inf"), float("nan"))
+        ],
+        *[
+            (FlussVerifyOperator, {"limit": wrong}, f"limit is {wrong}: expected a whole number")
+            for wrong in (None, 2.9, True, float("inf"))
+        ],
+        (FlussExpireSnapshotsOperator, {"retain_last": 1.9}, "retain_last is 1.9: expected a whole number"),
+        *[
+            (FlussExpireSnapshotsOperator, {"older_than": wrong}, "^older_than.*expected")
+            for wrong in (5, timedelta(seconds=-1), timedelta(microseconds=1), timedelta(microseconds=-1), "")
+        ],
         (FlussVerifyOperator, {"application": "mine.py"}, "application cannot be set"),
     ],
 )

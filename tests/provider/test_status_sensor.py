@@ -213,6 +213,13 @@ def test_a_missing_lease_says_what_is_expected(server, wait):
         wait(None)
 
 
+@pytest.mark.parametrize("deferrable", [True, False])
+@pytest.mark.parametrize("wrong", [{"attempt_token": 2**63}, {"tables": ["nodot"]}, {"lease_duration_ms": -1}])
+def test_a_malformed_lease_is_not_asked_about(new_table, acquire, wait, wrong, deferrable):
+    with pytest.raises(AirflowFailException, match=f"found {next(iter(wrong))}"):
+        wait({**acquire(new_table()), **wrong}, deferrable=deferrable)
+
+
 def test_an_unavailable_server_is_tolerated_for_a_bounded_time(monkeypatch, wait):
     monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=0.3")
     lease = {

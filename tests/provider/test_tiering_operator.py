@@ -89,6 +89,15 @@ def test_it_submits_the_application_with_the_lease(server, spark, make, context,
     ]
 
 
+@pytest.mark.parametrize("wrong", [{"attempt_token": -1}, {"tables": ["nodot"]}, {"lease_duration_ms": -1}])
+def test_nothing_is_submitted_under_a_malformed_lease(spark, make, context, lease, wrong):
+    called = spark("")
+    with pytest.raises(AirflowFailException, match=f"found {next(iter(wrong))}"):
+        make({**lease, **wrong}).execute(context("submit"))
+    with pytest.raises(FileNotFoundError):
+        called()
+
+
 def test_tables_without_new_rows_are_not_given_to_spark(client, spark, make, context, new_table, acquire):  # D27
     unchanged, changed, running, new = (new_table() for _ in range(4))
     for table in (unchanged, changed, running):
