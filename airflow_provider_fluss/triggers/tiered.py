@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
-from airflow_provider_fluss.missing_connection import UnreachableConnectionError
 from fluss_tiering.model.errors import SERVER_AWAY, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import StatusChanges, TieringRound, TieringState
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
     from fluss_tiering.client import AsyncTieringClient
 
 DEFAULT_RETRY_SECONDS: Final = 5.0
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+"""The longest pause between two tries while the connection is not usable, unless `retry_seconds` is longer."""
 _ROUNDS: Final = 100
 """How many of the newest rounds are looked at, which is as many as the server keeps of a table by default."""
 
@@ -37,7 +38,8 @@ class FlussTableTieredTrigger(BaseEventTrigger):
     Args:
         table: The `database.table`.
         fluss_conn_id: The connection of the tiering server.
-        retry_seconds: The time in seconds after which the trigger watches again after an error.
+        retry_seconds: The time in seconds after which the trigger watches again after an error. While the
+            connection is not usable, the pauses grow to a minute.
     """
 
     def __init__(
@@ -60,10 +62,10 @@ class FlussTableTieredTrigger(BaseEventTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch the table for ever, and fire an event after each round that committed rows."""
-        path = TablePath.parse(self.table)
-        known = await self._remembered()
-        said = ""
-        async with await self._client() as client:
+        path, client = await self._prepare()
+        async with client:
+            known = await self._remembered()
+            said = ""
             while True:
                 try:
                     async for changes in client.watch_tiering_statuses([path]):
@@ -85,14 +87,22 @@ class FlussTableTieredTrigger(BaseEventTrigger):
                         self.log.warning("The tiering server %s, trying again: %s", away, said)
                 await asyncio.sleep(self.retry_seconds)
 
-    async def _client(self) -> AsyncTieringClient:
-        """Return a client, once Airflow can look the connection up."""
+    async def _prepare(self) -> tuple[TablePath, AsyncTieringClient]:
+        """Return the table and a client, once the connection is usable. Airflow starts a trigger that ends again.
+
+        Until then this says once what is wrong, and tries again with pauses that become longer.
+        """
+        said = ""
+        pause = self.retry_seconds
         while True:
             try:
-                return await FlussHook(self.fluss_conn_id).get_async_client()
-            except UnreachableConnectionError as error:
-                self.log.warning("%s. Trying again", error)
-            await asyncio.sleep(self.retry_seconds)
+                return TablePath.parse(self.table), await FlussHook(self.fluss_conn_id).get_async_client()
+            except Exception as error:  # noqa: BLE001 - if the trigger ended, Airflow would start it again at once
+                if str(error) != said:
+                    said = str(error)
+                    self.log.warning("Table %s cannot be watched, trying again: %s", self.table, said)
+            await asyncio.sleep(pause)
+            pause = max(self.retry_seconds, min(2 * pause, _LONGEST_PAUSE_SECONDS))
 
     async def _remembered(self) -> int | None:
         """Return when the table of the last event was tiered, or None if this is the first watch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
@@ -11,6 +12,7 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.triggers import tiered
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
 from airflow_provider_fluss.triggers.tiered import FlussTableTieredTrigger
 from waiting import WAIT_S
@@ -122,4 +124,59 @@ async def test_a_watch_that_starts_while_the_api_server_is_away_begins_later(  #
             await asyncio.wait([first], timeout=0.5)
     event = await first
     assert event.payload["table"] == table
+    await events.aclose()
+
+
+UNDEFINED = None
+
+
+@pytest.mark.parametrize(
+    ("connection", "table", "wrong"),
+    [
+        (UNDEFINED, "db.t", "is not defined"),
+        ("http://127.0.0.1", "db.t", "is of the type 'http'"),
+        ("fluss://", "db.t", "has no host"),
+        ('{"conn_type": "fluss", "host": "http://h"}', "db.t", "has host"),
+        ("{", "db.t", "'other'"),
+        ("fluss://h", "no_dot", "is not a table path"),
+    ],
+)
+async def test_a_watch_that_cannot_begin_warns_once_and_tries_again(monkeypatch, supervisor, connection, table, wrong):
+    supervisor(NOT_FOUND)
+    if connection is not UNDEFINED:
+        monkeypatch.setenv("AIRFLOW_CONN_OTHER", connection)
+    pauses, warnings = [], []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 8:
+            raise asyncio.CancelledError
+
+    watch = FlussTableTieredTrigger(table, "other", retry_seconds=2)
+    monkeypatch.setattr(tiered.asyncio, "sleep", sleep)
+    monkeypatch.setattr(watch, "_log", SimpleNamespace(warning=lambda text, *values: warnings.append(text % values)))
+    with pytest.raises(asyncio.CancelledError):
+        await anext(watch.run())
+    assert pauses == [2, 4, 8, 16, 32, 60, 60, 60]
+    (warning,) = warnings
+    assert warning.startswith(f"Table {table} cannot be watched, trying again: ")
+    assert wrong in warning
+
+
+async def test_a_watch_begins_once_its_connection_is_defined(
+    monkeypatch, supervisor, server, new_table, acquire, driver
+):
+    supervisor(NOT_FOUND)
+    table = new_table()
+    lease = acquire(table)
+    events = FlussTableTieredTrigger(table, "other", retry_seconds=0.1).run()
+    first = asyncio.ensure_future(anext(events))
+    done, _ = await asyncio.wait([first], timeout=0.3)
+    assert not done
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", f"fluss://127.0.0.1:{server.port}")
+    async with asyncio.timeout(WAIT_S):
+        while not first.done():
+            driver.tier(lease, table)
+            await asyncio.wait([first], timeout=0.5)
+    assert (await first).payload["table"] == table
     await events.aclose()
