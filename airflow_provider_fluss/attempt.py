@@ -11,6 +11,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from airflow.providers.common.compat.sdk import AirflowFailException
+
 from airflow_provider_fluss.submit_task import SubmitState
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -45,6 +47,7 @@ def continue_or_begin(
         log: The logger for what was done.
 
     Raises:
+        AirflowFailException: No attempt began under this lease, but its submit task has succeeded and will not run.
         FlussTieringError: See `lease_latest_snapshots`. UNSUPPORTED_VERSION if the server has no leases.
     """
     from fluss_tiering.client import lease_latest_snapshots  # noqa: PLC0415 - gRPC is not needed to parse a DAG
@@ -57,6 +60,11 @@ def continue_or_begin(
         if why := _why_it_lives(outcome, newest, paths, submit, renewed=renewed):
             log.info("Lease %s goes on with attempt %d for %s, because %s", lease_id, newest, named, why)
             return newest
+    elif submit is not None and submit.ended and not submit.claims_over:
+        raise AirflowFailException(
+            f"Nothing would tier {named}: the submit task {submit.words} in this run already, under another lease. "
+            f"A table was dropped and created again since, or the mapping has changed. Clear the submit task, too"
+        )
     acquired = lease_latest_snapshots(client, lease_id, paths, duration_ms)
     log.info("Acquired lease %s (attempt %d) for %s", lease_id, acquired.attempt_token, named)
     return acquired.attempt_token

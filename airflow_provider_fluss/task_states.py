@@ -24,6 +24,15 @@ MARKED: Final = frozenset(
 )
 """The states that a person gives to a task that has not ended. A cleared task has no such state."""
 
+CLEARED: Final = frozenset(
+    {
+        TaskInstanceState.RESTARTING.value,
+        TaskInstanceState.SCHEDULED.value,
+        TaskInstanceState.QUEUED.value,
+    }
+)
+"""The states of a task that a person cleared while it ran. A try follows, also if the task had none left."""
+
 KILL_SECONDS: Final = 3.0
 """How long `on_kill` of a task may ask others. Airflow kills the process five seconds after it asked it to end."""
 

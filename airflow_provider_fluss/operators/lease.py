@@ -15,6 +15,7 @@ from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle, MalformedLeaseError, lease_id
 from airflow_provider_fluss.links import LakeTieringLink, store_table_link
 from airflow_provider_fluss.operators.arguments import lease_duration_ms, table_paths
+from airflow_provider_fluss.operators.tables import WRONG_TABLES, is_tiered
 from airflow_provider_fluss.outcome import Judgement, Verdict, judge
 from airflow_provider_fluss.release import release_lease
 from airflow_provider_fluss.submit_task import SubmitState, SubmitTask
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from fluss_tiering.client import TieringClient
 
 
-_WRONG_TABLES: Final = frozenset({ErrorCode.INVALID_TABLE, ErrorCode.DATABASE_NOT_EXIST, ErrorCode.TABLE_NOT_EXIST})
-"""Errors that another try will not change."""
 _SUCCEEDED: Final = frozenset({TaskInstanceState.SUCCESS.value, TaskInstanceState.SKIPPED.value})
 """The states of tasks that do not put in doubt that the tables are tiered."""
 
@@ -110,7 +109,7 @@ def acquire_lease(
             lease = lease_id(ti.dag_id, ti.run_id, ti.task_id, ids, TaskInstanceKey.of(ti).map_index)
             token = _token(client, lease, paths, duration_ms, submit=_submit_state(context), log=log)
     except FlussTieringError as error:
-        if error.code in _WRONG_TABLES:
+        if error.code in WRONG_TABLES:
             raise AirflowFailException(str(error)) from error
         raise
     return LeaseHandle(lease, token, tuple(map(str, paths)), duration_ms, fluss_conn_id)
@@ -137,7 +136,7 @@ def _token(
 
 def _require_tiered(tables: Sequence[TableInfo]) -> None:
     enabled = LAKE_ENABLED.key
-    if not_tiered := [str(each.path) for each in tables if each.descriptor.properties.get(enabled, "false") != "true"]:
+    if not_tiered := [str(each.path) for each in tables if not is_tiered(each)]:
         raise AirflowFailException(
             f"{', '.join(not_tiered)}: expected tables that are tiered; create or alter them with {enabled}=true"
         )

@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from airflow_provider_fluss.engine_submit import DEFAULT_SPARK_CONN_ID, EngineSubmitOperator, logged_error
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.operators.arguments import duration_ms, table_paths, whole_number
+from airflow_provider_fluss.operators.tables import why_not_tiered
 from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -77,10 +78,22 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
             raise
         except (AirflowException, RuntimeError) as error:
             message = mask_secrets(str(error))
-            cause = logged_error(message)
-            raise AirflowException(
-                cause or f"{options.command} of {', '.join(map(str, options.tables))} failed: {message}"
-            ) from error
+            said = (
+                logged_error(message) or f"{options.command} of {', '.join(map(str, options.tables))} failed: {message}"
+            )
+            # The other tables are done already, and another try would fail for these again.
+            if wrong := self._why_never(options.tables):
+                raise AirflowFailException(f"{said}; no retry mends this: {wrong}") from error
+            raise AirflowException(said) from error
+
+    def _why_never(self, tables: Sequence[TablePath]) -> str | None:
+        """Return why some of the tables cannot be maintained; None if nothing is wrong or if it is not known."""
+        try:
+            with FlussHook(self.fluss_conn_id).get_client() as client:
+                return "; ".join(why_not_tiered(client, tables).values()) or None
+        except FlussTieringError as error:
+            self.log.warning("Whether the tables still exist is not known: %s", error)
+            return None
 
     def _checked_options(self) -> MaintenanceOptions:
         tables = tuple(table_paths(self.tables))

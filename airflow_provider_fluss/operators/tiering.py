@@ -14,9 +14,10 @@ from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
 from airflow_provider_fluss.links import LakeTieringLink, SparkUiLink, notice_spark_ui, store_table_link
 from airflow_provider_fluss.operators.living_rounds import settled, wait_for_living_rounds
+from airflow_provider_fluss.operators.tables import why_not_tiered
 from airflow_provider_fluss.outcome import Judgement, Verdict, fail_if_ended, judge, named
 from airflow_provider_fluss.submit_task import HAS_SUBMITTED
-from airflow_provider_fluss.task_states import KILL_SECONDS, MARKED, TaskInstanceKey, within
+from airflow_provider_fluss.task_states import CLEARED, KILL_SECONDS, MARKED, TaskInstanceKey, within
 from airflow_provider_fluss.tier_arguments import ARGUMENTS, option_values
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -210,6 +211,7 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
 
         Raises:
             AirflowException: The rounds ended and tell more than Spark's error.
+            AirflowFailException: The tables that are not Tiered were dropped, or their tiering was switched off.
         """
         judgement = self._judgement()
         if judgement is not None and judgement.verdict is Verdict.TIERED:
@@ -217,9 +219,24 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
             return True
         if judgement is not None:
             fail_if_ended(judgement, error)
+            if wrong := self._why_never(judgement):
+                self._cancel(f"task {self.task_id} failed: {wrong}")
+                raise AirflowFailException(f"Spark could not tier all tables, and no retry can: {wrong}") from error
         if self._is_last_try or isinstance(error, AirflowFailException):
             self._cancel(f"task {self.task_id} failed: {spark_cause(error)}")
         return False
+
+    def _why_never(self, judgement: Judgement) -> str | None:
+        """Return why none of the tables that are left can be tiered; None if one can, or if it is not known."""
+        done = {each["table"] for each in judgement.rounds if each["status"] == TieringState.TIERED.value}
+        left = [TablePath.parse(table) for table in self._held().tables if table not in done]
+        try:
+            with FlussHook(self._held().fluss_conn_id).get_client() as client:
+                wrong = why_not_tiered(client, left)
+        except FlussTieringError as error:
+            self.log.warning("Whether the tables still exist is not known: %s", error)
+            return None
+        return "; ".join(wrong.values()) if left and len(wrong) == len(left) else None
 
     def _judgement(self) -> Judgement | None:
         """Return the judgement about the rounds, or None if the server does not answer."""
@@ -333,7 +350,7 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         if state in MARKED:
             self._marked = f"task {self.task_id} was marked {state}"
             self._cancel(self._marked)
-        elif self._is_last_try:
+        elif self._is_last_try and state not in CLEARED:
             self._cancel(f"task {self.task_id} was killed")
 
     def _cancel(self, reason: str) -> None:

@@ -103,6 +103,29 @@ def test_an_attempt_goes_on_while_its_submit_task_may_use_it_and_nobody_else_wil
     assert (acquire.execute(found)["attempt_token"] == first["attempt_token"]) is goes_on
 
 
+def test_a_cleared_acquire_of_a_table_that_was_made_anew_asks_to_clear_the_submit_task(  # D60
+    client, new_table, driver, context, task_states
+):
+    table = new_table()
+    with DAG("dag"):
+        acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=[table])
+        FlussTieringSparkOperator(task_id="submit", lease=acquire.output)
+    found = {**context("acquire"), "task": acquire}
+    task_states["submit"] = None
+    first = acquire.execute(found)
+    driver.tier(first, table)
+    task_states["submit"] = "success"
+    assert acquire.execute(found) == first
+    path = TablePath.parse(table)
+    (info,) = client.get_tables([path])
+    client.drop_table(path)
+    client.create_table(path, info.descriptor)
+    with pytest.raises(AirflowFailException, match=rf"^Nothing would tier {table}: .*Clear the submit task"):
+        acquire.execute(found)
+    task_states["submit"] = None
+    assert acquire.execute(found)["lease_id"] != first["lease_id"]
+
+
 def test_in_a_mapped_group_the_submit_task_of_the_same_index_decides(new_table, driver, context, task_states):  # D60
     table = new_table()
     with DAG("dag") as dag:

@@ -16,6 +16,7 @@ from airflow_provider_fluss.operators.maintenance import (
     FlussExpireSnapshotsOperator,
     FlussVerifyOperator,
 )
+from fluss_tiering.model.table import TablePath
 from fluss_tiering.spark import submit
 
 OPERATORS = [FlussCompactOperator, FlussExpireSnapshotsOperator, FlussVerifyOperator]
@@ -108,12 +109,30 @@ def test_what_no_retry_can_mend_fails_at_once(server, spark, context, operator, 
     assert not (tmp_path / "calls.json").exists()
 
 
-def test_a_failure_is_told_in_the_applications_own_words(server, spark, context):
+def test_a_failure_is_told_in_the_applications_own_words(server, spark, context, new_table):
     line = "2026-01-01 00:00:00,000 ERROR fluss_tiering: compact failed for 1 of 2 tables: db.b: no space left"
     spark(f"print({line!r}); print('INFO ShutdownHookManager: Shutdown hook called'); sys.exit(1)")
+    tables = [new_table(), new_table()]
     with pytest.raises(AirflowException) as error:
-        FlussCompactOperator(task_id="maintain", tables=["db.a", "db.b"]).execute(context("maintain"))
+        FlussCompactOperator(task_id="maintain", tables=tables).execute(context("maintain"))
+    assert not isinstance(error.value, AirflowFailException)
     assert str(error.value) == "compact failed for 1 of 2 tables: db.b: no space left"
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("wrong", ["missing", "switched off"])
+def test_a_table_that_cannot_be_maintained_is_named_and_not_tried_again(
+    client, spark, context, new_table, operator, wrong
+):
+    good, bad = new_table(), "db.missing"
+    if wrong == "switched off":
+        bad = new_table()
+        client.alter_table(TablePath.parse(bad), {"table.datalake.enabled": "false"})
+    called = spark("sys.exit(1)")
+    with pytest.raises(AirflowFailException, match=f"no retry mends this: .*{bad}") as failed:
+        operator(task_id="maintain", tables=[good, bad]).execute(context("maintain"))
+    assert good not in str(failed.value).split("no retry mends this")[1]
+    assert called()[-2:] == [good, bad]
 
 
 def test_a_failure_without_words_names_all_tables(server, spark, context):

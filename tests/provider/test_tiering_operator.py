@@ -287,6 +287,8 @@ def test_a_task_of_an_older_attempt_stops(client, spark, make, context, lease): 
         (1, "running", None),
         (1, "restarting", None),
         (3, "running", "task submit was killed"),
+        # A person cleared it, so a try follows.
+        (3, "restarting", None),
         (1, "failed", "task submit was marked failed"),
         (1, "success", "task submit was marked success"),
     ],
@@ -316,6 +318,26 @@ def test_a_kill_ends_the_program_and_the_attempt_if_no_try_follows(  # D62
     # What Spark said while it ended is no cause.
     assert str(error) == f"Tiering of {', '.join(lease['tables'])} {how}"
     assert client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason == reason
+
+
+@pytest.mark.parametrize("wrong", ["dropped", "switched off"])
+def test_a_table_that_was_dropped_after_the_acquire_is_not_tried_again(
+    client, spark, make, context, new_table, acquire, driver, wrong
+):
+    good, bad = new_table(), new_table()
+    lease = acquire(good, bad)
+    spark("sys.exit(1)")
+    if wrong == "dropped":
+        client.drop_table(TablePath.parse(bad))
+    else:
+        client.alter_table(TablePath.parse(bad), {"table.datalake.enabled": "false"})
+    # The next try can still tier the other one.
+    with pytest.raises(AirflowException) as failed:
+        make(lease, retries=2).execute(context("submit", try_number=1, max_tries=2))
+    assert not isinstance(failed.value, AirflowFailException)
+    driver.tier(lease, good)
+    with pytest.raises(AirflowFailException, match=rf"no retry can: .*{bad}"):
+        make(lease, retries=2).execute(context("submit", try_number=2, max_tries=2))
 
 
 def test_without_a_lease_nothing_is_submitted(spark, make, context, tmp_path):
