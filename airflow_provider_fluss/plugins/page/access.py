@@ -14,8 +14,10 @@ from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, ConnectionDetails
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.configuration import conf
-from fastapi import Depends, Form, HTTPException, Request, status
+from fastapi import Depends, HTTPException, Request, status
 from itsdangerous import BadSignature, URLSafeTimedSerializer
+
+from airflow_provider_fluss.plugins.page.inputs import Field
 
 _TOKEN_SECONDS: Final = 12 * 60 * 60
 _SALT: Final = "fluss-lake-tiering"
@@ -51,9 +53,7 @@ def may_read_connection_of_team(user: BaseUser, conn_id: str, team_name: str) ->
     return get_auth_manager().is_authorized_connection(method="GET", details=details, user=user)
 
 
-def editor(
-    request: Request, user: Reader, conn: Annotated[str, Form()], token: Annotated[str, Form()] = ""
-) -> BaseUser:
+def editor(request: Request, user: Reader, conn: Field, token: Field = "") -> BaseUser:
     """Return the user of an action, once it is sure that the user may act and that a form of this page sent it.
 
     Args:

@@ -1,6 +1,7 @@
 """What a user can do on the page: resume a table, tier it now, and release a lease.
 
-Each action is in Airflow's audit log before it is done, with the name of the user.
+Each action is in Airflow's audit log before it is done, with the name of the user. If it is then not done, the entry
+says why in `not_done`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from airflow.models.log import Log
 from airflow.utils.session import create_session
 from fastapi import HTTPException, Response
 from fastapi.responses import RedirectResponse
+from sqlalchemy import update
 
 from airflow_provider_fluss.plugins.page.connections import fluss_connections
-from airflow_provider_fluss.plugins.page.known import LEASES, STATUSES, ask
+from airflow_provider_fluss.plugins.page.known import LEASES, OUTAGES, STATUSES, ask
 from airflow_provider_fluss.plugins.page.notes import Note, write_note
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lease import LeaseDrop
@@ -80,8 +82,12 @@ def release(user: BaseUser, conn: str, lease_id: str, attempt_token: int) -> Res
 
 
 def _make_pending(user: BaseUser, conn: str, table: str, event: str, *, include_scheduled: bool) -> Response:
-    def done() -> Note:
+    try:
         path = TablePath.parse(table)
+    except FlussTieringError as error:
+        raise HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, error.message) from error
+
+    def done() -> Note:
         (answer,) = ask(conn, lambda client: client.resume_tables([path], include_scheduled=include_scheduled))
         if isinstance(answer, FlussTieringError):
             raise answer
@@ -95,11 +101,14 @@ def _make_pending(user: BaseUser, conn: str, table: str, event: str, *, include_
 def _do(action: _Action, done: Callable[[], Note]) -> Response:
     if action.conn not in fluss_connections(action.user):
         raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no connection {action.conn} of type fluss.")
-    _record(action)
+    entry = _record(action)
+    OUTAGES.forget(action.conn)
     try:
         note = done()
     except FlussTieringError as error:
         note = Note(False, error.message)
+    if not note.done:
+        _record_refusal(entry, action, note.text)
     STATUSES.forget(action.conn)
     LEASES.forget(action.conn)
     also: dict[str, Any] = {"conn": action.conn, "note": write_note(note)}
@@ -107,9 +116,21 @@ def _do(action: _Action, done: Callable[[], Note]) -> Response:
     return RedirectResponse(f"{action.back}{joint}{urlencode(also)}", HTTPStatus.SEE_OTHER)
 
 
-def _record(action: _Action) -> None:
-    """Write the action into Airflow's audit log."""
-    extra = json.dumps({"fluss_conn_id": action.conn, **action.target, "method": "POST"})
+def _record(action: _Action) -> int:
+    """Write the action into Airflow's audit log, and return the id of the entry."""
     name = action.user.get_name()
     with create_session() as session:
-        session.add(Log(action.event, owner=name, owner_display_name=name, extra=extra))
+        entry = Log(action.event, owner=name, owner_display_name=name, extra=_extra(action))
+        session.add(entry)
+        session.flush()
+        return int(entry.id)
+
+
+def _record_refusal(entry: int, action: _Action, reason: str) -> None:
+    """Write into the entry of an action that it was not done."""
+    with create_session() as session:
+        session.execute(update(Log).where(Log.id == entry).values(extra=_extra(action, not_done=reason)))
+
+
+def _extra(action: _Action, **more: str) -> str:
+    return json.dumps({"fluss_conn_id": action.conn, **action.target, "method": "POST", **more})

@@ -6,29 +6,27 @@ mounted: `[api] base_url` may have a path, and a proxy may cut it off or not.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Final
+from typing import Annotated
 
-from fastapi import Depends, FastAPI, Form, HTTPException, Query, Request, Response, status
-from fastapi.exception_handlers import http_exception_handler
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response, status
+from fastapi.exception_handlers import http_exception_handler, request_validation_exception_handler
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as AnyHttpException
 
 from airflow_provider_fluss.plugins.page import actions, views
 from airflow_provider_fluss.plugins.page.access import Editor, Reader, reader
 from airflow_provider_fluss.plugins.page.files import static_file
 from airflow_provider_fluss.plugins.page.html import refusal
+from airflow_provider_fluss.plugins.page.inputs import Attempt, Field, Number, Text
 from airflow_provider_fluss.plugins.page.selection import Selection
-
-_THREADS: Final = ThreadPoolExecutor(8, thread_name_prefix="lake-tiering")
-"""A tiering server that does not answer holds some of these threads, and none of those that the API server shares."""
+from airflow_provider_fluss.plugins.page.threads import in_thread
 
 
 def make_app() -> FastAPI:
     """Return the application. It has no page of its own about its API, since it has no API."""
     app = FastAPI(title="Lake tiering", dependencies=[Depends(reader)], docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(AnyHttpException, _refuse)
+    app.add_exception_handler(RequestValidationError, _refuse_input)
     app.add_api_route("/", _tables, methods=["GET"])
     app.add_api_route("/table", _table, methods=["GET"])
     app.add_api_route("/leases", _leases, methods=["GET"])
@@ -39,37 +37,33 @@ def make_app() -> FastAPI:
     return app
 
 
-Text = Annotated[str, Query(max_length=2000)]
-Field = Annotated[str, Form(max_length=2000)]
-
-
 async def _tables(
     user: Reader,
     *,
     conn: Text = "",
     q: Text = "",
     status: Text = "",
-    tables: Annotated[list[str] | None, Query()] = None,
+    tables: Annotated[list[Text] | None, Query()] = None,
     order: Text = "",
     descending: bool = False,
-    page: int = 1,
+    page: Number = 1,
     note: Text = "",
 ) -> Response:
     """Show the tables of a server."""
     selection = Selection(
         conn=conn, search=q, status=status, tables=tuple(tables or ()), order=order, descending=descending, page=page
     )
-    return await _in_thread(lambda: views.tables(views.Visit(user, conn, note), selection))
+    return await in_thread(conn, lambda: views.tables(views.Visit(user, conn, note), selection))
 
 
 async def _table(user: Reader, table: Text, conn: Text = "", note: Text = "") -> Response:
     """Show one table with the history of its rounds."""
-    return await _in_thread(lambda: views.table(views.Visit(user, conn, note), table))
+    return await in_thread(conn, lambda: views.table(views.Visit(user, conn, note), table))
 
 
 async def _leases(user: Reader, conn: Text = "", note: Text = "") -> Response:
     """Show the leases of a server."""
-    return await _in_thread(lambda: views.leases(views.Visit(user, conn, note)))
+    return await in_thread(conn, lambda: views.leases(views.Visit(user, conn, note)))
 
 
 async def _static(name: str) -> Response:
@@ -82,17 +76,17 @@ async def _static(name: str) -> Response:
 
 async def _resume(user: Editor, conn: Field, table: Field) -> Response:
     """Resume a failed table."""
-    return await _in_thread(lambda: actions.resume(user, conn, table))
+    return await in_thread(conn, lambda: actions.resume(user, conn, table))
 
 
 async def _tier_now(user: Editor, conn: Field, table: Field) -> Response:
     """Make a scheduled table due now."""
-    return await _in_thread(lambda: actions.tier_now(user, conn, table))
+    return await in_thread(conn, lambda: actions.tier_now(user, conn, table))
 
 
-async def _release(user: Editor, conn: Field, lease: Field, attempt: Annotated[int, Form()]) -> Response:
+async def _release(user: Editor, conn: Field, lease: Field, attempt: Attempt) -> Response:
     """Release a lease."""
-    return await _in_thread(lambda: actions.release(user, conn, lease, attempt))
+    return await in_thread(conn, lambda: actions.release(user, conn, lease, attempt))
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
@@ -103,5 +97,10 @@ async def _refuse(request: Request, error: Exception) -> Response:
     return await http_exception_handler(request, error)
 
 
-async def _in_thread(view: Callable[[], Response]) -> Response:
-    return await asyncio.get_running_loop().run_in_executor(_THREADS, view)
+async def _refuse_input(request: Request, error: Exception) -> Response:
+    """Answer with a page that names what cannot be read; with JSON to a program."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - the handler is registered for it alone
+    if "text/html" in request.headers.get("accept", ""):
+        wrong = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
+        return refusal(status.HTTP_422_UNPROCESSABLE_ENTITY, f"This cannot be read. {wrong}", str(request.url))
+    return await request_validation_exception_handler(request, error)

@@ -131,10 +131,45 @@ def test_what_a_server_refuses_is_told_and_is_in_the_audit_log(airflow, editor, 
     answer = editor.post("resume", data=form)
     assert answer.status_code == 404
     assert answer.text.count("page.nothing") >= 2
-    assert audit_log(airflow, "fluss_resume_table")[0][1]["table"] == "page.nothing"
+    entry = audit_log(airflow, "fluss_resume_table")[0][1]
+    assert entry["table"] == "page.nothing"
+    assert "page.nothing does not exist" in entry["not_done"]
     away = editor.post("resume", data={**form, "conn": "fluss_away"})
     assert away.status_code == 503
     assert "cannot reach the tiering server" in away.text
+
+
+HUGE, NUL, LONG = "99999999999999999999999", "a.\0b", "a." + 100_000 * "b"
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong"),
+    [
+        *(("release", {"attempt": value}) for value in (HUGE, "-1", "1.5", "nan", NUL, LONG, str(2**63), "")),
+        *(("release", {"lease": value}) for value in (NUL, LONG, "")),
+        *((path, {"conn": value}) for path in ACTIONS for value in (NUL, LONG)),
+        *((path, {"token": value}) for path in ACTIONS for value in (NUL, LONG)),
+        *((path, {"table": value}) for path in ("resume", "tier-now") for value in (NUL, LONG, "nodot", "", "a.b.c")),
+    ],
+)
+def test_what_cannot_be_read_is_refused_and_not_in_the_audit_log(airflow, editor, tables, name, path, wrong):
+    tables.create(name())
+    form = {**FORM, "token": token(editor, q=name())}
+    events = ("fluss_resume_table", "fluss_tier_table_now", "fluss_release_lease")
+    before = [len(audit_log(airflow, event)) for event in events]
+    answer = editor.post(path, data={**form, **wrong})
+    assert answer.status_code == 422
+    assert "<main" in answer.text
+    assert len(answer.text) < 20_000
+    assert [len(audit_log(airflow, event)) for event in events] == before
+
+
+@pytest.mark.parametrize("path", ["./", "table", "leases"])
+def test_no_value_in_an_address_makes_the_page_fail(reader, path):
+    for field in ("conn", "q", "status", "order", "table", "tables", "note", "page", "descending"):
+        for value in (HUGE, "-1", NUL, "b" * 50_000, "\N{GRINNING FACE}", "\ufffe"):
+            answer = reader.get(path, params={"table": "a.b", field: value})
+            assert answer.status_code in {200, 404, 422}, (field, value[:9])
 
 
 def test_a_connection_that_is_none_of_flusss_is_not_called(airflow, editor, tables, name):
