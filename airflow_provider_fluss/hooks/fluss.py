@@ -85,7 +85,7 @@ class FlussHook(BaseHook):
         from fluss_tiering.client import TieringClient  # noqa: PLC0415 - gRPC is not needed to parse a DAG
 
         connection = self._connection()
-        return TieringClient(_address(connection), timeout=self.timeout or _timeout(connection))
+        return TieringClient(_address(connection), timeout=self.timeout or _timeout(connection), label=self._label)
 
     async def get_async_client(self) -> AsyncTieringClient:
         """Return an asyncio client of the server, for triggers. Close it, or use it as an async context manager.
@@ -97,7 +97,7 @@ class FlussHook(BaseHook):
         from fluss_tiering.client import AsyncTieringClient  # noqa: PLC0415 - gRPC is not needed to parse a DAG
 
         connection = await self._async_connection()
-        return AsyncTieringClient(_address(connection), timeout=self.timeout or _timeout(connection))
+        return AsyncTieringClient(_address(connection), timeout=self.timeout or _timeout(connection), label=self._label)
 
     @asynccontextmanager
     async def share_async_client(self) -> AsyncIterator[AsyncTieringClient]:
@@ -110,8 +110,14 @@ class FlussHook(BaseHook):
             ValueError: The connection is not usable. The message names the connection and says what is wrong.
         """
         connection = await self._async_connection()
-        async with shared_client(_address(connection), self.timeout or _timeout(connection)) as client:
+        timeout = self.timeout or _timeout(connection)
+        async with shared_client(_address(connection), timeout, self._label) as client:
             yield client
+
+    @property
+    def _label(self) -> str:
+        """How errors name the connection, beside the address of the server."""
+        return f"connection {self.fluss_conn_id}"
 
     async def _async_connection(self) -> Connection:
         try:

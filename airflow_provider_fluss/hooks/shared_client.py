@@ -22,27 +22,28 @@ class _Shared:
     users: int = 0
 
 
-_CLIENTS: Final[dict[tuple[asyncio.AbstractEventLoop, str, float], _Shared]] = {}
-"""The clients that somebody uses, by their loop, address and deadline."""
+_CLIENTS: Final[dict[tuple[asyncio.AbstractEventLoop, str, float, str], _Shared]] = {}
+"""The clients that somebody uses, by their loop, address, deadline and label."""
 
 
 @asynccontextmanager
-async def shared_client(address: str, deadline_seconds: float) -> AsyncIterator[AsyncTieringClient]:
+async def shared_client(address: str, deadline_seconds: float, label: str) -> AsyncIterator[AsyncTieringClient]:
     """Yield the client of this event loop, and close it when nobody uses it any more.
 
     Args:
         address: The address of the server.
         deadline_seconds: The deadline of each call in seconds.
+        label: What errors name besides the address.
 
     Raises:
         FlussTieringError: INVALID_REQUEST if the address is not one.
     """
     from fluss_tiering.client import AsyncTieringClient  # noqa: PLC0415 - gRPC is not needed to parse a DAG
 
-    key = (asyncio.get_running_loop(), address, deadline_seconds)
+    key = (asyncio.get_running_loop(), address, deadline_seconds, label)
     shared = _CLIENTS.get(key)
     if shared is None:
-        shared = _CLIENTS[key] = _Shared(AsyncTieringClient(address, timeout=deadline_seconds))
+        shared = _CLIENTS[key] = _Shared(AsyncTieringClient(address, timeout=deadline_seconds, label=label))
     shared.users += 1
     try:
         yield shared.client

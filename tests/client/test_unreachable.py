@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
@@ -106,6 +107,31 @@ def test_something_else_on_the_port_is_told_apart() -> None:
         other.stop(None)
     assert failed.value.code is ErrorCode.UNSUPPORTED_VERSION
     assert "is not a tiering server, or it is older than this client" in failed.value.message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 505 Not Supported\r\n\r\n", b"<!DOCTYPE HTML>\n<html>no version 2.0</html>"]
+)
+def test_a_port_that_does_not_speak_grpc_is_told_apart(answer: bytes) -> None:
+    class Other(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1024)
+            self.request.sendall(answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        port = other.server_address[1]
+        with (
+            TieringClient(f"127.0.0.1:{port}", label="connection c") as client,
+            pytest.raises(FlussTieringError) as failed,
+        ):
+            client.list_tables()
+        other.shutdown()
+    assert failed.value.code is ErrorCode.UNAVAILABLE
+    assert f"at 127.0.0.1:{port} (connection c): something else than a tiering server answers" in failed.value.message
+    assert "usually 9133" in failed.value.message
+    assert "fluss-tiering serve" not in failed.value.message
 
 
 @pytest.mark.system

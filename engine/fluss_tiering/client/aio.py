@@ -40,15 +40,16 @@ class AsyncTieringClient(AsyncClosing):
         target: The address of the server, as "host:port". With "id@host:port" each call is refused unless the server
             has this id, which it logs at its start.
         timeout: The deadline of each call, and the longest wait for each message of a stream, in seconds.
+        label: What errors name besides the address, for example a connection of Airflow.
 
     Raises:
         FlussTieringError: INVALID_REQUEST if the address has no host or no port, or if this process was forked from one
             that had used a client. Each call raises it if a server of another id answers.
     """
 
-    def __init__(self, target: str, *, timeout: float = 30.0) -> None:
+    def __init__(self, target: str, *, timeout: float = 30.0, label: str | None = None) -> None:
         named = Target.parse(target)
-        self._target = named.address
+        self._target = f"{named.address} ({label})" if label else named.address
         self._timeout = timeout
         require_own_process()
         self._channel = grpc.aio.insecure_channel(named.address, CHANNEL_OPTIONS)

@@ -8,12 +8,16 @@ from typing import Final, Protocol
 
 import grpc
 
+from fluss_tiering.client.target import DEFAULT_PORT
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.version import __version__
 from fluss_tiering.wire.errors import code_from_metadata, code_from_status
 
 _TOO_LARGE: Final = "larger than max"
 """A part of gRPC's text for a message that is too large. Such a call has the status of a server that throttles."""
+
+_NOT_GRPC: Final = ("Failed parsing HTTP/2", "Trying to connect an http1.x server")
+"""Parts of gRPC's texts for a program that accepts connections and does not speak gRPC."""
 
 MAX_MESSAGE_BYTES: Final = 64 << 20
 """A message carries a write request of a few MiB, or whole log batches."""
@@ -84,14 +88,19 @@ def error_of(call: FailedCall, target: str, timeout: float) -> FlussTieringError
 
     Args:
         call: The error of gRPC.
-        target: The address of the server.
+        target: The address of the server, and how it is called besides.
         timeout: The deadline of the call, in seconds.
     """
     status, details = call.code(), call.details() or "no details"
     code = code_from_metadata(call.trailing_metadata())
     if code is not None:
         return FlussTieringError(code, details)
-    if status is grpc.StatusCode.UNAVAILABLE:
+    if status is grpc.StatusCode.UNAVAILABLE and any(text in details for text in _NOT_GRPC):
+        message = (
+            f"cannot reach the tiering server at {target}: something else than a tiering server answers at this port, "
+            f"perhaps the metrics port: use the port of the server, which is usually {DEFAULT_PORT} ({details})"
+        )
+    elif status is grpc.StatusCode.UNAVAILABLE:
         message = (
             f"cannot reach the tiering server at {target}: {details}; "
             "start it with `fluss-tiering serve` or check the address"
