@@ -118,7 +118,8 @@ def _show(template: str, section: str, visit: Visit, content: Callable[[str, int
     except FlussTieringError as error:
         status = _HTTP_STATUSES.get(error.code, HTTPStatus.BAD_GATEWAY)
         title = _TITLES.get(status, "The tiering server answered with an error")
-        return page("problem.html", status, title=title, reason=error.message, **common)
+        away = status is HTTPStatus.SERVICE_UNAVAILABLE
+        return page("problem.html", status, title=title, reason=error.message, away=away, **common)
     return page(template, **common, **values)
 
 
