@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
+    AirflowSkipException,
     conf,
 )
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
@@ -59,6 +62,8 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
             `reschedule`.
         poke_interval: The time in seconds between two polls. One poll covers all tables.
         unavailable_timeout: The time in seconds for which the sensor waits for an unavailable server.
+        kwargs: Arguments of Airflow's sensors. With `soft_fail` or `never_fail`, every failure is a skip, in each mode
+            and deferrable or not, except that of a person who marked the sensor.
     """
 
     template_fields: Sequence[str] = ("lease",)
@@ -95,6 +100,10 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
 
     def execute(self, context: Context) -> object:
         """Poke once, and then defer to the trigger or go on poking until the outcome is known."""
+        with self._skipping():
+            return self._wait(context)
+
+    def _wait(self, context: Context) -> object:
         self._key = TaskInstanceKey.of(context["ti"])
         if self.submit_task_id is not None:
             self._submit = SubmitTask(replace(self._key, task_id=self.submit_task_id), self.claim_timeout)
@@ -144,10 +153,33 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:  # noqa: ANN401
         """Go on after the trigger. If its time was over, fail with what was waited for."""
+        with self._skipping():
+            try:
+                return super().resume_execution(next_method, next_kwargs, context)
+            except AirflowSensorTimeout as error:
+                raise AirflowSensorTimeout(self._timeout_message(context)) from error
+
+    @contextmanager
+    def _skipping(self) -> Iterator[None]:
+        """Turn each failure into a skip if `soft_fail` or `never_fail` is set.
+
+        Airflow's base class does so for some failures only, which differ between a poke and a return from the trigger.
+        It never does so for a verdict before the first deferral.
+        """
         try:
-            return super().resume_execution(next_method, next_kwargs, context)
-        except AirflowSensorTimeout as error:
-            raise AirflowSensorTimeout(self._timeout_message(context)) from error
+            yield
+        except AirflowSkipException as error:
+            # The base class says only that it skips.
+            if error.__cause__ is None:
+                raise
+            raise AirflowSkipException(f"{error} {error.__cause__}") from error.__cause__
+        except AirflowRescheduleException:
+            raise
+        except (AirflowException, FlussTieringError) as error:
+            set_ = "soft_fail" if self.soft_fail else "never_fail" if self.never_fail else None
+            if set_ is None or self._stopped_because is not None:
+                raise
+            raise AirflowSkipException(f"Skipping due to {set_} is set to True. {error}") from error
 
     def on_kill(self) -> None:
         """Cancel the rounds and fail with this reason if a person marked this task.

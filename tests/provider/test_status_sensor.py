@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
+    AirflowSkipException,
     TaskDeferred,
 )
 from airflow.providers.openlineage.extractors.manager import ExtractorManager
@@ -234,6 +236,68 @@ def test_an_unavailable_server_is_tolerated_for_a_bounded_time(monkeypatch, wait
         wait(lease, unavailable_timeout=timedelta(seconds=1.5))
     assert time.monotonic() - started > 1.5
     assert type(failed.value) is AirflowException
+
+
+MODES = [{"deferrable": True}, {"mode": "poke"}, {"mode": "reschedule"}]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("lenient", ["soft_fail", "never_fail", None])
+@pytest.mark.parametrize("failure", ["cancelled", "failed", "unreachable", "malformed"])
+def test_a_lenient_sensor_skips_after_each_failure_in_each_mode(  # D70
+    client, new_table, acquire, driver, wait, context, monkeypatch, mode, lenient, failure
+):
+    table = new_table()
+    lease = acquire(table)
+    match failure:
+        case "cancelled":
+            client.cancel_tiering(lease["lease_id"], lease["attempt_token"], "it was stopped")
+        case "failed":
+            driver.fail_round(lease, table, "disk full")
+        case "unreachable":
+            monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=0.3")
+            lease["fluss_conn_id"] = "away"
+        case "malformed":
+            lease["attempt_token"] = -1
+    why = {
+        "cancelled": "it was stopped",
+        "failed": "disk full",
+        "unreachable": "unavailable for",
+        "malformed": "attempt_token",
+    }
+    arguments = {"timeout": WAIT_S, "poke_interval": 0.1, "unavailable_timeout": 0, "deferrable": False, **mode}
+    arguments |= {lenient: True} if lenient else {}
+    sensor = FlussTieringStatusSensor(task_id="wait", lease=lease, **arguments)
+    with pytest.raises(AirflowException, match=why[failure]) as ended:
+        run_to_its_end(sensor, context("wait"))
+    assert isinstance(ended.value, AirflowSkipException) is (lenient is not None)
+
+
+@pytest.mark.parametrize("mode", MODES[:2])
+def test_a_lenient_sensor_skips_after_its_time_out_and_still_waits_before(new_table, acquire, wait, context, mode):
+    lease = acquire(new_table())
+    sensor = FlussTieringStatusSensor(
+        task_id="wait", lease=lease, timeout=0, soft_fail=True, **{"deferrable": False, **mode}
+    )
+    with pytest.raises(AirflowSkipException):
+        run_to_its_end(sensor, context("wait"))
+    with pytest.raises(AirflowRescheduleException):
+        wait(lease, mode="reschedule", poke_interval=60, soft_fail=True)
+
+
+def run_to_its_end(sensor: FlussTieringStatusSensor, context: dict) -> None:
+    """Run the sensor, and its trigger if it defers; a trigger without time is over at once."""
+    try:
+        sensor.execute(context)
+    except TaskDeferred as deferred:
+        if not sensor.timeout:
+            sensor.resume_execution("__fail__", {"error": TriggerFailureReason.TRIGGER_TIMEOUT}, context)
+        (event,) = asyncio.run(events_of(deferred.trigger))
+        sensor.resume_execution(deferred.method_name, {"event": event}, context)
+
+
+async def events_of(trigger: FlussTieringStatusTrigger) -> list[dict]:
+    return [event.payload async for event in trigger.run()]
 
 
 def test_it_defers_with_a_trigger_that_the_triggerer_can_make_again(new_table, acquire, wait):
