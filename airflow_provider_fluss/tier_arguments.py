@@ -56,6 +56,9 @@ def _value(option: Option, argument: object) -> Any:  # noqa: ANN401 - as the op
             return str(argument).lower() == "true"
         raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{argument!r} is not true or false")
     if isinstance(argument, timedelta):
-        seconds = argument.total_seconds()
-        return option.parse(f"{seconds * 1000:.0f}ms" if option.type is str else str(seconds))
+        if option.type is not str:
+            return option.parse(str(argument.total_seconds()))
+        if timedelta(0) < argument < timedelta(milliseconds=1):
+            raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{argument} is shorter than one millisecond")
+        return option.parse(f"{argument // timedelta(milliseconds=1)}ms")
     return option.parse(str(argument))

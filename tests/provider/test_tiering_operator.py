@@ -386,6 +386,7 @@ def test_every_option_is_an_argument_of_the_same_name(spark, make, context, leas
         ({"max_round_bytes": 0}, "max_round_bytes: '0' is not a whole number above 0"),
         ({"table_concurrency": "many"}, "table_concurrency: 'many' is not a whole number"),
         ({"skip_missing_log": "perhaps"}, "skip_missing_log: 'perhaps' is not true or false"),
+        ({"max_round_duration": timedelta(microseconds=10)}, "max_round_duration: 0:00:00.000010 is shorter than one"),
         ({"max_round_duration": "3 weeks"}, "max_round_duration: '3 weeks' is not a duration"),
     ],
 )
