@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetAlias
 
-from airflow_provider_fluss.assets.table import create_asset
+from airflow_provider_fluss.assets.table import SCHEME, create_asset
 from fluss_tiering.model.tiering import TieringState
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+logger = logging.getLogger(__name__)
 
 
 def record_lake_assets(context: Context, rounds: Iterable[Mapping[str, Any]], server: str) -> None:
@@ -21,7 +25,7 @@ def record_lake_assets(context: Context, rounds: Iterable[Mapping[str, Any]], se
     runs. An outlet that is the asset of one of the tables gets the details of its round. The extra of an event has the
     keys `table`, `tiering_epoch`, `lake_snapshot_id`, `rows`, `bytes` and `files`. A round without new rows, which
     commits no lake snapshot, is not an event of an alias. Airflow itself makes an event for each asset that is an
-    outlet.
+    outlet. An outlet that is the asset of a tiered table on another server gets no details, and is warned of.
 
     Args:
         context: The context of the task.
@@ -40,9 +44,27 @@ def record_lake_assets(context: Context, rounds: Iterable[Mapping[str, Any]], se
         extra = event_extra(tiered)
         if asset.uri in assets:
             context["outlet_events"][assets[asset.uri]].extra.update(extra)
-        elif extra["lake_snapshot_id"] is not None:
+            continue
+        _warn_of_other_servers(asset, assets)
+        if extra["lake_snapshot_id"] is not None:
             for alias in aliases:
                 context["outlet_events"][alias].add(asset, extra=extra)
+
+
+def _warn_of_other_servers(asset: Asset, outlets: Iterable[str]) -> None:
+    """Warn of outlets that name the same table with another server: their events have no details."""
+    tiered = urllib.parse.urlsplit(asset.uri)
+    for uri in outlets:
+        other = urllib.parse.urlsplit(uri)
+        if other.scheme == SCHEME and other.path == tiered.path:
+            logger.warning(
+                "The outlet %s names the server %s, but the connection of this task leads to %s, so its event has no "
+                "details of the round: write create_asset(..., server=%r)",
+                uri,
+                other.netloc,
+                tiered.netloc,
+                tiered.netloc,
+            )
 
 
 def event_extra(tiered: Mapping[str, Any]) -> dict[str, Any]:

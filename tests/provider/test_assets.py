@@ -101,6 +101,18 @@ def test_an_asset_that_is_an_outlet_gets_the_details_of_its_round():
     assert events == {}
 
 
+def test_an_outlet_that_names_another_server_is_warned_of(caplog):
+    other = create_asset("shop.orders", server="elsewhere:9133")
+    of_assets, _ = recorded([other, Asset("s3://lake/shop/orders")], tiered("shop.orders"), tiered("shop.third"))
+    assert not of_assets.get(other.uri)
+    (warning,) = [each.getMessage() for each in caplog.records]
+    assert f"{other.uri} names the server elsewhere:9133" in warning
+    assert f"create_asset(..., server='{SERVER}')" in warning
+    caplog.clear()
+    recorded([create_asset("shop.orders", server=SERVER)], tiered("shop.orders"))
+    assert not caplog.records
+
+
 def test_without_an_outlet_nothing_is_recorded():
     assert recorded([], tiered("shop.orders")) == ({}, {})
     record_lake_assets({}, [tiered("shop.orders")], SERVER)
