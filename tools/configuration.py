@@ -43,7 +43,8 @@ _APPLICATION = """
 
 Arguments of `spark-submit … application.py`. `fluss-tiering tier --print-submit` prints such a command. The Airflow
 operator sets `--server`, the tables, and what belongs to the lease. It takes the other arguments under the same names
-(`claim_timeout` for `--claim-timeout`), but for those of a drain, whose rounds have leases of their own.
+(`claim_timeout` for `--claim-timeout`). It does not take `--drain`, `--follow` and `--time-budget`: each round of a
+[drain](../glossary.md#tiering) has a lease of its own, and the tasks of a DAG share one lease.
 """
 
 

@@ -74,7 +74,7 @@ class Reader:
         self._substitutions = {
             "make dist": make_dist,
             "pip install": f"{self._uv} pip install --quiet --constraints constraints.txt",
-            "/var/lib/fluss-tiering": str(work / "data"),
+            "~/fluss-tiering-data": str(work / "data"),
             "--conn-port 9133": f"--conn-port {self._port}",
             # One run, as soon as the DAG is switched on. No later run has the table when the next command tiers it.
             '"*/3 * * * *"': '"@once"',
