@@ -60,7 +60,8 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
         deferrable: Whether the sensor waits in the triggerer. The default is Airflow's setting
             `operators.default_deferrable`. If it is False, the sensor pokes in a worker, or is rescheduled if `mode` is
             `reschedule`.
-        poke_interval: The time in seconds between two polls. One poll covers all tables.
+        poke_interval: The time in seconds between two polls. One poll covers all tables. Use 30 or more, and `retries`,
+            if `mode` is `reschedule`: Airflow's scheduler can fail a task that it reschedules often.
         unavailable_timeout: The time in seconds for which the sensor waits for an unavailable server.
         kwargs: Arguments of Airflow's sensors. With `soft_fail` or `never_fail`, every failure is a skip, in each mode
             and deferrable or not, except that of a person who marked the sensor.
