@@ -25,6 +25,8 @@ _WRONG_JAVA: Final = ("UnsupportedClassVersionError", "JAVA_HOME is not set", "U
 
 _ERROR_LINE: Final = re.compile(r"ERROR fluss_tiering: (.+)")
 """An error that an application logged. Its last one is the cause of its end."""
+_QUIET: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?:DEBUG|INFO|WARNING) \S+: ")
+"""What stands before a message that is no error in the log of an application."""
 
 
 DEFAULT_SPARK_CONN_ID: Final = "spark_default"
@@ -112,8 +114,11 @@ def spark_cause(error: Exception) -> str:
             f"Spark needs Java 17 or newer on this worker: set JAVA_HOME for it ({wrong})"
         ) from error
     output = lines[1:] or lines
-    telling = (line for line in output if "Exception" in line or "Error" in line or "error:" in line)
-    return logged_error(message) or next(telling, output[-1] if output else "it gave no reason")
+    # What the application logged below the level of an error may name one, but did not end it.
+    loud = [line for line in output if not _QUIET.match(line)]
+    telling = (line for line in loud if "Exception" in line or "Error" in line or "error:" in line)
+    last = _QUIET.sub("", output[-1]) if output else "it gave no reason"
+    return logged_error(message) or next(telling, last)
 
 
 def logged_error(output: str) -> str | None:

@@ -17,6 +17,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from provider_support import Driver, dead_driver
 
+from airflow_provider_fluss.engine_submit import spark_cause
 from airflow_provider_fluss.operators.lease import (
     FlussAcquireKvSnapshotLeaseOperator,
     FlussReleaseKvSnapshotLeaseOperator,
@@ -318,6 +319,22 @@ def test_a_kill_ends_the_program_and_the_attempt_if_no_try_follows(  # D62
     # What Spark said while it ended is no cause.
     assert str(error) == f"Tiering of {', '.join(lease['tables'])} {how}"
     assert client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason == reason
+
+
+WARNED = "2026-11-22 23:02:40,480 WARNING fluss_tiering.spark.round.keepalive: stopping the round: Error of the server"
+
+
+@pytest.mark.parametrize(
+    ("output", "cause"),
+    [
+        ([WARNED], "stopping the round: Error of the server"),
+        ([WARNED, "java.io.IOException: no space"], "java.io.IOException: no space"),
+        ([WARNED, "it is over"], "it is over"),
+        ([WARNED, "ERROR fluss_tiering: db.t: no space"], "db.t: no space"),
+    ],
+)
+def test_a_line_of_a_log_is_no_cause(output, cause):
+    assert spark_cause(AirflowException("\n".join(["Cannot execute: spark-submit", *output]))) == cause
 
 
 @pytest.mark.parametrize("wrong", ["dropped", "switched off"])
