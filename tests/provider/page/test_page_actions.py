@@ -142,25 +142,24 @@ def test_what_a_server_refuses_is_told_and_is_in_the_audit_log(airflow, editor, 
 HUGE, NUL, LONG = "99999999999999999999999", "a.\0b", "a." + 100_000 * "b"
 
 
-@pytest.mark.parametrize(
-    ("path", "wrong"),
-    [
-        *(("release", {"attempt": value}) for value in (HUGE, "-1", "1.5", "nan", NUL, LONG, str(2**63), "")),
-        *(("release", {"lease": value}) for value in (NUL, LONG, "")),
-        *((path, {"conn": value}) for path in ACTIONS for value in (NUL, LONG)),
-        *((path, {"token": value}) for path in ACTIONS for value in (NUL, LONG)),
-        *((path, {"table": value}) for path in ("resume", "tier-now") for value in (NUL, LONG, "nodot", "", "a.b.c")),
-    ],
-)
-def test_what_cannot_be_read_is_refused_and_not_in_the_audit_log(airflow, editor, tables, name, path, wrong):
+WRONG = [
+    *(("release", {"attempt": value}) for value in (HUGE, "-1", "1.5", "nan", NUL, LONG, str(2**63), "")),
+    *(("release", {"lease": value}) for value in (NUL, LONG, "")),
+    *((path, {field: value}) for path in ACTIONS for field in ("conn", "token") for value in (NUL, LONG)),
+    *((path, {"table": value}) for path in ("resume", "tier-now") for value in (NUL, LONG, "nodot", "", "a.b.c")),
+]
+
+
+def test_what_cannot_be_read_is_refused_and_not_in_the_audit_log(airflow, editor, tables, name):
     tables.create(name())
     form = {**FORM, "token": token(editor, q=name())}
     events = ("fluss_resume_table", "fluss_tier_table_now", "fluss_release_lease")
     before = [len(audit_log(airflow, event)) for event in events]
-    answer = editor.post(path, data={**form, **wrong})
-    assert answer.status_code == 422
-    assert "<main" in answer.text
-    assert len(answer.text) < 20_000
+    for path, wrong in WRONG:
+        answer = editor.post(path, data={**form, **wrong})
+        assert answer.status_code == 422, (path, {key: value[:9] for key, value in wrong.items()})
+        assert "<main" in answer.text
+        assert len(answer.text) < 20_000
     assert [len(audit_log(airflow, event)) for event in events] == before
 
 
