@@ -200,6 +200,8 @@ def test_an_outage_of_the_server_does_not_end_the_wait():
         (f"local-1 on {socket.gethostname()}, process 1", True),
         (None, False),
     ],
+    # Each worker of a run has a process id of its own, and all must have the same tests.
+    ids=["another machine", "no driver's name", "this process", "a process of another user", "a process that ended"],
 )
 def test_only_a_process_of_this_machine_can_be_known_to_be_dead(driver, is_waited_for):
     ended = LeaseOutcome((replace(running(A), state=TieringState.TIERED),))
