@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
-from airflow_provider_fluss.engine_submit import DEFAULT_SPARK_CONN_ID, EngineSubmitOperator, spark_cause
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
 from airflow_provider_fluss.links import LakeTieringLink, SparkUiLink, notice_spark_ui, store_table_link
+from airflow_provider_fluss.operators.engine_submit import DEFAULT_SPARK_CONN_ID, EngineSubmitOperator, spark_cause
 from airflow_provider_fluss.operators.living_rounds import settled, wait_for_living_rounds
 from airflow_provider_fluss.operators.tables import why_not_tiered
 from airflow_provider_fluss.outcome import Judgement, Verdict, fail_if_ended, judge, named

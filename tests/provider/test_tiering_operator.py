@@ -17,7 +17,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from provider_support import Driver, dead_driver
 
-from airflow_provider_fluss.engine_submit import spark_cause
+from airflow_provider_fluss.operators.engine_submit import spark_cause
 from airflow_provider_fluss.operators.lease import (
     FlussAcquireKvSnapshotLeaseOperator,
     FlussReleaseKvSnapshotLeaseOperator,

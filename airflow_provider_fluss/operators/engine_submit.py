@@ -14,9 +14,11 @@ from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNot
 from airflow.sdk import BaseHook
 
 from airflow_provider_fluss.missing_connection import UnreachableConnectionError, is_not_defined
+from airflow_provider_fluss.operators.submit_log import keep_levels
 from fluss_tiering.model.error_text import mask_secrets
 
 if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Connection
 
 _DEFAULTS: Final = {"spark.log.level": "WARN"}
@@ -54,6 +56,11 @@ class EngineSubmitOperator(SparkSubmitOperator):
             )
         super().__init__(conn_id=conn_id, name=name, **kwargs)
         self.conn_id = conn_id
+
+    def _get_hook(self) -> SparkSubmitHook:
+        hook = super()._get_hook()
+        keep_levels(hook)
+        return hook
 
     def prepare(self, application: Path, arguments: Sequence[str]) -> None:
         """Set what is submitted, and complete the settings of Spark with those that the application needs.
