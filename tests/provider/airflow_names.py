@@ -1,9 +1,12 @@
-"""Names of Airflow that have moved and that only tests need, from where the installed version has them."""
+"""The installed version of Airflow, and names that have moved and that only tests need, from where it has them."""
 
 from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from typing import Any, Final
+
+from airflow import __version__
 
 try:
     from airflow.dag_processing.dagbag import DagBag
@@ -23,10 +26,16 @@ except ModuleNotFoundError:  # Airflow 3.1
     )
 
 
+AIRFLOW: Final = tuple(int(part) for part in __version__.split(".")[:2])
+"""The major and the minor version, to compare: what an older version lacks is on the page airflow-versions.md."""
+
+
 def dag_bag(path: Path) -> DagBag:
     """Return the DAGs of a file or a folder."""
-    named = {"bundle_name": "dags"} if "bundle_name" in inspect.signature(DagBag).parameters else {}
-    return DagBag(dag_folder=str(path), collect_dags=True, **named)
+    # Without the latter, Airflow 3.1 adds its own examples.
+    wished: dict[str, Any] = {"bundle_name": "dags", "include_examples": False}
+    known = {name: value for name, value in wished.items() if name in inspect.signature(DagBag).parameters}
+    return DagBag(dag_folder=str(path), collect_dags=True, **known)
 
 
-__all__ = ["DagBag", "DagSerialization", "ProvidersManagerTaskRuntime", "dag_bag"]
+__all__ = ["AIRFLOW", "DagBag", "DagSerialization", "ProvidersManagerTaskRuntime", "dag_bag"]

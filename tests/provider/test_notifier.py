@@ -13,6 +13,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 from airflow.sdk import DAG, BaseNotifier
 from airflow.sdk.bases.operator import BaseOperator
+from airflow_names import AIRFLOW
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.missing_connection import UnreachableConnectionError
@@ -176,7 +177,10 @@ def test_a_text_is_one_table(server, failed, template):
     recorded = Recorded()
     FlussTieringNotifier(recorded, tables=template)({**failed(None), "bad": "db.gone", "nothing": ""})
     (failure,) = [each for _, each in recorded.sent]
-    expected = ["db.gone"] if template and template != "{{ nothing }}" else []
+    expected = ["db.gone"] if template else []
+    if template == "{{ nothing }}":
+        # An older Airflow keeps a template whose result is empty.
+        expected = [] if AIRFLOW >= (3, 3) else [template]
     assert [each.table for each in failure.tables] == expected
     assert failure.total == len(expected)
 

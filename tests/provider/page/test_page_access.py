@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from airflow_names import AIRFLOW
 from fastapi.routing import APIRoute
 from page_auth_manager import OUTSIDER
 
@@ -42,8 +43,11 @@ def test_a_user_without_the_permission_is_refused(airflow, method, path):
 def test_who_is_not_logged_in_is_shown_the_way_to_the_login(airflow):
     with airflow.session(None) as session:
         answer = session.get("table?table=db.t")
-        assert f"{airflow.path}/auth/login?next=" in answer.text
-        assert "lake-tiering%2Ftable%3Ftable%3Ddb.t" in answer.text
+        if AIRFLOW >= (3, 3):
+            assert f"{airflow.path}/auth/login?next=" in answer.text
+            assert "lake-tiering%2Ftable%3Ftable%3Ddb.t" in answer.text
+        else:  # An older login does not lead back.
+            assert f'"{airflow.path}/auth/login"' in answer.text
         program = session.get("./", headers={"Accept": "application/json"})
     assert (program.status_code, program.json()) == (401, {"detail": "Not authenticated"})
 
