@@ -58,7 +58,15 @@ What the older versions lack:
 
 - **3.1 and 3.2** do not call `on_kill` of a trigger. If somebody marks a deferred sensor, its rounds are not cancelled
   at once. The teardown task and the callbacks cancel them when the run ends.
-- **3.1** shows the extra of a `fluss` connection as JSON, since fields of connection forms come with 3.2.
+- **3.1 and 3.2** show only the first page of *Lake tiering* within Airflow when an address names another one. The links
+  of tasks therefore open the page alone, without Airflow's navigation.
+- **3.1 and 3.2** do not lead back to the page *Lake tiering* after the login with Airflow's simple auth manager.
+- **3.1 and 3.2** keep the text of a template that renders to something empty. For an argument such as `tables`, that
+  text is then taken for the name of a table.
+- **3.1 and 3.2** do not show the example DAGs of providers among their own.
+- **3.1** shows the form of a `fluss` connection with the fields of any connection, and its extra as JSON, since the
+  forms in the metadata of providers come with 3.2.
+- **3.1** refuses an extra that is not a JSON object, and says that such a connection is not defined.
 
 The provider needs Airflow 3.1 or later. Each minor version is tried with its last patch.
 """
@@ -154,12 +162,13 @@ def _uv(*arguments: str) -> None:
 
 
 def run(python: Path, tests: str) -> Tally:
-    """Run tests in an environment."""
-    results = FOLDER / "results.xml"
+    """Run tests in an environment. Their results are kept there, so that several versions can be tried at once."""
+    environment_folder = python.parents[1]
+    results = environment_folder / "results.xml"
     results.unlink(missing_ok=True)
     command = [python, "-m", "pytest", "-q", "-m", "not long", tests, f"--junitxml={results}"]
     variables = {**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}", "PYSPARK_PYTHON": str(python)}
-    log = FOLDER / "tests.log"
+    log = environment_folder / "tests.log"
     with log.open("w") as output:
         subprocess.run(command, cwd=ROOT, env=variables, stdout=output, stderr=output, timeout=_TIMEOUT_S, check=False)
     if not results.exists():
