@@ -17,7 +17,7 @@ from airflow.configuration import conf
 from fastapi import Depends, HTTPException, Request, status
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
-from airflow_provider_fluss.plugins.page.inputs import Field
+from airflow_provider_fluss.plugins.page.inputs import Field, Token
 
 _TOKEN_SECONDS: Final = 12 * 60 * 60
 _SALT: Final = "fluss-lake-tiering"
@@ -53,7 +53,7 @@ def may_read_connection_of_team(user: BaseUser, conn_id: str, team_name: str) ->
     return get_auth_manager().is_authorized_connection(method="GET", details=details, user=user)
 
 
-def editor(request: Request, user: Reader, conn: Field, token: Field = "") -> BaseUser:
+def editor(request: Request, user: Reader, conn: Field, token: Token = "") -> BaseUser:
     """Return the user of an action, once it is sure that the user may act and that a form of this page sent it.
 
     Args:

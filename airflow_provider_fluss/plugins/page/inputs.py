@@ -19,6 +19,8 @@ def _without_controls(text: str) -> str:
 
 
 Text = Annotated[str, Query(max_length=_LONGEST), AfterValidator(_without_controls)]
-Field = Annotated[str, Form(max_length=_LONGEST), AfterValidator(_without_controls)]
+# FastAPI of Airflow 3.1 takes an empty field for a text; later ones take it for none.
+Field = Annotated[str, Form(min_length=1, max_length=_LONGEST), AfterValidator(_without_controls)]
+Token = Annotated[str, Form(max_length=_LONGEST), AfterValidator(_without_controls)]
 Attempt = Annotated[int, Form(ge=0, le=_LARGEST)]
 Number = Annotated[int, Query(ge=-_LARGEST, le=_LARGEST)]

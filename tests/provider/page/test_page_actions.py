@@ -146,6 +146,7 @@ WRONG = [
     *(("release", {"attempt": value}) for value in (HUGE, "-1", "1.5", "nan", NUL, LONG, str(2**63), "")),
     *(("release", {"lease": value}) for value in (NUL, LONG, "")),
     *((path, {field: value}) for path in ACTIONS for field in ("conn", "token") for value in (NUL, LONG)),
+    *((path, {"conn": ""}) for path in ACTIONS),
     *((path, {"table": value}) for path in ("resume", "tier-now") for value in (NUL, LONG, "nodot", "", "a.b.c")),
 ]
 
