@@ -45,6 +45,8 @@ def test_a_dag_starts_when_its_table_was_tiered_and_learns_of_the_round(stack):
         run = stack.airflow.run_ids(DAG)[0]
         assert stack.airflow.wait_for_run(DAG, run, RUN_SECONDS) == "success"
         for payload in stack.airflow.xcom(DAG, run, "seen"):
+            # The triggerer may look after several rounds.
+            assert payload.pop("rounds") >= 1
             assert payload == {
                 "table": "system.watched",
                 "tiering_epoch": payload["tiering_epoch"],

@@ -96,7 +96,8 @@ def test_a_table_that_cannot_be_tiered_is_named_and_the_other_is_tiered_all_the_
         "tier.acquire": "success",
         "tier.submit": "failed",
         "tier.wait": "failed",
-        "tier.release": "success",
+        # It released the lease, and fails for the run, which it decides.
+        "tier.release": "failed",
     }
     (failed,) = [
         each for each in stack.client.list_tiering_rounds(TablePath.parse(bad)) if each.state is TieringState.FAILED

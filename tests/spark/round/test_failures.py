@@ -33,6 +33,7 @@ from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark.application import EXIT_INTERRUPTED
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round import round as round_module
 from fluss_tiering.spark.round.stage import failure_of
@@ -227,7 +228,8 @@ def test_a_driver_that_is_killed(lake: Tiering, tmp_path):
         timeout=200,
         check=False,
     )
-    assert driver.returncode == -signal.SIGKILL
+    # On a slow machine the server misses the driver's heartbeats before that, and the driver hears of it.
+    assert driver.returncode in (-signal.SIGKILL, EXIT_INTERRUPTED)
 
     wait_until(lambda: lake.rounds(table)[0].state is TieringState.FAILED)
 

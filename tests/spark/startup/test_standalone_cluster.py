@@ -20,6 +20,8 @@ from standalone_support import can_hide_folders, python_without_engine, standalo
 pytestmark = [pytest.mark.spark, pytest.mark.system]
 
 
+# Three applications start their own executors one after the other.
+@pytest.mark.timeout(900)
 def test_executors_of_a_cluster_get_this_package_from_the_application(tiering: Tiering, tmp_path: Path):
     tables = [tiering.table(num_buckets=2), tiering.table(primary_key=False, num_buckets=2)]
     for table in tables:
