@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
-import sys
 import threading
-from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -31,34 +26,10 @@ from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
 from fluss_tiering.spark import submit
 from fluss_tiering.spark.options import parse_arguments
-from needs import needs
 from waiting import wait_until
 
 AWAY = {"conn_type": "fluss", "host": "127.0.0.1", "port": 1, "extra": {"timeout": 1}}
 """A connection to a server that does not run."""
-
-RECORD = """#!{python}
-import json, pathlib, sys, time
-pathlib.Path({calls!r}).write_text(json.dumps(sys.argv[1:]))
-{behaviour}
-"""
-
-
-@pytest.fixture
-@needs("system")
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Callable[[], list[str]]]:
-    """Puts a spark-submit that behaves as given on the PATH; the answer reads the arguments of its last call."""
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    calls = tmp_path / "calls.json"
-
-    def behave(behaviour: str) -> Callable[[], list[str]]:
-        program = tmp_path / "spark-submit"
-        program.write_text(RECORD.format(python=sys.executable, calls=str(calls), behaviour=behaviour))
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        return lambda: json.loads(calls.read_text())
-
-    return behave
 
 
 @pytest.fixture
