@@ -41,7 +41,7 @@ class TreeSampler(Closing):
 
     def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
         self._pids = pids
-        self._cpu: dict[tuple[int, float], float] = {}
+        self._cpu: dict[psutil.Process, float] = {}
         self._samples: list[Sample] = []
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
@@ -90,7 +90,7 @@ class TreeSampler(Closing):
                     times = process.cpu_times()
                     if count_memory:
                         memory_bytes += process.memory_full_info().pss
-                    self._cpu[process.pid, process.create_time()] = times.user + times.system
+                    self._cpu[process] = times.user + times.system
             except psutil.Error:
                 continue
         return Sample(time.time(), sum(self._cpu.values()), memory_bytes)

@@ -20,6 +20,8 @@ import psutil
 
 _STOP_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.2
+_CLOCK_SECONDS: Final = 2.0
+"""The kernel tells its start in whole seconds, and may say another second from one call to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +31,14 @@ class Started:
     Attributes:
         name: The name of the program.
         pid: The process id.
-        created: The time of its start, which tells it from a later process with the same id.
+        since_boot: The seconds from the start of the machine to its own start, which tell it from a later process with
+            the same id. They do not change when the wall clock is set.
         log: The file with its output.
     """
 
     name: str
     pid: int
-    created: float
+    since_boot: float
     log: str
 
 
@@ -68,7 +71,7 @@ class Processes:
                 start_new_session=True,
             )
         self._children[child.pid] = child
-        started = Started(name, child.pid, psutil.Process(child.pid).create_time(), str(log))
+        started = Started(name, child.pid, _since_boot(psutil.Process(child.pid)), str(log))
         self._started.append(started)
         self._save()
         return started
@@ -122,10 +125,16 @@ class Processes:
 def _process(started: Started) -> psutil.Process | None:
     try:
         process = psutil.Process(started.pid)
-        same = abs(process.create_time() - started.created) < 1 and process.status() != psutil.STATUS_ZOMBIE
+        same = abs(_since_boot(process) - started.since_boot) < _CLOCK_SECONDS
+        runs = same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return None
-    return process if same else None
+    return process if runs else None
+
+
+def _since_boot(process: psutil.Process) -> float:
+    # The kernel counts from its own start; psutil adds the time of that start by the wall clock of now.
+    return process.create_time() - psutil.boot_time()
 
 
 def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:

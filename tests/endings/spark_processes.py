@@ -12,11 +12,11 @@ class SparkProcesses:
     """Finds the processes of a lease. A process that was seen once is known, also after its parents have ended."""
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[tuple[int, float], psutil.Process]] = {}
+        self._known: dict[str, set[psutil.Process]] = {}
 
     def look(self, lease_id: str) -> list[psutil.Process]:
         """Return the processes of a lease that run now."""
-        known = self._known.setdefault(lease_id, {})
+        known = self._known.setdefault(lease_id, set())
         children: dict[int, list[psutil.Process]] = {}
         found = []
         for process in psutil.process_iter(["cmdline", "ppid"]):
@@ -25,9 +25,9 @@ class SparkProcesses:
                 found.append(process)
         while found:
             process = found.pop()
-            if known.setdefault((process.pid, process.create_time()), process) is process:
-                found += children.get(process.pid, [])
-        return [process for process in known.values() if _runs(process)]
+            known.add(process)
+            found += children.get(process.pid, [])
+        return [process for process in known if _runs(process)]
 
     def jvm(self, lease_id: str) -> psutil.Process:
         """Return the JVM of the application that runs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 
+import psutil
 import pytest
 
 from examples.flights.__main__ import up
@@ -33,3 +34,16 @@ def test_a_program_that_ended_is_not_ready_although_another_one_answers(tmp_path
     with pytest.raises(SystemExit, match="server ended with exit code 1:\nport in use"):
         processes.wait_until(ended, lambda: True, 60)
     processes.stop()
+
+
+@pytest.mark.system
+def test_programs_are_found_after_the_wall_clock_was_set(tmp_path, monkeypatch):
+    Processes(tmp_path).start("server", [sys.executable, "-c", "import time; time.sleep(600)"], {})
+    boot_time = psutil.boot_time()
+    monkeypatch.setattr(psutil, "boot_time", lambda: boot_time + 107)
+    monkeypatch.setattr(psutil._pslinux, "boot_time", psutil.boot_time)
+    found = Processes(tmp_path)
+    (server,) = found.running
+    process = psutil.Process(server.pid)
+    found.stop()
+    assert not process.is_running()
