@@ -54,6 +54,11 @@ The tests check these rules in each line. **A line says so where a rule was brok
 time from the end of the run until its lease was gone. *Spark* is the time for which processes of Spark ran on after the
 attempt was cancelled or, if it was not, after the run had ended. Both are in whole seconds, rounded up, and depend on
 the machine. *Cleared* is the state of the run after its failed tasks were cleared.
+
+PostgreSQL has `idle_in_transaction_session_timeout = '30s'` for Airflow's database. Without it, a scheduler that is
+killed alone may leave runs locked: the workers of its LocalExecutor go on and keep its connection open, and with it its
+transaction. The next scheduler passes over these runs without a word. Set the timeout, too, or end the workers with the
+scheduler.
 """
 
 

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from airflow_stack import AirflowStack
 from ending import Ending
 from way_run import Way
 
 from engine_fixtures import postgres  # noqa: F401
 from needs import needs
+from postgres_support import Postgres
 
 MAIN_DAG = "fluss_tiering"
 
@@ -32,9 +34,21 @@ def stack(
 ) -> Iterator[AirflowStack]:
     """The programs, with this kind of database for Airflow."""
     database: str = request.param
-    url = None if database == "sqlite" else request.getfixturevalue("postgres").new_database()
+    url = None if database == "sqlite" else _new_database(request.getfixturevalue("postgres"))
     with AirflowStack(tmp_path_factory.mktemp(f"endings-{database}"), database, url) as running:
         yield running
+
+
+def _new_database(server: Postgres) -> str:
+    """Create a database that ends the transaction of a scheduler which was killed.
+
+    The workers of a LocalExecutor are forked from the scheduler. They keep its connection open when it is killed, and
+    with it the locks of its transaction: the next scheduler would pass over the runs whose rows are locked.
+    """
+    url = server.new_database()
+    name = sa.make_url(url).database
+    server.execute(f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '30s'")
+    return url
 
 
 @pytest.fixture
