@@ -27,8 +27,9 @@ _NUMBERS = itertools.count()
 
 @dataclass(frozen=True)
 class Stack:
-    """What runs: a client of the server, and Airflow's API."""
+    """What runs: the server by its address, a client of it, and Airflow's API."""
 
+    server: str
     client: TieringClient
     airflow: AirflowApi
 
@@ -55,7 +56,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, spark_jars: str) -> Iterator
         )
         with TieringClient(target) as client:
             airflow.start()
-            yield Stack(client, airflow.api)
+            yield Stack(target, client, airflow.api)
     finally:
         processes.stop()
 
