@@ -1,30 +1,45 @@
-"""Preparing error texts before they are sent, kept or logged: secrets are masked first, then the text is cut."""
+"""Preparing texts from elsewhere before they are sent, kept or logged: secrets are masked, then the text is cut."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-_MASK: Final = "***"
+MASK: Final = "***"
+"""What stands in place of a secret."""
 
-# Names that hold secrets in the settings of Hadoop, Iceberg, JDBC, SASL and clouds. The first group is the name, the
-# second is the text between name and value, and the third is the value, which may be quoted.
+# Names that hold secrets in the settings of Hadoop, Iceberg, JDBC, SASL and clouds.
+_WORDS: Final = (
+    "passw(?:or)?d | passphrase | pwd | secret | token | credentials? | signature "
+    "| (?:api|access|account|private|encryption)[_.-]?key"
+)
+_NAMES_SECRET: Final = re.compile(_WORDS, re.IGNORECASE | re.VERBOSE)
+# The first group is the name, the second is the text between name and value, and the third is the value, which may be
+# quoted.
 _ASSIGNMENT: Final = re.compile(
-    r"""(?ix)
-    ( (?<![\w.-]) [\w.-]*? (?: passw(?:or)?d | passphrase | pwd | secret | token | credentials? | signature
-                     | (?:api|access|account|private|encryption)[_.-]?key ) [\w.-]{0,64} | \b sig )
+    rf"""(?ix)
+    ( (?<![\w.-]) [\w.-]*? (?: {_WORDS} ) [\w.-]{{0,64}} | \b sig )
     ( ["']? \s* [=:] \s* )
-    ( \[ [^\]]* \]? | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | [^\s,;&"'<>)}\]]+ )
+    ( \[ [^\]]* \]? | (?: "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | \S ) [^\s,;&"'<>)}}\]]* )
     """
 )
-# The server's attempt tokens are plain numbers, and people need them to see which attempt was fenced.
-_NOT_SECRET: Final = re.compile(r"(?i)attempt[_.-]?token$")
-_URL_PASSWORD: Final = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{0,31}://[^\s:/@?#]{0,256}):[^\s/@]{1,1024}@")
+# The server's attempt tokens are plain numbers, and people need them to see which attempt was fenced. The names of
+# files and of methods come before what is wrong with them.
+_NOT_SECRET: Final = re.compile(
+    r"(?ix) attempt[_.-]?token$ | [_.-](?:file|path|folder|dir|jsonl?|toml|pem|txt)$ | ^create(?:read|executor)token$"
+)
+# A number and a slash after the colon are the port of a URL and its path.
+_URL_PASSWORD: Final = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{0,31}://[^\s:/@?#]{0,256}):(?!\d{1,5}/)[^\s@]{1,1024}@")
 _AUTHORIZATION: Final = re.compile(r"(?i)\b(bearer|basic|digest|negotiate)\s+[A-Za-z0-9+/=._~-]{8,}")
 _PRIVATE_KEY: Final = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
 )
 _AWS_KEY_ID: Final = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")
+
+_HIDDEN: Final = re.compile(r"(?:^|[?#;]|//)\*\*\*(?:@|$)")
+"""What a server puts in the place of a value, of the login of a URI, or of its parameters."""
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters, which a terminal would obey. Tabs and ends of lines are not among them."""
 
 _MAX_SCANNED_CHARS: Final = 1 << 16
 
@@ -40,11 +55,26 @@ def mask_secrets(text: str) -> str:
     The first 64 Ki characters are scanned; the rest is dropped rather than left unmasked.
     """
     text = text[:_MAX_SCANNED_CHARS]
-    text = _PRIVATE_KEY.sub(_MASK, text)
-    text = _AUTHORIZATION.sub(rf"\1 {_MASK}", text)
-    text = _URL_PASSWORD.sub(rf"\1:{_MASK}@", text)
-    text = _AWS_KEY_ID.sub(_MASK, text)
-    return _ASSIGNMENT.sub(_mask_assignment, text)
+    text = _PRIVATE_KEY.sub(MASK, text)
+    text = _AUTHORIZATION.sub(rf"\1 {MASK}", text)
+    text = _URL_PASSWORD.sub(rf"\1:{MASK}@", text)
+    text = _AWS_KEY_ID.sub(MASK, text)
+    return _mask_assignments(text)
+
+
+def is_hidden(value: str) -> bool:
+    """Return whether the server hides a property of a lake catalog, or a part of it, from this caller."""
+    return _HIDDEN.search(value) is not None
+
+
+def harmless(text: str) -> str:
+    """Return text from elsewhere without control characters, which could steer a terminal."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def names_secret(key: str) -> bool:
+    """Return whether the name of a setting says that its value is a secret."""
+    return _NAMES_SECRET.search(key) is not None
 
 
 def clean_error(text: str, max_chars: int) -> str:
@@ -83,8 +113,12 @@ def _header_bytes(text: str) -> int:
     return sum(1 if 0x20 <= byte <= 0x7E and byte != _PERCENT else 3 for byte in text.encode())
 
 
-def _mask_assignment(match: re.Match[str]) -> str:
-    name, between, value = match.groups()
-    if _NOT_SECRET.search(name) or _MASK in value:
-        return match.group()
-    return f"{name}{between}{_MASK}"
+def _mask_assignments(text: str) -> str:
+    parts, position = [], 0
+    while match := _ASSIGNMENT.search(text, position):
+        # What stands in place of a value that is no secret may have an assignment in it.
+        is_secret = not _NOT_SECRET.search(match[1])
+        end = match.end() if is_secret else match.end(2)
+        parts += [text[position : match.end(2)], MASK if is_secret else ""]
+        position = end
+    return "".join(parts) + text[position:]

@@ -7,7 +7,7 @@ and the client turns it back into the same error: callers on both sides catch th
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 
 class ErrorCode(StrEnum):
@@ -71,6 +71,10 @@ class ErrorCode(StrEnum):
     """Stored data is damaged or missing."""
     DATA_DIR_IN_USE = "DATA_DIR_IN_USE"
     """Another server uses the data folder."""
+    AUTHENTICATION = "AUTHENTICATION"
+    """The server does not know who calls: the credentials are missing, or they are not valid."""
+    AUTHORIZATION = "AUTHORIZATION"
+    """Who calls may not do this, or the Fluss cluster refuses it to the user whom it knows the server or driver by."""
     UNAVAILABLE = "UNAVAILABLE"
     """The server, the cluster or the database cannot be reached now; the call may succeed later."""
     UNSUPPORTED_VERSION = "UNSUPPORTED_VERSION"
@@ -109,6 +113,8 @@ GRPC_STATUS_NAMES: Final[dict[ErrorCode, str]] = {
     ErrorCode.STORAGE: "INTERNAL",
     ErrorCode.CORRUPT_DATA: "DATA_LOSS",
     ErrorCode.DATA_DIR_IN_USE: "FAILED_PRECONDITION",
+    ErrorCode.AUTHENTICATION: "UNAUTHENTICATED",
+    ErrorCode.AUTHORIZATION: "PERMISSION_DENIED",
     ErrorCode.UNAVAILABLE: "UNAVAILABLE",
     ErrorCode.UNSUPPORTED_VERSION: "UNIMPLEMENTED",
     ErrorCode.UNKNOWN: "INTERNAL",
@@ -132,6 +138,22 @@ class FlussTieringError(Exception):
         self.code = code
         self.message = message
 
-    def __reduce__(self) -> tuple[type[FlussTieringError], tuple[ErrorCode, str]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Return what is pickled, so that the error travels from Spark's workers to the driver unchanged."""
         return FlussTieringError, (self.code, self.message)
+
+
+class ThrottledError(FlussTieringError):
+    """The error of a call that the server refused because the caller makes too many. Nothing of it was done.
+
+    Attributes:
+        retry_after_ms: When the same call may be answered, in milliseconds from now on.
+    """
+
+    def __init__(self, message: str, retry_after_ms: int) -> None:
+        super().__init__(ErrorCode.UNAVAILABLE, message)
+        self.retry_after_ms = retry_after_ms
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what is pickled."""
+        return ThrottledError, (self.message, self.retry_after_ms)

@@ -65,6 +65,14 @@ LAKE_MAX_ROUND_DURATION: Final = TableOption(
     "How long a round may read. The table is then Pending again at once, for the rest. Without this option a round "
     "takes as long as it needs.",
 )
+LAKE_DELETE_FILES: Final = TableOption(
+    "table.datalake.delete-files",
+    "Enum",
+    "equality",
+    "How rounds of a primary-key table delete rows in the lake. `equality` writes Iceberg's equality deletes, which "
+    "name keys. `position` writes position delete files, or deletion vectors in a lake table of format version 3. More "
+    "engines read these.",
+)
 LOG_COMPRESSION: Final = TableOption(
     "table.log.arrow.compression.type", "Enum", "ZSTD", "The compression of log batches: NONE, LZ4_FRAME or ZSTD."
 )
@@ -125,6 +133,7 @@ TABLE_OPTIONS: Final = (
     LAKE_FRESHNESS,
     LAKE_TIER_WHEN_UNCHANGED,
     LAKE_MAX_ROUND_DURATION,
+    LAKE_DELETE_FILES,
     LAKE_DATABASE_NAME,
     LAKE_TABLE_NAME,
     LOG_COMPRESSION,

@@ -194,12 +194,15 @@ class Claim:
         path: The table's path.
         tiering_epoch: The epoch of the round. The driver names it in every report and commit.
         coordinator_epoch: The coordinator epoch in which the round is handed out. The driver names it in every report.
+        executor_token: The token with which executors read the table as long as the round runs; empty if the server
+            asks for none. It is a secret.
     """
 
     table_id: int
     path: TablePath
     tiering_epoch: int
     coordinator_epoch: int = 0
+    executor_token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
@@ -21,11 +21,15 @@ from fluss_tiering.server.cluster.backend import ClusterBackend
 from fluss_tiering.server.components import open_components
 from fluss_tiering.server.embedded.backend import EmbeddedBackend
 from fluss_tiering.server.failover.replica import FailoverReplica
+from fluss_tiering.server.guards import PRIVATE_UMASK, guards_of, warn_of_open_folder
 from fluss_tiering.server.logs import configure_logs
 from fluss_tiering.server.metrics.exporter import ServerMetrics
+from fluss_tiering.server.rpc.limits.connections import raise_descriptor_limit
 from fluss_tiering.server.rpc.listener import RpcListener
 from fluss_tiering.server.rpc.roles import ActiveRole, Role
 from fluss_tiering.server.rpc.services import active_handlers
+from fluss_tiering.server.security.executor_tokens import ForwardedExecutorTokens
+from fluss_tiering.server.security.roles import Grant
 from fluss_tiering.server.settings import SAFE_HEARTBEAT_TIMEOUT_MS, ServerSettings, unknown_variables
 from fluss_tiering.server.store.fence import Fence
 
@@ -113,6 +117,8 @@ class TieringServer:
             metrics_port=self.metrics_port or None,
             data_dir=str(self._settings.data_dir),
             fluss=self._settings.fluss or None,
+            guarded_by=guards_of(self._settings),
+            audit_log=self._settings.audit_log or None,
         )
         if self._settings.heartbeat_timeout_ms < SAFE_HEARTBEAT_TIMEOUT_MS:
             logger.warning(
@@ -151,11 +157,20 @@ class TieringServer:
     async def _start(self) -> None:
         settings = self._settings
         # First of all, so that a server whose port is taken leaves no files behind.
-        self._listener = RpcListener(settings, [self._metrics.rpc])
+        self._listener = RpcListener(settings, [self._metrics.rpc], self._metrics.audit_lines_lost.inc)
         self.port = self._listener.port
+        self._metrics.collector.tls = self._listener.tls
+        self._metrics.collector.tokens = self._listener.tokens
+        self._metrics.collector.watched_files = self._listener.watched_files
+        self._metrics.collector.issuer_keys = self._listener.issuer_keys
         if settings.metrics_enabled:
             self.metrics_port = self._exported.enter_context(
-                self._metrics.exported(settings.host, _metrics_port(settings))
+                self._metrics.exported(
+                    settings.host,
+                    _metrics_port(settings),
+                    authentication=self._listener.authentication,
+                    tls=self._listener.tls,
+                )
             )
         await self._listener.start()
         if settings.store_url is None:
@@ -187,8 +202,15 @@ class TieringServer:
         stack.callback(gc_tuning.release_all)
         with gc_tuning.loading():
             components = await open_components(
-                self._settings, self._backend, stack, clock=self._clock, check=check, fence=fence
+                self._settings,
+                self._backend,
+                stack,
+                clock=self._clock,
+                check=check,
+                grants_of=self._grants_of,
+                fence=fence,
             )
+        warn_of_open_folder(self._settings.data_dir)
         self._metrics.collector.start(components)
         stack.callback(self._metrics.collector.stop)
         jobs = BackgroundJobs(components.jobs(self._settings), check)
@@ -201,7 +223,16 @@ class TieringServer:
         server_id = components.storage.describe().data_dir_id
         # Clients may name it.
         logger.info("tables and state loaded", server_id=server_id)
-        return ActiveRole(active_handlers(components), check, end_streams, server_id)
+        return ActiveRole(
+            active_handlers(components),
+            check,
+            end_streams,
+            server_id,
+            components.executor_tokens or ForwardedExecutorTokens(),
+        )
+
+    def _grants_of(self, names: Iterable[str]) -> tuple[Grant, ...]:
+        return () if self._listener is None else self._listener.grants_of(names)
 
     async def _close(self, grace_s: float) -> None:
         if self._listener is not None:
@@ -218,8 +249,10 @@ def run(settings: ServerSettings) -> None:
     """Run a server until SIGTERM or SIGINT. Raises the errors of `TieringServer.start` and `run_until`."""
     configure_logs(settings.log_format, settings.log_level)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    raise_descriptor_limit()
     for name, meant in unknown_variables(os.environ).items():
         logger.warning("environment variable is not a setting and has no effect", variable=name, perhaps_meant=meant)
+    os.umask(PRIVATE_UMASK)
     asyncio.run(_run(settings))
 
 

@@ -20,6 +20,7 @@ from fluss_tiering.server.leases.limits import LeaseLimits
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.scans.limits import ScannerLimits
 from fluss_tiering.server.scans.manager import KvScannerManager
+from fluss_tiering.server.security.executor_tokens import KEY_BYTES, KEY_NAME, ExecutorTokens, GrantsOf
 from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.server.store.fence import Fence
 from fluss_tiering.server.store.note import DATABASE_FILE, StoreKind, check_kind, note_database
@@ -43,6 +44,7 @@ class ServerComponents:
         check: Raises NOT_LEADER_OR_FOLLOWER unless this server certainly leads.
         backend: What depends on the kind of the storage.
         definitions: Creates, alters and drops tables.
+        executor_tokens: Makes the tokens with which the executors of a round read its table; None if callers need none.
     """
 
     threads: ServerThreads
@@ -53,6 +55,7 @@ class ServerComponents:
     check: Callable[[], None]
     backend: ActiveBackend
     definitions: TableDefinitions
+    executor_tokens: ExecutorTokens | None
 
     def jobs(self, settings: ServerSettings) -> list[Job]:
         """Return the background jobs of the server."""
@@ -70,6 +73,7 @@ async def open_components(
     *,
     clock: Clock,
     check: Callable[[], None],
+    grants_of: GrantsOf,
     fence: Fence | None = None,
 ) -> ServerComponents:
     """Open the storage and the store, and load the managers.
@@ -80,6 +84,7 @@ async def open_components(
         stack: Closes what is opened.
         clock: The clock of the managers and of the storage.
         check: Raises an error unless this server may act.
+        grants_of: Returns the roles that a caller has now, by the names by which the server's files know it.
         fence: The check that every transaction of the store must pass; None if no other server may take over.
 
     Raises:
@@ -103,7 +108,13 @@ async def open_components(
     active = await backend.open_active(storage, managers, threads, check, stack)
     scanners = KvScannerManager(clock, ScannerLimits.of(settings))
     definitions = TableDefinitions(threads, storage, managers)
-    return ServerComponents(threads, storage, managers, backend.catalog, scanners, check, active, definitions)
+    executor_tokens = None
+    if settings.asks_callers:
+        key = await threads.control(store.secret, KEY_NAME, KEY_BYTES)
+        executor_tokens = ExecutorTokens(key, managers.tiering.is_running, grants_of)
+    return ServerComponents(
+        threads, storage, managers, backend.catalog, scanners, check, active, definitions, executor_tokens
+    )
 
 
 def _bind(store: SqlTieringStore, storage: StorageDescription, data_dir: Path, kind: StoreKind) -> None:

@@ -1,15 +1,22 @@
-"""The server's logs: one line for each event, with key=value fields or as JSON. Secrets are masked."""
+"""The server's logs: one line for each event, with key=value fields or as JSON. Secrets are masked.
+
+Control characters are replaced: whoever reads a log on a terminal must not be deceived by what a caller is called.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import structlog
 
-from fluss_tiering.model.error_text import mask_secrets
+from fluss_tiering.model.error_text import harmless, mask_secrets
+
+_GRPC: Final = "grpc._cython.cygrpc"
+_LOST_CLIENT: Final = "ExecuteBatchError raised in core"
+"""A part of the line with a traceback that gRPC writes for each client that is gone when its answer is sent."""
 
 
 def configure_logs(log_format: Literal["logfmt", "json"], level: str) -> None:
@@ -47,12 +54,18 @@ def configure_logs(log_format: Literal["logfmt", "json"], level: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
+    logging.getLogger(_GRPC).addFilter(_is_no_lost_client)
     # Alembic logs each of its plugins.
     logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
+
+
+def _is_no_lost_client(record: logging.LogRecord) -> bool:
+    """Return whether a line of gRPC is about more than a client that went away while it was answered."""
+    return _LOST_CLIENT not in record.getMessage()
 
 
 def _mask(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for key, value in event.items():
         if isinstance(value, str):
-            event[key] = mask_secrets(value)
+            event[key] = harmless(mask_secrets(value))
     return event

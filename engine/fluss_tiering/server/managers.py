@@ -65,7 +65,8 @@ class Managers:
         self.tiering = LakeTieringManager(clock, store, attempts, policy, self.backlogs)
         # What cannot be used is looked for last: a table may become usable in between, but none may be missed.
         tables = storage.tables()
-        unusable = storage.unusable_tables()
+        listed = {table.path for table in tables}
+        unusable = storage.unusable_tables([each.path for each in store.statuses() if each.path not in listed])
         self.tiering.load(tables, unusable)
         self.lake = LakeSnapshotManager(clock, store)
         present = {table.table_id for table in tables}

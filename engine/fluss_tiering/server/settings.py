@@ -6,123 +6,49 @@ the fields hold milliseconds and end in `_ms`, which the names that users know l
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from fluss_tiering.client.channel import MAX_MESSAGE_BYTES
-from fluss_tiering.client.target import DEFAULT_PORT
-from fluss_tiering.model.duration import parse_duration_ms
+from fluss_tiering.client.security import VARIABLES
+from fluss_tiering.client.target import DEFAULT_PORT, is_loopback
 from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.memory_size import parse_memory_size
-from fluss_tiering.server.store.database import checked_store_url
+from fluss_tiering.server.security.oidc.issuer import Issuer
+from fluss_tiering.server.security.tls import TlsFiles
+from fluss_tiering.server.setting_types import (
+    BootstrapServers,
+    CatalogProperties,
+    Count,
+    DurationMs,
+    FlussOption,
+    Folder,
+    IssuerUrl,
+    MemorySize,
+    OptionalFile,
+    RequiredClaims,
+    StoreUrl,
+)
 from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES
-from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
 _PREFIX: Final = "FLUSS_TIERING_"
 _MILLISECONDS: Final = "_ms"
-_OF_OTHERS: Final = frozenset(
+_OF_OTHERS: Final = VARIABLES | frozenset(
     {
         "FLUSS_TIERING_BUILD_SPARK_JARS",
         "FLUSS_TIERING_CLASS_ARCHIVE",
+        "FLUSS_TIERING_HEALTH_TLS_NAME",
         "FLUSS_TIERING_SERVER",
         "FLUSS_TIERING_SPARK_JARS",
     }
 )
 """Environment variables that the command, the Spark application and the build of the package read."""
-
-
-def _memory_size(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return parse_memory_size(value)
-    except FlussTieringError as error:
-        raise ValueError(error.message) from error
-
-
-def _duration_ms(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return parse_duration_ms(value)
-    except FlussTieringError as error:
-        raise ValueError(error.message) from error
-
-
-def _folder(value: object) -> object:
-    if value == "":
-        raise ValueError("the path is empty: expected a folder; . is the present one")
-    return value
-
-
-def _json_object(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{error}: expected a JSON object") from error
-
-
-def _complete_catalog(properties: dict[str, str]) -> dict[str, str]:
-    if properties and not {"type", "catalog-impl"} & properties.keys():
-        raise ValueError(
-            "neither 'type' nor 'catalog-impl' is among the properties: "
-            'expected one of them, for example "type": "rest"; leave all out for the default catalog'
-        )
-    return properties
-
-
-def _checked_store_url(url: SecretStr | None) -> SecretStr | None:
-    if url is not None:
-        try:
-            checked_store_url(url.get_secret_value())
-        except FlussTieringError as error:
-            raise ValueError(error.message) from error
-    return url
-
-
-def _bootstrap_servers(text: str) -> str:
-    if text:
-        try:
-            return ",".join(str(address) for address in ServerAddress.parse_list(text))
-        except FlussTieringError as error:
-            raise ValueError(error.message) from error
-    return text
-
-
-DurationMs = Annotated[int, BeforeValidator(_duration_ms), Field(gt=0)]
-"""A duration in milliseconds. Users write it as Fluss does, for example 10min."""
-
-_LARGEST: Final = 2**31 - 1
-"""gRPC takes no larger number."""
-
-MemorySize = Annotated[int, BeforeValidator(_memory_size), Field(gt=0, le=_LARGEST)]
-"""A size in bytes. Users write it as Fluss does, for example 10mb."""
-
-Count = Annotated[int, Field(gt=0, le=_LARGEST)]
-"""A number of things, or of bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class FlussOption:
-    """Marks a setting that Fluss has too.
-
-    Attributes:
-        key: The key of the setting in Fluss's `ConfigOptions`.
-    """
-
-    key: str
 
 
 SAFE_HEARTBEAT_TIMEOUT_MS: Final = 60_000
@@ -143,11 +69,9 @@ class ServerSettings(BaseSettings):
         use_attribute_docstrings=True,
     )
 
-    data_dir: Annotated[Path, BeforeValidator(_folder), AfterValidator(Path.absolute), FlussOption("data.dir")] = Path(
-        "fluss-tiering-data"
-    )
+    data_dir: Annotated[Folder, FlussOption("data.dir")] = Path("fluss-tiering-data")
     """The folder for the server's tables, KV snapshots, database and, by default, the lake."""
-    fluss: Annotated[str, AfterValidator(_bootstrap_servers), FlussOption("bootstrap.servers")] = ""
+    fluss: Annotated[BootstrapServers, FlussOption("bootstrap.servers")] = ""
     """The Fluss cluster whose tables are tiered: HOST:PORT of one or more of its servers, separated by commas. Without
     this setting the server has tables of its own in the data folder."""
     fluss_username: str = ""
@@ -157,15 +81,16 @@ class ServerSettings(BaseSettings):
     fluss_start_timeout_ms: DurationMs = 60_000
     """How long the server waits at its start for a Fluss cluster that cannot be reached."""
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
-    """The address to listen on. The default is the loopback address, because the server has no authentication."""
+    """The address to listen on. The default is the loopback address, which other machines cannot reach."""
     port: Annotated[int, Field(ge=0, le=65535)] = DEFAULT_PORT
     """The port to listen on; 0 for any free port."""
     metrics_enabled: bool = True
-    """Whether the server exports metrics for Prometheus: over HTTP on `host`, without authentication."""
+    """Whether the server exports metrics for Prometheus on `host`: over HTTP, or over HTTPS with `tls-cert-file`. A
+    server that asks callers who they are asks Prometheus, too. It needs the role reader for all tables."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None
     """The port for metrics; 0 for any free port. By default the port after `port`, such as 9134 after 9133, or any free
     port if `port` is 0."""
-    store_url: Annotated[SecretStr | None, AfterValidator(_checked_store_url)] = None
+    store_url: StoreUrl = None
     """The PostgreSQL database for leases, statuses and epochs, as postgresql://USER:PASSWORD@HOST:PORT/DATABASE. By
     default the server uses SQLite in the data folder. Several servers on one database take over from each other."""
     advertised_address: Annotated[str, Field(pattern=r"^$|^\S+:\d+$")] = ""
@@ -211,20 +136,77 @@ class ServerSettings(BaseSettings):
     """The longest time that a failed table waits."""
     max_consecutive_failures: Count = MAX_CONSECUTIVE_FAILURES
     """The number of failures in a row after which a table is parked: it waits until it is resumed or altered."""
-    lake_catalog: Annotated[dict[str, str], BeforeValidator(_json_object), AfterValidator(_complete_catalog)] = Field(
-        default_factory=dict
-    )
+    lake_catalog: CatalogProperties = Field(default_factory=dict)
     """The Iceberg catalog properties of the lake, as a JSON object. The default is a JDBC catalog on SQLite in the data
     folder."""
     kept_rounds: Count = 100
     """The number of rounds that are kept in the history of each table."""
-    max_message_bytes: Count = MAX_MESSAGE_BYTES
-    """The largest size of a gRPC message in bytes."""
+    max_message_bytes: Count = 16 << 20
+    """The largest size of a request in bytes, which only requests with rows may have. A row has to fit into one."""
     max_request_bytes: Count = 8 << 20
-    """The largest size in bytes of a request that carries no rows, such as a heartbeat or a commit."""
+    """The largest size in bytes of a request that carries no rows, such as a commit. Requests that do not name all
+    buckets of a table may have 1 MiB at most, and those without lists 64 KiB."""
     max_concurrent_calls: Count = 2000
     """The largest number of calls that the server answers at once, streams included. Further calls are refused,
-    and clients try them again after a while."""
+    and clients try them again after a while. A tenth is left for the calls of tiering and of operators."""
+    max_calls_per_second_per_identity: Count = 300
+    """The largest number of calls that one identity may make in a second. It may make a fifth of them at once.
+    Further calls are refused, and clients try them again after the time that the server names. It has no effect on a
+    server that does not ask callers who they are."""
+    max_concurrent_calls_per_identity: Count = 500
+    """The largest number of calls of one identity that the server answers at once, streams included. It has no effect
+    on a server that does not ask callers who they are."""
+    max_connections: Count = 2000
+    """The largest number of connections to `port`, and at most half of the files that the process may open. One address
+    may have half of them. Beyond that, connections are closed that have sent least."""
+    max_untaken_bytes: Count = 512 << 20
+    """The largest size in bytes of all answers together that clients have not taken yet: of streams, and the same
+    again of answers to other calls. Calls wait until there is room."""
+    max_untaken_bytes_per_identity: Count = 128 << 20
+    """The same for one identity. It has no effect on a server that does not ask callers who they are."""
+    answer_timeout_ms: DurationMs = 120_000
+    """How long a client may take for one message of an answer. Then its connection is closed."""
+    audit_log: str = ""
+    """The file of the audit log, or `-` for standard output. By default there is none."""
+    audit_log_calls: Literal["changes", "all"] = "changes"
+    """Which calls the audit log has: `changes` for those that take a role above reader and those that are refused, or
+    `all`."""
+    tokens_file: OptionalFile = None
+    """The file of static tokens, which `fluss-tiering token create` writes. With this setting, callers must prove who
+    they are."""
+    access_file: OptionalFile = None
+    """The file in TOML that gives roles to certificates and to identities of OpenID Connect. With this setting, callers
+    must prove who they are."""
+    tls_cert_file: OptionalFile = None
+    """The server's certificate chain in PEM. With this setting and the key, the server answers over TLS only. The files
+    are read again when they change."""
+    tls_key_file: OptionalFile = None
+    """The key of the server's certificate in PEM, without a password."""
+    tls_client_ca_file: OptionalFile = None
+    """The authorities in PEM whose certificates clients must show (mutual TLS)."""
+    tls_ca_file: OptionalFile = None
+    """The authorities in PEM that the certificate of another server may come from, to which this one forwards calls.
+    The default is the authorities of the system."""
+    oidc_issuer: IssuerUrl = ""
+    """The issuer of OpenID Connect whose tokens callers may bring, exactly as its tokens say it in `iss`. It needs an
+    audience and an access file too."""
+    oidc_audience: str = ""
+    """What the claim `aud` of a token must be or hold: the name of this server at the issuer."""
+    oidc_jwks_url: IssuerUrl = ""
+    """Where the issuer publishes its keys. By default the server reads it in the issuer's
+    `/.well-known/openid-configuration`."""
+    oidc_identity_claim: Annotated[str, Field(min_length=1)] = "sub"
+    """The claim that names the caller: `oidc/NAME` in the access file. Choose one whose value the issuer never gives to
+    somebody else."""
+    oidc_groups_claim: Annotated[str, Field(min_length=1)] = "groups"
+    """The claim that names the caller's groups, as a text or a list: `oidc-group/NAME` in the access file."""
+    oidc_clock_skew_ms: Annotated[DurationMs, Field(le=10 * 60_000)] = 60_000
+    """How far the issuer's clock may be from the server's. A token is accepted for so long after it expires."""
+    oidc_required_claims: RequiredClaims = Field(default_factory=dict)
+    """Claims that a token must have and their values, as a JSON object. A claim that is a list must hold the value."""
+    allow_insecure: bool = False
+    """Whether the server may listen on an address that other machines reach without TLS or without asking callers who
+    they are."""
     shutdown_grace_ms: DurationMs = 30_000
     """How long running calls may take to end when the server is stopped. With PostgreSQL it is 2 s at most, so that
     another server takes over soon."""
@@ -239,6 +221,75 @@ class ServerSettings(BaseSettings):
         if self.fluss_password is None:
             return None
         return Credentials(self.fluss_username, self.fluss_password.get_secret_value())
+
+    @property
+    def tls_files(self) -> TlsFiles | None:
+        """The files of TLS; None for a server without it."""
+        if self.tls_cert_file is None or self.tls_key_file is None:
+            return None
+        return TlsFiles(self.tls_cert_file, self.tls_key_file, self.tls_client_ca_file)
+
+    @property
+    def oidc(self) -> Issuer | None:
+        """The issuer of OpenID Connect; None if there is none."""
+        if not self.oidc_issuer:
+            return None
+        return Issuer(
+            self.oidc_issuer,
+            self.oidc_audience,
+            self.oidc_jwks_url,
+            self.oidc_identity_claim,
+            self.oidc_groups_claim,
+            self.oidc_required_claims,
+            self.oidc_clock_skew_ms / 1000,
+        )
+
+    @property
+    def asks_callers(self) -> bool:
+        """Whether callers must prove who they are."""
+        return self.tokens_file is not None or self.access_file is not None
+
+    @model_validator(mode="after")
+    def _complete_tls(self) -> Self:
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ValueError("only one of tls-cert-file and tls-key-file is set: expected both or none")
+        if self.tls_client_ca_file is not None and self.tls_cert_file is None:
+            raise ValueError("tls-client-ca-file is set without tls-cert-file and tls-key-file: expected them too")
+        return self
+
+    @model_validator(mode="after")
+    def _complete_access(self) -> Self:
+        if self.access_file is not None and self.tls_client_ca_file is None and not self.oidc_issuer:
+            raise ValueError(
+                "access-file is set, but nobody could use its roles: expected tls-client-ca-file too, for "
+                "certificates, or oidc-issuer, for tokens of OpenID Connect"
+            )
+        if self.oidc_issuer and (not self.oidc_audience or self.access_file is None):
+            raise ValueError(
+                "oidc-issuer is set without oidc-audience or without access-file: expected both, because a token of "
+                "the issuer may be for another service, and gives no role by itself"
+            )
+        if not self.oidc_issuer and (self.oidc_audience or self.oidc_jwks_url or self.oidc_required_claims):
+            raise ValueError("settings that begin with oidc are set without oidc-issuer: expected it too")
+        return self
+
+    @model_validator(mode="after")
+    def _not_open(self) -> Self:
+        missing = [
+            what
+            for what, there in (
+                ("TLS (tls-cert-file and tls-key-file)", self.tls_cert_file is not None),
+                ("authentication (tokens-file or access-file)", self.asks_callers),
+            )
+            if not there
+        ]
+        if missing and not self.allow_insecure and not is_loopback(self.host):
+            raise ValueError(
+                f"the server would listen on {self.host} without {' and without '.join(missing)}, so that whoever "
+                "reaches this address could read or change tables: set them, listen on 127.0.0.1, or allow it with "
+                "allow-insecure=true"
+            )
+        return self
 
     @model_validator(mode="after")
     def _complete_credentials(self) -> Self:
@@ -268,9 +319,11 @@ def settings_from_keys(pairs: Sequence[str]) -> dict[str, str]:
         key, equals, value = pair.partition("=")
         name = key.strip().replace(".", "_").replace("-", "_").lower()
         if not equals or name not in names:
+            meant = [] if name in names else get_close_matches(name, names, 1)
+            hint = f" (did you mean {meant[0].replace('_', '-')}?)" if meant else ""
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
-                f"{key!r} is not a setting: expected KEY=VALUE, for example kv.snapshot.interval=5min; "
+                f"{key!r} is not a setting{hint}: expected KEY=VALUE, for example kv.snapshot.interval=5min; "
                 "the documentation lists all keys on its page Configuration",
             )
         given[name] = value.strip()
@@ -290,7 +343,7 @@ def load_settings(**given: Any) -> ServerSettings:
         return ServerSettings(**given)
     except ValidationError as error:
         wrong = "; ".join(
-            (f"{_PREFIX}{'_'.join(str(part) for part in each['loc']).upper()}: " if each["loc"] else "")
+            _told_by(each["loc"], given)
             + each["msg"].removeprefix("Value error, ")
             # The properties of a catalog may be secrets, all of them or some.
             + (f", not {each['input']!r}" if len(each["loc"]) == 1 and not isinstance(each["input"], dict) else "")
@@ -301,6 +354,14 @@ def load_settings(**given: Any) -> ServerSettings:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST, f"settings of the server: {error}: expected a JSON object"
         ) from error
+
+
+def _told_by(place: Sequence[str | int], given: Collection[str]) -> str:
+    """Return how the user named a setting: by its key, or by its variable; nothing if several settings are wrong."""
+    if not place:
+        return ""
+    name = "_".join(map(str, place))
+    return f"{name.replace('_', '-')}: " if place[0] in given else f"{_PREFIX}{name.upper()}: "
 
 
 def unknown_variables(environment: Iterable[str]) -> dict[str, str | None]:

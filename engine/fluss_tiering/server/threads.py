@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Final, ParamSpec, TypeVar
 
 from fluss_tiering.server.turns import TurnWatch
@@ -75,7 +76,8 @@ class ServerThreads:
 
 
 async def _run(executor: Executor, function: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(executor, function)
+    # The context of a call tells which tables its caller may see.
+    return await asyncio.get_running_loop().run_in_executor(executor, copy_context().run, function)
 
 
 def _next(iterator: Iterator[T]) -> T | None:

@@ -25,6 +25,9 @@ SizedT = TypeVar("SizedT", bound=Sized)
 MAX_ENTRIES: Final = 10_000
 """The number of tables, buckets or leases that one request may name."""
 
+MAX_COLUMNS: Final = 5_000
+"""The number of columns, and of fields of their types, that a table may be created with."""
+
 MAX_BUCKET_ENTRIES: Final = 1 << 18
 """The number of buckets of all tables whose offsets one request may name."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from fluss_tiering.api.v1 import tables_pb2
 from fluss_tiering.model.data_type import MAX_NESTING, DataType, DataTypeRoot, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column
-from fluss_tiering.wire.checks import required
+from fluss_tiering.wire.checks import MAX_COLUMNS, bounded_total, required
 
 _ROOT_PREFIX: Final = "PB_DATA_TYPE_ROOT_"
 _ROOTS: Final[Mapping[DataTypeRoot, tables_pb2.PbDataTypeRoot.ValueType]] = {
@@ -32,6 +32,24 @@ def column_to_pb(column: Column | Field) -> tables_pb2.PbColumn:
         ),
         comment=column.comment,
     )
+
+
+def bounded_columns(
+    message: tables_pb2.PbTableDescriptor, columns: Collection[tables_pb2.PbColumn]
+) -> Collection[tables_pb2.PbColumn]:
+    """Return the columns of a table's definition.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the columns and the fields of their types are more than `MAX_COLUMNS`.
+    """
+    total, level = len(columns), [columns]
+    for _ in range(MAX_NESTING + 1):
+        # No deeper level is looked at before the number of fields of this one is known to be small.
+        bounded_total(message, "columns", total, MAX_COLUMNS)
+        level = [column.data_type.fields for columns in level for column in columns if column.data_type.fields]
+        total += sum(len(fields) for fields in level)
+    bounded_total(message, "columns", total, MAX_COLUMNS)
+    return columns
 
 
 def column_from_pb(message: tables_pb2.PbColumn) -> Column:

@@ -14,10 +14,12 @@ import grpc
 
 from fluss_tiering.api.v1 import common_pb2
 from fluss_tiering.model.error_text import sendable
-from fluss_tiering.model.errors import GRPC_STATUS_NAMES, ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import GRPC_STATUS_NAMES, ErrorCode, FlussTieringError, ThrottledError
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS
 
 ERROR_CODE_METADATA_KEY: Final = "fluss-error-code"
+
+_MAX_DIGITS: Final = 8
 
 _CODES_BY_STATUS: Final[Mapping[grpc.StatusCode, ErrorCode]] = {
     grpc.StatusCode.UNAVAILABLE: ErrorCode.UNAVAILABLE,
@@ -27,7 +29,35 @@ _CODES_BY_STATUS: Final[Mapping[grpc.StatusCode, ErrorCode]] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: ErrorCode.INVALID_REQUEST,
     grpc.StatusCode.DATA_LOSS: ErrorCode.CORRUPT_DATA,
     grpc.StatusCode.UNIMPLEMENTED: ErrorCode.UNSUPPORTED_VERSION,
+    grpc.StatusCode.UNAUTHENTICATED: ErrorCode.AUTHENTICATION,
+    grpc.StatusCode.PERMISSION_DENIED: ErrorCode.AUTHORIZATION,
 }
+
+
+RETRY_AFTER_KEY: Final = "retry-after-ms"
+"""The trailing metadata key of the milliseconds after which a call that was refused may be made again."""
+
+
+def status_of_error(error: FlussTieringError) -> grpc.StatusCode:
+    """Return the gRPC status that carries an error."""
+    return grpc.StatusCode.RESOURCE_EXHAUSTED if isinstance(error, ThrottledError) else status_of(error.code)
+
+
+def trailing_metadata_of_error(error: FlussTieringError) -> tuple[tuple[str, str], ...]:
+    """Return the trailing metadata that carries an error's code and, if it has one, the time to wait."""
+    metadata = trailing_metadata_of(error.code)
+    if isinstance(error, ThrottledError):
+        metadata = (*metadata, (RETRY_AFTER_KEY, str(error.retry_after_ms)))
+    return metadata
+
+
+def retry_after_from_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> int | None:
+    """Return the milliseconds after which a call may be made again; None if trailing metadata does not say it."""
+    for key, value in metadata or ():
+        text = str(value)
+        if key == RETRY_AFTER_KEY and text.isascii() and text.isdecimal() and len(text) < _MAX_DIGITS:
+            return int(text)
+    return None
 
 
 def status_of(code: ErrorCode) -> grpc.StatusCode:

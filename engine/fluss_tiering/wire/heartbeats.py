@@ -59,6 +59,7 @@ def answer_to_pb(
                 table_id=answer.claim.table_id,
                 table_path=path_to_pb(answer.claim.path),
                 tiering_epoch=answer.claim.tiering_epoch,
+                executor_token=answer.claim.executor_token,
             )
         )
     return response
@@ -70,7 +71,7 @@ def answer_from_pb(message: pb.LakeTieringHeartbeatResponse) -> HeartbeatAnswer:
     if message.HasField("tiering_table"):
         table = message.tiering_table
         path = path_from_pb(table.table_path)
-        claim = Claim(table.table_id, path, table.tiering_epoch, message.coordinator_epoch)
+        claim = Claim(table.table_id, path, table.tiering_epoch, message.coordinator_epoch, table.executor_token)
     return HeartbeatAnswer(
         coordinator_epoch=message.coordinator_epoch,
         claim=claim,

@@ -12,7 +12,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.table_options import check_option_key
 from fluss_tiering.wire.checks import bounded
-from fluss_tiering.wire.columns import column_from_pb, column_to_pb
+from fluss_tiering.wire.columns import bounded_columns, column_from_pb, column_to_pb
 
 _KIND_PREFIX: Final = "PB_WRITE_KIND_"
 _KINDS: Final[Mapping[WriteKind, tables_pb2.PbWriteKind.ValueType]] = {
@@ -73,14 +73,14 @@ def descriptor_from_pb(message: tables_pb2.PbTableDescriptor) -> TableDescriptor
             column's type is not valid.
     """
     return TableDescriptor(
-        columns=tuple(column_from_pb(column) for column in bounded(message, "columns", message.columns)),
-        primary_key=tuple(message.primary_key),
-        bucket_keys=tuple(message.bucket_keys),
+        columns=tuple(column_from_pb(column) for column in bounded_columns(message, message.columns)),
+        primary_key=tuple(bounded(message, "primary_key", message.primary_key)),
+        bucket_keys=tuple(bounded(message, "bucket_keys", message.bucket_keys)),
         num_buckets=message.num_buckets,
-        properties=dict(message.properties),
+        properties=dict(bounded(message, "properties", message.properties)),
         comment=message.comment if message.HasField("comment") else None,
-        partition_keys=tuple(message.partition_keys),
-        auto_increment_columns=tuple(message.auto_increment_columns),
+        partition_keys=tuple(bounded(message, "partition_keys", message.partition_keys)),
+        auto_increment_columns=tuple(bounded(message, "auto_increment_columns", message.auto_increment_columns)),
     )
 
 

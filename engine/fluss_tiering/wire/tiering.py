@@ -64,6 +64,7 @@ def claim_to_pb(path: TablePath, claim: Claim | FlussTieringError) -> pb.PbClaim
         table_id=claim.table_id,
         tiering_epoch=claim.tiering_epoch,
         coordinator_epoch=claim.coordinator_epoch,
+        executor_token=claim.executor_token,
     )
 
 
@@ -72,7 +73,7 @@ def claim_from_pb(message: pb.PbClaim) -> Claim | FlussTieringError:
     if message.HasField("error"):
         return error_from_pb(message.error)
     path = path_from_pb(message.table_path)
-    return Claim(message.table_id, path, message.tiering_epoch, message.coordinator_epoch)
+    return Claim(message.table_id, path, message.tiering_epoch, message.coordinator_epoch, message.executor_token)
 
 
 def status_to_pb(status: TieringStatus) -> pb.PbTableTieringStatus:

@@ -22,21 +22,24 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from fluss_tiering.api.v1 import access_pb2 as fluss__tiering_dot_v1_dot_access__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66luss_tiering/v1/kv_scan.proto\x12\x10\x66luss_tiering.v1\"\x83\x01\n\x12PbScanReqForBucket\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x19\n\x0cpartition_id\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tbucket_id\x18\x03 \x01(\x05\x12\x12\n\x05limit\x18\x04 \x01(\x03H\x01\x88\x01\x01\x42\x0f\n\r_partition_idB\x08\n\x06_limit\"\xd5\x01\n\rScanKvRequest\x12\x17\n\nscanner_id\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x42\n\x0f\x62ucket_scan_req\x18\x02 \x01(\x0b\x32$.fluss_tiering.v1.PbScanReqForBucketH\x01\x88\x01\x01\x12\x13\n\x0b\x63\x61ll_seq_id\x18\x03 \x01(\x05\x12\x18\n\x10\x62\x61tch_size_bytes\x18\x04 \x01(\x05\x12\x15\n\rclose_scanner\x18\x05 \x01(\x08\x42\r\n\x0b_scanner_idB\x12\n\x10_bucket_scan_req\"\x97\x01\n\x0eScanKvResponse\x12\x17\n\nscanner_id\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x18\n\x10has_more_results\x18\x04 \x01(\x08\x12\x0f\n\x07records\x18\x05 \x01(\x0c\x12\x17\n\nlog_offset\x18\x06 \x01(\x03H\x01\x88\x01\x01\x42\r\n\x0b_scanner_idB\r\n\x0b_log_offsetJ\x04\x08\x01\x10\x02J\x04\x08\x02\x10\x03\x32U\n\x06KvScan\x12K\n\x06ScanKv\x12\x1f.fluss_tiering.v1.ScanKvRequest\x1a .fluss_tiering.v1.ScanKvResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66luss_tiering/v1/kv_scan.proto\x12\x10\x66luss_tiering.v1\x1a\x1d\x66luss_tiering/v1/access.proto\"\x83\x01\n\x12PbScanReqForBucket\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x19\n\x0cpartition_id\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tbucket_id\x18\x03 \x01(\x05\x12\x12\n\x05limit\x18\x04 \x01(\x03H\x01\x88\x01\x01\x42\x0f\n\r_partition_idB\x08\n\x06_limit\"\xd5\x01\n\rScanKvRequest\x12\x17\n\nscanner_id\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x42\n\x0f\x62ucket_scan_req\x18\x02 \x01(\x0b\x32$.fluss_tiering.v1.PbScanReqForBucketH\x01\x88\x01\x01\x12\x13\n\x0b\x63\x61ll_seq_id\x18\x03 \x01(\x05\x12\x18\n\x10\x62\x61tch_size_bytes\x18\x04 \x01(\x05\x12\x15\n\rclose_scanner\x18\x05 \x01(\x08\x42\r\n\x0b_scanner_idB\x12\n\x10_bucket_scan_req\"\x97\x01\n\x0eScanKvResponse\x12\x17\n\nscanner_id\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x18\n\x10has_more_results\x18\x04 \x01(\x08\x12\x0f\n\x07records\x18\x05 \x01(\x0c\x12\x17\n\nlog_offset\x18\x06 \x01(\x03H\x01\x88\x01\x01\x42\r\n\x0b_scanner_idB\r\n\x0b_log_offsetJ\x04\x08\x01\x10\x02J\x04\x08\x02\x10\x03\x32_\n\x06KvScan\x12U\n\x06ScanKv\x12\x1f.fluss_tiering.v1.ScanKvRequest\x1a .fluss_tiering.v1.ScanKvResponse\"\x08\xe8\xe0\x18\x01\xf0\xe0\x18\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fluss_tiering.api.v1.kv_scan_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PBSCANREQFORBUCKET']._serialized_start=53
-  _globals['_PBSCANREQFORBUCKET']._serialized_end=184
-  _globals['_SCANKVREQUEST']._serialized_start=187
-  _globals['_SCANKVREQUEST']._serialized_end=400
-  _globals['_SCANKVRESPONSE']._serialized_start=403
-  _globals['_SCANKVRESPONSE']._serialized_end=554
-  _globals['_KVSCAN']._serialized_start=556
-  _globals['_KVSCAN']._serialized_end=641
+  _globals['_KVSCAN'].methods_by_name['ScanKv']._loaded_options = None
+  _globals['_KVSCAN'].methods_by_name['ScanKv']._serialized_options = b'\350\340\030\001\360\340\030\001'
+  _globals['_PBSCANREQFORBUCKET']._serialized_start=84
+  _globals['_PBSCANREQFORBUCKET']._serialized_end=215
+  _globals['_SCANKVREQUEST']._serialized_start=218
+  _globals['_SCANKVREQUEST']._serialized_end=431
+  _globals['_SCANKVRESPONSE']._serialized_start=434
+  _globals['_SCANKVRESPONSE']._serialized_end=585
+  _globals['_KVSCAN']._serialized_start=587
+  _globals['_KVSCAN']._serialized_end=682
 # @@protoc_insertion_point(module_scope)

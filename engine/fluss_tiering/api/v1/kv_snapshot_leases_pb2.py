@@ -22,46 +22,57 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from fluss_tiering.api.v1 import access_pb2 as fluss__tiering_dot_v1_dot_access__pb2
 from fluss_tiering.api.v1 import common_pb2 as fluss__tiering_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)fluss_tiering/v1/kv_snapshot_leases.proto\x12\x10\x66luss_tiering.v1\x1a\x1d\x66luss_tiering/v1/common.proto\"u\n\x19PbKvSnapshotLeaseForTable\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x46\n\x10\x62ucket_snapshots\x18\x02 \x03(\x0b\x32,.fluss_tiering.v1.PbKvSnapshotLeaseForBucket\"p\n\x1aPbKvSnapshotLeaseForBucket\x12\x19\n\x0cpartition_id\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x13\n\x0bsnapshot_id\x18\x03 \x01(\x03\x42\x0f\n\r_partition_id\"\xaa\x01\n\x1d\x41\x63quireKvSnapshotLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x19\n\x11lease_duration_ms\x18\x02 \x01(\x03\x12G\n\x12snapshots_to_lease\x18\x03 \x03(\x0b\x32+.fluss_tiering.v1.PbKvSnapshotLeaseForTable\x12\x13\n\x0b\x61llow_empty\x18\x64 \x01(\x08\"\x9c\x01\n\x1e\x41\x63quireKvSnapshotLeaseResponse\x12J\n\x15unavailable_snapshots\x18\x01 \x03(\x0b\x32+.fluss_tiering.v1.PbKvSnapshotLeaseForTable\x12\x15\n\rattempt_token\x18\x64 \x01(\x03\x12\x17\n\x0f\x65xpiration_time\x18\x65 \x01(\x03\"R\n\x1cRenewKvSnapshotLeasesRequest\x12\x32\n\x08renewals\x18\x01 \x03(\x0b\x32 .fluss_tiering.v1.PbLeaseRenewal\"=\n\x0ePbLeaseRenewal\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x19\n\x11lease_duration_ms\x18\x02 \x01(\x03\"R\n\x1dRenewKvSnapshotLeasesResponse\x12\x31\n\x07renewed\x18\x01 \x03(\x0b\x32 .fluss_tiering.v1.PbLeaseRenewed\"t\n\x0ePbLeaseRenewed\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x17\n\x0f\x65xpiration_time\x18\x02 \x01(\x03\x12-\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x19.fluss_tiering.v1.PbErrorH\x00\x88\x01\x01\x42\x08\n\x06_error\"\x9c\x01\n\x1dReleaseKvSnapshotLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12;\n\x12\x62uckets_to_release\x18\x02 \x03(\x0b\x32\x1f.fluss_tiering.v1.PbTableBucket\x12\x1a\n\rattempt_token\x18\x64 \x01(\x03H\x00\x88\x01\x01\x42\x10\n\x0e_attempt_token\"7\n\x1eReleaseKvSnapshotLeaseResponse\x12\x15\n\rstale_attempt\x18\x64 \x01(\x08\"\\\n\x1a\x44ropKvSnapshotLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x1a\n\rattempt_token\x18\x64 \x01(\x03H\x00\x88\x01\x01\x42\x10\n\x0e_attempt_token\"E\n\x1b\x44ropKvSnapshotLeaseResponse\x12\x0f\n\x07\x64ropped\x18\x64 \x01(\x08\x12\x15\n\rstale_attempt\x18\x65 \x01(\x08\"V\n\x1bListKvSnapshotLeasesRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x64 \x01(\x05\x12\x12\n\npage_token\x18\x65 \x01(\t\"l\n\x1cListKvSnapshotLeasesResponse\x12\x33\n\x06leases\x18\x01 \x03(\x0b\x32#.fluss_tiering.v1.PbKvSnapshotLease\x12\x17\n\x0fnext_page_token\x18\x64 \x01(\t\"\xac\x01\n\x11PbKvSnapshotLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x15\n\racquired_time\x18\x02 \x01(\x03\x12\x17\n\x0f\x65xpiration_time\x18\x03 \x01(\x03\x12\x15\n\rattempt_token\x18\x04 \x01(\x03\x12>\n\tsnapshots\x18\x05 \x03(\x0b\x32+.fluss_tiering.v1.PbKvSnapshotLeaseForTable2\xf1\x04\n\x10KvSnapshotLeases\x12{\n\x16\x41\x63quireKvSnapshotLease\x12/.fluss_tiering.v1.AcquireKvSnapshotLeaseRequest\x1a\x30.fluss_tiering.v1.AcquireKvSnapshotLeaseResponse\x12x\n\x15RenewKvSnapshotLeases\x12..fluss_tiering.v1.RenewKvSnapshotLeasesRequest\x1a/.fluss_tiering.v1.RenewKvSnapshotLeasesResponse\x12{\n\x16ReleaseKvSnapshotLease\x12/.fluss_tiering.v1.ReleaseKvSnapshotLeaseRequest\x1a\x30.fluss_tiering.v1.ReleaseKvSnapshotLeaseResponse\x12r\n\x13\x44ropKvSnapshotLease\x12,.fluss_tiering.v1.DropKvSnapshotLeaseRequest\x1a-.fluss_tiering.v1.DropKvSnapshotLeaseResponse\x12u\n\x14ListKvSnapshotLeases\x12-.fluss_tiering.v1.ListKvSnapshotLeasesRequest\x1a..fluss_tiering.v1.ListKvSnapshotLeasesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)fluss_tiering/v1/kv_snapshot_leases.proto\x12\x10\x66luss_tiering.v1\x1a\x1d\x66luss_tiering/v1/access.proto\x1a\x1d\x66luss_tiering/v1/common.proto\"u\n\x19PbKvSnapshotLeaseForTable\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x46\n\x10\x62ucket_snapshots\x18\x02 \x03(\x0b\x32,.fluss_tiering.v1.PbKvSnapshotLeaseForBucket\"p\n\x1aPbKvSnapshotLeaseForBucket\x12\x19\n\x0cpartition_id\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x13\n\x0bsnapshot_id\x18\x03 \x01(\x03\x42\x0f\n\r_partition_id\"\xaa\x01\n\x1d\x41\x63quireKvSnapshotLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x19\n\x11lease_duration_ms\x18\x02 \x01(\x03\x12G\n\x12snapshots_to_lease\x18\x03 \x03(\x0b\x32+.fluss_tiering.v1.PbKvSnapshotLeaseForTable\x12\x13\n\x0b\x61llow_empty\x18\x64 \x01(\x08\"\x9c\x01\n\x1e\x41\x63quireKvSnapshotLeaseResponse\x12J\n\x15unavailable_snapshots\x18\x01 \x03(\x0b\x32+.fluss_tiering.v1.PbKvSnapshotLeaseForTable\x12\x15\n\rattempt_token\x18\x64 \x01(\x03\x12\x17\n\x0f\x65xpiration_time\x18\x65 \x01(\x03\"R\n\x1cRenewKvSnapshotLeasesRequest\x12\x32\n\x08renewals\x18\x01 \x03(\x0b\x32 .fluss_tiering.v1.PbLeaseRenewal\"=\n\x0ePbLeaseRenewal\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x19\n\x11lease_duration_ms\x18\x02 \x01(\x03\"R\n\x1dRenewKvSnapshotLeasesResponse\x12\x31\n\x07renewed\x18\x01 \x03(\x0b\x32 .fluss_tiering.v1.PbLeaseRenewed\"t\n\x0ePbLeaseRenewed\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x17\n\x0f\x65xpiration_time\x18\x02 \x01(\x03\x12-\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x19.fluss_tiering.v1.PbErrorH\x00\x88\x01\x01\x42\x08\n\x06_error\"\x9c\x01\n\x1dReleaseKvSnapshotLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12;\n\x12\x62uckets_to_release\x18\x02 \x03(\x0b\x32\x1f.fluss_tiering.v1.PbTableBucket\x12\x1a\n\rattempt_token\x18\x64 \x01(\x03H\x00\x88\x01\x01\x42\x10\n\x0e_attempt_token\"7\n\x1eReleaseKvSnapshotLeaseResponse\x12\x15\n\rstale_attempt\x18\x64 \x01(\x08\"\\\n\x1a\x44ropKvSnapshotLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x1a\n\rattempt_token\x18\x64 \x01(\x03H\x00\x88\x01\x01\x42\x10\n\x0e_attempt_token\"E\n\x1b\x44ropKvSnapshotLeaseResponse\x12\x0f\n\x07\x64ropped\x18\x64 \x01(\x08\x12\x15\n\rstale_attempt\x18\x65 \x01(\x08\"V\n\x1bListKvSnapshotLeasesRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x64 \x01(\x05\x12\x12\n\npage_token\x18\x65 \x01(\t\"l\n\x1cListKvSnapshotLeasesResponse\x12\x33\n\x06leases\x18\x01 \x03(\x0b\x32#.fluss_tiering.v1.PbKvSnapshotLease\x12\x17\n\x0fnext_page_token\x18\x64 \x01(\t\"\xac\x01\n\x11PbKvSnapshotLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x15\n\racquired_time\x18\x02 \x01(\x03\x12\x17\n\x0f\x65xpiration_time\x18\x03 \x01(\x03\x12\x15\n\rattempt_token\x18\x04 \x01(\x03\x12>\n\tsnapshots\x18\x05 \x03(\x0b\x32+.fluss_tiering.v1.PbKvSnapshotLeaseForTable2\x91\x05\n\x10KvSnapshotLeases\x12\x81\x01\n\x16\x41\x63quireKvSnapshotLease\x12/.fluss_tiering.v1.AcquireKvSnapshotLeaseRequest\x1a\x30.fluss_tiering.v1.AcquireKvSnapshotLeaseResponse\"\x04\xe8\xe0\x18\x03\x12~\n\x15RenewKvSnapshotLeases\x12..fluss_tiering.v1.RenewKvSnapshotLeasesRequest\x1a/.fluss_tiering.v1.RenewKvSnapshotLeasesResponse\"\x04\xe8\xe0\x18\x03\x12\x81\x01\n\x16ReleaseKvSnapshotLease\x12/.fluss_tiering.v1.ReleaseKvSnapshotLeaseRequest\x1a\x30.fluss_tiering.v1.ReleaseKvSnapshotLeaseResponse\"\x04\xe8\xe0\x18\x03\x12x\n\x13\x44ropKvSnapshotLease\x12,.fluss_tiering.v1.DropKvSnapshotLeaseRequest\x1a-.fluss_tiering.v1.DropKvSnapshotLeaseResponse\"\x04\xe8\xe0\x18\x03\x12{\n\x14ListKvSnapshotLeases\x12-.fluss_tiering.v1.ListKvSnapshotLeasesRequest\x1a..fluss_tiering.v1.ListKvSnapshotLeasesResponse\"\x04\xe8\xe0\x18\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fluss_tiering.api.v1.kv_snapshot_leases_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PBKVSNAPSHOTLEASEFORTABLE']._serialized_start=94
-  _globals['_PBKVSNAPSHOTLEASEFORTABLE']._serialized_end=211
-  _globals['_PBKVSNAPSHOTLEASEFORBUCKET']._serialized_start=213
-  _globals['_PBKVSNAPSHOTLEASEFORBUCKET']._serialized_end=325
-  _globals['_ACQUIREKVSNAPSHOTLEASEREQUEST']._serialized_start=328
-  _globals['_ACQUIREKVSNAPSHOTLEASEREQUEST']._serialized_end=498
-  _globals['_ACQUIREKVSNAPSHOTLEASERESPONSE']._serialized_start=501
-  _globals['_ACQUIREKVSNAPSHOTLEASERESPONSE']._serialized_end=657
-  _globals['_RENEWKVSNAPSHOTLEASESREQUEST']._serialized_start=659
-  _globals['_RENEWKVSNAPSHOTLEASESREQUEST']._serialized_end=741
-  _globals['_PBLEASERENEWAL']._serialized_start=743
-  _globals['_PBLEASERENEWAL']._serialized_end=804
-  _globals['_RENEWKVSNAPSHOTLEASESRESPONSE']._serialized_start=806
-  _globals['_RENEWKVSNAPSHOTLEASESRESPONSE']._serialized_end=888
-  _globals['_PBLEASERENEWED']._serialized_start=890
-  _globals['_PBLEASERENEWED']._serialized_end=1006
-  _globals['_RELEASEKVSNAPSHOTLEASEREQUEST']._serialized_start=1009
-  _globals['_RELEASEKVSNAPSHOTLEASEREQUEST']._serialized_end=1165
-  _globals['_RELEASEKVSNAPSHOTLEASERESPONSE']._serialized_start=1167
-  _globals['_RELEASEKVSNAPSHOTLEASERESPONSE']._serialized_end=1222
-  _globals['_DROPKVSNAPSHOTLEASEREQUEST']._serialized_start=1224
-  _globals['_DROPKVSNAPSHOTLEASEREQUEST']._serialized_end=1316
-  _globals['_DROPKVSNAPSHOTLEASERESPONSE']._serialized_start=1318
-  _globals['_DROPKVSNAPSHOTLEASERESPONSE']._serialized_end=1387
-  _globals['_LISTKVSNAPSHOTLEASESREQUEST']._serialized_start=1389
-  _globals['_LISTKVSNAPSHOTLEASESREQUEST']._serialized_end=1475
-  _globals['_LISTKVSNAPSHOTLEASESRESPONSE']._serialized_start=1477
-  _globals['_LISTKVSNAPSHOTLEASESRESPONSE']._serialized_end=1585
-  _globals['_PBKVSNAPSHOTLEASE']._serialized_start=1588
-  _globals['_PBKVSNAPSHOTLEASE']._serialized_end=1760
-  _globals['_KVSNAPSHOTLEASES']._serialized_start=1763
-  _globals['_KVSNAPSHOTLEASES']._serialized_end=2388
+  _globals['_KVSNAPSHOTLEASES'].methods_by_name['AcquireKvSnapshotLease']._loaded_options = None
+  _globals['_KVSNAPSHOTLEASES'].methods_by_name['AcquireKvSnapshotLease']._serialized_options = b'\350\340\030\003'
+  _globals['_KVSNAPSHOTLEASES'].methods_by_name['RenewKvSnapshotLeases']._loaded_options = None
+  _globals['_KVSNAPSHOTLEASES'].methods_by_name['RenewKvSnapshotLeases']._serialized_options = b'\350\340\030\003'
+  _globals['_KVSNAPSHOTLEASES'].methods_by_name['ReleaseKvSnapshotLease']._loaded_options = None
+  _globals['_KVSNAPSHOTLEASES'].methods_by_name['ReleaseKvSnapshotLease']._serialized_options = b'\350\340\030\003'
+  _globals['_KVSNAPSHOTLEASES'].methods_by_name['DropKvSnapshotLease']._loaded_options = None
+  _globals['_KVSNAPSHOTLEASES'].methods_by_name['DropKvSnapshotLease']._serialized_options = b'\350\340\030\003'
+  _globals['_KVSNAPSHOTLEASES'].methods_by_name['ListKvSnapshotLeases']._loaded_options = None
+  _globals['_KVSNAPSHOTLEASES'].methods_by_name['ListKvSnapshotLeases']._serialized_options = b'\350\340\030\001'
+  _globals['_PBKVSNAPSHOTLEASEFORTABLE']._serialized_start=125
+  _globals['_PBKVSNAPSHOTLEASEFORTABLE']._serialized_end=242
+  _globals['_PBKVSNAPSHOTLEASEFORBUCKET']._serialized_start=244
+  _globals['_PBKVSNAPSHOTLEASEFORBUCKET']._serialized_end=356
+  _globals['_ACQUIREKVSNAPSHOTLEASEREQUEST']._serialized_start=359
+  _globals['_ACQUIREKVSNAPSHOTLEASEREQUEST']._serialized_end=529
+  _globals['_ACQUIREKVSNAPSHOTLEASERESPONSE']._serialized_start=532
+  _globals['_ACQUIREKVSNAPSHOTLEASERESPONSE']._serialized_end=688
+  _globals['_RENEWKVSNAPSHOTLEASESREQUEST']._serialized_start=690
+  _globals['_RENEWKVSNAPSHOTLEASESREQUEST']._serialized_end=772
+  _globals['_PBLEASERENEWAL']._serialized_start=774
+  _globals['_PBLEASERENEWAL']._serialized_end=835
+  _globals['_RENEWKVSNAPSHOTLEASESRESPONSE']._serialized_start=837
+  _globals['_RENEWKVSNAPSHOTLEASESRESPONSE']._serialized_end=919
+  _globals['_PBLEASERENEWED']._serialized_start=921
+  _globals['_PBLEASERENEWED']._serialized_end=1037
+  _globals['_RELEASEKVSNAPSHOTLEASEREQUEST']._serialized_start=1040
+  _globals['_RELEASEKVSNAPSHOTLEASEREQUEST']._serialized_end=1196
+  _globals['_RELEASEKVSNAPSHOTLEASERESPONSE']._serialized_start=1198
+  _globals['_RELEASEKVSNAPSHOTLEASERESPONSE']._serialized_end=1253
+  _globals['_DROPKVSNAPSHOTLEASEREQUEST']._serialized_start=1255
+  _globals['_DROPKVSNAPSHOTLEASEREQUEST']._serialized_end=1347
+  _globals['_DROPKVSNAPSHOTLEASERESPONSE']._serialized_start=1349
+  _globals['_DROPKVSNAPSHOTLEASERESPONSE']._serialized_end=1418
+  _globals['_LISTKVSNAPSHOTLEASESREQUEST']._serialized_start=1420
+  _globals['_LISTKVSNAPSHOTLEASESREQUEST']._serialized_end=1506
+  _globals['_LISTKVSNAPSHOTLEASESRESPONSE']._serialized_start=1508
+  _globals['_LISTKVSNAPSHOTLEASESRESPONSE']._serialized_end=1616
+  _globals['_PBKVSNAPSHOTLEASE']._serialized_start=1619
+  _globals['_PBKVSNAPSHOTLEASE']._serialized_end=1791
+  _globals['_KVSNAPSHOTLEASES']._serialized_start=1794
+  _globals['_KVSNAPSHOTLEASES']._serialized_end=2451
 # @@protoc_insertion_point(module_scope)

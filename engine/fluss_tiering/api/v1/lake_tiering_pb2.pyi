@@ -259,10 +259,13 @@ class PbLakeTieringTable(_message.Message):
     TABLE_ID_FIELD_NUMBER: _builtins.int
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     TIERING_EPOCH_FIELD_NUMBER: _builtins.int
+    EXECUTOR_TOKEN_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     """The id of the table."""
     tiering_epoch: _builtins.int
     """The tiering epoch of the round. The driver names it in every report and commit."""
+    executor_token: _builtins.str
+    """The token with which the round's executors read the table. It is empty if callers need no token."""
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table."""
@@ -273,10 +276,11 @@ class PbLakeTieringTable(_message.Message):
         table_id: _builtins.int = ...,
         table_path: _common_pb2.PbTablePath | None = ...,
         tiering_epoch: _builtins.int = ...,
+        executor_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["executor_token", b"executor_token", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -387,12 +391,15 @@ class PbClaim(_message.Message):
     TIERING_EPOCH_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
+    EXECUTOR_TOKEN_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     """The id of the table. It is 0 if the claim was refused."""
     tiering_epoch: _builtins.int
     """The tiering epoch of the round, which fences it. It is 0 if the claim was refused."""
     coordinator_epoch: _builtins.int
     """The coordinator epoch in which the round was handed out. It is 0 if the claim was refused."""
+    executor_token: _builtins.str
+    """The token with which the round's executors read the table. It is empty if callers need no token."""
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table."""
@@ -409,10 +416,11 @@ class PbClaim(_message.Message):
         tiering_epoch: _builtins.int = ...,
         error: _common_pb2.PbError | None = ...,
         coordinator_epoch: _builtins.int = ...,
+        executor_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "error", b"error", "table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "coordinator_epoch", b"coordinator_epoch", "error", b"error", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "coordinator_epoch", b"coordinator_epoch", "error", b"error", "executor_token", b"executor_token", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015

@@ -825,6 +825,52 @@ class GetTablesResponse(_message.Message):
 Global___GetTablesResponse: _TypeAlias = GetTablesResponse  # noqa: Y015
 
 @_typing.final
+class CreateReadTokenRequest(_message.Message):
+    """Makes a token for reads."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_PATH_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def table_path(self) -> _common_pb2.PbTablePath:
+        """The path of the table."""
+
+    def __init__(
+        self,
+        *,
+        table_path: _common_pb2.PbTablePath | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["table_path", b"table_path"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["table_path", b"table_path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateReadTokenRequest: _TypeAlias = CreateReadTokenRequest  # noqa: Y015
+
+@_typing.final
+class CreateReadTokenResponse(_message.Message):
+    """The token."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """The token, which is a secret. It is empty if callers need no token."""
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateReadTokenResponse: _TypeAlias = CreateReadTokenResponse  # noqa: Y015
+
+@_typing.final
 class WriteRowsRequest(_message.Message):
     """Rows to write to a table."""
 

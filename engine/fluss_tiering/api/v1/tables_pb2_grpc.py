@@ -75,6 +75,11 @@ class TablesStub:
                 request_serializer=fluss__tiering_dot_v1_dot_tables__pb2.GetTablesRequest.SerializeToString,
                 response_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.GetTablesResponse.FromString,
                 _registered_method=True)
+        self.CreateReadToken = channel.unary_unary(
+                '/fluss_tiering.v1.Tables/CreateReadToken',
+                request_serializer=fluss__tiering_dot_v1_dot_tables__pb2.CreateReadTokenRequest.SerializeToString,
+                response_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.CreateReadTokenResponse.FromString,
+                _registered_method=True)
         self.WriteRows = channel.stream_stream(
                 '/fluss_tiering.v1.Tables/WriteRows',
                 request_serializer=fluss__tiering_dot_v1_dot_tables__pb2.WriteRowsRequest.SerializeToString,
@@ -162,6 +167,13 @@ class TablesServicer:
 
     def GetTables(self, request, context):
         """Returns several tables. If one does not exist, the call fails with TABLE_NOT_EXIST and names it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateReadToken(self, request, context):
+        """Makes a token with which the executors of a query read one table for some hours, and do nothing else.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -255,6 +267,11 @@ def add_TablesServicer_to_server(servicer, server):
                     servicer.GetTables,
                     request_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.GetTablesRequest.FromString,
                     response_serializer=fluss__tiering_dot_v1_dot_tables__pb2.GetTablesResponse.SerializeToString,
+            ),
+            'CreateReadToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateReadToken,
+                    request_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.CreateReadTokenRequest.FromString,
+                    response_serializer=fluss__tiering_dot_v1_dot_tables__pb2.CreateReadTokenResponse.SerializeToString,
             ),
             'WriteRows': grpc.stream_stream_rpc_method_handler(
                     servicer.WriteRows,
@@ -504,6 +521,33 @@ class Tables:
             '/fluss_tiering.v1.Tables/GetTables',
             fluss__tiering_dot_v1_dot_tables__pb2.GetTablesRequest.SerializeToString,
             fluss__tiering_dot_v1_dot_tables__pb2.GetTablesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateReadToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fluss_tiering.v1.Tables/CreateReadToken',
+            fluss__tiering_dot_v1_dot_tables__pb2.CreateReadTokenRequest.SerializeToString,
+            fluss__tiering_dot_v1_dot_tables__pb2.CreateReadTokenResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,8 @@ class TablesStub:
     """Lists the tables of one database, or of all databases."""
     GetTables: _grpc.UnaryUnaryMultiCallable[_tables_pb2.GetTablesRequest, _tables_pb2.GetTablesResponse]
     """Returns several tables. If one does not exist, the call fails with TABLE_NOT_EXIST and names it."""
+    CreateReadToken: _grpc.UnaryUnaryMultiCallable[_tables_pb2.CreateReadTokenRequest, _tables_pb2.CreateReadTokenResponse]
+    """Makes a token with which the executors of a query read one table for some hours, and do nothing else."""
     WriteRows: _grpc.StreamStreamMultiCallable[_tables_pb2.WriteRowsRequest, _tables_pb2.WriteRowsResponse]
     """Writes rows that are sent as Arrow record batches. Each response acknowledges one request, in their order, once its
     rows are durable.
@@ -91,6 +93,8 @@ class TablesAsyncStub(TablesStub):
     """Lists the tables of one database, or of all databases."""
     GetTables: _aio.UnaryUnaryMultiCallable[_tables_pb2.GetTablesRequest, _tables_pb2.GetTablesResponse]  # type: ignore[assignment]
     """Returns several tables. If one does not exist, the call fails with TABLE_NOT_EXIST and names it."""
+    CreateReadToken: _aio.UnaryUnaryMultiCallable[_tables_pb2.CreateReadTokenRequest, _tables_pb2.CreateReadTokenResponse]  # type: ignore[assignment]
+    """Makes a token with which the executors of a query read one table for some hours, and do nothing else."""
     WriteRows: _aio.StreamStreamMultiCallable[_tables_pb2.WriteRowsRequest, _tables_pb2.WriteRowsResponse]  # type: ignore[assignment]
     """Writes rows that are sent as Arrow record batches. Each response acknowledges one request, in their order, once its
     rows are durable.
@@ -178,6 +182,14 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.GetTablesResponse, _abc.Awaitable[_tables_pb2.GetTablesResponse]]:
         """Returns several tables. If one does not exist, the call fails with TABLE_NOT_EXIST and names it."""
+
+    @_abc_1.abstractmethod
+    def CreateReadToken(
+        self,
+        request: _tables_pb2.CreateReadTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tables_pb2.CreateReadTokenResponse, _abc.Awaitable[_tables_pb2.CreateReadTokenResponse]]:
+        """Makes a token with which the executors of a query read one table for some hours, and do nothing else."""
 
     @_abc_1.abstractmethod
     def WriteRows(

@@ -23,6 +23,7 @@ from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
 from fluss_tiering.storage.fluss.rpc.calls.lake import heartbeat
+from fluss_tiering.storage.fluss.rpc.calls.tables import table
 
 _HEARTBEAT_S: Final = 25.0
 _GIVEN_UP_S: Final = 120.0
@@ -203,10 +204,21 @@ class ClusterClaims:
             return
         state = await self._threads.control(self._tiering.make_due, table_id)
         if state is None and (held.looked_for is None or now - held.looked_for >= _DISCOVERY_S):
+            is_first_look = held.looked_for is None
             held.looked_for = now
             await self._discover()
             state = await self._threads.control(self._tiering.make_due, table_id)
+            if state is None and is_first_look:
+                await self._tell_if_refused(held.path)
         held.due_here = state is not None
+
+    async def _tell_if_refused(self, path: TablePath) -> None:
+        """Say so if the user may not describe the table. The coordinator hands out tables without a look at rights."""
+        try:
+            await self._client.call(table(path), within=_WITHIN_S)
+        except FlussTieringError as error:
+            if error.code is ErrorCode.AUTHORIZATION:
+                logger.warning("table handed out by the cluster cannot be tiered", table=str(path), why=error.message)
 
     def _states(self, table_ids: Sequence[int]) -> dict[int, TieringState | None]:
         """Return the states of tables, None for those that are not tiered; in the control thread."""

@@ -46,7 +46,8 @@ class TableDiscovery:
     async def run_once(self) -> None:
         """Register new tables, take over the options of altered tables, and forget dropped tables.
 
-        The log names a table that cannot be used once. Such a table keeps its state, and the other tables go on.
+        The log names a table that cannot be used once, also one that the user of the cluster may no longer describe.
+        Such a table keeps its state, and the other tables go on.
 
         Raises:
             FlussTieringError: UNAVAILABLE if the cluster cannot be asked, in which case nothing was changed; STORAGE
@@ -55,9 +56,13 @@ class TableDiscovery:
         # One look at a time: an older list of tables must not be applied after a newer one.
         async with self._turn:
             tables = await self._threads.storage(self._storage.listed.refresh)
-            unusable = self._storage.listed.unusable()
+            present = {table.table_id for table in tables}
+            absent = await self._threads.control(self._absent_tables, present, frozenset(self._unusable()))
+            if absent:
+                await self._threads.storage(self._storage.listed.look_at_unlisted, set(absent.values()))
+            unusable = self._unusable()
             self._tell(unusable)
-            await self._threads.control(self._forget, {table.table_id for table in tables}, frozenset(unusable))
+            await self._threads.control(self._forget, present, frozenset(unusable))
             for first in range(0, len(tables), _TABLES_AT_ONCE):
                 await self._threads.control(self._follow, tables[first : first + _TABLES_AT_ONCE])
 
@@ -70,17 +75,24 @@ class TableDiscovery:
                 tiering.alter(table)
             self._followed[table.table_id] = table
 
-    def _forget(self, present: set[int], unusable: frozenset[TablePath]) -> None:
+    def _unusable(self) -> Mapping[TablePath, FlussTieringError]:
+        return self._storage.listed.unusable()
+
+    def _absent_tables(self, present: set[int], unusable: frozenset[TablePath]) -> dict[int, TablePath]:
+        """Return the known tables that are not among the cluster's; in the control thread."""
         known = {table_id: table.path for table_id, table in self._followed.items()}
         known |= {table.status.table_id: table.status.path for table in self._managers.tiering.tables.all()}
-        absent = {id_ for id_, path in known.items() if id_ not in present and path not in unusable}
+        return {id_: path for id_, path in known.items() if id_ not in present and path not in unusable}
+
+    def _forget(self, present: set[int], unusable: frozenset[TablePath]) -> None:
+        absent = self._absent_tables(present, unusable)
         # A table that was never listed may have been created through this server after the list was made. The next
         # list has it.
         dropped = {table_id for table_id in absent if table_id in self._followed or table_id in self._absent}
         for table_id in dropped:
-            self._managers.forget_table(table_id, known[table_id])
+            self._managers.forget_table(table_id, absent[table_id])
             self._followed.pop(table_id, None)
-        self._absent = absent - dropped
+        self._absent = absent.keys() - dropped
 
     def _tell(self, unusable: Mapping[TablePath, FlussTieringError]) -> None:
         for path, error in unusable.items():

@@ -12,7 +12,9 @@ from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.protocol import TableStorage
 
-_UNUSABLE: Final = frozenset({ErrorCode.TABLE_NOT_EXIST, ErrorCode.INVALID_TABLE, ErrorCode.CORRUPT_DATA})
+_UNUSABLE: Final = frozenset(
+    {ErrorCode.TABLE_NOT_EXIST, ErrorCode.INVALID_TABLE, ErrorCode.CORRUPT_DATA, ErrorCode.AUTHORIZATION}
+)
 
 
 class ClusterLogEnds:

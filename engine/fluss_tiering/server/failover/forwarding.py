@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import grpc
@@ -11,11 +11,12 @@ import grpc.aio
 
 from fluss_tiering.client.channel import KEEPALIVE_OPTIONS, MAX_MESSAGE_BYTES
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.audit.call import FORWARDED_FOR_KEY, REQUEST_ID_KEY, forwarded_metadata, request_id_metadata
 from fluss_tiering.server.rpc.roles import Context
+from fluss_tiering.server.security.authentication import FORWARDED_KEY, FORWARDED_NAME_KEY
+from fluss_tiering.server.security.certificate_names import names_in
+from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.wire.errors import ERROR_CODE_METADATA_KEY
-
-FORWARDED_KEY: Final = "fluss-tiering-forwarded"
-"""The metadata key of forwarded calls, so that no call is forwarded in a circle."""
 
 _OPTIONS: Final = (
     *KEEPALIVE_OPTIONS,
@@ -27,10 +28,20 @@ _OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 _ENDED_UNREAD: Final = "Internal error from Core"
-# Metadata of a connection, which each of the two connections has itself.
-_OWN_METADATA: Final = ("grpc-", "user-agent", "content-type", "te", ":")
+# Metadata of a connection, which each of the two connections has itself. A client cannot name itself as another one.
+_OWN_METADATA: Final = (
+    "grpc-",
+    "user-agent",
+    "content-type",
+    "te",
+    ":",
+    FORWARDED_NAME_KEY,
+    FORWARDED_FOR_KEY,
+    REQUEST_ID_KEY,
+)
 
 if TYPE_CHECKING:
+    # A call with one request has the same methods, as far as they are used here.
     Call = grpc.aio.StreamStreamCall[bytes, bytes]
 
 
@@ -39,26 +50,38 @@ class ActiveServer:
 
     Args:
         address: The "host:port" of the active server.
+        credentials: The credentials of the connection; None without TLS.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> None:
         self.address = address
-        self._channel = grpc.aio.insecure_channel(address, _OPTIONS)
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(address, _OPTIONS)
+        else:
+            self._channel = grpc.aio.secure_channel(address, credentials, _OPTIONS)
         self._closed = False
 
     def call(
-        self, method: str, requests: AsyncIterator[bytes] | Iterator[bytes], context: Context, timeout: float | None
+        self, method: str, requests: AsyncIterator[bytes] | bytes, context: Context, timeout: float | None
     ) -> Call:
         """Begin to forward a call.
 
         Args:
             method: The path of the method.
-            requests: The serialized requests.
+            requests: The serialized requests, or the one request of a method that takes one.
             context: The context of the call at this server.
             timeout: The time limit in seconds; None for no limit.
         """
-        metadata = [*_passed_on(context.invocation_metadata()), (FORWARDED_KEY, "1")]
-        passed_on: Any = self._channel.stream_stream(method)
+        names = names_in(context.auth_context())
+        metadata = [
+            *_passed_on(context.invocation_metadata()),
+            (FORWARDED_KEY, "1"),
+            # The active server sees the certificate of this server, not the client's.
+            *((FORWARDED_NAME_KEY, name.encode()) for name in names),
+            *forwarded_metadata(),
+        ]
+        one = isinstance(requests, bytes)
+        passed_on: Any = self._channel.unary_stream(method) if one else self._channel.stream_stream(method)
         call: Call = passed_on(requests, timeout=timeout, metadata=metadata)
         return call
 
@@ -72,7 +95,8 @@ class ActiveServer:
             await context.send_initial_metadata(_passed_on(await call.initial_metadata()))
             async for response in call:
                 yield response
-            context.set_trailing_metadata(_passed_on(await call.trailing_metadata()))
+            trailing = _passed_on(await call.trailing_metadata())
+            context.set_trailing_metadata((*trailing, *request_id_metadata()))
         except grpc.aio.AioRpcError as error:
             await self.fail(error, context)
         except asyncio.CancelledError:
@@ -90,7 +114,7 @@ class ActiveServer:
             raise self.unreachable("it is no longer the active server") from error
         if gave_no_answer(error):
             raise self.unreachable(error.details() or "no answer") from error
-        await context.abort(error.code(), error.details() or "", trailing)
+        await context.abort(error.code(), error.details() or "", (*trailing, *request_id_metadata()))
 
     def unreachable(self, reason: str) -> FlussTieringError:
         """Return the error that the active server does not answer."""
@@ -117,3 +141,23 @@ def gave_no_answer(error: grpc.aio.AioRpcError) -> bool:
 
 def _passed_on(metadata: Any) -> tuple[tuple[str, str | bytes], ...]:  # noqa: ANN401 - several kinds of pairs
     return tuple((key, value) for key, value in metadata or () if not key.startswith(_OWN_METADATA))
+
+
+def server_credentials(settings: ServerSettings) -> grpc.ChannelCredentials | None:
+    """Return the credentials for a connection to another server of the same settings; None without TLS.
+
+    This server shows its own certificate, which the other one asks for if clients must have one.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if a file cannot be read.
+    """
+    files = settings.tls_files
+    if files is None:
+        return None
+    try:
+        ca = None if settings.tls_ca_file is None else settings.tls_ca_file.read_bytes()
+        return grpc.ssl_channel_credentials(ca, files.key.read_bytes(), files.cert.read_bytes())
+    except OSError as error:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, f"TLS: {error.filename} cannot be read: {error.strerror or error}"
+        ) from error

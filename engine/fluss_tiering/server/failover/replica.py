@@ -15,6 +15,7 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.time_limit import time_limit
 from fluss_tiering.server.backend import Backend
 from fluss_tiering.server.failover.election import Election, Leader
+from fluss_tiering.server.failover.forwarding import server_credentials
 from fluss_tiering.server.failover.leadership import Leadership, LeadershipFence
 from fluss_tiering.server.failover.standby import StandbyRole
 from fluss_tiering.server.failover.standby_reads import read_handlers
@@ -88,7 +89,9 @@ class FailoverReplica:
         self._succession = Succession(election, self._leadership, lease_s)
         self._threads = ServerThreads()
         self._store: SqlTieringStore | None = None
-        self._standby = StandbyRole(read_handlers(self._threads, self._open_store))
+        self._standby = StandbyRole(
+            read_handlers(self._threads, self._open_store), lambda: server_credentials(settings)
+        )
         self._settled = asyncio.Event()
         self._course: asyncio.Task[None] | None = None
 

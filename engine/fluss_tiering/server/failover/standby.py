@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -11,8 +11,12 @@ import grpc
 import grpc.aio
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.failover.forwarding import FORWARDED_KEY, ActiveServer, gave_no_answer
+from fluss_tiering.server.failover.forwarding import ActiveServer, gave_no_answer
+from fluss_tiering.server.rpc.handlers import decoded
+from fluss_tiering.server.rpc.limits.sizes import STREAMED_REQUESTS
 from fluss_tiering.server.rpc.roles import Context, Handler, bytes_handler
+from fluss_tiering.server.security.authentication import FORWARDED_KEY, Authenticator
+from fluss_tiering.server.security.executor_tokens import ForwardedExecutorTokens
 
 _READ_TIMEOUT_S: Final = 3.0
 """The time limit for the active server to answer a read that the database can answer too."""
@@ -25,13 +29,20 @@ class StandbyRole:
 
     Args:
         reads: The handlers that answer from the database, by the path of the method.
+        credentials: Returns the credentials of a connection to another server; None without TLS.
     """
 
     server_id: str | None = None
     """The active server compares the id."""
+    executors: Authenticator = ForwardedExecutorTokens()
 
-    def __init__(self, reads: Mapping[str, Handler]) -> None:
+    def __init__(
+        self,
+        reads: Mapping[str, Handler],
+        credentials: Callable[[], grpc.ChannelCredentials | None] = lambda: None,
+    ) -> None:
         self._reads = reads
+        self._credentials = credentials
         self._active: ActiveServer | None = None
         self._reason = "this server is starting"
         self._closing: set[asyncio.Task[None]] = set()
@@ -48,7 +59,7 @@ class StandbyRole:
             self._close(self._active)
             self._active = None
         if address is not None and self._active is None:
-            self._active = ActiveServer(address)
+            self._active = ActiveServer(address, self._credentials())
 
     def doubt(self, reason: str) -> None:
         """Go on as before, because it is not known whether another server is active.
@@ -77,12 +88,13 @@ class StandbyRole:
             raise FlussTieringError(
                 ErrorCode.UNAVAILABLE, f"no server is active: {self._reason}; try again in a moment"
             )
-        call = active.call(method, requests, context, context.time_remaining())
+        forwarded = requests if method in STREAMED_REQUESTS else await anext(requests)
+        call = active.call(method, forwarded, context, context.time_remaining())
         async for response in active.answers(call, context):
             yield response
 
     async def _read(self, method: str, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
-        request = b"".join([each async for each in requests])
+        request = await anext(requests)
         if self._active is not None and not _was_forwarded(context):
             try:
                 yield await self._ask(self._active, method, request, context)
@@ -91,13 +103,13 @@ class StandbyRole:
             else:
                 return
         handler: Any = self._reads[method]
-        response = await handler.unary_unary(handler.request_deserializer(request), context)
+        response = await handler.unary_unary(decoded(handler.request_deserializer, request, method), context)
         yield response if isinstance(response, bytes) else handler.response_serializer(response)
 
     async def _ask(self, active: ActiveServer, method: str, request: bytes, context: Context) -> bytes:
         left = context.time_remaining()
         timeout = _READ_TIMEOUT_S if left is None else min(_READ_TIMEOUT_S, left)
-        call = active.call(method, iter([request]), context, timeout)
+        call = active.call(method, request, context, timeout)
         try:
             responses = [response async for response in call]
         except grpc.aio.AioRpcError as error:

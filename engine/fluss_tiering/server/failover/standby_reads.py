@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2
@@ -16,8 +16,10 @@ from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
 from fluss_tiering.server.rpc.reads import LeaseReads, TieringReads
 from fluss_tiering.server.rpc.roles import Handler
+from fluss_tiering.server.rpc.scope.leases import LeaseTables
 from fluss_tiering.server.rpc.services import KV_SNAPSHOT_LEASES, LAKE_TIERING
 from fluss_tiering.server.rpc.status_entries import StatusEntries
+from fluss_tiering.server.security.scope import is_hidden
 from fluss_tiering.server.store.records import LeaseAttempt, RoundsPage
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
@@ -34,8 +36,10 @@ def read_handlers(threads: ServerThreads, open_store: Callable[[], SqlTieringSto
         open_store: Opens the store, or returns the open one. It is called in the control thread for each read.
     """
     tables = _StoredTables(threads, open_store)
-    tiering = TieringReads(threads, _StoredTiering(open_store), tables, StatusEntries())
-    leases = LeaseReads(threads, _StoredLeases(open_store))
+    stored_tiering, stored_leases = _StoredTiering(open_store), _StoredLeases(open_store)
+    leased = LeaseTables(threads, stored_leases.table_ids, stored_tiering.rounds_page, tables.paths_of)
+    tiering = TieringReads(threads, stored_tiering, tables, leased, StatusEntries())
+    leases = LeaseReads(threads, stored_leases, leased)
     # Abstract in the stubs alone. The calls that they leave out are forwarded, never handled here.
     handlers = {
         **LAKE_TIERING.handlers(_StandbyTieringServicer(tiering)),  # type: ignore[abstract]
@@ -116,6 +120,13 @@ class _StoredLeases:
     def leases(self, lease_id: str) -> Sequence[KvSnapshotLease]:
         return [each for each in self._open_store().leases() if each.lease_id == lease_id]
 
+    def table_ids(self, lease_id: str) -> Collection[int] | None:
+        """Return the ids of the tables that a lease pins; None if the lease cannot be loaded."""
+        store = self._open_store()
+        if lease_id in store.damaged_leases():
+            return None
+        return {bucket.table_id for each in self.leases(lease_id) for bucket in each.snapshots}
+
     def page(self, after: str, max_leases: int, max_snapshots: int) -> Sequence[KvSnapshotLease]:
         del max_snapshots  # all have been read already
         leases = sorted(self._open_store().leases(), key=lambda lease: lease.lease_id)
@@ -131,11 +142,19 @@ class _StoredTables:
 
     async def missing(self, paths: Sequence[TablePath]) -> dict[TablePath, FlussTieringError]:
         tiered = await self._threads.control(self._tiered)
-        return {path: _unknown(path) for path in paths if path not in tiered}
+        return {path: _unknown(path) for path in paths if path not in tiered or is_hidden(path)}
 
     async def require(self, path: TablePath) -> None:
         for error in (await self.missing([path])).values():
             raise error
+
+    async def paths_of(self, table_ids: Collection[int]) -> Mapping[int, TablePath]:
+        """Return the paths of tables. The database has no path of a table that is not tiered."""
+        paths = await self._threads.control(self._paths)
+        return {table_id: paths[table_id] for table_id in table_ids if table_id in paths}
+
+    def _paths(self) -> dict[int, TablePath]:
+        return {status.table_id: status.path for status in self._open_store().statuses()}
 
     def _tiered(self) -> set[TablePath]:
         return {status.path for status in self._open_store().statuses()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.table_options import LAKE_CATALOG_PREFIX
+from fluss_tiering.server.lake.public_properties import public_properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +34,10 @@ class LakeCatalogProperties:
     def complete(self, table: TableInfo) -> TableInfo:
         """Return the table with its catalog properties."""
         return replace(table, lake_catalog_properties=self.of(table.descriptor.properties))
+
+
+def without_secrets(table: TableInfo) -> TableInfo:
+    """Return the table without the secrets in its options and in its catalog properties."""
+    descriptor = replace(table.descriptor, properties=public_properties(table.descriptor.properties))
+    shown = public_properties(table.lake_catalog_properties, of_catalog=True)
+    return replace(table, descriptor=descriptor, lake_catalog_properties=shown)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -75,6 +75,10 @@ class KvSnapshotLeaseManager:
         if lease_id is not None:
             return [self._book.copy(lease_id)] if lease_id in self._book else []
         return [self._book.copy(each) for each in sorted(self._book)]
+
+    def table_ids(self, lease_id: str) -> Collection[int] | None:
+        """Return the ids of the tables that a lease pins; None if the lease could not be loaded."""
+        return None if lease_id in self._damaged else self._book.pins.tables_of(lease_id)
 
     def left_ms(self, lease: KvSnapshotLease) -> int:
         """Return how long a lease still lasts, in milliseconds; 0 if it has expired."""
@@ -191,7 +195,7 @@ class KvSnapshotLeaseManager:
         self.require_acquirable(lease_id, snapshots)
         lease = self._book.get(lease_id)
         if lease is None or lease.expiration_time < self._clock.now_ms():
-            raise _not_exist(lease_id, lease)
+            raise lease_not_exist(lease_id, lease)
         pinned = self._book.snapshots(lease_id)
         changed = {bucket: id_ for bucket, id_ in snapshots.items() if pinned.get(bucket) != id_}
         if changed:
@@ -215,7 +219,7 @@ class KvSnapshotLeaseManager:
                 answers.append(self._damaged.error(lease_id))
                 continue
             if lease is None or lease.expiration_time < now:
-                answers.append(_not_exist(lease_id, lease))
+                answers.append(lease_not_exist(lease_id, lease))
                 continue
             renewed[lease_id] = replace(lease, expiration_time=now + duration_ms)
             answers.append(now + duration_ms)
@@ -362,7 +366,8 @@ def _log_acquired(lease: KvSnapshotLease, snapshots: int, unavailable: Mapping[T
     )
 
 
-def _not_exist(lease_id: str, lease: KvSnapshotLease | None) -> FlussTieringError:
+def lease_not_exist(lease_id: str, lease: KvSnapshotLease | None = None) -> FlussTieringError:
+    """Return the error for a lease that does not exist, or that has expired."""
     what = "does not exist" if lease is None else f"expired at {iso_time(lease.expiration_time)}"
     return FlussTieringError(
         ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST,

@@ -61,6 +61,10 @@ class PinnedSnapshots:
         """Return the buckets of a table that are pinned, by lease id."""
         return {lease_id: frozenset(buckets) for lease_id, buckets in self._by_table.get(table_id, {}).items()}
 
+    def tables_of(self, lease_id: str) -> list[int]:
+        """Return the ids of the tables that a lease pins."""
+        return [table_id for table_id, leases in self._by_table.items() if lease_id in leases]
+
     def any_of(self, table_id: int, lease_id: str) -> TableBucket | None:
         """Return one of the buckets of a table that a lease pins; None if it pins none."""
         return next(iter(self._by_table.get(table_id, {}).get(lease_id, ())), None)

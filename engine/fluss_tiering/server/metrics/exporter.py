@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
+import ssl
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from typing import Final, cast
 
 import structlog
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, ProcessCollector, generate_latest
 
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.metrics.rpc import RpcMetrics
 from fluss_tiering.server.metrics.server import ServerCollector
+from fluss_tiering.server.security.authentication import Authenticated, Authentication, CallCredentials
+from fluss_tiering.server.security.certificate_names import context_of_peer
+from fluss_tiering.server.security.roles import Role
+from fluss_tiering.server.security.tls import ServerTls
 
 logger = structlog.get_logger(__name__)
+
+_CLIENT_S: Final = 30.0
+"""How long a client may keep the server waiting, in seconds."""
+
+_CONNECTIONS: Final = 64
+_CONNECTIONS_OF_ONE: Final = 16
+"""The number of connections that are open, in all and from one address. Each has a thread."""
 
 _POLL_S: Final = 0.05
 """How often the HTTP server looks whether it is to stop, in seconds."""
@@ -30,12 +47,18 @@ class ServerMetrics:
     Attributes:
         collector: The collector of what the server holds.
         rpc: The metrics of gRPC calls.
+        audit_lines_lost: Counts the lines of the audit log that could not be written.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._registry = CollectorRegistry()
         self.collector = ServerCollector(clock)
         self.rpc = RpcMetrics(self._registry)
+        self.audit_lines_lost = Counter(
+            "fluss_tiering_audit_lines_lost",
+            "Lines of the audit log that could not be written.",
+            registry=self._registry,
+        )
         self._registry.register(self.collector)
         ProcessCollector(registry=self._registry)
 
@@ -44,14 +67,22 @@ class ServerMetrics:
         return generate_latest(self._registry) + self.collector.tables_text().encode()
 
     @contextmanager
-    def exported(self, host: str, port: int) -> Iterator[int]:
+    def exported(self, host: str, port: int, *, authentication: Authentication, tls: ServerTls | None) -> Iterator[int]:
         """Serve the metrics over HTTP until the block ends, and yield the port. Each scrape has a thread of its own.
+
+        It is called on the event loop, on which those who scrape are authenticated too.
+
+        Args:
+            host: The address to listen on.
+            port: The port; 0 for any.
+            authentication: Finds out who scrapes. It takes the role of a reader of all tables, since metrics name them.
+            tls: The server's certificates; None to serve without TLS.
 
         Raises:
             FlussTieringError: UNAVAILABLE if the port cannot be opened.
         """
         try:
-            server = _HttpServer((host, port), self.text)
+            server = _HttpServer((host, port), _Scrapes(self.text, authentication, asyncio.get_running_loop(), tls))
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             raise FlussTieringError(
@@ -69,14 +100,94 @@ class ServerMetrics:
             thread.join()
 
 
+@dataclass(frozen=True, slots=True)
+class _Scrapes:
+    """What a scrape needs: the metrics, who may read them, asked on the event loop, and the certificates."""
+
+    text: Callable[[], bytes]
+    authentication: Authentication
+    loop: asyncio.AbstractEventLoop
+    tls: ServerTls | None
+
+    def authenticate(self, credentials: CallCredentials) -> Authenticated:
+        """Return who scrapes. Raises the errors of `Authentication.authenticate`."""
+        found = asyncio.run_coroutine_threadsafe(self.authentication.authenticate(credentials), self.loop)
+        return found.result(_CLIENT_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scraper:
+    """The address of a client, its connection, and when it was opened."""
+
+    host: str
+    connection: socket.socket
+    since: float
+
+    def end(self) -> None:
+        """End the connection. Its thread closes it then."""
+        with contextlib.suppress(OSError), self.connection:
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+
 class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_port = False
 
-    def __init__(self, address: tuple[str, int], text: Callable[[], bytes]) -> None:
+    def __init__(self, address: tuple[str, int], scrapes: _Scrapes) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self.text = text
+        self.scrapes = scrapes
+        self._open: dict[socket.socket, _Scraper] = {}
+        self._lock = threading.Lock()
         super().__init__(address, _Handler)
+
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        """Answer a connection. If its address, or all together, have too many, the oldest of these is closed."""
+        connection, host = cast("socket.socket", request), str(cast("tuple[object, ...]", client_address)[0])
+        with self._lock:
+            of_one = [each for each, scraper in self._open.items() if scraper.host == host]
+            if len(of_one) >= _CONNECTIONS_OF_ONE:
+                self._open.pop(of_one[0]).end()
+            elif len(self._open) >= _CONNECTIONS:
+                self._open.pop(next(iter(self._open))).end()
+            # Of its own, because TLS takes the descriptor of the connection.
+            self._open[connection] = _Scraper(host, connection.dup(), time.monotonic())
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
+        """Close a connection that was answered."""
+        with self._lock:
+            if scraper := self._open.pop(cast("socket.socket", request), None):
+                scraper.connection.close()
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Close connections that last too long, because their clients send or take a byte now and then."""
+        with self._lock:
+            for connection, scraper in list(self._open.items()):
+                if time.monotonic() - scraper.since > _CLIENT_S:
+                    self._open.pop(connection).end()
+
+    def finish_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        """Answer a connection in its own thread, where a client that is slow with TLS holds nobody up."""
+        connection = cast("socket.socket", request)
+        connection.settimeout(_CLIENT_S)
+        if self.scrapes.tls is None:
+            super().finish_request(connection, client_address)
+            return
+        try:
+            secured = self.scrapes.tls.context().wrap_socket(connection, server_side=True)
+        except OSError as error:
+            logger.info("scrape refused", error=str(error))
+            return
+        try:
+            super().finish_request(secured, client_address)
+        finally:
+            secured.close()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Log that a scrape broke off, without a traceback."""
+        del request
+        logger.info("scrape broke off", client=str(client_address), error=str(sys.exception()))
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -87,14 +198,44 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path.partition("?")[0] not in ("/", "/metrics"):
             self.send_error(HTTPStatus.NOT_FOUND, "metrics are at /metrics")
             return
+        if not self._is_admitted():
+            return
         try:
-            body = self.server.text()
+            body = self.server.scrapes.text()
         except Exception:
             logger.exception("scrape failed")
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, "the scrape failed: see the server's log")
             return
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", CONTENT_TYPE_LATEST)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _is_admitted(self) -> bool:
+        if not self.server.scrapes.authentication.asks:
+            return True
+        metadata = [(key.lower(), value) for key, value in self.headers.items()]
+        certificate = context_of_peer(self.connection) if isinstance(self.connection, ssl.SSLSocket) else {}
+        try:
+            found = self.server.scrapes.authenticate(CallCredentials.of(metadata, certificate))
+        except FlussTieringError as error:
+            if error.code is ErrorCode.AUTHENTICATION:
+                self.send_response(HTTPStatus.UNAUTHORIZED)
+                self.send_header("WWW-Authenticate", "Bearer")
+            else:
+                self.send_response(HTTPStatus.SERVICE_UNAVAILABLE)
+            self._end_with(error.message)
+            return False
+        if not found.identity.has_for_all(Role.READER):
+            self.send_response(HTTPStatus.FORBIDDEN)
+            self._end_with(f"{found.identity.name} may not read metrics: it takes the role reader for all tables")
+            return False
+        return True
+
+    def _end_with(self, text: str) -> None:
+        body = f"{text}\n".encode()
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -7,11 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import grpc
-import grpc.aio
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from fluss_tiering.server.rpc.handlers import wrapped
+from fluss_tiering.server.rpc.handlers import status_of_call, wrapped
 from fluss_tiering.server.rpc.interceptor import OwnServicesInterceptor
 
 if TYPE_CHECKING:
@@ -69,18 +67,7 @@ class RpcMetrics(OwnServicesInterceptor):
             raise
         finally:
             self._in_flight.dec()
-            status = _status(context, failed)
+            status = status_of_call(context, failed)
             self._calls.labels(method, status).inc()
             if timed:
                 self._seconds.labels(method, status).observe(time.perf_counter() - started)
-
-
-def _status(context: Any, failed: BaseException | None) -> str:  # noqa: ANN401 - see Context
-    if failed is None:
-        return grpc.StatusCode.OK.name
-    code = context.code()
-    for status in grpc.StatusCode:
-        if status is not grpc.StatusCode.OK and code in (status, status.value[0]):
-            return status.name
-    # No status was set: the client went away, or the server stops.
-    return grpc.StatusCode.CANCELLED.name

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Protocol
 
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -14,6 +15,10 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.metrics.tables import read_tables, tables_text
+from fluss_tiering.server.security.oidc.issuer_keys import IssuerKeys
+from fluss_tiering.server.security.static_tokens import StaticTokens
+from fluss_tiering.server.security.tls import ServerTls
+from fluss_tiering.server.security.watched_files import WatchedFiles
 
 
 class Replica(Protocol):
@@ -36,11 +41,19 @@ class ServerCollector(Collector):
 
     Attributes:
         replica: The server as one of several; None for a single server.
+        tls: The server's certificates; None without TLS.
+        tokens: The static tokens of callers; None if the server knows none.
+        watched_files: The files that say who may call, and those of TLS.
+        issuer_keys: The keys of the issuer of OpenID Connect; None without one.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.replica: Replica | None = None
+        self.tls: ServerTls | None = None
+        self.tokens: StaticTokens | None = None
+        self.watched_files: Sequence[WatchedFiles[object]] = ()
+        self.issuer_keys: IssuerKeys | None = None
         self._active: ServerComponents | None = None
 
     def start(self, components: ServerComponents) -> None:
@@ -75,8 +88,42 @@ class ServerCollector(Collector):
             "1 while this server should be the active one but another server holds the data folder, else 0.",
             int(self.replica is not None and self.replica.waits_for_data_folder),
         )
+        if self.tls is not None:
+            left = self.tls.expires - datetime.now(UTC)
+            yield _gauge(
+                "fluss_tiering_tls_certificate_expiry_days",
+                "Days until the server's certificate expires; below zero once it has.",
+                left.total_seconds() / 86_400,
+            )
+        yield from self._credential_metrics()
         if active is not None:
             yield from _component_metrics(active)
+
+    def _credential_metrics(self) -> Iterator[Metric]:
+        if self.issuer_keys is not None:
+            yield _gauge(
+                "fluss_tiering_issuer_keys_failed_reads",
+                "How often in a row the keys of the issuer of OpenID Connect could not be read.",
+                self.issuer_keys.failures,
+            )
+        if self.watched_files:
+            stale = GaugeMetricFamily(
+                "fluss_tiering_unread_files",
+                "1 while the present content of files is not in force, because they cannot be read, else 0.",
+                labels=("of",),
+            )
+            for each in self.watched_files:
+                stale.add_metric((each.what,), int(not each.is_in_force))
+            yield stale
+        if self.tokens is not None:
+            expiry = GaugeMetricFamily(
+                "fluss_tiering_token_expiry_days",
+                "Days until a token expires; below zero once it has.",
+                labels=("id", "name"),
+            )
+            for token, days in self.tokens.days_until_expiry():
+                expiry.add_metric((token.id, token.name), days)
+            yield expiry
 
     def tables_text(self) -> str:
         """Return the present values of each table's metrics in Prometheus's text format."""

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 if TYPE_CHECKING:
     # These classes are generic only in their type stubs, not at run time.
@@ -27,24 +30,64 @@ def wrapped(
 
     Args:
         handler: The handler.
-        unary: Wraps the behaviour of a method with one request and one response.
-        streaming: Wraps the behaviour of a method that takes or answers a stream.
+        unary: Wraps the behaviour of a method with one response.
+        streaming: Wraps the behaviour of a method that answers with a stream.
         takes_bytes: Whether the wrapped behaviour takes requests as bytes; then it may answer with bytes too.
     """
     # Which of the four behaviours is set follows from which side streams.
     coders = handler.request_deserializer, handler.response_serializer
     if takes_bytes:
         coders = None, _passing_bytes(handler.response_serializer)
-    if handler.request_streaming:
+    if handler.request_streaming and handler.response_streaming:
         behaviour = streaming(cast("Behaviour", handler.stream_stream))
         return grpc.stream_stream_rpc_method_handler(behaviour, *coders)
+    if handler.request_streaming:
+        return grpc.stream_unary_rpc_method_handler(unary(cast("Behaviour", handler.stream_unary)), *coders)
     if handler.response_streaming:
         behaviour = streaming(cast("Behaviour", handler.unary_stream))
         return grpc.unary_stream_rpc_method_handler(behaviour, *coders)
     return grpc.unary_unary_rpc_method_handler(unary(cast("Behaviour", handler.unary_unary)), *coders)
 
 
+def decoded(decode: Callable[[bytes], Any], message: bytes, method: str) -> Any:  # noqa: ANN401 - the message of the method
+    """Return the request that a message holds.
+
+    Args:
+        decode: Decodes messages of the method.
+        message: The message.
+        method: The path of the method.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the message cannot be decoded.
+    """
+    try:
+        return decode(message)
+    except DecodeError as error:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"the request of {method.rpartition('/')[2]} cannot be decoded ({error}): expected a message as the "
+            "server's protos define it",
+        ) from error
+
+
 def _passing_bytes(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes] | None:
     if serialize is None:
         return None
     return lambda response: response if isinstance(response, bytes) else serialize(response)
+
+
+def status_of_call(context: Any, failed: BaseException | None) -> str:  # noqa: ANN401 - see Context
+    """Return the name of the status of a call that has ended.
+
+    Args:
+        context: The context of the call.
+        failed: What ended the call; None if it was answered.
+    """
+    if failed is None:
+        return grpc.StatusCode.OK.name
+    code = context.code()
+    for status in grpc.StatusCode:
+        if status is not grpc.StatusCode.OK and code in (status, status.value[0]):
+            return status.name
+    # No status was set: the client went away, or the server stops.
+    return grpc.StatusCode.CANCELLED.name

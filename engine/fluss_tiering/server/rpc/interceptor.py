@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import grpc
 import grpc.aio
 import structlog
-from google.protobuf.message import DecodeError
 
 from fluss_tiering.model.error_text import header_text
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError, ThrottledError
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS
-from fluss_tiering.server.rpc.handlers import wrapped
-from fluss_tiering.server.rpc.limits import CallLimits, LimitedCalls
-from fluss_tiering.wire.errors import status_of, trailing_metadata_of
+from fluss_tiering.server.audit.call import CallNotes, present_call, request_id_metadata
+from fluss_tiering.server.rpc.access import CallAccess
+from fluss_tiering.server.rpc.handlers import decoded, wrapped
+from fluss_tiering.server.rpc.limits.calls import LimitedCalls
+from fluss_tiering.wire.errors import status_of_error, trailing_metadata_of, trailing_metadata_of_error
 
 _OURS: Final = "/fluss_tiering."
 """The beginning of the paths of our own services' methods."""
@@ -56,15 +57,20 @@ class ErrorInterceptor(OwnServicesInterceptor):
         present_check: Returns the check of the role that the server has. A check raises the error that a call is
             refused with. It is called before the call and for each message of a stream, in both directions. It is also
             called when a call fails: the failures of a server that no longer leads come from that.
+        limits: The limits of calls.
+        access: Refuses callers that may not make a call.
     """
 
-    def __init__(self, present_check: Callable[[], Callable[[], None]], limits: CallLimits) -> None:
+    def __init__(
+        self, present_check: Callable[[], Callable[[], None]], limits: LimitedCalls, access: CallAccess
+    ) -> None:
         self._present_check = present_check
-        self._limited = LimitedCalls(limits)
+        self._access = access
+        self._limited = limits
 
     def wrap(self, handler: Handler, method: str) -> Handler:
         """Return a handler that decodes requests and turns errors into statuses."""
-        handler = self._limited.wrap(_decoding(handler, method), method)
+        handler = self._access.wrap(self._limited.wrap(_decoding(handler, method), method), method)
         # The check belongs to the call, which goes on with the role that it began with.
         check = _unchecked if method in _CHECKS_ITSELF else self._present_check()
         if handler.request_streaming:
@@ -90,14 +96,10 @@ def _decoding(handler: Handler, method: str) -> Handler:
         return handler
 
     def request_of(message: bytes) -> object:
-        try:
-            return decode(message)
-        except DecodeError as error:
-            raise FlussTieringError(
-                ErrorCode.INVALID_REQUEST,
-                f"the request of {method.rpartition('/')[2]} cannot be decoded ({error}): expected a message as the "
-                "server's protos define it",
-            ) from error
+        request = decoded(decode, message, method)
+        if (call := present_call()) is not None:
+            call.note_request(request)
+        return request
 
     async def requests_of(messages: AsyncIterator[bytes]) -> AsyncIterator[object]:
         async for message in messages:
@@ -164,13 +166,31 @@ def _checked(behaviour: Behaviour, check: Callable[[], None]) -> Behaviour:
     return lambda requests, context: behaviour(requests_of(requests), context)
 
 
+def _origin(call: CallNotes | None) -> dict[str, str]:
+    """Return what the log says of a caller whose credentials are not valid: nobody else can tell who that was."""
+    if call is None or call.identity is not None:
+        return {}
+    told = {"token_id": call.token_id, "reason": call.reason, "peer": call.peer, "forwarded_for": call.forwarded_for}
+    return {key: value for key, value in told.items() if value is not None}
+
+
 async def _abort(context: Context, method: str, error: Exception) -> NoReturn:
+    call = present_call()
+    request_id = None if call is None else call.request_id
+    status, metadata = grpc.StatusCode.INTERNAL, trailing_metadata_of(ErrorCode.UNKNOWN)
     if isinstance(error, FlussTieringError):
         code, message = error.code, error.message
+        status, metadata = status_of_error(error), trailing_metadata_of_error(error)
         # NOT_FOUND is a normal answer: clients ask for a thing to find out whether it exists.
-        level = logging.DEBUG if status_of(code) is grpc.StatusCode.NOT_FOUND else logging.INFO
-        logger.log(level, "call refused", method=method, code=code.value, error=message)
+        # Calls of which there are too many are counted in lines of their own.
+        quiet = status is grpc.StatusCode.NOT_FOUND or isinstance(error, ThrottledError)
+        level = logging.DEBUG if quiet else logging.INFO
+        logger.log(
+            level, "call refused", method=method, code=code.value, error=message, request_id=request_id, **_origin(call)
+        )
     else:
         code, message = ErrorCode.UNKNOWN, f"the server failed in {method.rpartition('/')[2]}: see its log"
-        logger.error("call failed", method=method, exc_info=error)
-    await context.abort(status_of(code), header_text(message, MAX_SENT_ERROR_CHARS), trailing_metadata_of(code))
+        logger.error("call failed", method=method, request_id=request_id, exc_info=error)
+    if call is not None:
+        call.code = code
+    await context.abort(status, header_text(message, MAX_SENT_ERROR_CHARS), (*metadata, *request_id_metadata()))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from fluss_tiering.api.v1 import kv_scan_pb2 as pb
@@ -12,6 +13,7 @@ from fluss_tiering.api.v1.kv_scan_pb2_grpc import KvScanServicer as GeneratedKvS
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.scans.reading import open_scanner, read_rows
 from fluss_tiering.server.scans.scanner import ScanStep
+from fluss_tiering.server.security.identity import ANYBODY, caller, require_table_of_executor
 from fluss_tiering.wire import kv_scan as wire
 
 _READS_AT_ONCE: Final = 4
@@ -32,20 +34,29 @@ class KvScanServicer(GeneratedKvScanServicer):
         """Open a scanner, continue a scan, or close a scanner. Closing needs no leadership."""
         call = wire.call_from_pb(request)
         if isinstance(call, wire.CloseScan):
-            await self._threads.storage(self._scanners.close, call.scanner_id)
+            await self._threads.storage(self._scanners.close, call.scanner_id, caller().name)
             return pb.ScanKvResponse()
         self._check()
+        owner = caller().name
         # The steps run to their end, whether or not the client still waits, so that the scanner is never left half-way.
         steps = asyncio.ensure_future(self._open(call) if isinstance(call, wire.OpenScan) else self._continue(call))
         try:
             return wire.rows_to_pb(await asyncio.shield(steps))
         except asyncio.CancelledError:
-            steps.add_done_callback(lambda done: self._unheard(call, done))
+            steps.add_done_callback(lambda done: self._unheard(call, owner, done))
             raise
 
     async def _open(self, call: wire.OpenScan) -> wire.ScannedRows:
+        require_table_of_executor(call.bucket.table_id)
+        owner = caller()
+        counted_as = None if owner is ANYBODY else owner.counted_as
         log_offset, step = await self._threads.storage(
-            open_scanner, self._scanners, self._storage, call.bucket, call.limit
+            partial(open_scanner, counted_as=counted_as),
+            self._scanners,
+            self._storage,
+            call.bucket,
+            call.limit,
+            owner.name,
         )
         if step is None:
             return wire.ScannedRows(None, has_more=False, arrow_ipc=b"", log_offset=log_offset)
@@ -53,20 +64,21 @@ class KvScanServicer(GeneratedKvScanServicer):
             return await self._read(step, call.batch_size_bytes)
         except BaseException:
             # Nobody knows the id of the scanner, so nobody else could close it.
-            await self._threads.storage(self._scanners.close, step.scanner.scanner_id)
+            await self._threads.storage(self._scanners.close, step.scanner.scanner_id, step.scanner.owner)
             raise
 
     async def _continue(self, call: wire.ContinueScan) -> wire.ScannedRows:
-        return await self._read(self._scanners.begin(call.scanner_id, call.call_seq_id), call.batch_size_bytes)
+        step = self._scanners.begin(call.scanner_id, call.call_seq_id, caller().name)
+        return await self._read(step, call.batch_size_bytes)
 
     async def _read(self, step: ScanStep, batch_size_bytes: int) -> wire.ScannedRows:
         async with self._reading:
             return await self._threads.storage(read_rows, self._scanners, step, batch_size_bytes)
 
-    def _unheard(self, call: wire.ScanCall, steps: asyncio.Future[wire.ScannedRows]) -> None:
+    def _unheard(self, call: wire.ScanCall, owner: str, steps: asyncio.Future[wire.ScannedRows]) -> None:
         """Close a scanner whose client left before it could learn the id. Other scanners expire or are continued."""
         if steps.cancelled() or steps.exception() is not None or not isinstance(call, wire.OpenScan):
             return
         scanner_id = steps.result().scanner_id
         if scanner_id is not None:
-            self._scanners.close(scanner_id)
+            self._scanners.close(scanner_id, owner)

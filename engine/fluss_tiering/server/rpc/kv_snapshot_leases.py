@@ -11,6 +11,7 @@ from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import KvSnapshotLeasesSer
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.rpc.reads import LeaseReads
+from fluss_tiering.server.rpc.scope.leases import VisibleLeases, lease_tables
 from fluss_tiering.wire import leases as wire
 from fluss_tiering.wire.buckets import bucket_from_pb
 from fluss_tiering.wire.checks import bounded, bounded_total, identifier, optional_token
@@ -22,8 +23,10 @@ class LeasesServicer(KvSnapshotLeasesServicer):
     """KV snapshot leases over gRPC."""
 
     def __init__(self, components: ServerComponents) -> None:
-        self._leases = components.backend.leases
-        self._reads = LeaseReads(components.threads, components.managers.leases)
+        threads, storage, managers = components.threads, components.storage, components.managers
+        tables = lease_tables(threads, storage, managers)
+        self._leases = VisibleLeases(components.backend.leases, tables, storage)
+        self._reads = LeaseReads(threads, managers.leases, tables)
 
     async def AcquireKvSnapshotLease(
         self, request: pb.AcquireKvSnapshotLeaseRequest, context: object

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import grpc
@@ -11,10 +12,20 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.audit.log import AuditLog
+from fluss_tiering.server.rpc.access import CallAccess
+from fluss_tiering.server.rpc.audit import AuditInterceptor
+from fluss_tiering.server.rpc.authenticators import authenticators_of
 from fluss_tiering.server.rpc.interceptor import ErrorInterceptor
-from fluss_tiering.server.rpc.limits import CallLimits
+from fluss_tiering.server.rpc.limits.calls import CallLimits, LimitedCalls
+from fluss_tiering.server.rpc.limits.connections import ConnectionWatch, close_connection
+from fluss_tiering.server.rpc.limits.open_services import OpenServices
 from fluss_tiering.server.rpc.roles import Handler, Role, StartingRole, handler_for
 from fluss_tiering.server.rpc.services import METHODS, SERVICES
+from fluss_tiering.server.security.authentication import Authenticated, Authentication, CallCredentials
+from fluss_tiering.server.security.oidc.issuer_keys import IssuerKeys
+from fluss_tiering.server.security.rates import CallRates
+from fluss_tiering.server.security.tls import ServerTls
 from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.wire.server_id import named_server_id
 
@@ -32,46 +43,118 @@ KEEPALIVE_OPTIONS: Final = (
     ("grpc.keepalive_permit_without_calls", 1),
 )
 
+_STREAMS_BEYOND: Final = 100
+
+_CONNECTION_OPTIONS: Final = (
+    # A connection that does not begin to speak HTTP/2, or TLS, is closed after this time.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    # So is one without calls, after a while. Clients open another one when they call again.
+    ("grpc.max_connection_idle_ms", 15 * 60_000),
+)
+
+_METADATA_OPTIONS: Final = (
+    # gRPC refuses metadata at random between these two sizes. With its own, 8 kB and 16 kB, a token that names many
+    # groups would be accepted now and then.
+    ("grpc.max_metadata_size", 20 << 10),
+    ("grpc.absolute_max_metadata_size", 32 << 10),
+)
+
+
+_COMPRESSION_OPTIONS: Final = (
+    # Bit 0 alone, which stands for no compression. gRPC inflates a message before anybody asks who calls: 64 kB become
+    # 64 MB, and some versions of gRPC know no limit. Our clients never compress.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+)
+
 
 class RpcListener:
     """Listens on the server's address.
 
     Attributes:
         port: The port that the server listens on.
+        tls: The server's certificates; None without TLS.
+        authentication: Finds out who calls.
+        tokens: The static tokens of callers; None if the server knows none.
+        grants_of: Returns the roles that a caller has now, by the names by which the server's files know it.
+        watched_files: The files that say who may call, and those of TLS.
+        issuer_keys: The keys of the issuer of OpenID Connect; None without one.
     """
 
-    def __init__(self, settings: ServerSettings, interceptors: Sequence[grpc.aio.ServerInterceptor] = ()) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        on_lost_audit_lines: Callable[[int], None] = lambda _: None,
+    ) -> None:
         """Bind the address.
 
         Args:
             settings: The settings of the server, with the address and the limits.
             interceptors: The interceptors of every call, outside of the one that turns errors into statuses.
+            on_lost_audit_lines: Called with the number of lines of the audit log that could not be written.
 
         Raises:
-            FlussTieringError: UNAVAILABLE if the address cannot be bound.
+            FlussTieringError: UNAVAILABLE if the address cannot be bound; CORRUPT_DATA or STORAGE if a file that
+                says who may call cannot be read; STORAGE if the audit log cannot be written.
         """
         self._switch = _Switch()
-        limits = CallLimits(settings.max_request_bytes, settings.max_message_bytes, settings.max_concurrent_calls)
+        self.tls = None if settings.tls_files is None else ServerTls(settings.tls_files)
+        self.issuer_keys = None if settings.oidc is None else IssuerKeys(settings.oidc)
+        found = authenticators_of(settings, self.issuer_keys)
+        self.tokens = found.tokens
+        self.grants_of = found.grants_of
+        self.watched_files = [*found.watched, *([self.tls.watched] if self.tls else [])]
+        self.authentication = Authentication([self._switch, *found.kinds] if settings.asks_callers else None)
+        rates = CallRates(settings.max_calls_per_second_per_identity, settings.max_concurrent_calls_per_identity)
+        access = CallAccess(self.authentication, rates)
+        limits = CallLimits(
+            settings.max_request_bytes,
+            settings.max_message_bytes,
+            settings.max_concurrent_calls,
+            settings.max_untaken_bytes,
+            settings.max_untaken_bytes_per_identity,
+            settings.answer_timeout_ms / 1000,
+        )
+        limited = LimitedCalls(limits, rates, lambda peer: close_connection(self.port, peer))
+        self._audit = AuditLog(settings.audit_log, on_lost_audit_lines) if settings.audit_log else None
+        self._audited = AuditInterceptor(self._audit, all_calls=settings.audit_log_calls == "all")
         self._server = grpc.aio.server(
-            interceptors=[*interceptors, ErrorInterceptor(self._switch.present_check, limits)],
+            interceptors=[
+                *interceptors,
+                OpenServices(self.authentication, rates),
+                self._audited,
+                ErrorInterceptor(self._switch.present_check, limited, access),
+            ],
             options=(
                 # Without this a second server could share the port and get half of the calls.
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
-                ("grpc.max_send_message_length", settings.max_message_bytes),
+                # The answer with all entries of a list may be larger than any request.
+                ("grpc.max_send_message_length", 2 * settings.max_message_bytes),
+                # Above the limit of calls, whose refusal says what was wrong. Beyond this one, clients wait.
+                ("grpc.max_concurrent_streams", settings.max_concurrent_calls + _STREAMS_BEYOND),
                 *KEEPALIVE_OPTIONS,
+                *_CONNECTION_OPTIONS,
+                *_METADATA_OPTIONS,
+                *_COMPRESSION_OPTIONS,
             ),
         )
         self._server.add_generic_rpc_handlers((self._switch,))
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((*_NAMES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
-        self.port = _listen(self._server, settings.host, settings.port)
+        self.port = _listen(self._server, settings.host, settings.port, self.tls)
+        self._connections = ConnectionWatch(self.port, settings.max_connections)
+        if self._audit is not None:
+            self._audit.start()
 
     async def start(self) -> None:
         """Answer calls from now on, though only with the error that the server is starting."""
         await self.set_serving(False, server_serves=False)
         await self._server.start()
+        self._connections.start()
+        if self.issuer_keys is not None:
+            await self.issuer_keys.start()
 
     def serve(self, role: Role) -> None:
         """Pass the calls that come from now on to a role."""
@@ -93,7 +176,13 @@ class RpcListener:
         await self._health.enter_graceful_shutdown()
         # These streams would not end by themselves during the grace period.
         self._switch.role.end_streams()
+        if self.issuer_keys is not None:
+            await self.issuer_keys.stop()
         await self._server.stop(grace_s)
+        await asyncio.to_thread(self._connections.stop)
+        self._audited.flush()
+        if self._audit is not None:
+            await asyncio.to_thread(self._audit.close)
 
 
 class _Switch(grpc.GenericRpcHandler):
@@ -108,6 +197,10 @@ class _Switch(grpc.GenericRpcHandler):
             return None
         return handler_for(self.role, method, named_server_id(handler_call_details.invocation_metadata))
 
+    def authenticate(self, credentials: CallCredentials) -> Authenticated | Awaitable[Authenticated] | None:
+        """Return the caller, if the call brings the token of a round that the present role knows."""
+        return self.role.executors.authenticate(credentials)
+
     def present_check(self) -> Callable[[], None]:
         return self.role.check
 
@@ -116,10 +209,10 @@ def _status(serves: bool) -> health_pb2.HealthCheckResponse.ServingStatus.ValueT
     return health_pb2.HealthCheckResponse.SERVING if serves else health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-def _listen(server: grpc.aio.Server, host: str, port: int) -> int:
+def _listen(server: grpc.aio.Server, host: str, port: int, tls: ServerTls | None) -> int:
     address = address_of(host, port)
     try:
-        bound = server.add_insecure_port(address)
+        bound = server.add_secure_port(address, tls.credentials()) if tls else server.add_insecure_port(address)
     except RuntimeError as error:
         bound, reason = 0, str(error)
     else:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol
 
-from fluss_tiering.client.channel import MAX_MESSAGE_BYTES
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 
+MAX_ANSWER_BYTES: Final = 32 << 20
+"""The largest answer. A client would take more, but many of them would fill the server's memory."""
 MAX_PAGE: Final = 1000
 """The largest page. A client that asks for a larger one gets this."""
 
@@ -63,13 +64,13 @@ class Collected:
             part: A serialized message.
 
         Raises:
-            FlussTieringError: LIMIT_EXCEEDED if the answer is larger than a client would take.
+            FlussTieringError: LIMIT_EXCEEDED if the answer is larger than it may be.
         """
         self._bytes += len(part)
-        if self._bytes > MAX_MESSAGE_BYTES:
+        if self._bytes > MAX_ANSWER_BYTES:
             raise FlussTieringError(
                 ErrorCode.LIMIT_EXCEEDED,
-                f"the answer to {self._method} is larger than {MAX_MESSAGE_BYTES >> 20} MiB: ask for it in pages "
+                f"the answer to {self._method} is larger than {MAX_ANSWER_BYTES >> 20} MiB: ask for it in pages "
                 "(page_size), or for fewer entries",
             )
         self._parts.append((order, part))

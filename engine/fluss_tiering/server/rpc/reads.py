@@ -19,9 +19,12 @@ from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringStatus
 from fluss_tiering.server.leases.attempts import outcome_of
 from fluss_tiering.server.rpc.pages import Collected, page_size_of, token_of_path
+from fluss_tiering.server.rpc.scope.leases import LeaseTables
 from fluss_tiering.server.rpc.status_entries import StatusEntries
+from fluss_tiering.server.security.scope import is_hidden, present_scope
 from fluss_tiering.server.store.records import LeaseAttempt, RoundsPage
 from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.server.tiering.fence import not_tiered
 from fluss_tiering.wire import leases as leases_wire
 from fluss_tiering.wire import tiering as tiering_wire
 from fluss_tiering.wire.checks import identifier, optional_token
@@ -84,22 +87,32 @@ class TieringReads:
         threads: The threads of the server.
         tiering: The statuses and rounds.
         tables: Tells which tables do not exist.
+        leases: The tables of leases.
         entries: The serialized statuses that were sent before.
     """
 
     def __init__(
-        self, threads: ServerThreads, tiering: ReadableTiering, tables: TableLookup, entries: StatusEntries
+        self,
+        threads: ServerThreads,
+        tiering: ReadableTiering,
+        tables: TableLookup,
+        leases: LeaseTables,
+        entries: StatusEntries,
     ) -> None:
         self._threads = threads
         self._tiering = tiering
         self._tables = tables
+        self._leases = leases
         self._entries = entries
 
     async def list_statuses(self, request: lake_tiering_pb2.ListTieringStatusesRequest) -> bytes:
         """Return the status of a table, or of all tables, as a serialized ListTieringStatusesResponse."""
         path = path_from_pb(request.table_path) if request.HasField("table_path") else None
         size, after = page_size_of(request), request.page_token
+        scope = present_scope()
         try:
+            if path is not None and is_hidden(path):
+                raise not_tiered(path)
             statuses = await self._threads.control(self._tiering.statuses, path)
         except FlussTieringError:
             if path is None:
@@ -107,6 +120,8 @@ class TieringReads:
             for error in (await self._tables.missing([path])).values():
                 raise error from None
             statuses = await self._threads.control(self._tiering.statuses, path)
+        if scope is not None:
+            statuses = [status for status in statuses if scope.shows(status.path)]
         if after:
             statuses = statuses[bisect_right(statuses, after, key=lambda status: token_of_path(status.path)) :]
         if not size or len(statuses) <= size:
@@ -127,17 +142,22 @@ class TieringReads:
         limit = request.limit or _DEFAULT_ROUNDS
         size, after = page_size_of(request), _table_id(request.page_token)
         collected = Collected("ListTieringRounds")
-        count = 0
+        count, last = 0, None
         while True:
             page = await self._rounds(path, lease_id, limit, after, size - count if size else _ROUNDS_AT_ONCE)
-            for each in page.rounds:
+            rounds = _visible(page.rounds)
+            for each in rounds:
                 # Of one table all rounds have one path, so that they stay the newest first when they are sorted.
                 order = (each.table_id,) if size else (token_of_path(each.path), each.table_id)
                 message = lake_tiering_pb2.ListTieringRoundsResponse(rounds=[tiering_wire.round_to_pb(each)])
                 collected.add(order, message.SerializeToString())
-            after, count = page.next_after, count + len(page.rounds)
+            after, count = page.next_after, count + len(rounds)
+            last = rounds[-1].table_id if rounds else last
             if after is None or (size and count >= size):
                 break
+        if after is not None and present_scope() is not None:
+            # The id of a table that the caller may not see must not be told.
+            after = last if await self._has_visible_rounds(path, lease_id, after) else None
         if path is not None and not count and not request.page_token:
             await self._tables.require(path)
         end = lake_tiering_pb2.ListTieringRoundsResponse(next_page_token="" if after is None else str(after))
@@ -157,7 +177,9 @@ class TieringReads:
             after = page.next_after
             if after is None:
                 break
-        rounds.sort(key=lambda each: (each.path, each.table_id))
+        if await self._leases.is_hidden(lease_id):
+            newest = None
+        rounds = sorted(_visible(rounds), key=lambda each: (each.path, each.table_id))
         return tiering_wire.outcome_to_pb(outcome_of(newest, rounds, token))
 
     async def _rounds(
@@ -166,6 +188,14 @@ class TieringReads:
         """Return the rounds of as many tables as probably have the wanted number, within the limits of a turn."""
         tables = max(1, min(_TABLES_AT_ONCE, min(wanted, _ROUNDS_AT_ONCE) // limit))
         return await self._threads.control(self._tiering.rounds_page, path, lease_id, limit, after, tables)
+
+    async def _has_visible_rounds(self, path: TablePath | None, lease_id: str | None, after: int | None) -> bool:
+        """Return whether the caller may see a round of a table that follows an id."""
+        while True:
+            page = await self._threads.control(self._tiering.rounds_page, path, lease_id, 1, after, _TABLES_AT_ONCE)
+            after = page.next_after
+            if (found := bool(_visible(page.rounds))) or after is None:
+                return found
 
     def _outcomes(self, lease_id: str, after: int | None) -> tuple[LeaseAttempt | None, RoundsPage]:
         return self._tiering.attempt(lease_id), self._tiering.rounds_page(None, lease_id, 1, after, _TABLES_AT_ONCE)
@@ -177,17 +207,19 @@ class LeaseReads:
     Args:
         threads: The threads of the server.
         leases: The leases.
+        tables: The tables of the leases.
     """
 
-    def __init__(self, threads: ServerThreads, leases: ReadableLeases) -> None:
+    def __init__(self, threads: ServerThreads, leases: ReadableLeases, tables: LeaseTables) -> None:
         self._threads = threads
         self._leases = leases
+        self._tables = tables
 
     async def list_leases(self, request: kv_snapshot_leases_pb2.ListKvSnapshotLeasesRequest) -> bytes:
         """Return the lease of an id, or all leases, as a serialized ListKvSnapshotLeasesResponse."""
         size, after = page_size_of(request), request.page_token
         if request.lease_id:
-            found = await self._threads.control(self._leases.leases, request.lease_id)
+            found = await self._tables.visible(await self._threads.control(self._leases.leases, request.lease_id))
             return await self._threads.storage(_leases_to_bytes, found)
         collected = Collected("ListKvSnapshotLeases")
         count = 0
@@ -196,12 +228,19 @@ class LeaseReads:
             page = await self._threads.control(self._leases.page, after, at_once, _SNAPSHOTS_AT_ONCE)
             if not page:
                 return collected.joined()
+            leases = await self._tables.visible(page)
             # In a thread, because a lease may pin a hundred thousand snapshots.
-            collected.add((page[0].lease_id,), await self._threads.storage(_leases_to_bytes, page))
-            after, count = page[-1].lease_id, count + len(page)
-            if count == size:
+            collected.add((page[0].lease_id,), await self._threads.storage(_leases_to_bytes, leases))
+            # A page that is full ends with a lease that the caller may see.
+            after, count = page[-1].lease_id, count + len(leases)
+            if size and count == size:
                 end = kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse(next_page_token=after)
                 return collected.joined() + end.SerializeToString()
+
+
+def _visible(rounds: Sequence[TieringRound]) -> Sequence[TieringRound]:
+    scope = present_scope()
+    return rounds if scope is None else [each for each in rounds if scope.shows(each.path)]
 
 
 def _leases_to_bytes(leases: Sequence[KvSnapshotLease]) -> bytes:

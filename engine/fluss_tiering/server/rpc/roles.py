@@ -10,6 +10,8 @@ import grpc
 import grpc.aio
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.security.authentication import Authenticator
+from fluss_tiering.server.security.executor_tokens import ForwardedExecutorTokens
 
 if TYPE_CHECKING:
     # These classes are generic only in their type stubs, not at run time.
@@ -24,9 +26,11 @@ class Role(Protocol):
 
     Attributes:
         server_id: The id of the server, which is that of its storage; None if calls may name any id.
+        executors: Knows the tokens of rounds.
     """
 
     server_id: str | None
+    executors: Authenticator
 
     def handler(self, method: str) -> Handler:
         """Return the handler of a method of our services.
@@ -53,6 +57,7 @@ class ActiveRole:
         check: Raises an error once this server is no longer the active one.
         end_streams: Ends the streams that would not end by themselves.
         server_id: The id of the server.
+        executors: Knows the tokens of rounds.
     """
 
     def __init__(
@@ -61,8 +66,10 @@ class ActiveRole:
         check: Callable[[], None],
         end_streams: Callable[[], None],
         server_id: str,
+        executors: Authenticator,
     ) -> None:
         self.server_id: str | None = server_id
+        self.executors = executors
         self._handlers = handlers
         self.check = check
         self.end_streams = end_streams
@@ -76,6 +83,7 @@ class StartingRole:
     """A server that is not ready yet: it refuses all calls."""
 
     server_id: str | None = None
+    executors: Authenticator = ForwardedExecutorTokens()
 
     def handler(self, method: str) -> Handler:
         """Return a handler that refuses."""

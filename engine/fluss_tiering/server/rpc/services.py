@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -17,6 +17,7 @@ from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.rpc.kv_scan import KvScanServicer
 from fluss_tiering.server.rpc.kv_snapshot_leases import LeasesServicer
 from fluss_tiering.server.rpc.roles import Handler
+from fluss_tiering.server.rpc.scope.storage import VisibleStorage
 from fluss_tiering.server.rpc.tables import TablesServicer
 from fluss_tiering.server.rpc.tiering.lake_tiering import LakeTieringServicer
 
@@ -73,7 +74,11 @@ METHODS: Final = frozenset(method for service in SERVICES for method in service.
 
 
 def active_handlers(components: ServerComponents) -> dict[str, Handler]:
-    """Return the handlers of all services of an active server, by the path of the method."""
+    """Return the handlers of all services of an active server, by the path of the method.
+
+    They see the storage as callers do.
+    """
+    components = replace(components, storage=VisibleStorage(components.storage))
     handlers: dict[str, Handler] = {}
     for service in SERVICES:
         handlers |= service.handlers(service.make(components))

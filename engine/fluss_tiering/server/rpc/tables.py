@@ -19,7 +19,12 @@ from fluss_tiering.formats.ipc import rows_from_ipc
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.server.components import ServerComponents
+from fluss_tiering.server.lake.catalog import without_secrets
 from fluss_tiering.server.rpc.pages import Collected, page_size_of, token_of_path
+from fluss_tiering.server.rpc.scope.storage import require_creatable, require_options, require_visible
+from fluss_tiering.server.security.identity import caller, require_table_of_executor
+from fluss_tiering.server.security.roles import Role
+from fluss_tiering.server.security.scope import scope_of
 from fluss_tiering.server.tiering.options import LakeOptions
 from fluss_tiering.wire import tables as wire
 from fluss_tiering.wire.bucket_infos import buckets_to_pb, offsets_to_pb
@@ -42,6 +47,7 @@ class TablesServicer(GeneratedTablesServicer):
         self._storage = components.storage
         self._catalog = components.catalog
         self._definitions = components.definitions
+        self._executor_tokens = components.executor_tokens
 
     async def DescribeStorage(self, request: pb.DescribeStorageRequest, context: object) -> pb.DescribeStorageResponse:
         """Return which storage the server has."""
@@ -57,20 +63,30 @@ class TablesServicer(GeneratedTablesServicer):
         """Create a table, and register it for tiering if its options ask for it."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
         descriptor = wire.descriptor_from_pb(required(request, "descriptor", request.descriptor))
+        require_creatable(path)
+        require_options(path, descriptor.properties)
         LakeOptions.of(descriptor.properties)
         table = await _to_its_end(self._definitions.create(path, descriptor, ignore_if_exists=request.ignore_if_exists))
-        return pb.CreateTableResponse(table=wire.table_to_pb(self._catalog.complete(table)))
+        return pb.CreateTableResponse(table=self._table_to_pb(table))
 
     async def AlterTable(self, request: pb.AlterTableRequest, context: object) -> pb.AlterTableResponse:
         """Set and reset options of a table, and apply them to its tiering."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
         alteration = wire.alteration_from_pb(request)
+        require_visible(self._storage, path)
+        require_options(path, {*alteration.set_properties, *alteration.reset_properties})
         table = await _to_its_end(self._definitions.alter(path, alteration.apply))
-        return pb.AlterTableResponse(table=wire.table_to_pb(self._catalog.complete(table)))
+        return pb.AlterTableResponse(table=self._table_to_pb(table))
 
     async def DropTable(self, request: pb.DropTableRequest, context: object) -> pb.DropTableResponse:
         """Drop a table, and then its leases and its tiering state."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
+        try:
+            require_visible(self._storage, path)
+        except FlussTieringError as error:
+            if request.ignore_if_not_exists and error.code is ErrorCode.TABLE_NOT_EXIST:
+                return pb.DropTableResponse()
+            raise
         await _to_its_end(self._definitions.drop(path, ignore_if_not_exists=request.ignore_if_not_exists))
         return pb.DropTableResponse()
 
@@ -78,6 +94,7 @@ class TablesServicer(GeneratedTablesServicer):
         """Drop a partition. Its rows in the lake stay there."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
         values = tuple(bounded(request, "partition_values", request.partition_values))
+        require_visible(self._storage, path)
         try:
             await _to_its_end(self._definitions.drop_partition(path, values))
         except FlussTieringError as error:
@@ -104,9 +121,18 @@ class TablesServicer(GeneratedTablesServicer):
         end = token_of_path(page[-1].path) if len(page) < len(tables) else ""
         return collected.joined() + pb.ListTablesResponse(next_page_token=end).SerializeToString()
 
-    async def GetTables(self, request: pb.GetTablesRequest, context: object) -> pb.GetTablesResponse:
-        """Return tables by name."""
-        return pb.GetTablesResponse(tables=await self._each(request, request.table_paths, self._table))
+    async def GetTables(  # type: ignore[override] # serialized already, which the interceptor allows
+        self, request: pb.GetTablesRequest, context: object
+    ) -> bytes:
+        """Return tables by name, as a serialized GetTablesResponse."""
+        return await self._each(request, request.table_paths, self._table)
+
+    async def CreateReadToken(self, request: pb.CreateReadTokenRequest, context: object) -> pb.CreateReadTokenResponse:
+        """Return a token with which the executors of a query read a table; an empty one if callers need none."""
+        path = wire.path_from_pb(required(request, "table_path", request.table_path))
+        table = await self._threads.storage(self._storage.table, path)
+        token = "" if self._executor_tokens is None else self._executor_tokens.for_reads(table.table_id, path, caller())
+        return pb.CreateReadTokenResponse(token=token)
 
     async def WriteRows(
         self, request_iterator: AsyncIterator[pb.WriteRowsRequest], context: object
@@ -118,16 +144,19 @@ class TablesServicer(GeneratedTablesServicer):
             row_count, offsets = await self._threads.storage(self._write, path, kind, request.arrow_ipc)
             yield pb.WriteRowsResponse(row_count=row_count, log_end_offsets=offsets_to_pb(offsets))
 
-    async def ListBuckets(self, request: pb.ListBucketsRequest, context: object) -> pb.ListBucketsResponse:
-        """Return the buckets of tables."""
-        return pb.ListBucketsResponse(tables=await self._each(request, request.table_paths, self._buckets))
+    async def ListBuckets(  # type: ignore[override] # likewise
+        self, request: pb.ListBucketsRequest, context: object
+    ) -> bytes:
+        """Return the buckets of tables, as a serialized ListBucketsResponse."""
+        return await self._each(request, request.table_paths, self._buckets)
 
-    async def TakeKvSnapshots(self, request: pb.TakeKvSnapshotsRequest, context: object) -> pb.TakeKvSnapshotsResponse:
-        """Take KV snapshots of tables now."""
+    async def TakeKvSnapshots(  # type: ignore[override] # likewise
+        self, request: pb.TakeKvSnapshotsRequest, context: object
+    ) -> bytes:
+        """Take KV snapshots of tables now. Return them as a serialized TakeKvSnapshotsResponse."""
         buckets = {bucket_from_pb(each) for each in bounded(request, "buckets", request.buckets)}
         take = partial(self._take_kv_snapshots, buckets=buckets or None)
-        tables = await self._each(request, request.table_paths, take)
-        return pb.TakeKvSnapshotsResponse(tables=tables)
+        return await self._each(request, request.table_paths, take)
 
     async def GetKvSnapshotMetadata(
         self, request: pb.GetKvSnapshotMetadataRequest, context: object
@@ -142,6 +171,7 @@ class TablesServicer(GeneratedTablesServicer):
     async def FetchLog(self, request: pb.FetchLogRequest, context: object) -> AsyncIterator[pb.FetchLogResponse]:
         """Yield the log batches of a range of offsets."""
         bucket = bucket_from_pb(required(request, "bucket", request.bucket))
+        require_table_of_executor(bucket.table_id)
         start = not_negative(request, "start_offset", request.start_offset)
         end = not_negative(request, "end_offset", request.end_offset)
         async for chunk in self._threads.iterate(partial(self._storage.fetch_log, bucket, start, end)):
@@ -152,6 +182,7 @@ class TablesServicer(GeneratedTablesServicer):
     ) -> AsyncIterator[pb.FetchKvSnapshotResponse]:
         """Yield the entries of a key range of a KV snapshot."""
         bucket = bucket_from_pb(required(request, "bucket", request.bucket))
+        require_table_of_executor(bucket.table_id)
         snapshot_id = not_negative(request, "snapshot_id", request.snapshot_id)
         from_key = request.from_key if request.HasField("from_key") else None
         to_key = request.to_key if request.HasField("to_key") else None
@@ -163,12 +194,16 @@ class TablesServicer(GeneratedTablesServicer):
         rows = rows_from_ipc(arrow_ipc)
         return rows.num_rows, self._storage.write(path, kind, rows)
 
-    def _buckets(self, path: TablePath) -> pb.PbTableBuckets:
-        return buckets_to_pb(self._storage.table(path), self._storage.buckets(path))
+    def _buckets(self, path: TablePath) -> pb.ListBucketsResponse:
+        return pb.ListBucketsResponse(tables=[buckets_to_pb(self._storage.table(path), self._storage.buckets(path))])
 
-    def _take_kv_snapshots(self, path: TablePath, *, buckets: Collection[TableBucket] | None) -> pb.PbTableKvSnapshots:
+    def _take_kv_snapshots(
+        self, path: TablePath, *, buckets: Collection[TableBucket] | None
+    ) -> pb.TakeKvSnapshotsResponse:
         taken = self._storage.take_kv_snapshots(path, buckets)
-        return taken_snapshots_to_pb(self._storage.table(path).table_id, taken)
+        return pb.TakeKvSnapshotsResponse(
+            tables=[taken_snapshots_to_pb(self._storage.table(path).table_id, taken)],
+        )
 
     def _kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot:
         snapshot = self._storage.kv_snapshot(bucket, snapshot_id)
@@ -179,24 +214,40 @@ class TablesServicer(GeneratedTablesServicer):
             )
         return snapshot
 
-    def _table(self, path: TablePath) -> pb.PbTableInfo:
-        return wire.table_to_pb(self._catalog.complete(self._storage.table(path)))
+    def _table_to_pb(self, table: TableInfo) -> pb.PbTableInfo:
+        """Return the message of a table. Who may not tier it does not get the credentials of its lake."""
+        complete = self._catalog.complete(table)
+        tiered = scope_of(caller().grants, Role.TIERER)
+        may_tier = tiered is None or tiered.shows(table.path)
+        return wire.table_to_pb(complete if may_tier else without_secrets(complete))
+
+    def _table(self, path: TablePath) -> pb.GetTablesResponse:
+        return pb.GetTablesResponse(tables=[self._table_to_pb(self._storage.table(path))])
 
     def _to_bytes(self, tables: Sequence[TableInfo]) -> bytes:
-        messages = [wire.table_to_pb(self._catalog.complete(table)) for table in tables]
+        messages = [self._table_to_pb(table) for table in tables]
         return pb.ListTablesResponse(tables=messages).SerializeToString()
 
     async def _each(
-        self, request: Message, messages: Sequence[common_pb2.PbTablePath], function: Callable[[TablePath], T]
-    ) -> list[T]:
-        """Call a function once for each of the tables that a request names, some in each call of a storage thread."""
+        self, request: Message, messages: Sequence[common_pb2.PbTablePath], function: Callable[[TablePath], Message]
+    ) -> bytes:
+        """Call a function once for each of the tables that a request names, some in each call of a storage thread.
+
+        Return the answers of all paths joined. A request that names a large table often is refused, because it would
+        have a huge answer.
+        """
         paths = [wire.path_from_pb(message) for message in bounded(request, "table_paths", messages)]
         distinct = list(dict.fromkeys(paths))
-        answers: dict[TablePath, T] = {}
+        answers: dict[TablePath, bytes] = {}
         for first in range(0, len(distinct), _TABLES_AT_ONCE):
             some = distinct[first : first + _TABLES_AT_ONCE]
-            answers |= await self._threads.storage(lambda some=some: {path: function(path) for path in some})  # type: ignore[misc]
-        return [answers[path] for path in paths]
+            answers |= await self._threads.storage(
+                lambda some=some: {path: function(path).SerializeToString() for path in some}  # type: ignore[misc]
+            )
+        collected = Collected(request.DESCRIPTOR.name.removesuffix("Request"))
+        for number, path in enumerate(paths):
+            collected.add((number,), answers[path])
+        return collected.joined()
 
 
 async def _to_its_end(steps: Coroutine[Any, Any, T]) -> T:

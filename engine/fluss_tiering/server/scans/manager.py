@@ -35,7 +35,7 @@ class KvScannerManager:
         self._slots = ScannerSlots(limits)
         self._scanners: dict[bytes, Scanner] = {}
         self._finished: dict[bytes, Scanner] = {}
-        self._expired: dict[bytes, int] = {}
+        self._expired: dict[bytes, tuple[str, int]] = {}
 
     @property
     def open_count(self) -> int:
@@ -43,16 +43,23 @@ class KvScannerManager:
         with self._lock:
             return self._slots.taken
 
-    def reserve(self, bucket: TableBucket) -> bytes:
+    def reserve(self, bucket: TableBucket, owner: str, counted_as: str | None = None) -> bytes:
         """Reserve a slot for a new scanner and return its id.
+
+        Args:
+            bucket: The bucket.
+            owner: The name of who opens the scanner.
+            counted_as: The name under which the owner's scanners are counted; None to count them for nobody.
 
         Raises:
             FlussTieringError: TOO_MANY_SCANNERS if no slot is free.
         """
         with self._lock:
-            self._slots.take(bucket)
+            self._slots.take(bucket, counted_as)
             scanner_id = uuid.uuid4().bytes
-            self._scanners[scanner_id] = Scanner(scanner_id, bucket, self._clock.now_ms(), in_flight=True)
+            self._scanners[scanner_id] = Scanner(
+                scanner_id, bucket, owner, counted_as, self._clock.now_ms(), in_flight=True
+            )
             return scanner_id
 
     def opened(self, scanner_id: bytes, scan: KvScan, limit: int | None) -> ScanStep:
@@ -70,18 +77,18 @@ class KvScannerManager:
         scan.close()
         raise _expired(scanner_id)
 
-    def begin(self, scanner_id: bytes, call_seq_id: int) -> ScanStep:
-        """Begin a call that continues a scan, and return what it reads.
+    def begin(self, scanner_id: bytes, call_seq_id: int, owner: str) -> ScanStep:
+        """Begin a call of the scanner's owner that continues a scan, and return what it reads.
 
         The call is under way until `answered` or `failed`. An error changes nothing.
 
         Raises:
-            FlussTieringError: SCANNER_EXPIRED if the scanner expired; UNKNOWN_SCANNER_ID if there is no such scanner;
-                INVALID_SCAN_REQUEST if the number is neither the next nor the last one, or if another call of the
-                scanner is under way.
+            FlussTieringError: SCANNER_EXPIRED if the scanner expired; UNKNOWN_SCANNER_ID if the owner has no such
+                scanner; INVALID_SCAN_REQUEST if the number is neither the next nor the last one, or if another call of
+                the scanner is under way.
         """
         with self._lock:
-            scanner = self._scanner(scanner_id, call_seq_id)
+            scanner = self._scanner(scanner_id, call_seq_id, owner)
             if scanner.in_flight:
                 raise FlussTieringError(
                     ErrorCode.INVALID_SCAN_REQUEST,
@@ -125,11 +132,14 @@ class KvScannerManager:
             doomed = self._end(step.scanner) if step.scanner.closing else []
         _close(doomed)
 
-    def close(self, scanner_id: bytes) -> None:
-        """Close a scanner, or do nothing if it is not known. A scanner that is answering a call ends with that call."""
+    def close(self, scanner_id: bytes, owner: str) -> None:
+        """Close a scanner, or do nothing if the owner has no such scanner.
+
+        A scanner that is answering a call ends with that call.
+        """
         with self._lock:
             scanner = self._scanners.get(scanner_id) or self._finished.get(scanner_id)
-            if scanner is None:
+            if scanner is None or scanner.owner != owner:
                 return
             scanner.closing = True
             doomed = [] if scanner.in_flight else self._end(scanner)
@@ -176,21 +186,21 @@ class KvScannerManager:
             for scanner in list(self._finished.values()):
                 if not scanner.in_flight and now - scanner.last_used > _FINISHED_KEPT_MS:
                     doomed += self._end(scanner)
-            for scanner_id, since in list(self._expired.items()):
+            for scanner_id, (_, since) in list(self._expired.items()):
                 if now - since > _EXPIRED_KNOWN_TTLS * ttl_ms:
                     del self._expired[scanner_id]
         _close(doomed)
         return expired
 
-    def _scanner(self, scanner_id: bytes, call_seq_id: int) -> Scanner:
+    def _scanner(self, scanner_id: bytes, call_seq_id: int, owner: str) -> Scanner:
         scanner = self._scanners.get(scanner_id)
-        if scanner is not None:
+        if scanner is not None and scanner.owner == owner:
             return scanner
         finished = self._finished.get(scanner_id)
-        if finished is not None and finished.last_call_seq_id == call_seq_id:
+        if finished is not None and finished.owner == owner and finished.last_call_seq_id == call_seq_id:
             return finished
-        expired_at = self._expired.get(scanner_id)
-        if expired_at is not None and self._clock.now_ms() - expired_at <= _EXPIRED_KNOWN_TTLS * self.limits.ttl_ms:
+        expired_owner, expired_at = self._expired.get(scanner_id, (None, 0))
+        if expired_owner == owner and self._clock.now_ms() - expired_at <= _EXPIRED_KNOWN_TTLS * self.limits.ttl_ms:
             raise _expired(scanner_id)
         raise _unknown(scanner_id)
 
@@ -200,7 +210,7 @@ class KvScannerManager:
             # Only this answer tells the client the scanner's id. If it is lost, the client opens a new scanner.
             return self._end(scanner)
         del self._scanners[scanner.scanner_id]
-        self._slots.give_back(scanner.bucket)
+        self._slots.give_back(scanner.bucket, scanner.counted_as)
         self._finished[scanner.scanner_id] = scanner
         if len(self._finished) <= self.limits.max_per_server:
             return []
@@ -208,13 +218,13 @@ class KvScannerManager:
 
     def _end(self, scanner: Scanner) -> list[Scanner]:
         if self._scanners.pop(scanner.scanner_id, None) is not None:
-            self._slots.give_back(scanner.bucket)
+            self._slots.give_back(scanner.bucket, scanner.counted_as)
         self._finished.pop(scanner.scanner_id, None)
         return [scanner]
 
     def _expire(self, scanner: Scanner) -> None:
         self._end(scanner)
-        self._expired[scanner.scanner_id] = self._clock.now_ms()
+        self._expired[scanner.scanner_id] = scanner.owner, self._clock.now_ms()
 
 
 def _close(scanners: Iterable[Scanner]) -> None:

@@ -26,6 +26,14 @@ ATTEMPT_TOKEN_NAME: Final = "attempt_token"  # noqa: S105 - the name of a row
 
 COORDINATOR_EPOCH_NAME: Final = "coordinator_epoch"
 
+server_secrets = sa.Table(
+    "server_secrets",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", sa.LargeBinary, nullable=False),
+)
+"""Secrets that the servers of one database share."""
+
 bound_storage = sa.Table(
     "bound_storage",
     metadata,

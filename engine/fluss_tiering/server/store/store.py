@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -99,6 +100,22 @@ class SqlTieringStore:
                 "start the server with that storage, or with a database of its own",
             )
         return bool(bound)
+
+    def secret(self, name: str, size: int) -> bytes:
+        """Return a secret of the servers of this database. The first call makes it.
+
+        Args:
+            name: The name of the secret.
+            size: Its size in bytes.
+        """
+        secrets_ = schema.server_secrets
+        rows = self._read(sa.select(secrets_.c.value).where(secrets_.c.name == name))
+        if rows:
+            return bytes(rows[0].value)
+        made = secrets.token_bytes(size)
+        with self.transaction() as transaction:
+            transaction.put_secret(name, made)
+        return made
 
     @property
     def name(self) -> str:

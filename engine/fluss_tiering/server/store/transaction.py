@@ -39,6 +39,10 @@ class SqlTransaction:
             sa.update(bound).where(bound.c.storage_id == before).values(storage_id=storage_id, location=location)
         )
 
+    def put_secret(self, name: str, value: bytes) -> None:
+        """Record a new secret of the server."""
+        self._connection.execute(sa.insert(schema.server_secrets), {"name": name, "value": value})
+
     def put_lease(self, lease: KvSnapshotLease) -> None:
         """Insert or replace a lease, and pin its snapshots. What it pinned in other buckets stays."""
         self._put(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 import structlog
 
+from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.lake.backlogs import Backlogs
 from fluss_tiering.server.store.protocol import StoreTransaction, TieringStore
@@ -38,17 +39,32 @@ class TieringChanges:
         """Return the table as it is after the changes so far; None if it is not tiered."""
         return self.changed.get(table_id) or self._tables.get(table_id)
 
-    def first_pending(self) -> TieredTable | None:
+    def first_pending(self, shows: Callable[[TablePath], bool] | None = None) -> TieredTable | None:
         """Return the table that has been Pending for longest; None if no table is Pending.
 
         Within one millisecond the lower id comes first, so that a restart keeps the order.
+
+        Args:
+            shows: Returns whether a table may be returned; None if each may.
         """
+        if shows is not None:
+            return self._first_pending_of(shows)
         candidates = [table for table in self.changed.values() if table.status.state is TieringState.PENDING]
         first = self._tables.pending.first()
         if first is not None and first not in self.changed:
             waiting = self._tables.get(first)
             candidates += [waiting] if waiting is not None else []
-        return min(candidates, key=lambda table: (table.status.state_since, table.status.table_id), default=None)
+        return min(candidates, key=_waiting_for_longest, default=None)
+
+    def _first_pending_of(self, shows: Callable[[TablePath], bool]) -> TieredTable | None:
+        """Return the first of some tables. This looks at each Pending table."""
+        waiting = (self.table(table_id) for table_id in {*self._tables.pending, *self.changed})
+        pending = [
+            table
+            for table in waiting
+            if table is not None and table.status.state is TieringState.PENDING and shows(table.status.path)
+        ]
+        return min(pending, key=_waiting_for_longest, default=None)
 
     def round(self, table_id: int, tiering_epoch: int) -> TieringRound | None:
         """Return a round that these changes began or ended; None for any other round."""
@@ -196,6 +212,10 @@ class TieringLedger:
         self.totals.forget(status.table_id)
         if watched:
             self.broadcaster.publish([(status.path, self.tables.shown_by_path(status.path))])
+
+
+def _waiting_for_longest(table: TieredTable) -> tuple[int, int]:
+    return table.status.state_since, table.status.table_id
 
 
 def _ended(running: TieringRound, reason: str, now: int) -> TieringRound:

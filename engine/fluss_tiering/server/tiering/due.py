@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
+from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, TieringRound
 from fluss_tiering.server.tiering.changes import TieringChanges
 from fluss_tiering.server.tiering.policy import TieringPolicy
@@ -35,13 +37,27 @@ def move_due(tables: TieredTables, changes: TieringChanges, now: int) -> bool:
     return moved == MOVED_AT_ONCE
 
 
-def hand_out(tables: TieredTables, changes: TieringChanges, requester: RoundOwner, now: int) -> Claim | None:
-    """Claim the table that has been Pending for longest; return None if no table is Pending or due."""
-    first = changes.first_pending()
+def hand_out(
+    tables: TieredTables,
+    changes: TieringChanges,
+    requester: RoundOwner,
+    now: int,
+    shows: Callable[[TablePath], bool] | None = None,
+) -> Claim | None:
+    """Claim the table that has been Pending for longest; return None if no table is Pending or due.
+
+    Args:
+        tables: The tables.
+        changes: The changes to which the claim is added.
+        requester: Who asks for a table.
+        now: The present time, in milliseconds since the epoch.
+        shows: Returns whether the requester may see a table; None if it may see all.
+    """
+    first = changes.first_pending(shows)
     if first is None:
         # Due tables are moved only if none is Pending: they would come last anyway, and may be thousands.
         move_due(tables, changes, now)
-        first = changes.first_pending()
+        first = changes.first_pending(shows)
     if first is None:
         return None
     changes.put(begin(first, requester, now))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -74,6 +74,11 @@ class LakeTieringManager:
     def broadcaster(self) -> StatusBroadcaster:
         """The broadcaster that tells watchers of changed statuses."""
         return self._ledger.broadcaster
+
+    def is_running(self, table_id: int, tiering_epoch: int) -> bool:
+        """Return whether a round runs. Any thread may call this, because it looks once."""
+        table = self._ledger.tables.get(table_id)
+        return table is not None and table.running_epoch == tiering_epoch
 
     # Tables
 
@@ -148,10 +153,14 @@ class LakeTieringManager:
 
     # Rounds
 
-    def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+    def heartbeat(self, heartbeat: Heartbeat, shows: Callable[[TablePath], bool] | None = None) -> HeartbeatAnswer:
         """Apply the reports in the order failed, still tiering, finished; then hand out a Pending table if asked to.
 
         Nothing is changed if an error is raised.
+
+        Args:
+            heartbeat: The reports and the request.
+            shows: Returns whether the driver may see a table; None if it may see all. For the driver no others exist.
 
         Raises:
             FlussTieringError: INVALID_REQUEST if a table is force-finished but not finished; STALE_ATTEMPT if a stale
@@ -162,12 +171,12 @@ class LakeTieringManager:
         now = self._clock.now_ms()
         with self._ledger.changes() as changes:
             reports = HeartbeatReports(
-                changes, self._store, self._policy.backoff, now, coordinator_epoch=self._coordinator_epoch
+                changes, self._store, self._policy.backoff, now, coordinator_epoch=self._coordinator_epoch, shows=shows
             )
             failed = reports.failed(heartbeat.failed)
             tiering = reports.tiering(heartbeat.tiering)
             finished = reports.finished(heartbeat.finished, heartbeat.force_finished)
-            claim = hand_out(self._ledger.tables, changes, requester, now) if requester else None
+            claim = hand_out(self._ledger.tables, changes, requester, now, shows) if requester else None
         return HeartbeatAnswer(self._coordinator_epoch, claim, tiering, finished, failed)
 
     def require_current(self, requester: RoundOwner) -> None:

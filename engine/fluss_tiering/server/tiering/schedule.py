@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from typing import Final
 
 _SLACK: Final = 64
@@ -23,6 +24,9 @@ class Schedule:
 
     def __len__(self) -> int:
         return len(self._times)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._times)
 
     def put(self, table_id: int, time: int | None) -> None:
         """Set a table's time; None removes the table."""

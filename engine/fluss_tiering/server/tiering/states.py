@@ -60,6 +60,11 @@ class TieredTable:
     may_wait: bool = True
 
     @property
+    def running_epoch(self) -> int | None:
+        """The epoch of the running round; None if none runs."""
+        return None if self.round is None else self.round.tiering_epoch
+
+    @property
     def tiered_time(self) -> int:
         """The time of the last success, or of the table's creation before the first success."""
         last = self.status.last_tiered_time

@@ -10,6 +10,7 @@ from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringServicer as GeneratedLakeTieringServicer
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.rpc.reads import TieringReads
+from fluss_tiering.server.rpc.scope.leases import lease_tables
 from fluss_tiering.server.rpc.status_entries import StatusEntries
 from fluss_tiering.server.rpc.tiering.lake_snapshots import LakeSnapshotCalls
 from fluss_tiering.server.rpc.tiering.rounds import RoundCalls
@@ -24,8 +25,9 @@ class LakeTieringServicer(GeneratedLakeTieringServicer):
         threads, storage, backend = components.threads, components.storage, components.backend
         tiering, entries = components.managers.tiering, StatusEntries()
         tables = StorageLookup(threads, storage, tiering, backend.refresh_tables)
-        self._rounds = RoundCalls(threads, tiering, tables)
-        self._reads = TieringReads(threads, tiering, tables, entries)
+        leases = lease_tables(threads, storage, components.managers)
+        self._rounds = RoundCalls(threads, tiering, tables, leases, components.executor_tokens)
+        self._reads = TieringReads(threads, tiering, tables, leases, entries)
         self._statuses = StatusCalls(threads, tiering, tables, entries)
         self._lake_snapshots = LakeSnapshotCalls(threads, storage, backend.lake)
 

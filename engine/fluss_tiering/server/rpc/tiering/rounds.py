@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry, TieringRound
 from fluss_tiering.server.rpc.reads import TableLookup
+from fluss_tiering.server.rpc.scope.leases import LeaseTables
+from fluss_tiering.server.security.executor_tokens import ExecutorTokens
+from fluss_tiering.server.security.scope import present_scope
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.server.tiering.heartbeat import Heartbeat, check_heartbeat, heartbeat_turns, joined_answers
 from fluss_tiering.server.tiering.manager import LakeTieringManager
@@ -29,12 +33,23 @@ class RoundCalls:
         threads: The threads of the server.
         tiering: The tables that are tiered.
         tables: Tells which tables do not exist.
+        leases: The tables of leases.
+        tokens: Makes the tokens of rounds; None if callers need none.
     """
 
-    def __init__(self, threads: ServerThreads, tiering: LakeTieringManager, tables: TableLookup) -> None:
+    def __init__(
+        self,
+        threads: ServerThreads,
+        tiering: LakeTieringManager,
+        tables: TableLookup,
+        leases: LeaseTables,
+        tokens: ExecutorTokens | None,
+    ) -> None:
+        self._tokens = tokens
         self._threads = threads
         self._tiering = tiering
         self._tables = tables
+        self._leases = leases
 
     async def heartbeat(self, request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbeatResponse:
         """Take the reports of rounds, and hand out a pending table if the driver asks for one."""
@@ -42,6 +57,8 @@ class RoundCalls:
         if request.request_table:
             lease_id = identifier(request, "lease_id", request.lease_id) if request.HasField("lease_id") else ""
             requester = RoundOwner(lease_id, optional_token(request), _driver(request, request.driver))
+            if lease_id:
+                await self._leases.require_usable(lease_id)
         heartbeat = Heartbeat(
             tiering=_entries(bounded(request, "tiering_tables", request.tiering_tables)),
             finished=_entries(bounded(request, "finished_tables", request.finished_tables)),
@@ -50,6 +67,8 @@ class RoundCalls:
             requester=requester,
         )
         answer = await self._in_turns(heartbeat)
+        if answer.claim is not None:
+            answer = replace(answer, claim=self._with_token(answer.claim))
         return answer_to_pb(answer, tiering=heartbeat.tiering, finished=heartbeat.finished, failed=heartbeat.failed)
 
     async def _in_turns(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
@@ -62,7 +81,9 @@ class RoundCalls:
         turns = heartbeat_turns(heartbeat, _TABLES_AT_ONCE)
         if len(turns) > 1 and heartbeat.requester is not None:
             await self._threads.control(self._tiering.require_current, heartbeat.requester)
-        return joined_answers([await self._threads.control(self._tiering.heartbeat, each) for each in turns])
+        scope = present_scope()
+        shows = None if scope is None else scope.shows
+        return joined_answers([await self._threads.control(self._tiering.heartbeat, each, shows) for each in turns])
 
     async def claim(self, request: pb.ClaimTablesRequest) -> pb.ClaimTablesResponse:
         """Claim tables by name, each on its own."""
@@ -74,20 +95,29 @@ class RoundCalls:
         paths = [path_from_pb(each) for each in bounded(request, "table_paths", request.table_paths)]
         if len(set(paths)) < len(paths):
             raise FlussTieringError(ErrorCode.INVALID_REQUEST, "ClaimTablesRequest names a table twice: claim it once")
+        await self._leases.require_usable(owner.lease_id)
         missing = await self._tables.missing(paths)
         present = [path for path in paths if path not in missing]
         claimed: list[Claim | FlussTieringError] = []
         for first in range(0, max(1, len(present)), _TABLES_AT_ONCE):
             some = present[first : first + _TABLES_AT_ONCE]
             claimed += await self._threads.control(self._tiering.claim, some, owner)
-        answers = {**missing, **dict(zip(present, claimed, strict=True))}
+        with_tokens = [each if isinstance(each, FlussTieringError) else self._with_token(each) for each in claimed]
+        answers = {**missing, **dict(zip(present, with_tokens, strict=True))}
         return pb.ClaimTablesResponse(claims=[wire.claim_to_pb(path, answers[path]) for path in paths])
+
+    def _with_token(self, claim: Claim) -> Claim:
+        if self._tokens is None:
+            return claim
+        return replace(claim, executor_token=self._tokens.for_round(claim.table_id, claim.tiering_epoch))
 
     async def cancel(self, request: pb.CancelTieringRequest) -> pb.CancelTieringResponse:
         """Fail the running rounds of an attempt."""
         lease_id = identifier(request, "lease_id", request.lease_id)
         token = optional_token(request)
         ended: list[TieringRound] = []
+        if await self._leases.has_hidden(lease_id):
+            return pb.CancelTieringResponse()
         while True:
             some = await self._threads.control(self._tiering.cancel, lease_id, token, request.reason, _TABLES_AT_ONCE)
             ended += some or ()

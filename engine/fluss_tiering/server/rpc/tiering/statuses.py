@@ -12,6 +12,8 @@ from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import StatusChanges, TieringStatus
 from fluss_tiering.server.rpc.reads import TableLookup
 from fluss_tiering.server.rpc.status_entries import StatusEntries
+from fluss_tiering.server.security.identity import ANYBODY, caller
+from fluss_tiering.server.security.scope import present_scope
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.server.tiering.broadcaster import StatusWatcher
 from fluss_tiering.server.tiering.manager import LakeTieringManager
@@ -52,7 +54,11 @@ class StatusCalls:
         for error in (await self._tables.missing(paths)).values():
             raise error
         loop, news = asyncio.get_running_loop(), asyncio.Event()
-        watcher = StatusWatcher(paths, lambda: loop.call_soon_threadsafe(news.set))
+        scope = present_scope()
+        shows = None if scope is None else scope.shows
+        identity = caller()
+        owner = None if identity is ANYBODY else identity.counted_as
+        watcher = StatusWatcher(paths, lambda: loop.call_soon_threadsafe(news.set), shows, owner)
         try:
             await self._threads.control(self._tiering.watch, watcher, paths)
             while True:

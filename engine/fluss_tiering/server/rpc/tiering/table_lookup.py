@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.server.security.scope import is_hidden, present_scope
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.server.tiering.manager import LakeTieringManager
 from fluss_tiering.server.tiering.options import LakeOptions
@@ -41,6 +42,8 @@ class StorageLookup:
         created a moment ago is tiered after this call.
         """
         untiered = await self._threads.control(self._tiering.untiered, paths)
+        if present_scope() is not None:
+            untiered = [path for path in paths if path in untiered or is_hidden(path)]
         if not untiered:
             return {}
         found = await self._threads.storage(self._look_for, untiered)

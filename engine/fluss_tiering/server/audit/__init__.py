@@ -1,0 +1,1 @@
+"""The audit log: who made which call about which table, from where, and how it ended."""

@@ -1,0 +1,117 @@
+"""What a request names: tables by path or by id, and leases. Nothing else of a request is ever in the audit log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from functools import cache
+from itertools import islice
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from fluss_tiering.api.v1 import common_pb2
+
+MAX_NAMES: Final = 20
+"""The number of names of each kind in a line. Of further ones, a line has the number."""
+
+MAX_NAME_BYTES: Final = 256
+"""The size to which a name is cut, as JSON writes it. A character that is not ASCII takes 6 or 12 bytes."""
+
+_MAX_NAMES_BYTES: Final = 1024
+"""The size of the names of each kind in a line."""
+_MAX_SCANNED: Final = 10_000
+"""The number of entries of a field that are looked at, and of names that are told apart."""
+
+
+class _Kind(Enum):
+    PATH = "tables"
+    TABLE_ID = "table_ids"
+    LEASE = "leases"
+    NESTED = ""
+
+
+class Named:
+    """The names in the requests of one call."""
+
+    def __init__(self) -> None:
+        self._names: dict[_Kind, dict[str | int, None]] = {}
+
+    def add(self, request: Message) -> None:
+        """Add what a request names."""
+        for kind, name in _names(request):
+            names = self._names.setdefault(kind, {})
+            if len(names) < _MAX_SCANNED:
+                names[name] = None
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields of a line: `tables`, `table_ids` and `leases`, and `more_tables` and so on."""
+        fields: dict[str, object] = {}
+        for kind, names in self._names.items():
+            shown: list[str | int] = []
+            room = _MAX_NAMES_BYTES
+            for each in islice(names, MAX_NAMES):
+                name = cut_name(each) if isinstance(each, str) else each
+                room -= len(json.dumps(name))
+                if room < 0:
+                    break
+                shown.append(name)
+            fields[kind.value] = shown
+            if len(names) > len(shown):
+                fields[f"more_{kind.value}"] = len(names) - len(shown)
+        return fields
+
+
+def cut_name(name: str) -> str:
+    """Return a name that takes `MAX_NAME_BYTES` at most in a line. A name that was cut ends with "…"."""
+    if len(json.dumps(name)) - 2 <= MAX_NAME_BYTES:
+        return name
+    room = MAX_NAME_BYTES - len(json.dumps("…")) + 2
+    for end, char in enumerate(name):
+        room -= len(json.dumps(char)) - 2
+        if room < 0:
+            return name[:end] + "…"
+    return name
+
+
+def _names(message: Message) -> Iterator[tuple[_Kind, str | int]]:
+    for field, kind in _plan(message.DESCRIPTOR):
+        for value in _values(message, field):
+            if kind is _Kind.NESTED:
+                yield from _names(value)
+            elif kind is _Kind.PATH:
+                yield kind, f"{value.database_name[:MAX_NAME_BYTES]}.{value.table_name[:MAX_NAME_BYTES]}"
+            elif kind is _Kind.LEASE:
+                yield kind, value[: 2 * MAX_NAME_BYTES]
+            else:
+                yield kind, value
+
+
+def _values(message: Message, field: FieldDescriptor) -> Iterable[Any]:
+    value = getattr(message, field.name)
+    if field.is_repeated:
+        return islice(value, _MAX_SCANNED)
+    if field.type == FieldDescriptor.TYPE_MESSAGE:
+        return (value,) if message.HasField(field.name) else ()
+    return (value,) if value else ()
+
+
+@cache
+def _plan(descriptor: Descriptor) -> tuple[tuple[FieldDescriptor, _Kind], ...]:
+    return tuple((field, kind) for field in descriptor.fields if (kind := _kind(field, frozenset())) is not None)
+
+
+def _kind(field: FieldDescriptor, outer: frozenset[str]) -> _Kind | None:
+    """Return what a field names; None if it names nothing."""
+    of = field.message_type
+    if of is None:
+        return {"table_id": _Kind.TABLE_ID, "lease_id": _Kind.LEASE}.get(field.name)
+    if of.full_name == common_pb2.PbTablePath.DESCRIPTOR.full_name:
+        return _Kind.PATH
+    # A type may contain itself: PbDataType does.
+    inner = outer | {of.full_name}
+    if of.full_name not in outer and any(_kind(each, inner) for each in of.fields):
+        return _Kind.NESTED
+    return None

@@ -1,0 +1,1 @@
+"""Limits of calls: sizes, numbers, answers that nobody takes, and connections."""

@@ -1,0 +1,1 @@
+"""OpenID Connect: callers that an issuer of tokens vouches for."""
