@@ -13,13 +13,15 @@ ROWS: Final = frozenset({"crc32c", "numba", "numpy", "pyarrow"})
 
 MODULES: Final[Mapping[str, frozenset[str]]] = {
     "rows": ROWS,
-    "spark": ROWS | {"py4j", "pyiceberg", "pyspark", "rocksdict"},
+    "spark": ROWS | {"py4j", "pyiceberg", "pyroaring", "pyspark", "rocksdict"},
     "server": ROWS
     | {
         "alembic",
+        "cryptography",
         "fastavro",
         "grpc_health",
         "grpc_reflection",
+        "jwt",
         "prometheus_client",
         "pydantic",
         "pydantic_settings",
@@ -33,10 +35,12 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
 
 _EXTRA_OF_COMMAND: Final[Mapping[str, str]] = {
     "adopt": "server",
+    "health": "server",
     "serve": "server",
     "put": "rows",
     "scan": "rows",
     "tables": "rows",
+    "token": "server",
 }
 _EXTRA_OF_OTHERS: Final = "spark"
 

@@ -11,6 +11,7 @@ import typer
 
 from fluss_tiering.cli import options, output
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.model.error_text import MASK, is_hidden
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.submit import conf_arguments, spark_conf
 
@@ -42,6 +43,12 @@ def lake_conf(
     with TieringClient(server) as client:
         (info,) = client.get_tables([table])
     properties = dict(info.lake_catalog_properties)
+    hidden = sorted(key for key, value in properties.items() if is_hidden(value))
+    if hidden:
+        output.print_warning(
+            f"The server hides what may be secret, with {MASK} in its place: {', '.join(hidden)}. It shows that to "
+            "callers with the role tierer for the table; otherwise replace it yourself."
+        )
     name = properties.pop("name", _DEFAULT_NAME)
     if reader is Reader.SPARK:
         output.print_arguments(conf_arguments(_spark(name, properties)))

@@ -26,6 +26,7 @@ from fluss_tiering.cli import (
     compact,
     expire,
     extras,
+    health,
     history,
     lake_conf,
     leases,
@@ -34,11 +35,13 @@ from fluss_tiering.cli import (
     repair,
     resume,
     scan,
+    security,
     serve,
     spark_conf,
     status,
     tables,
     tier,
+    token,
     verify,
 )
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -65,6 +68,14 @@ class _Commands(TyperGroup):
             if missing is None:
                 raise
             raise missing from error
+        except Exception as error:
+            # typer keeps the type of the error to itself.
+            option = getattr(error, "option_name", None)
+            if any(option in each.opts for each in self.params) and hasattr(error, "message"):
+                error.message += (
+                    f". It stands before the command: {app.info.name} {option} ... {ctx.invoked_subcommand}"
+                )
+            raise
 
 
 app = typer.Typer(
@@ -84,6 +95,7 @@ def _add(name: str, command: Callable[..., Any]) -> None:
 
 
 _add("serve", serve.serve)
+_add("health", health.health)
 _add("adopt", adopt.adopt)
 app.add_typer(tables.app, name="tables")
 _add("put", put.put)
@@ -100,6 +112,7 @@ _add("expire", expire.expire)
 _add("clean", clean.clean)
 _add("spark-conf", spark_conf.spark_conf)
 _add("lake-conf", lake_conf.lake_conf)
+app.add_typer(token.app, name="token")
 _add("class-archive", class_archive.class_archive)
 
 
@@ -112,11 +125,17 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _common(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log each step to standard error.")] = False,
+    token_file: security.TokenFile = None,
+    tls: security.Tls = None,
+    tls_ca: security.TlsCa = None,
+    tls_cert: security.TlsCert = None,
+    tls_key: security.TlsKey = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     del version
+    security.use(token_file=token_file, tls=tls, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 

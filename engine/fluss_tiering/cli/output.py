@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from fluss_tiering.cli.layout import Heading, lay_out, side_by_side, stacked, width_of_whole
+from fluss_tiering.model.error_text import harmless
 
 __all__ = ["Heading"]
 
@@ -30,8 +31,7 @@ console = Console(width=None if _ON_TERMINAL or "COLUMNS" in os.environ else _PI
 _PLAIN_ARGUMENT: Final = re.compile(r"[\w@%+=:,./?-]+")
 error_console = Console(stderr=True)
 
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Control characters, which a terminal would obey."""
+_STEERING: Final = re.compile(r"[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 NOTHING: Final = "[dim]–[/]"
 """The text of a cell that has no value."""
@@ -129,8 +129,12 @@ def print_arguments(arguments: Sequence[str]) -> None:
 
 
 def print_json(values: Iterable[Mapping[str, object]]) -> None:
-    """Print a JSON array without decoration, so that other programs can read it."""
-    console.file.write(json.dumps(list(values), indent=2, ensure_ascii=False) + "\n")
+    """Print a JSON array without decoration, so that other programs can read it.
+
+    Characters that would steer a terminal, or turn the direction of its text, are escaped.
+    """
+    text = json.dumps(list(values), indent=2, ensure_ascii=False)
+    console.file.write(_STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 def print_line(line: str) -> None:
@@ -157,11 +161,6 @@ def since_cell(time_ms: int) -> str:
 def text_cell(text: str | None) -> str:
     """Return text from elsewhere as a cell. The text is never read as markup."""
     return NOTHING if text is None else escape(harmless(text))
-
-
-def harmless(text: str) -> str:
-    """Return text from elsewhere without control characters, which could steer a terminal."""
-    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def count_cell(number: int | None) -> str:

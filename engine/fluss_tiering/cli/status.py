@@ -11,6 +11,7 @@ from fluss_tiering.cli import options, output
 from fluss_tiering.cli.status_view import health_line, print_statuses, status_as_json
 from fluss_tiering.cli.watch import watch_statuses
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.model.error_text import harmless
 from fluss_tiering.model.errors import FlussTieringError
 
 
@@ -47,5 +48,5 @@ def _health(client: TieringClient) -> str | None:
     try:
         health = client.cluster_health()
     except FlussTieringError as error:
-        return f"Fluss cluster: its health is not known: {escape(output.harmless(error.message))}"
+        return f"Fluss cluster: its health is not known: {escape(harmless(error.message))}"
     return None if health is None else health_line(health)

@@ -10,7 +10,9 @@ from rich.text import Text
 
 from fluss_tiering.cli import output
 from fluss_tiering.cli.output import Heading
+from fluss_tiering.cli.security import about_nothing
 from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
+from fluss_tiering.model.error_text import harmless
 from fluss_tiering.model.tiering import TieringState, TieringStatus
 
 _HEADINGS = (
@@ -31,12 +33,16 @@ _HEALTH_STYLES = {
     ClusterHealthStatus.UNKNOWN: "white",
 }
 _EMPTY = "No table is tiered yet. Create one with `fluss-tiering tables create`."
+_HIDDEN = (
+    "No table that you may see is tiered. Create one with `fluss-tiering tables create`, or ask an administrator of "
+    "the server for a role."
+)
 
 
 def print_statuses(statuses: Iterable[TieringStatus]) -> None:
     """Print the statuses as a table, with their errors below."""
     shown = list(statuses)
-    output.print_table(None, _HEADINGS, map(_as_row, shown), empty=_EMPTY)
+    output.print_table(None, _HEADINGS, map(_as_row, shown), empty=about_nothing(_EMPTY, _HIDDEN))
     output.print_errors(_errors(shown))
 
 
@@ -44,7 +50,7 @@ def status_table(statuses: Iterable[TieringStatus]) -> Group:
     """Return the statuses as a table with their errors below, which a terminal can draw again and again."""
     shown = list(statuses)
     errors = [
-        Text(f"{what}: {output.harmless(message.splitlines()[0])}", "red")
+        Text(f"{what}: {harmless(message.splitlines()[0])}", "red")
         for what, message in _errors(shown)
         if message.strip()
     ]

@@ -12,6 +12,7 @@ import typer
 
 from fluss_tiering.cli import options, output
 from fluss_tiering.cli.output import Heading
+from fluss_tiering.cli.security import about_nothing
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, partition_name
@@ -40,7 +41,11 @@ def list_tables(server: options.Server = DEFAULT_TARGET, json: options.Json = Fa
             Heading("Created", spare=3),
         ],
         (_as_row(each) for each in tables),
-        empty="There is no table yet. Create one with `fluss-tiering tables create`.",
+        empty=about_nothing(
+            "There is no table yet. Create one with `fluss-tiering tables create`.",
+            "There is no table that you may see. Create one with `fluss-tiering tables create`, or ask an "
+            "administrator of the server for a role.",
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from fluss_tiering.cli import options, output
 from fluss_tiering.cli.output import Heading
 from fluss_tiering.cli.spark_session import print_start
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.client.security import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, VARIABLES
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
@@ -97,6 +99,12 @@ def tier(
             return
     if print_submit:
         output.console.print(_submit_command(what), soft_wrap=True)
+        if os.environ.get(TOKEN_VARIABLE):
+            output.error_console.print(
+                f"The command needs the token that {TOKEN_VARIABLE} holds here. Put it into a file and name the file "
+                f"with {TOKEN_FILE_VARIABLE}.",
+                highlight=False,
+            )
         return
     from fluss_tiering.spark import application  # noqa: PLC0415 - Spark and pyarrow, for this command only
     from fluss_tiering.spark.round.progress import LogProgress  # noqa: PLC0415
@@ -131,7 +139,11 @@ def _chosen(tables: tuple[TablePath, ...], pending: bool, server: str) -> tuple[
 def _submit_command(what: TierOptions) -> str:
     conf = submit.conf_arguments(submit.spark_conf())
     arguments = submit.application_arguments(what)
-    return shlex.join(["spark-submit", "--master", what.master, *conf, str(submit.APPLICATION), *arguments])
+    command = shlex.join(["spark-submit", "--master", what.master, *conf, str(submit.APPLICATION), *arguments])
+    # The credentials of the caller are paths in the environment, and no options of the application. A token itself is
+    # never printed: terminals and logs keep what they show.
+    given = {name: value for name in sorted(VARIABLES - {TOKEN_VARIABLE}) if (value := os.environ.get(name))}
+    return "".join([*(f"{name}={shlex.quote(value)} " for name, value in given.items()), command])
 
 
 def _print(results: list[TableResult]) -> None:

@@ -13,6 +13,7 @@ from rich.live import Live
 from fluss_tiering.cli import output
 from fluss_tiering.cli.status_view import status_as_json, status_table
 from fluss_tiering.client import TieringClient
+from fluss_tiering.model.error_text import harmless
 from fluss_tiering.model.errors import SERVER_AWAY, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringStatus
@@ -83,7 +84,7 @@ def _print_status(status: TieringStatus, *, json: bool) -> None:
     parked = f"  parked: fluss-tiering resume {status.path}" if status.parked else ""
     output.print_line(
         f"{output.iso_time(status.state_since)}  {status.path}  {status.state.value}  epoch {status.tiering_epoch}"
-        f"{parked}{output.harmless(why)}"
+        f"{parked}{harmless(why)}"
     )
 
 

@@ -14,11 +14,14 @@ import grpc.aio
 from fluss_tiering.api.v1.lake_tiering_pb2 import WatchTieringStatusesResponse
 from fluss_tiering.client.calls import leases, tiering
 from fluss_tiering.client.calls.call import Stubs, UnaryCall, next_page
-from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, error_of
+from fluss_tiering.client.failed_call import FailedCall, error_of
 from fluss_tiering.client.fork import require_own_process
+from fluss_tiering.client.secured_target import SecuredTarget
+from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.client.target import Target
+from fluss_tiering.client.throttling import Throttling
 from fluss_tiering.model.closing import AsyncClosing
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError, ThrottledError
 from fluss_tiering.model.lease import KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import LeaseOutcome, StatusChanges, TieringRound, TieringStatus
@@ -41,20 +44,30 @@ class AsyncTieringClient(AsyncClosing):
             has this id, which it logs at its start.
         timeout: The deadline of each call, and the longest wait for each message of a stream, in seconds.
         label: What errors name besides the address, for example a connection of Airflow.
+        security: The client's credentials; None for those that the environment variables name.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if the address has no host or no port, or if this process was forked from one
-            that had used a client. Each call raises it if a server of another id answers.
+        FlussTieringError: INVALID_REQUEST if the address has no host or no port, if the credentials are wrong or would
+            be sent to another machine without TLS, or if this process was forked from one that had used a client. Each
+            call raises it if a server of another id answers.
     """
 
-    def __init__(self, target: str, *, timeout: float = 30.0, label: str | None = None) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        timeout: float = 30.0,
+        label: str | None = None,
+        security: ClientSecurity | None = None,
+    ) -> None:
         named = Target.parse(target)
         self._target = f"{named.address} ({label})" if label else named.address
         self._timeout = timeout
         require_own_process()
-        self._channel = grpc.aio.insecure_channel(named.address, CHANNEL_OPTIONS)
+        secured = SecuredTarget(named, security or ClientSecurity.from_environment())
+        self._channel = secured.open_aio_channel()
         # The generated stubs serve both kinds of channel. Their methods return different things, see `_call`.
-        self._stubs = Stubs(named.naming(cast("grpc.Channel", self._channel)))
+        self._stubs = Stubs(secured.with_metadata(cast("grpc.Channel", self._channel)))
 
     async def close(self) -> None:
         """Close the connection."""
@@ -131,8 +144,13 @@ class AsyncTieringClient(AsyncClosing):
         return entries
 
     async def _call(self, call: UnaryCall[Any, Any, ResultT]) -> ResultT:
-        answer = call.method(self._stubs)(call.request, timeout=self._timeout)
-        try:
-            return call.read(await cast("Awaitable[Any]", answer))
-        except grpc.aio.AioRpcError as error:
-            raise error_of(cast("FailedCall", error), self._target, self._timeout) from error
+        throttling = Throttling(self._timeout)
+        while True:
+            answer = call.method(self._stubs)(call.request, timeout=self._timeout)
+            try:
+                return call.read(await cast("Awaitable[Any]", answer))
+            except grpc.aio.AioRpcError as failed:
+                error = error_of(cast("FailedCall", failed), self._target, self._timeout)
+                if not isinstance(error, ThrottledError):
+                    raise error from failed
+            await asyncio.sleep(throttling.pause_s(error))

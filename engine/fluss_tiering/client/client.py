@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,13 +15,16 @@ from fluss_tiering.client import streams
 from fluss_tiering.client.calls import lake, leases, tables
 from fluss_tiering.client.calls import tiering as tiering_calls
 from fluss_tiering.client.calls.call import Stubs, UnaryCall, next_page
-from fluss_tiering.client.channel import CHANNEL_OPTIONS, FailedCall, error_of
+from fluss_tiering.client.failed_call import FailedCall, error_of
 from fluss_tiering.client.fork import forked, require_own_process
 from fluss_tiering.client.scan import TableScan
+from fluss_tiering.client.secured_target import SecuredTarget
+from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.client.target import Target
+from fluss_tiering.client.throttling import Throttling
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.cluster import ClusterHealth
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError, ThrottledError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import (
@@ -68,19 +72,30 @@ class TieringClient(Closing):
             has this id, which it logs at its start.
         timeout: The deadline of each call, and the longest wait for each message of a stream, in seconds.
         label: What errors name besides the address, for example a connection of Airflow.
+        security: The client's credentials; None for those that the environment variables name.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if the address has no host or no port, or if this process was forked from one
-            that had used a client. Each call raises it if a server of another id answers.
+        FlussTieringError: INVALID_REQUEST if the address has no host or no port, if the credentials are wrong or would
+            be sent to another machine without TLS, or if this process was forked from one that had used a client. Each
+            call raises it if a server of another id answers.
     """
 
-    def __init__(self, target: str, *, timeout: float = 30.0, label: str | None = None) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        timeout: float = 30.0,
+        label: str | None = None,
+        security: ClientSecurity | None = None,
+    ) -> None:
         named = Target.parse(target)
         self._target = f"{named.address} ({label})" if label else named.address
         self._timeout = timeout
         require_own_process()
-        self._channel = grpc.insecure_channel(named.address, CHANNEL_OPTIONS)
-        self._stubs = Stubs(named.naming(self._channel))
+        self._security = security or ClientSecurity.from_environment()
+        secured = SecuredTarget(named, self._security)
+        self._channel = secured.open_channel()
+        self._stubs = Stubs(secured.with_metadata(self._channel))
 
     def close(self) -> None:
         """Close the connection. Calls that are in flight end with UNAVAILABLE."""
@@ -163,6 +178,22 @@ class TieringClient(Closing):
             FlussTieringError: TABLE_NOT_EXIST if one of them does not exist. The message names the first such table.
         """
         return self._call(tables.get_tables(paths))
+
+    def security_of_executors(self, path: TablePath) -> ClientSecurity:
+        """Return the credentials with which executors read a table: a token of their own, and no secret of this client.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table.
+        """
+        return self._security.for_executors(self.create_read_token(path) if self._security.proves_identity else "")
+
+    def create_read_token(self, path: TablePath) -> str:
+        """Return a token with which executors read a table for some hours; empty if the server asks for none.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table.
+        """
+        return self._call(tables.create_read_token(path))
 
     def write_rows(
         self, path: TablePath, kind: WriteKind, batches: Iterable[pa.Table | pa.RecordBatch]
@@ -532,8 +563,13 @@ class TieringClient(Closing):
             raise
 
     def _call(self, call: UnaryCall[Any, Any, ResultT]) -> ResultT:
-        with self._errors():
-            return call.read(call.method(self._stubs)(call.request, timeout=self._timeout))
+        throttling = Throttling(self._timeout)
+        while True:
+            try:
+                with self._errors():
+                    return call.read(call.method(self._stubs)(call.request, timeout=self._timeout))
+            except ThrottledError as error:
+                time.sleep(throttling.pause_s(error))
 
     def _list(self, call: UnaryCall[Any, Any, list[T]]) -> list[T]:
         entries: list[T] = []

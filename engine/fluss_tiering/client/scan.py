@@ -21,7 +21,7 @@ import grpc
 
 from fluss_tiering.api.v1 import kv_scan_pb2 as pb
 from fluss_tiering.client.calls.kv_scan import BucketScanCalls
-from fluss_tiering.client.channel import FailedCall
+from fluss_tiering.client.failed_call import FailedCall
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo

@@ -6,6 +6,7 @@ A whole stream has no deadline, because it may carry any amount of data. Each of
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
@@ -73,6 +74,9 @@ def write_rows(
         outgoing.put(None)
         for _ in range(in_flight):
             yield _next_row_count(acknowledgements)
+        # The server's end of the stream is waited for, so that it does not count as cancelled. All rows are written.
+        with suppress(FlussTieringError):
+            next(acknowledgements, None)
     finally:
         outgoing.put(None)
         acknowledgements.close()

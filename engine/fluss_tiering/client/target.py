@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, Final, Self, cast
 
 import grpc
@@ -11,6 +13,11 @@ import grpc
 from fluss_tiering.client.fork import require_own_process
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.wire.server_id import SERVER_ID_METADATA_KEY
+
+AUTHORIZATION_METADATA_KEY: Final = "authorization"
+
+Metadata = tuple[tuple[str, str], ...]
+"""What goes with a call beside its request."""
 
 DEFAULT_PORT: Final = 9133
 """The port is near Fluss's own port 9123. Fluss's Docker set-up uses 9124 to 9126 for tablet servers."""
@@ -53,44 +60,69 @@ class Target:
             )
         return cls(address, server_id or None)
 
-    def naming(self, channel: grpc.Channel) -> grpc.Channel:
-        """Return the channel, blocking or asyncio, whose calls name the server's id if there is one.
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the address is one that only this machine reaches."""
+        return is_loopback(self.address.rpartition(":")[0].rpartition("/")[2])
 
-        The calls raise FlussTieringError with INVALID_REQUEST in a process that was forked after the first one.
+    def channel(self, channel: grpc.Channel, token: Callable[[], str | None]) -> grpc.Channel:
+        """Return the channel, blocking or asyncio, with calls that name the server's id and bring the client's token.
+
+        The calls raise FlussTieringError with INVALID_REQUEST in a process that was forked after the first one, and if
+        the token cannot be read.
+
+        Args:
+            channel: The channel to the server's address.
+            token: Returns the token, for each call; None if the client has none.
         """
-        metadata = () if self.server_id is None else ((SERVER_ID_METADATA_KEY, self.server_id),)
-        return cast("grpc.Channel", _NamingChannel(channel, metadata))
+        named = () if self.server_id is None else ((SERVER_ID_METADATA_KEY, self.server_id),)
+
+        def metadata() -> Metadata:
+            present = token()
+            return named if present is None else (*named, (AUTHORIZATION_METADATA_KEY, f"Bearer {present}"))
+
+        return cast("grpc.Channel", _Channel(channel, metadata))
 
 
-class _NamingChannel:
+class _Channel:
     """A channel whose calls carry metadata. The interceptors of gRPC differ for blocking and for asyncio channels."""
 
-    def __init__(self, channel: Any, metadata: tuple[tuple[str, str], ...]) -> None:  # noqa: ANN401 - of two kinds
+    def __init__(self, channel: Any, metadata: Callable[[], Metadata]) -> None:  # noqa: ANN401 - of two kinds
         self._channel = channel
         self._metadata = metadata
 
-    def unary_unary(self, *method: Any, **coders: Any) -> _NamingCall:
-        return _NamingCall(self._channel.unary_unary(*method, **coders), self._metadata)
+    def unary_unary(self, *method: Any, **coders: Any) -> _Call:
+        return _Call(self._channel.unary_unary(*method, **coders), self._metadata)
 
-    def unary_stream(self, *method: Any, **coders: Any) -> _NamingCall:
-        return _NamingCall(self._channel.unary_stream(*method, **coders), self._metadata)
+    def unary_stream(self, *method: Any, **coders: Any) -> _Call:
+        return _Call(self._channel.unary_stream(*method, **coders), self._metadata)
 
-    def stream_unary(self, *method: Any, **coders: Any) -> _NamingCall:
-        return _NamingCall(self._channel.stream_unary(*method, **coders), self._metadata)
+    def stream_unary(self, *method: Any, **coders: Any) -> _Call:
+        return _Call(self._channel.stream_unary(*method, **coders), self._metadata)
 
-    def stream_stream(self, *method: Any, **coders: Any) -> _NamingCall:
-        return _NamingCall(self._channel.stream_stream(*method, **coders), self._metadata)
+    def stream_stream(self, *method: Any, **coders: Any) -> _Call:
+        return _Call(self._channel.stream_stream(*method, **coders), self._metadata)
 
 
-class _NamingCall:
-    def __init__(self, call: Any, metadata: tuple[tuple[str, str], ...]) -> None:  # noqa: ANN401 - of eight kinds
+class _Call:
+    def __init__(self, call: Any, metadata: Callable[[], Metadata]) -> None:  # noqa: ANN401 - of eight kinds
         self._call = call
         self._metadata = metadata
 
     def __call__(self, request: object, **options: Any) -> Any:  # noqa: ANN401 - an answer, a stream or an awaitable
         require_own_process()
-        return self._call(request, metadata=self._metadata, **options)
+        return self._call(request, metadata=self._metadata(), **options)
 
     def future(self, request: object, **options: Any) -> Any:  # noqa: ANN401 - grpc.Future is generic in stubs only
         require_own_process()
-        return self._call.future(request, metadata=self._metadata, **options)
+        return self._call.future(request, metadata=self._metadata(), **options)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches a host, by its name or address."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -39,10 +39,13 @@ def reporting_os_errors(action: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        remedy = "check the disk's free space and health and the folder's permissions, then try again"
+        if isinstance(error, FileNotFoundError | NotADirectoryError) and not path.parent.is_dir():
+            remedy = f"there is no folder {path.parent}: check the path, or make the folder"
+        elif isinstance(error, PermissionError):
+            remedy = "check the permissions of the file and of its folder, and who runs this, then try again"
         raise FlussTieringError(
-            ErrorCode.STORAGE,
-            f"could not {action} {path}: {error.strerror or error}; check the disk's free space and health and the "
-            "folder's permissions, then try again",
+            ErrorCode.STORAGE, f"could not {action} {path}: {error.strerror or error}; {remedy}"
         ) from error
 
 
@@ -71,11 +74,21 @@ def sync_each(sync: Callable[[ItemT], None], items: Sequence[ItemT]) -> None:
         call.result()
 
 
-def write_durably(path: Path, content: bytes) -> None:
-    """Make or replace a file. For a reader this is one step."""
+def write_durably(path: Path, content: bytes, mode: int | None = None) -> None:
+    """Make or replace a file. For a reader this is one step. A file that root replaces keeps its owner.
+
+    Args:
+        path: The file.
+        content: What it shall hold.
+        mode: Its mode, from the beginning on; None for the one of new files.
+    """
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:
-        with temporary.open("wb") as file:
+        # A file that somebody else put here would still be open for them, or lead elsewhere.
+        temporary.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(temporary, flags, 0o666 if mode is None else mode), "wb") as file:
+            give_to_owner_of(path, file.fileno())
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -84,6 +97,20 @@ def write_durably(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def give_to_owner_of(path: Path, descriptor: int) -> None:
+    """Give an open file to the owner of another file, if root runs this and the other file exists.
+
+    Root may change the files of a server that runs as another user, who still has to read and to lock them. In a
+    container, root may have no right to do so.
+    """
+    if os.geteuid() != 0:
+        return
+    with suppress(FileNotFoundError, PermissionError):
+        wanted, found = path.stat(), os.fstat(descriptor)
+        if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
+            os.fchown(descriptor, wanted.st_uid, wanted.st_gid)
 
 
 def rename_durably(source: Path, target: Path) -> None:
@@ -100,9 +127,9 @@ def delete_folder(path: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any], mode: int | None = None) -> None:
     """Write a JSON object with `write_durably`."""
-    write_durably(path, json.dumps(content, indent=2).encode() + b"\n")
+    write_durably(path, json.dumps(content, indent=2).encode() + b"\n", mode)
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
@@ -120,7 +147,7 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
             content = json.loads(path.read_bytes())
         except FileNotFoundError:
             raise corrupt(path, "is missing", "it beside the other files of this data folder", remedy) from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise corrupt(path, f"is no JSON ({error})", "a JSON object", remedy) from error
     if not isinstance(content, dict):
         raise corrupt(path, f"holds a JSON {type(content).__name__}", "a JSON object", remedy)

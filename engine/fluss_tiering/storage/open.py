@@ -18,6 +18,7 @@ from fluss_tiering.storage.fluss.supported import ICEBERG, LAKE_FORMAT
 from fluss_tiering.storage.protocol import SplitReader
 
 if TYPE_CHECKING:
+    from fluss_tiering.client.security import ClientSecurity
     from fluss_tiering.storage.fluss.access import ClusterAccess
     from fluss_tiering.storage.fluss.reading.bucket_scans import BucketScans
     from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
@@ -47,7 +48,12 @@ def is_bucketed_as_lake(description: StorageDescription, table: TableInfo) -> bo
     return description.kind != _FLUSS_KIND or table.descriptor.properties.get(LAKE_FORMAT) == ICEBERG
 
 
-def open_split_reader(description: StorageDescription, target: str, access: ClusterAccess | None = None) -> SplitReader:
+def open_split_reader(
+    description: StorageDescription,
+    target: str,
+    access: ClusterAccess | None = None,
+    security: ClientSecurity | None = None,
+) -> SplitReader:
     """Open a reader of the splits that a server plans.
 
     Args:
@@ -55,6 +61,8 @@ def open_split_reader(description: StorageDescription, target: str, access: Clus
             data folder on this machine, which the folder's id proves. A cluster is always read directly.
         target: The server's "host:port", for the case that its files cannot be read directly.
         access: The access to a cluster; None to take it from this process's environment.
+        security: The credentials for the server; None to take them from this process's environment. The certificate
+            is always taken from there.
     """
     if description.kind == _FLUSS_KIND:
         return _cluster_reader(description, access or cluster_access(description))
@@ -64,7 +72,7 @@ def open_split_reader(description: StorageDescription, target: str, access: Clus
     from fluss_tiering.client.client import TieringClient  # noqa: PLC0415
     from fluss_tiering.storage.remote import RemoteSplitReader  # noqa: PLC0415
 
-    return RemoteSplitReader(TieringClient(target))
+    return RemoteSplitReader(TieringClient(target, security=security and security.with_own_certificate()))
 
 
 def open_bucket_scans(description: StorageDescription, access: ClusterAccess | None = None) -> BucketScans | None:

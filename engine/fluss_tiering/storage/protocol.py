@@ -15,6 +15,7 @@ import pyarrow as pa
 from fluss_tiering.formats.log.batch import LogBatch
 from fluss_tiering.formats.log.conditions import Condition
 from fluss_tiering.model.cluster import ClusterHealth
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import (
     BucketInfo,
     KvSnapshot,
@@ -135,12 +136,21 @@ class TableStorage(Protocol):
         """
         ...
 
+    def no_such_table(self, which: TablePath | int) -> FlussTieringError:
+        """Return the TABLE_NOT_EXIST that this storage raises if there is no table of a path or an id."""
+        ...
+
     def tables(self) -> Sequence[TableInfo]:
         """Return all tables, ordered by path."""
         ...
 
-    def unusable_tables(self) -> Collection[TablePath]:
-        """Return the paths of tables that exist but cannot be used here, as of the last look at the tables."""
+    def unusable_tables(self, known: Collection[TablePath] = ()) -> Collection[TablePath]:
+        """Return the paths of tables that exist but cannot be used here, as of the last look at the tables.
+
+        Args:
+            known: The paths of tables that there were. Those of them are returned, too, that may be there still, but
+                that the storage hides from this server now.
+        """
         ...
 
     def write(self, path: TablePath, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:

@@ -48,6 +48,15 @@ def create_table(
     )
 
 
+def create_read_token(path: TablePath) -> UnaryCall[pb.CreateReadTokenRequest, pb.CreateReadTokenResponse, str]:
+    """Make a token with which executors read a table."""
+    return UnaryCall(
+        lambda stubs: stubs.tables.CreateReadToken,
+        pb.CreateReadTokenRequest(table_path=wire.path_to_pb(path)),
+        lambda response: response.token,
+    )
+
+
 def alter_table(
     path: TablePath, set_properties: Mapping[str, str], reset_properties: Iterable[str]
 ) -> UnaryCall[pb.AlterTableRequest, pb.AlterTableResponse, TableInfo]:

@@ -71,7 +71,7 @@ class Catalog:
         """
         table = self._by_path.get(path)
         if table is None:
-            raise table_not_exist(str(path))
+            raise table_not_exist(path)
         return table
 
     def get_by_id(self, table_id: int) -> EmbeddedTable:
@@ -82,7 +82,7 @@ class Catalog:
         """
         table = self._by_id.get(table_id)
         if table is None:
-            raise table_not_exist(f"with id {table_id}")
+            raise table_not_exist(table_id)
         return table
 
     def all(self) -> list[EmbeddedTable]:
@@ -146,7 +146,7 @@ class Catalog:
             with self._lock, reporting_os_errors("delete the table's folder", table.folder):
                 rename_durably(table.folder, doomed)
                 del self._by_path[path], self._by_id[table.info.table_id]
-            table.refuse_from_now_on(table_not_exist(str(path)))
+            table.refuse_from_now_on(table_not_exist(path))
         delete_folder(doomed)
         return table.info
 
@@ -182,9 +182,10 @@ def _folders(parent: Path, kind: str) -> list[Path]:
     return [parent / entry.name for entry in entries]
 
 
-def table_not_exist(which: str) -> FlussTieringError:
-    """Return TABLE_NOT_EXIST, which names the table."""
+def table_not_exist(which: TablePath | int) -> FlussTieringError:
+    """Return TABLE_NOT_EXIST for a path or an id."""
+    named = f"with id {which}" if isinstance(which, int) else str(which)
     return FlussTieringError(
         ErrorCode.TABLE_NOT_EXIST,
-        f"table {which} does not exist: `fluss-tiering tables list` shows all tables",
+        f"table {named} does not exist: `fluss-tiering tables list` shows all tables",
     )

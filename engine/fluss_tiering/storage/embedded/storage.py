@@ -23,7 +23,7 @@ from fluss_tiering.model.table import (
     WriteKind,
 )
 from fluss_tiering.storage.data_dir import DataDir
-from fluss_tiering.storage.embedded.catalog import Catalog
+from fluss_tiering.storage.embedded.catalog import Catalog, table_not_exist
 from fluss_tiering.storage.embedded.kv.checkpoint import read_checkpoint
 from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
 from fluss_tiering.storage.embedded.lake_offsets import delete_offsets_files, is_offsets_file, write_offsets_file
@@ -139,12 +139,17 @@ class EmbeddedStorage:
         """Return the table that has this id; see `TableStorage`."""
         return self._catalog.get_by_id(table_id).info
 
+    def no_such_table(self, which: TablePath | int) -> FlussTieringError:
+        """Return the error for a table that does not exist; see `TableStorage`."""
+        return table_not_exist(which)
+
     def tables(self) -> Sequence[TableInfo]:
         """Return all tables, ordered by path."""
         return [table.info for table in self._catalog.all()]
 
-    def unusable_tables(self) -> Collection[TablePath]:
+    def unusable_tables(self, known: Collection[TablePath] = ()) -> Collection[TablePath]:
         """Return nothing: a data folder with a table that cannot be loaded is not opened."""
+        del known
         return ()
 
     def write(self, path: TablePath, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:
@@ -212,10 +217,16 @@ class EmbeddedStorage:
         pending = bytearray()
         with reporting_dropped(table.info, table.folder, bucket):
             for batch in stored_batches(source.log_folder, start_offset, end_offset):
-                pending += batch.raw
-                while len(pending) >= _CHUNK_BYTES:
-                    yield bytes(pending[:_CHUNK_BYTES])
-                    del pending[:_CHUNK_BYTES]
+                # Whoever reads may take its time, and a batch may be large: it is not copied as a whole.
+                first = 0
+                while first < len(batch.raw):
+                    part = batch.raw[first : first + _CHUNK_BYTES - len(pending)]
+                    pending += part
+                    first += len(part)
+                    if len(pending) == _CHUNK_BYTES:
+                        chunk = bytes(pending)
+                        pending.clear()
+                        yield chunk
         if pending:
             yield bytes(pending)
 

@@ -21,6 +21,9 @@ _S3_VARIABLES: Final = {
 }
 """Argument of pyarrow's S3FileSystem -> the AWS tools' variables for it, of which the first that is set counts."""
 
+_hidden_password: str | None = None
+"""The password that `hide_password` took out of the environment."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
@@ -42,6 +45,8 @@ class ClusterAccess:
             FlussTieringError: INVALID_REQUEST if there is a user without a password, or a password without a user.
         """
         username, password = environment.get(USERNAME_VARIABLE), environment.get(PASSWORD_VARIABLE)
+        if environment is os.environ and username is not None and password is None:
+            password = _hidden_password
         if (username is None) != (password is None):
             given, missing = USERNAME_VARIABLE, PASSWORD_VARIABLE
             if username is None:
@@ -49,6 +54,15 @@ class ClusterAccess:
             raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{given} is set and {missing} is not: expected both")
         credentials = None if username is None or password is None else Credentials(username, password)
         return cls(credentials, tuple(s3_from_environment(environment).items()))
+
+
+def hide_password() -> None:
+    """Take the password out of this process's environment, so that processes which it starts from now on lack it.
+
+    This process goes on with it, and hands it to executors with the job.
+    """
+    global _hidden_password  # noqa: PLW0603 - one for the process, as its environment
+    _hidden_password = os.environ.pop(PASSWORD_VARIABLE, None) or _hidden_password
 
 
 def s3_from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

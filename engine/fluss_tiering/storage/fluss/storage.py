@@ -46,7 +46,7 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import (
 )
 from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.scans import ClusterScans
-from fluss_tiering.storage.fluss.table_cache import ClusterTableCache
+from fluss_tiering.storage.fluss.table_cache import ClusterTableCache, table_not_exist
 from fluss_tiering.storage.fluss.writing.writer import ClusterWriter
 from fluss_tiering.storage.lake_rules import check_lake_rules
 from fluss_tiering.storage.protocol import KvScan
@@ -87,7 +87,7 @@ class FlussStorage:
         Raises:
             FlussTieringError: UNAVAILABLE if the cluster cannot be reached; CORRUPT_DATA if the server is not a Fluss
                 server.
-            FlussServerError: The cluster refused the credentials.
+            FlussServerError: The cluster refused the credentials, or the user may not describe the database `fluss`.
         """
         return cls(link, _cluster_id(link, within))
 
@@ -117,15 +117,21 @@ class FlussStorage:
         """
         descriptor = _with_bucket_key(descriptor)
         check_lake_rules(descriptor)
+        no_database: FlussTieringError | None = None
         # This is checked before the call, since Fluss makes the lake table first and its error names only that one.
         if path.database not in self._client.call(list_databases()):
-            self._client.call(create_database(path.database, ignore_if_exists=True))
+            no_database = self._make_database(path.database)
         elif path in self._client.call(list_tables(path.database)):
             raise FlussTieringError(
                 ErrorCode.TABLE_ALREADY_EXIST,
                 f"table {path} already exists in the Fluss cluster: drop it first, or choose another name",
             )
-        self._client.call(create_table(path, descriptor))
+        try:
+            self._client.call(create_table(path, descriptor))
+        except FlussTieringError as error:
+            if no_database is not None and error.code is ErrorCode.DATABASE_NOT_EXIST:
+                raise no_database from None
+            raise
         self.listed.invalidate(path)
         table = self.table(path)
         if not descriptor.partition_keys:
@@ -184,12 +190,17 @@ class FlussStorage:
         """Return the table that has this id, as it was at most a second ago; see `TableStorage`."""
         return self.listed.get_by_id(table_id)
 
+    def no_such_table(self, which: TablePath | int) -> FlussTieringError:
+        """Return the error for a table that does not exist; see `TableStorage`."""
+        return table_not_exist(which)
+
     def tables(self) -> Sequence[TableInfo]:
         """Return all tables that can be used, ordered by path, as they were at most a few seconds ago."""
         return self.listed.all()
 
-    def unusable_tables(self) -> Collection[TablePath]:
+    def unusable_tables(self, known: Collection[TablePath] = ()) -> Collection[TablePath]:
         """Return the paths of tables that cannot be used here, as of the last look; see `TableStorage`."""
+        self.listed.look_at_unlisted(known)
         return self.listed.unusable().keys()
 
     def write(self, path: TablePath, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:
@@ -291,6 +302,19 @@ class FlussStorage:
         self._writes.close()
         self.link.client.close()
 
+    def _make_database(self, name: str) -> FlussTieringError | None:
+        """Make a database that the user does not see, and return the error if the user may not make any.
+
+        The database may be there all the same, with tables that the user may not see.
+        """
+        try:
+            self._client.call(create_database(name, ignore_if_exists=True))
+        except FlussTieringError as error:
+            if error.code is not ErrorCode.AUTHORIZATION:
+                raise
+            return error
+        return None
+
     def _wait_for_leaders(self, table: TableInfo) -> None:
         deadline = time.monotonic() + _LEADERS_S
         wanted = {TableBucket(table.table_id, number) for number in range(table.descriptor.num_buckets)}
@@ -329,9 +353,14 @@ def _cluster_id(link: ClusterLink, within: float) -> str:
     """Return an id that tells this cluster from others: the time when its first database was created.
 
     Fluss's servers do not give an id of their cluster. An address cannot serve as one, since there may be another
-    cluster at it later, with other tables that have the same ids.
+    cluster at it later, with other tables that have the same ids. The default database is asked for by its name, since
+    a list of databases has only those that the user may see: another right would make it another cluster.
     """
-    databases = link.client.call(list_databases(), within=within)
-    first = [_DEFAULT_DATABASE] if _DEFAULT_DATABASE in databases else databases
-    created = [link.client.call(database_created_time(name), within=within) for name in first]
+    try:
+        created = [link.client.call(database_created_time(_DEFAULT_DATABASE), within=within)]
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.DATABASE_NOT_EXIST:
+            raise
+        databases = link.client.call(list_databases(), within=within)
+        created = [link.client.call(database_created_time(name), within=within) for name in databases]
     return f"fluss-{min(created, default=0)}"

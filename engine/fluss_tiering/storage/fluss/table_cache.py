@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,7 @@ _SEEN_AGAIN_AT_ONCE: Final = 50
 """The number of known tables that each refresh reads again, in turn, since each costs the cluster a look into
 ZooKeeper. With more tables, an alteration by others is noticed some refreshes later."""
 _GONE: Final = frozenset({ErrorCode.TABLE_NOT_EXIST, ErrorCode.DATABASE_NOT_EXIST})
+_UNUSABLE: Final = frozenset({ErrorCode.INVALID_TABLE, ErrorCode.CORRUPT_DATA})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,8 @@ class ClusterTableCache:
         """Return the table at this path, as it was at most a second ago.
 
         Raises:
-            FlussTieringError: TABLE_NOT_EXIST if there is none; INVALID_TABLE if it cannot be used here.
+            FlussTieringError: TABLE_NOT_EXIST if there is none; INVALID_TABLE if it cannot be used here; AUTHORIZATION
+                if the user may not describe it.
         """
         seen = self._seen.get(path)
         if seen is None or self._monotonic() - seen.at > _FRESH_S:
@@ -94,7 +96,14 @@ class ClusterTableCache:
             path = self._path_of(table_id)
         if path is not None and (info := self.get(path)).table_id == table_id:
             return info
-        raise _not_exist(f"with id {table_id}")
+        raise table_not_exist(table_id)
+
+    def look_at_unlisted(self, paths: Collection[TablePath]) -> None:
+        """Look at tables that are no longer listed, and count those as unusable that the user may no longer describe.
+
+        The cluster's lists leave them out like dropped tables.
+        """
+        self._calls.each(lambda path: self._look(path, keep_refused=True), paths)
 
     def invalidate(self, path: TablePath) -> None:
         """Forget a table that was created, altered or dropped just now."""
@@ -115,7 +124,8 @@ class ClusterTableCache:
         listed = set(self._list())
         with self._lock:
             for path in self._seen.keys() - listed:
-                del self._seen[path]
+                if not _is_refused(self._seen[path]):
+                    del self._seen[path]
             self._changed_at = {path: at for path, at in self._changed_at.items() if path in listed}
             unknown = [path for path in listed if path not in self._seen]
             known = sorted(self._seen, key=lambda path: self._seen[path].at)
@@ -133,7 +143,7 @@ class ClusterTableCache:
                     raise
         return paths
 
-    def _look(self, path: TablePath) -> _Seen | None:
+    def _look(self, path: TablePath, *, keep_refused: bool = False) -> _Seen | None:
         at = self._monotonic()
         try:
             info = self._client.call(table(path)).info
@@ -144,7 +154,9 @@ class ClusterTableCache:
                 with self._lock:
                     self._seen.pop(path, None)
                 return None
-            if error.code not in (ErrorCode.INVALID_TABLE, ErrorCode.CORRUPT_DATA):
+            # Callers may name any table. Only of those that were known is it kept that they are refused now.
+            known = keep_refused or path in self._seen
+            if error.code not in _UNUSABLE and not (known and error.code is ErrorCode.AUTHORIZATION):
                 raise
             seen = _Seen(error, at)
         with self._lock:
@@ -154,17 +166,23 @@ class ClusterTableCache:
         return seen
 
 
+def _is_refused(seen: _Seen) -> bool:
+    return isinstance(seen.found, FlussTieringError) and seen.found.code is ErrorCode.AUTHORIZATION
+
+
 def _usable(path: TablePath, seen: _Seen | None) -> TableInfo:
     if seen is None:
-        raise _not_exist(str(path))
+        raise table_not_exist(path)
     if isinstance(seen.found, FlussTieringError):
         raise FlussTieringError(seen.found.code, seen.found.message)
     return seen.found
 
 
-def _not_exist(which: str) -> FlussTieringError:
+def table_not_exist(which: TablePath | int) -> FlussTieringError:
+    """Return TABLE_NOT_EXIST for a path or an id."""
+    named = f"with id {which}" if isinstance(which, int) else str(which)
     return FlussTieringError(
         ErrorCode.TABLE_NOT_EXIST,
-        f"table {which} does not exist in the Fluss cluster: expected one that was created; list the tables to see "
+        f"table {named} does not exist in the Fluss cluster: expected one that was created; list the tables to see "
         "which there are",
     )

@@ -13,6 +13,7 @@ from fluss_tiering.storage.fluss.rpc.async_connection import AsyncFlussConnectio
 from fluss_tiering.storage.fluss.rpc.call import Call
 from fluss_tiering.storage.fluss.rpc.client import BACK_OFF
 from fluss_tiering.storage.fluss.rpc.deadline import Deadline
+from fluss_tiering.storage.fluss.rpc.errors import FlussServerError
 from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 from fluss_tiering.storage.fluss.rpc.routing import RoutedCall, Router, may_repeat
 
@@ -26,6 +27,7 @@ class AsyncFlussClient(AsyncClosing):
         """Make a client. Arguments and errors are those of `FlussClient`."""
         self._router = Router(ServerAddress.parse_list(bootstrap))
         self._credentials = credentials
+        self._user = None if credentials is None else credentials.username
         self._timeout = timeout
         self._connections: dict[ServerAddress, AsyncFlussConnection] = {}
         self._opening: dict[ServerAddress, asyncio.Lock] = {}
@@ -45,7 +47,10 @@ class AsyncFlussClient(AsyncClosing):
             retry=retry_if_exception(lambda error: may_repeat(call, error)),
             reraise=True,
         )
-        result: ResultT = await tries(self._once, call, deadline)
+        try:
+            result: ResultT = await tries(self._once, call, deadline)
+        except FlussServerError as error:
+            raise error.of_user(self._user) from error.__cause__
         return result
 
     async def _once(self, call: Call[Any, ResultT], deadline: Deadline) -> ResultT:

@@ -12,6 +12,7 @@ from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.call import Call
 from fluss_tiering.storage.fluss.rpc.connection import FlussConnection
 from fluss_tiering.storage.fluss.rpc.deadline import Deadline
+from fluss_tiering.storage.fluss.rpc.errors import FlussServerError
 from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 from fluss_tiering.storage.fluss.rpc.routing import RoutedCall, Router, may_repeat
 
@@ -41,6 +42,7 @@ class FlussClient(Closing):
         """
         self._router = Router(ServerAddress.parse_list(bootstrap))
         self._credentials = credentials
+        self._user = None if credentials is None else credentials.username
         self._timeout = timeout
         self._connections: dict[ServerAddress, FlussConnection] = {}
         self._lock = threading.Lock()
@@ -72,7 +74,10 @@ class FlussClient(Closing):
             retry=retry_if_exception(lambda error: may_repeat(call, error)),
             reraise=True,
         )
-        result: ResultT = tries(self._once, call, deadline)
+        try:
+            result: ResultT = tries(self._once, call, deadline)
+        except FlussServerError as error:
+            raise error.of_user(self._user) from error.__cause__
         return result
 
     def _once(self, call: Call[Any, ResultT], deadline: Deadline) -> ResultT:

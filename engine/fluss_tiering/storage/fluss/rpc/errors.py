@@ -8,6 +8,7 @@ from enum import IntEnum, unique
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.storage.fluss.rpc.acls.missing_acl import MissingAcl
 
 
 @unique
@@ -138,6 +139,7 @@ _CAUSES: Final = {
 """The exceptions that Fluss may wrap in others, so that only its stack trace names them."""
 
 _ADVICE: Final = {
+    FlussError.AUTHORIZATION_EXCEPTION: "; give the user of the cluster this right",
     FlussError.AUTHENTICATE_EXCEPTION: "; check whether this listener demands SASL/PLAIN, and user and password",
     FlussError.DISK_WRITE_LOCKED: "; free space on the disk of that tablet server, or raise its "
     "server.data-disk.write-limit-ratio",
@@ -154,6 +156,7 @@ _CODES: Final[Mapping[FlussError, ErrorCode]] = {
     FlussError.INVALID_ALTER_TABLE_EXCEPTION: ErrorCode.INVALID_TABLE,
     FlussError.LAKE_TABLE_ALREADY_EXIST: ErrorCode.LAKE_TABLE_MISMATCH,
     FlussError.UNSUPPORTED_VERSION: ErrorCode.UNSUPPORTED_VERSION,
+    FlussError.AUTHORIZATION_EXCEPTION: ErrorCode.AUTHORIZATION,
     FlussError.CORRUPT_MESSAGE: ErrorCode.CORRUPT_DATA,
     FlussError.CORRUPT_RECORD_EXCEPTION: ErrorCode.CORRUPT_DATA,
     FlussError.LOG_STORAGE_EXCEPTION: ErrorCode.STORAGE,
@@ -189,16 +192,20 @@ class FlussServerError(FlussTieringError):
     Attributes:
         fluss_error: Fluss's error.
         server_message: Fluss's own message.
+        missing_acl: The ACL without which Fluss refused the call; None for other errors, and if Fluss does not say it.
     """
 
-    def __init__(self, fluss_error: FlussError, server_message: str, what: str = "") -> None:
-        where = f"{what}: " if what else ""
-        super().__init__(
-            _CODES.get(fluss_error, ErrorCode.INVALID_REQUEST),
-            f"{where}Fluss says {fluss_error.name}: {server_message}{_ADVICE.get(fluss_error, '')}",
-        )
+    def __init__(
+        self, fluss_error: FlussError, server_message: str, what: str = "", missing_acl: MissingAcl | None = None
+    ) -> None:
+        if missing_acl is None and fluss_error is FlussError.AUTHORIZATION_EXCEPTION:
+            missing_acl = MissingAcl.read(server_message)
+        says = f"Fluss says {fluss_error.name}: {server_message}{_ADVICE.get(fluss_error, '')}"
+        text = says if missing_acl is None else f"{missing_acl.text()} ({fluss_error.name})"
+        super().__init__(_CODES.get(fluss_error, ErrorCode.INVALID_REQUEST), f"{what}: {text}" if what else text)
         self.fluss_error = fluss_error
         self.server_message = server_message
+        self.missing_acl = missing_acl
         self._what = what
 
     @classmethod
@@ -213,9 +220,16 @@ class FlussServerError(FlussTieringError):
             return cls(_CAUSES[causes[-1][0]], causes[-1][1], what)
         return cls(fluss_error, text.partition("\n\tat ")[0].strip() or "(no message)", what)
 
-    def __reduce__(self) -> tuple[type[FlussServerError], tuple[FlussError, str, str]]:  # type: ignore[override]
+    def of_user(self, user: str | None) -> FlussServerError:
+        """Return the error with this user in the missing ACL, if Fluss does not name who was refused."""
+        if self.missing_acl is None or self.missing_acl.principal or user is None:
+            return self
+        missing = self.missing_acl.of_user(user)
+        return FlussServerError(self.fluss_error, self.server_message, self._what, missing)
+
+    def __reduce__(self) -> tuple[type[FlussServerError], tuple[FlussError, str, str, MissingAcl | None]]:
         """Allow pickling, since Spark's workers send errors to the driver."""
-        return FlussServerError, (self.fluss_error, self.server_message, self._what)
+        return FlussServerError, (self.fluss_error, self.server_message, self._what, self.missing_acl)
 
     @property
     def transient(self) -> bool:

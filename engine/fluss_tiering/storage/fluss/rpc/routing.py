@@ -12,6 +12,8 @@ from typing import Any, Final, TypeVar
 
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableBucket
+from fluss_tiering.storage.fluss.rpc.acls.missing_acl import MissingAcl
+from fluss_tiering.storage.fluss.rpc.acls.rights import DESCRIBE_TABLE
 from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.call import BucketLeader, Call, ServerKind
 from fluss_tiering.storage.fluss.rpc.calls.metadata import ClusterMetadata, metadata
@@ -159,7 +161,14 @@ def may_repeat(call: Call[Any, Any], error: BaseException) -> bool:
 
 
 def _check_exists(wanted: BucketLeader, answer: ClusterMetadata) -> None:
-    """Refuse a bucket that the cluster does not know, instead of waiting for its leader."""
+    """Refuse a bucket that the cluster does not know, or hides from the user, instead of waiting for its leader."""
+    if wanted.path in answer.hidden:
+        raise FlussServerError(
+            FlussError.AUTHORIZATION_EXCEPTION,
+            f"the metadata of {wanted.path} are left out",
+            str(wanted.bucket),
+            MissingAcl.of(DESCRIBE_TABLE, str(wanted.path)),
+        )
     if wanted.bucket in answer.leaders or not answer.leaders:
         return
     table_ids = {each.table_id for each in answer.leaders}

@@ -20,11 +20,13 @@ class ClusterMetadata:
         coordinator: The address of the coordinator; None while there is none.
         tablet_servers: Server id -> address of the tablet servers that are alive.
         leaders: Bucket -> id of the leading server, for the tables asked for; None while no leader is elected.
+        hidden: Those of the tables asked for that the server left out, because the user may not describe them.
     """
 
     coordinator: ServerAddress | None
     tablet_servers: Mapping[int, ServerAddress]
     leaders: Mapping[TableBucket, int | None] = field(default_factory=dict)
+    hidden: frozenset[TablePath] = frozenset()
 
 
 def metadata(
@@ -36,11 +38,12 @@ def metadata(
         FlussTieringError: TABLE_NOT_EXIST if one of the tables does not exist; PARTITION_NOT_EXIST if one of the
             partitions does not exist.
     """
+    asked = frozenset(tables)
     return Call(
         ApiKey.GET_METADATA,
-        tables_pb2.MetadataRequest(table_path=[path_to_pb(path) for path in tables], partitions_id=partition_ids),
+        tables_pb2.MetadataRequest(table_path=[path_to_pb(path) for path in asked], partitions_id=partition_ids),
         tables_pb2.MetadataResponse,
-        _metadata,
+        lambda response: _metadata(response, asked),
         ServerKind.ANY,
     )
 
@@ -50,7 +53,10 @@ def path_to_pb(path: TablePath) -> tables_pb2.PbTablePath:
     return tables_pb2.PbTablePath(database_name=path.database, table_name=path.table)
 
 
-def _metadata(response: tables_pb2.MetadataResponse) -> ClusterMetadata:
+def _metadata(response: tables_pb2.MetadataResponse, asked: frozenset[TablePath]) -> ClusterMetadata:
+    answered = {
+        TablePath(each.table_path.database_name, each.table_path.table_name) for each in response.table_metadata
+    }
     leaders: dict[TableBucket, int | None] = {}
     for table in response.table_metadata:
         leaders.update(_leaders(table.table_id, None, table.bucket_metadata))
@@ -60,6 +66,7 @@ def _metadata(response: tables_pb2.MetadataResponse) -> ClusterMetadata:
         _address(response.coordinator_server) if response.HasField("coordinator_server") else None,
         {node.node_id: _address(node) for node in response.tablet_servers},
         leaders,
+        asked - answered,
     )
 
 

@@ -1,0 +1,92 @@
+"""The options with which every command proves who calls a server, and knows that it is the right one.
+
+They stand before the command. A token itself is never an option, since all users of a machine can read command lines.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from fluss_tiering.client import security
+
+_PANEL: Final = "Servers that ask who calls"
+
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        envvar=security.TOKEN_FILE_VARIABLE,
+        help=f"The file that holds the token of the caller. The variable {security.TOKEN_VARIABLE} may hold the token.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Tls = Annotated[
+    bool | None,
+    typer.Option(
+        "--tls/--no-tls",
+        envvar=security.TLS_VARIABLE,
+        help="Whether to use TLS. It is used anyway if an option names a certificate.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+TlsCa = Annotated[
+    Path | None,
+    typer.Option(
+        envvar=security.TLS_CA_VARIABLE,
+        help="The authorities in PEM that the server's certificate may come from. The default is those of the system.",
+        rich_help_panel=_PANEL,
+    ),
+]
+TlsCert = Annotated[
+    Path | None,
+    typer.Option(
+        envvar=security.TLS_CERT_VARIABLE,
+        help="The caller's certificate in PEM, for a server that asks for one.",
+        rich_help_panel=_PANEL,
+    ),
+]
+TlsKey = Annotated[
+    Path | None,
+    typer.Option(
+        envvar=security.TLS_KEY_VARIABLE, help="The key of the caller's certificate in PEM.", rich_help_panel=_PANEL
+    ),
+]
+
+
+def use(
+    *,
+    token_file: Path | None,
+    tls: bool | None,
+    tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+) -> None:
+    """Let every client of this process, and of those that it starts, have these credentials.
+
+    They are put into the environment, where clients look for them: it holds paths, and no secret that was not there.
+    """
+    files = {
+        security.TOKEN_FILE_VARIABLE: token_file,
+        security.TLS_CA_VARIABLE: tls_ca,
+        security.TLS_CERT_VARIABLE: tls_cert,
+        security.TLS_KEY_VARIABLE: tls_key,
+    }
+    for variable, path in files.items():
+        if path is not None:
+            os.environ[variable] = str(path.absolute())
+    if tls is not None:
+        os.environ[security.TLS_VARIABLE] = "true" if tls else "false"
+
+
+def about_nothing(nothing: str, hidden: str) -> str:
+    """Return what a command says that has nothing to show.
+
+    Args:
+        nothing: For a caller who sees everything.
+        hidden: For a caller who proves who they are, so that there may be more than they see.
+    """
+    return hidden if security.ClientSecurity.from_environment().proves_identity else nothing

@@ -1,0 +1,169 @@
+"""`fluss-tiering token`: make, list and revoke the tokens by which callers of a server prove who they are."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fluss_tiering.cli import options, output
+from fluss_tiering.cli.output import Heading
+from fluss_tiering.model.duration import parse_duration_ms
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.security.roles import ALL_TABLES, Grant
+from fluss_tiering.server.security.tokens import PRIVATE, StaticToken, TokenFile
+from fluss_tiering.storage.files import reporting_os_errors, write_durably
+
+app = typer.Typer(
+    help="Make, list and revoke the tokens by which callers of a server prove who they are.", no_args_is_help=True
+)
+
+_File = Annotated[
+    Path,
+    typer.Option(
+        "--file",
+        "-f",
+        envvar="FLUSS_TIERING_TOKENS_FILE",
+        help="The file of the tokens, which the server's setting tokens-file names. It holds hashes and no tokens.",
+        show_default=False,
+    ),
+]
+_Roles = Annotated[
+    list[str],
+    typer.Option(
+        "--role",
+        "-r",
+        metavar="ROLE[=PATTERN]",
+        help="What its owner may do: reader, writer, tierer, operator or admin. With a pattern, only for tables "
+        "such as shop.*. Several roles may be given.",
+        show_default=False,
+    ),
+]
+
+
+@app.command("create")
+def create_token(
+    name: Annotated[str, typer.Argument(help="Whose token it is, as the audit log shows it.", show_default=False)],
+    file: _File,
+    role: _Roles,
+    expires_in: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="How long the token is valid, for example 90d. The default is for ever."),
+    ] = None,
+    output_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to write the token, in the place of an older one. Only its owner may read the file. Without "
+            "this option the token is printed.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Make a token, and print it or write it into a file.
+
+    The file of the tokens keeps its hash only, so that nobody can find the token out later.
+    """
+    now = datetime.now(UTC)
+    expires = None if expires_in is None else now + _lifetime(expires_in)
+    token, text = StaticToken.create(name, [_grant(each) for each in role], now, expires)
+    tokens = TokenFile(file)
+    tokens.add(token)
+    if output_file is None:
+        output.print_line(text)
+        return
+    try:
+        with reporting_os_errors("write", output_file):
+            write_durably(output_file, f"{text}\n".encode(), PRIVATE)
+    except FlussTieringError:
+        # Nobody would ever have this token.
+        tokens.remove(token.id)
+        raise
+    output.print_line(f"Wrote the token {token.id} to {output_file}.")
+
+
+def _lifetime(text: str) -> timedelta:
+    milliseconds = parse_duration_ms(text)
+    if not milliseconds:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"--expires-in is {text!r}, so that the token would never be valid: expected a longer time, such as 90d",
+        )
+    return timedelta(milliseconds=milliseconds)
+
+
+@app.command("list")
+def list_tokens(file: _File, json: options.Json = False) -> None:
+    """Show the tokens, without their secrets."""
+    tokens = _existing(file).read()
+    if json:
+        output.print_json(_as_json(each) for each in tokens)
+        return
+    output.print_table(
+        None,
+        [Heading("ID"), Heading("Name"), Heading("Roles"), Heading("Created", spare=1), Heading("Expires")],
+        (
+            [
+                each.id,
+                output.text_cell(each.name),
+                output.text_cell(", ".join(_roles(each))),
+                output.ago_cell(_milliseconds(each.created)),
+                output.ago_cell(_milliseconds(each.expires)),
+            ]
+            for each in tokens
+        ),
+        empty="There are no tokens.",
+    )
+
+
+@app.command("revoke")
+def revoke_token(
+    token_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The id of the token, as `token list` shows it.", show_default=False)
+    ],
+    file: _File,
+) -> None:
+    """Revoke a token.
+
+    A server refuses it within a second or two, and ends the streams that were opened with it.
+    """
+    _existing(file).remove(token_id)
+    output.print_line(f"Revoked the token {token_id}.")
+
+
+def _existing(file: Path) -> TokenFile:
+    if not file.exists():
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, f"there is no file {file}: check the path; `token create` makes the file"
+        )
+    return TokenFile(file)
+
+
+def _grant(text: str) -> Grant:
+    role, equals, tables = text.partition("=")
+    return Grant.parse(role, tables if equals else ALL_TABLES)
+
+
+def _roles(token: StaticToken) -> list[str]:
+    return [
+        each.role.value if each.tables.text == ALL_TABLES else f"{each.role.value}={each.tables.text}"
+        for each in token.grants
+    ]
+
+
+def _milliseconds(time: datetime | None) -> int | None:
+    return None if time is None else int(time.timestamp() * 1000)
+
+
+def _as_json(token: StaticToken) -> dict[str, object]:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "roles": _roles(token),
+        "created": output.iso_time(_milliseconds(token.created)),
+        "expires": output.iso_time(_milliseconds(token.expires)),
+    }

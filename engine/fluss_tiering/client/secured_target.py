@@ -1,0 +1,92 @@
+"""A server with the credentials that a client has for it: opens the channels to it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from fluss_tiering.client.channel import CHANNEL_OPTIONS
+from fluss_tiering.client.security import ClientSecurity
+from fluss_tiering.client.target import Target
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+_TLS_NAME: Final = "grpc.ssl_target_name_override"
+_NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
+
+
+class SecuredTarget:
+    """A server and a client's credentials for it.
+
+    Args:
+        target: The server.
+        security: The credentials.
+        tls_name: The name that the server's certificate must have; None for the host of its address.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the token cannot be read, or would be sent to another machine without
+            encryption.
+    """
+
+    def __init__(self, target: Target, security: ClientSecurity, tls_name: str | None = None) -> None:
+        self._target = target
+        self._security = security
+        # A proxy of the environment would read the token of a client that needs no encryption on this machine.
+        self._options = (*CHANNEL_OPTIONS, _NO_PROXY) if target.is_loopback else CHANNEL_OPTIONS
+        self._tls_options = self._options if tls_name is None else (*self._options, (_TLS_NAME, tls_name))
+        self._tokens: Final = _Tokens(security)
+        is_open = not security.tls and not target.is_loopback and not security.allow_insecure
+        if is_open and self._tokens() is not None:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"the token would be sent to {target.address} without encryption, for everybody to read: use TLS "
+                "(FLUSS_TIERING_TLS or --tls-ca), or allow it with FLUSS_TIERING_ALLOW_INSECURE=true",
+            )
+
+    def open_channel(self) -> grpc.Channel:
+        """Open a blocking channel."""
+        if not self._security.tls:
+            return grpc.insecure_channel(self._target.address, self._options)
+        return grpc.secure_channel(self._target.address, self._credentials(), self._tls_options)
+
+    def open_aio_channel(self) -> grpc.aio.Channel:
+        """Open a channel of the present event loop."""
+        if not self._security.tls:
+            return grpc.aio.insecure_channel(self._target.address, self._options)
+        return grpc.aio.secure_channel(self._target.address, self._credentials(), self._tls_options)
+
+    def with_metadata(self, channel: grpc.Channel) -> grpc.Channel:
+        """Return the channel with calls that bring the token and name the server; see `Target.channel`."""
+        return self._target.channel(channel, self._tokens)
+
+    def _credentials(self) -> grpc.ChannelCredentials:
+        security = self._security
+        return grpc.ssl_channel_credentials(security.ca, security.key, security.cert)
+
+
+class _Tokens:
+    """Returns the present token. A file is read again when it has changed."""
+
+    def __init__(self, security: ClientSecurity) -> None:
+        self._security = security
+        self._lock = threading.Lock()
+        self._stamp: tuple[int, int] | None = None
+        self._token = security.token
+
+    def __call__(self) -> str | None:
+        path = self._security.token_file
+        if path is None:
+            return self._token
+        with self._lock:
+            try:
+                status = path.stat()
+            except OSError:
+                # Reading says what is wrong.
+                return self._security.read_token()
+            stamp = status.st_mtime_ns, status.st_size
+            if stamp != self._stamp:
+                self._token = self._security.read_token()
+                self._stamp = stamp
+            return self._token
