@@ -14,11 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_tiering.formats.schema import is_list
+from fluss_tiering.formats.schema import is_bytes, is_list, is_text
 
 Cast = Callable[[pa.Array, pa.DataType], pa.Array]
 Counts = npt.NDArray[np.int64]
 _MAX_ELEMENTS: Final = 2**31 - 1
+_OFFSET_BYTES: Final = 4
 
 
 def list_parts(lists: pa.Array) -> tuple[Counts, pa.Array]:
@@ -35,6 +36,50 @@ def map_parts(maps: pa.MapArray) -> tuple[Counts, pa.Array, pa.Array]:
     buffers = maps.buffers()[:2]
     counts, keys = list_parts(_lists(maps, maps.keys, buffers))
     return counts, keys, _lists(maps, maps.items, buffers).flatten()
+
+
+def size_as(array: pa.Array, kind: pa.DataType) -> int:
+    """Return about how many bytes an array takes once it has another type, without making it.
+
+    Arrays of nulls and of dictionaries are small, whatever number of values they stand for.
+
+    Args:
+        array: The array, whose buffers are valid.
+        kind: The other type.
+    """
+    count = len(array)
+    if pa.types.is_dictionary(array.type):
+        return _size_of_dictionary(array) + count * _width(kind)
+    if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
+        parts = zip((array.field(index) for index in range(array.type.num_fields)), kind, strict=False)
+        return count + sum(size_as(part, field.type) for part, field in parts)
+    if pa.types.is_map(kind) and pa.types.is_map(array.type):
+        entries = size_as(array.keys, kind.key_type) + size_as(array.items, kind.item_type)
+        return count * _OFFSET_BYTES + entries
+    if pa.types.is_list(kind) and is_list(array.type):
+        elements = array.flatten() if pa.types.is_list_view(array.type) else array.values
+        return count * _OFFSET_BYTES + size_as(elements, kind.value_type)
+    if pa.types.is_struct(kind):
+        return count * (1 + sum(_width(field.type) for field in kind))
+    return count * _width(kind)
+
+
+def _size_of_dictionary(array: pa.DictionaryArray) -> int:
+    values = array.dictionary
+    if not (is_text(values.type) or is_bytes(values.type)):
+        return 0
+    found = pc.sum(pc.take(pc.binary_length(values), array.indices)).as_py()
+    return int(found or 0)
+
+
+def _width(kind: pa.DataType) -> int:
+    """Return the bytes of each value of a type, without those of texts and of elements."""
+    if pa.types.is_struct(kind):
+        return 1 + sum(_width(field.type) for field in kind)
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:
+        return _OFFSET_BYTES
 
 
 def cast_parts(array: pa.Array, kind: pa.DataType, cast: Cast) -> pa.Array:

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_tiering.formats.nested_arrays import cast_parts, map_parts
+from fluss_tiering.formats.ipc import MAX_ROWS_BYTES
+from fluss_tiering.formats.nested_arrays import cast_parts, map_parts, size_as
 from fluss_tiering.formats.offered_types import accepts, fits
 from fluss_tiering.formats.schema import UNIT_PRECISION, arrow_schema, arrow_type
 from fluss_tiering.model.data_type import NESTED
@@ -23,6 +24,8 @@ _ANY_INTEGER: Final = pa.decimal128(20, 0)
 """This type holds every 64-bit integer, signed or not. Arrow checks each value of a cast from it to other decimals."""
 _MAX_MICROSECONDS: Final = 2**63 - 1
 _MAX_TIME_DIGITS: Final = 3
+_LEAST_BYTES: Final = 8
+"""What each row takes at least, however few columns it has."""
 
 
 def conform(rows: pa.Table, columns: Sequence[Column], key: Sequence[str] = ()) -> pa.Table:
@@ -35,20 +38,37 @@ def conform(rows: pa.Table, columns: Sequence[Column], key: Sequence[str] = ()) 
 
     Raises:
         FlussTieringError: INVALID_ROWS if a column is missing, unknown or repeated, if its type does not fit, if a cast
-            would change a value, or if a NOT NULL column or the key has a null. The message names the column, what it
-            is and what was expected.
+            would change a value, if a NOT NULL column or the key has a null, or if the rows would take more than
+            `MAX_ROWS_BYTES`. The message names the column, what it is and what was expected.
     """
     _check_names(rows.schema.names, columns)
     try:
         rows.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         _refuse(f"the rows are damaged ({_first_line(error)}): expected valid Arrow data", error)
+    _check_size(rows, columns)
     arrays = []
     for column in columns:
         values = _cast(rows.column(column.name), column)
         _check_nulls(values, column, in_key=column.name in key)
         arrays.append(values)
     return pa.Table.from_arrays(arrays, schema=arrow_schema(columns))
+
+
+def _check_size(rows: pa.Table, columns: Sequence[Column]) -> None:
+    """Refuse rows that grow when they are cast. A few bytes can stand for any number of nulls."""
+    taken = rows.num_rows * _LEAST_BYTES
+    for column in columns:
+        kind = arrow_type(column.data_type)
+        try:
+            taken += sum(size_as(chunk, kind) for chunk in rows.column(column.name).chunks)
+        except pa.ArrowException as error:
+            _refuse(f"column {column.name!r} is damaged ({_first_line(error)}): expected valid Arrow data", error)
+        if taken > MAX_ROWS_BYTES:
+            _refuse(
+                f"the {rows.num_rows} rows would take more than {MAX_ROWS_BYTES} bytes in the types of the table, "
+                "which is the limit: write fewer rows at once"
+            )
 
 
 def _check_names(names: Sequence[str], columns: Sequence[Column]) -> None:

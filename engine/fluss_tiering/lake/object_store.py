@@ -21,6 +21,18 @@ _OF_URLS: Final = "?#"
 """Characters at which most readers of Iceberg tables cut a location, since they take it for a URL."""
 _EXPIRES: Final = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms")
 """The properties, or their beginnings, that say until when vended credentials are valid, in ms since the epoch."""
+_TOKENS: Final = ("s3.session-token", "client.session-token")
+_EXPIRED: Final = (
+    "ExpiredToken",
+    "TokenRefreshRequired",
+    "token has expired",
+    "token included in the request is expired",
+)
+"""What S3 says of a session token whose time is over: its error codes, and the sentences of its messages."""
+_REFUSED: Final = ("ACCESS_DENIED", "INVALID_ACCESS_KEY_ID", "INVALID_CLIENT_TOKEN_ID", "InvalidToken")
+"""What S3 says of a session that was revoked or forgotten: codes, as the AWS SDK for C++ writes them."""
+_OPENERS: Final = ("s3.", "client.", "gcs.", "adls.", "hdfs.")
+"""How the names of properties begin that open a store. The others are the catalog's, such as its own secrets."""
 _ROLE: Final = ("client.assume-role.arn", "s3.role-arn", "client.role-arn")
 _S3_ARGUMENTS: Final = {
     "access_key": ("s3.access-key-id", "client.access-key-id"),
@@ -119,32 +131,75 @@ def s3_arguments(bucket: str, properties: Mapping[str, str]) -> dict[str, Any]:
     return arguments
 
 
+def openers(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that open a store, without those of the catalog itself."""
+    return {key: value for key, value in properties.items() if key.startswith(_OPENERS)}
+
+
 def credentials_expire_ms(properties: Mapping[str, str]) -> int | None:
     """Return until when the vended credentials are valid, in ms since the epoch; None if that is not known."""
     times = [value for key, value in properties.items() if key.startswith(_EXPIRES)]
     return min((int(each) for each in times if each.isdecimal()), default=None)
 
 
-@contextmanager
-def naming_expired_credentials(properties: Mapping[str, str]) -> Iterator[None]:
-    """Let an error of a store say that the credentials have expired, if they have.
+def credentials_last(properties: Mapping[str, str], ms: int) -> bool:
+    """Return whether the credentials are valid for so many milliseconds. Those of an unknown end may not be."""
+    expires = credentials_expire_ms(properties)
+    return _first(_TOKENS, properties) is None if expires is None else expires - time.time() * 1000 >= ms
+
+
+class ExpiredCredentialsError(FlussTieringError):
+    """The error of a store whose credentials are not valid any more. With new ones, the same may succeed.
+
+    Its message says what is known of "them", the credentials.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.STORAGE, message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what is pickled."""
+        return ExpiredCredentialsError, (self.message,)
+
+
+def require_valid(properties: Mapping[str, str]) -> None:
+    """Check that the credentials have not expired.
 
     Raises:
-        FlussTieringError: STORAGE for an error of the store after the credentials have expired.
+        ExpiredCredentialsError: if they have.
+    """
+    expires = credentials_expire_ms(properties)
+    if expires is not None and expires <= time.time() * 1000:
+        raise ExpiredCredentialsError(f"they expired at {_time(expires)}")
+
+
+@contextmanager
+def naming_expired_credentials(properties: Mapping[str, str], *, refused_too: bool = True) -> Iterator[None]:
+    """Let an error of a store say that the credentials have expired, if they have.
+
+    Args:
+        properties: The properties of Iceberg's FileIO.
+        refused_too: Whether a session that the store refuses counts as expired, since it may have been revoked. S3
+            refuses reading what does not exist, too, unless the session may list the bucket.
+
+    Raises:
+        ExpiredCredentialsError: for an error of the store after the credentials have expired, or if the store says that
+            they have, or if it refuses a session.
     """
     try:
         yield
     except OSError as error:
-        expires = credentials_expire_ms(properties)
-        if expires is None or time.time() * 1000 < expires:
-            raise
-        at = datetime.fromtimestamp(expires / 1000, UTC).isoformat(timespec="seconds")
-        raise FlussTieringError(
-            ErrorCode.STORAGE,
-            f"the credentials that the lake catalog vended for this round expired at {at}, while files were written: "
-            "expected them to be valid until then; let them live longer, or give rounds a shorter "
-            "--max-round-duration, since each wave of a round gets new ones",
-        ) from error
+        require_valid(properties)
+        said = str(error)
+        if any(each in said for each in _EXPIRED):
+            raise ExpiredCredentialsError(f"the store says that they expired ({said})") from error
+        if refused_too and _first(_TOKENS, properties) is not None and any(each in said for each in _REFUSED):
+            raise ExpiredCredentialsError(f"the store refuses them ({said})") from error
+        raise
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def _first(keys: tuple[str, ...], properties: Mapping[str, str]) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ class FileContent(StrEnum):
 
     DATA = "data"
     EQUALITY_DELETES = "equality-deletes"
+    POSITION_DELETES = "position-deletes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,23 @@ class FileMetrics:
 
 
 @dataclass(frozen=True, slots=True)
+class VectorPlace:
+    """Where a deletion vector lies in its Puffin file.
+
+    Attributes:
+        offset: Its position in the file, in bytes.
+        size_bytes: Its size with its length, its magic number and its checksum.
+    """
+
+    offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class LakeFile:
     """A file that an executor has written, and that no lake snapshot refers to yet.
+
+    A deletion vector is a file of its own here, too. All vectors of one Puffin file have its location and its size.
 
     Attributes:
         content: What the file holds.
@@ -66,6 +82,9 @@ class LakeFile:
         metrics: Counts, sizes and bounds, by which readers skip the file.
         partition_values: The value of each partition key of the table.
         packed: The file as `LakeTable.packed` describes it; empty before.
+        referenced: The locations of the data files whose rows a file of position deletes deletes.
+        vector: Where a deletion vector lies in the file; None for every other content.
+        replaces: The live delete files whose deletes this one holds, too. They are removed in the commit that adds it.
     """
 
     content: FileContent
@@ -75,6 +94,32 @@ class LakeFile:
     metrics: FileMetrics
     partition_values: tuple[str, ...] = ()
     packed: bytes = field(default=b"", repr=False)
+    referenced: tuple[str, ...] = ()
+    vector: VectorPlace | None = None
+    replaces: tuple[LakeFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDataFile:
+    """A data file of a lake snapshot.
+
+    Attributes:
+        location: The location, exactly as the lake table's metadata has it.
+        partition: The values of its partition fields in the order of the spec; the bucket is one of them.
+        rows: The number of rows, also deleted ones.
+        deletes: The live position delete files and deletion vectors that may delete some of its rows.
+        has_equality_deletes: Whether equality deletes may delete further rows.
+        spec_id: The id of the partition spec by which it was written.
+        file_format: Its format in upper case, for example PARQUET.
+    """
+
+    location: str
+    partition: tuple[Any, ...]
+    rows: int
+    deletes: tuple[LakeFile, ...] = ()
+    has_equality_deletes: bool = False
+    spec_id: int = 0
+    file_format: str = "PARQUET"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +179,10 @@ class CommittedSnapshot:
     commit: LakeCommit
 
 
+LakePlace = tuple[int, tuple[str, ...]]
+"""A bucket, and the values of its partition."""
+
+
 class PieceWriter(Protocol):
     """Writes the rows of one piece of one bucket. Only one thread uses it."""
 
@@ -158,9 +207,27 @@ class LakeFileWriter(Protocol):
     """Opens piece writers on an executor. It is pickled together with the task."""
 
     def open_piece(
-        self, bucket: int, location: str, attempt: int, partition_values: tuple[str, ...] = ()
+        self,
+        bucket: int,
+        location: str,
+        attempt: int,
+        partition_values: tuple[str, ...] = (),
+        live: Sequence[LiveDataFile] | None = None,
     ) -> PieceWriter:
-        """Return a writer. The names of its files begin with `location` and contain the task attempt."""
+        """Return a writer. The names of its files begin with `location` and contain the task attempt.
+
+        Args:
+            bucket: The bucket of the rows.
+            location: The beginning of the files' locations.
+            attempt: The number of the task attempt.
+            partition_values: The value of each partition key of the table.
+            live: The data files of the bucket and the partition, if the writer deletes by position; None if it deletes
+                by key.
+
+        Raises:
+            ExpiredCredentialsError: if the credentials for the lake's store are not valid any more. The writer's own
+                methods raise it, too.
+        """
         ...
 
 
@@ -197,8 +264,25 @@ class LakeTable(Protocol):
         """
         ...
 
-    def file_writer(self) -> LakeFileWriter:
-        """Return the writer with which executors write this table's files."""
+    def live_files(self, places: Collection[LakePlace]) -> Mapping[LakePlace, Sequence[LiveDataFile]]:
+        """Return the data files that the base has of some places, if rows of the table are deleted by position.
+
+        Returns:
+            The data files of each place, none for a place without rows. No place is in it if rows of the table are
+            deleted by key.
+
+        Raises:
+            FlussTieringError: STORAGE if the lake cannot be read.
+        """
+        ...
+
+    def file_writer(self, *, renew: bool = False) -> LakeFileWriter:
+        """Return the writer with which executors write this table's files.
+
+        Args:
+            renew: Whether the store refused the credentials of the last writer, so that new ones are asked for. If
+                there are none, the writer is equal to the last one.
+        """
         ...
 
     def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:

@@ -16,6 +16,7 @@ from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, is_clean, partition_o
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout
 from fluss_tiering.lake.names import DEFAULT_CATALOG_NAME, FORMER_CATALOG_NAME, catalog_name, quoted
+from fluss_tiering.model.error_text import is_hidden, mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 
@@ -24,6 +25,8 @@ _IDENTITY: Final = frozenset({"type", "catalog-impl", "uri", "warehouse"})
 _REST_TIME_LIMITS: Final = {"rest.client.connection-timeout-ms": "10000", "rest.client.socket-timeout-ms": "60000"}
 _POSTGRESQL_TIME_LIMITS: Final = {"jdbc.connectTimeout": "10", "jdbc.socketTimeout": "60"}
 """Without these limits both clients, and the rounds that use them, wait for minutes or for ever for a catalog."""
+_HEADER: Final = "header."
+"""How properties begin that become headers of a REST catalog's calls, such as `header.Authorization`."""
 _ICEBERG_CLASSES: Final = "org.apache.iceberg."
 _SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 
@@ -34,6 +37,9 @@ class IcebergCatalogs:
     A catalog's properties become settings `spark.sql.catalog.<name>.*` of the session, so that its Spark SQL sees the
     same tables. A setting that the session already has wins, for example a cluster's own credentials. A setting that
     would make it another catalog is an error.
+
+    Spark gives the settings of a session to each job of its SQL, and writes them into the event log. So the secrets are
+    masked there as soon as the catalog is loaded, which keeps its properties.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -188,10 +194,20 @@ class IcebergCatalogs:
         wanted = {prefix: _SPARK_CATALOG, f"{prefix}.cache-enabled": "false"}
         bounded = {**_time_limits(properties), **properties}
         wanted.update({f"{prefix}.{key}": value for key, value in bounded.items() if key != "name"})
+        masked = {key: _masked(key.removeprefix(f"{prefix}."), value) for key, value in wanted.items()}
+        for key, value in wanted.items():
+            if is_hidden(value) and self._spark.conf.get(key, None) is None:
+                raise _hidden(name, key, value)
+        made: list[str] = []
         for key, value in wanted.items():
             present = self._spark.conf.get(key, None)
-            if present is None:
+            if is_hidden(value):
+                # Whoever runs this application has given what the server hides.
+                continue
+            # A secret that is masked is one of a catalog that could not be loaded before.
+            if present is None or present == masked[key] != value:
                 self._spark.conf.set(key, value)
+                made.append(key)
             elif key == prefix and not present.startswith(_ICEBERG_CLASSES):
                 raise FlussTieringError(
                     ErrorCode.STORAGE,
@@ -208,8 +224,25 @@ class IcebergCatalogs:
             # Iceberg configures catalogs from the active session of the JVM's thread; a new thread has none.
             session = java_session_of(self._spark)
             jvm_of(self._spark).SparkSession.setActiveSession(session)
-            plugin = session.sessionState().catalogManager().catalog(name)
-            return plugin.icebergCatalog()
+            try:
+                return session.sessionState().catalogManager().catalog(name).icebergCatalog()
+            finally:
+                for key in made:
+                    if masked[key] != wanted[key]:
+                        self._spark.conf.set(key, masked[key])
+
+
+def _hidden(name: str, key: str, value: str) -> FlussTieringError:
+    return FlussTieringError(
+        ErrorCode.AUTHORIZATION,
+        f"the server hides a setting of the lake catalog {name!r} from this caller, since it may be secret ({value}): "
+        f"call with the role tierer for the table, or give Spark the setting {key}",
+    )
+
+
+def _masked(key: str, value: str) -> str:
+    """Return the value of a catalog's property without its secrets."""
+    return "***" if key.startswith(_HEADER) else mask_secrets(f"{key}={value}").removeprefix(f"{key}=")
 
 
 def _time_limits(properties: Mapping[str, str]) -> Mapping[str, str]:

@@ -2,13 +2,15 @@
 
 The fence: each row delta validates that nobody else has added data files or delete files since the round's base.
 Iceberg repeats this validation against the newest snapshot inside the catalog's compare-and-swap. A driver that was
-paused anywhere before it therefore loses. Rewrites by a compaction are not a conflict. A check in the driver before
-the commit would not be a fence, since Iceberg refreshes to the newest snapshot and tries again.
+paused anywhere before it therefore loses. Rewrites by a compaction are not a conflict, unless they replace a data file
+of which the commit deletes positions, or a delete file that it replaces. A check in the driver before the commit would
+not be a fence, since Iceberg refreshes to the newest snapshot and tries again.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -63,15 +65,16 @@ class IcebergCommitter:
         """Commit the files of all pieces at once, and return the id of the snapshot that completes the commit.
 
         Args:
-            pieces: The files of each piece in order, with at least one file.
+            pieces: The files of each piece in order, with at least one file. Deletes by position apply to data files
+                of the base and of the pieces before theirs. Of a data file there is at most one deletion vector.
             commit: The description of the commit.
             removed: Buckets, each with the values of its partition, of which everything that the base holds is
                 removed.
 
         Raises:
-            FlussTieringError: LAKE_CONFLICT if somebody else has added files since the base, and the files of this
-                commit are deleted; STORAGE if the lake failed, and the files are deleted if nothing was sent, and kept
-                if the outcome is unknown.
+            FlussTieringError: LAKE_CONFLICT if somebody else has added files since the base, or has rewritten files
+                whose rows this commit deletes by position, and the files of this commit are deleted; STORAGE if the
+                lake failed, and the files are deleted if nothing was sent, and kept if the outcome is unknown.
         """
         files = [file for piece in pieces for file in piece]
         try:
@@ -89,7 +92,7 @@ class IcebergCommitter:
         try:
             transaction.commitTransaction()
         except JAVA_ERRORS as error:
-            return self._settle(files, commit, java_error_text(error))
+            return self._settle(files, commit, error)
         landed = self._find(commit.commit_id)
         if landed is None:
             raise FlussTieringError(
@@ -103,13 +106,19 @@ class IcebergCommitter:
         commit: LakeCommit,
         removed: Sequence[tuple[int, tuple[str, ...]]] = (),
     ) -> JavaObject:
-        """Return a transaction with a row delta for each piece that has files. The last update carries the summary."""
+        """Return a transaction with a row delta for each piece that has files. The last update carries the summary.
+
+        Raises:
+            ValueError: There are two deletion vectors of one data file, which no engine could read.
+        """
+        _require_single_vectors(pieces)
         everything = iceberg_class(self._jvm, "expressions.Expressions").alwaysTrue()
         transaction = self._table.newTransaction()
         base = self._base
         if removed and base is not None:
             self._remove(transaction, base, set(removed), commit)
         deltas = [piece for piece in pieces if piece]
+        touched = [location for piece in pieces for file in piece for location in file.referenced]
         for number, piece in enumerate(deltas, start=1):
             delta = transaction.newRowDelta()
             if base is not None:
@@ -117,10 +126,14 @@ class IcebergCommitter:
             delta.conflictDetectionFilter(everything)
             delta.validateNoConflictingDataFiles()
             delta.validateNoConflictingDeleteFiles()
+            if number == 1 and touched:
+                # Later row deltas only see what was changed after the base of theirs, which is in this transaction.
+                # Data files of the commit itself pass: Iceberg looks for those that were removed.
+                delta.validateDataFilesExist(touched)
             data = [file for file in piece if file.content is FileContent.DATA]
             for file in piece:
                 if file.content is not FileContent.DATA:
-                    delta.addDeletes(self._described(file))
+                    self._add_deletes(delta, file)
             for file in data[:_MAX_DATA_FILES]:
                 delta.addRows(self._described(file))
             rest = data[_MAX_DATA_FILES:]
@@ -130,6 +143,13 @@ class IcebergCommitter:
                 self._append(transaction, rest, commit, is_last=is_last)
             base = transaction.table().currentSnapshot().snapshotId()
         return transaction
+
+    def _add_deletes(self, delta: JavaObject, file: LakeFile) -> None:
+        delta.addDeletes(self._described(file))
+        for replaced in file.replaces:
+            # Without this, two vectors of one data file would be committed, and then no engine reads the table.
+            delta.removeDeletes(self._described(replaced))
+            delta.validateDeletedFiles()
 
     @staticmethod
     def _complete(update: JavaObject, commit: LakeCommit, *, is_last: bool) -> None:
@@ -182,14 +202,16 @@ class IcebergCommitter:
         removal.set(COMMIT_ID, commit.commit_id)
         removal.commit()
 
-    def _settle(self, files: Sequence[LakeFile], commit: LakeCommit, failure: str) -> int:
+    def _settle(self, files: Sequence[LakeFile], commit: LakeCommit, error: Exception) -> int:
         """Return the snapshot's id if the commit happened; otherwise delete what may be deleted, and raise an error."""
+        failure = java_error_text(error)
         with lake_errors(f"find out whether the commit {commit.commit_id} to the lake table {self._name} landed"):
             self._table.refresh()
             landed = self._find(commit.commit_id)
             if landed is not None:
                 return landed
-            overtaken = self._is_overtaken()
+            # Iceberg validates again only after it has lost against another commit, so that this one can never succeed.
+            overtaken = is_iceberg(error, "ValidationException") or self._is_overtaken()
         if not overtaken:
             raise FlussTieringError(
                 ErrorCode.STORAGE, f"the commit to the lake table {self._name} failed, its files are kept: {failure}"
@@ -199,7 +221,7 @@ class IcebergCommitter:
 
     def _delete(self, files: Sequence[LakeFile]) -> None:
         """Delete files of the commit, and the manifests that were written for it."""
-        delete_locations(self._table, [*(file.location for file in files), *self._manifests.locations])
+        delete_locations(self._table, [*locations_of(files), *self._manifests.locations])
 
     def _conflict(self, failure: str) -> FlussTieringError:
         expected = "no snapshot" if self._base is None else f"snapshot {self._base}"
@@ -241,6 +263,18 @@ class IcebergCommitter:
             yield snapshot
             parent = snapshot.parentId()
             snapshot = None if parent is None else self._table.snapshot(parent)
+
+
+def locations_of(files: Iterable[LakeFile]) -> list[str]:
+    """Return the locations of files, each once, since deletion vectors share their Puffin files."""
+    return list(dict.fromkeys(file.location for file in files))
+
+
+def _require_single_vectors(pieces: Sequence[Sequence[LakeFile]]) -> None:
+    vectors = Counter(file.referenced for piece in pieces for file in piece if file.vector is not None)
+    for (data_file,), count in vectors.most_common(1):
+        if count > 1:
+            raise ValueError(f"the commit has two deletion vectors of the data file {data_file}: expected one")
 
 
 def delete_locations(table: JavaObject, locations: Iterable[str]) -> list[str]:

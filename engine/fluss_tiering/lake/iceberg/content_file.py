@@ -10,6 +10,11 @@ from typing import Any, Final
 
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
 
+_CONTENTS: Final = {
+    FileContent.DATA: "DATA",
+    FileContent.EQUALITY_DELETES: "EQUALITY_DELETES",
+    FileContent.POSITION_DELETES: "POSITION_DELETES",
+}
 _NO_METRICS: Final = FileMetrics(0)
 _LEVEL: Final = 1
 """The level of the compression, the fastest."""
@@ -41,19 +46,24 @@ class ContentFiles:
         """Return the description of a file in Iceberg's JSON."""
         if file.packed:
             return zlib.decompress(file.packed).decode()
-        is_delete = file.content is FileContent.EQUALITY_DELETES
         partition = (*file.partition_values, file.bucket) if self._by_bucket else file.partition_values
         content: dict[str, Any] = {
             "spec-id": self._spec_id,
-            "content": "EQUALITY_DELETES" if is_delete else "DATA",
+            "content": _CONTENTS[file.content],
             "file-path": file.location,
-            "file-format": "PARQUET",
+            "file-format": "PARQUET" if file.vector is None else "PUFFIN",
             "partition": dict(zip(self._partition_fields, partition, strict=True)),
             "file-size-in-bytes": file.size_bytes,
             **described_metrics(file.metrics),
         }
-        if is_delete:
+        if file.content is FileContent.EQUALITY_DELETES:
             content["equality-ids"] = self._identifier_ids
+        if len(file.referenced) == 1:
+            # Of several data files, the bounds of the column with their locations say which ones are meant.
+            (content["referenced-data-file"],) = file.referenced
+        if file.vector is not None:
+            content["content-offset"] = file.vector.offset
+            content["content-size-in-bytes"] = file.vector.size_bytes
         return json.dumps(content)
 
 

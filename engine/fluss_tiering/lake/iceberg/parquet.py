@@ -6,7 +6,7 @@ time on importing them than on writing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,8 +21,8 @@ from fluss_tiering.formats.micros import as_type, column_of
 from fluss_tiering.formats.nested_arrays import without_hidden_nulls
 from fluss_tiering.lake.iceberg.metrics.collector import FileMetricsCollector, columns_with_nan, statistics_without
 from fluss_tiering.lake.iceberg.metrics.modes import MetricsMode
-from fluss_tiering.lake.object_store import filesystem_of, naming_expired_credentials, path_of
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, Int64s, LakeFile, PieceWriter
+from fluss_tiering.lake.object_store import filesystem_of, naming_expired_credentials, path_of, require_valid
+from fluss_tiering.lake.protocol import FileContent, FileMetrics, Int64s, LakeFile, LiveDataFile, PieceWriter
 from fluss_tiering.lake.shared_folder import require_shared
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN
 
@@ -60,19 +60,32 @@ class ParquetFileWriter:
     shared_folder: str | None = None
 
     def open_piece(
-        self, bucket: int, location: str, attempt: int, partition_values: tuple[str, ...] = ()
+        self,
+        bucket: int,
+        location: str,
+        attempt: int,
+        partition_values: tuple[str, ...] = (),
+        live: Sequence[LiveDataFile] | None = None,
     ) -> PieceWriter:
-        """Return a writer of files with the names `location`-`attempt`-`number`.parquet.
+        """Return a writer of files with the names `location`-`attempt`-`number`.parquet, which deletes by key.
 
         Raises:
             FlussTieringError: STORAGE if this executor does not see the folder of the lake.
+            ExpiredCredentialsError: if the credentials are not valid any more.
         """
+        if live is not None:
+            raise TypeError("this writer deletes by key: expected no live data files")
         require_shared(self.shared_folder)
-        return ParquetPieceWriter(self, _Place(bucket, partition_values), f"{location}-{attempt}")
+        require_valid(self.io_properties)
+        return ParquetPieceWriter(self, FilePlace(bucket, partition_values), f"{location}-{attempt}")
+
+
+Written = Callable[[str, pa.Table, int], None]
+"""Hears of rows that were written: the data file's location, the rows, and the position of the first one."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class FilePlace:
     """The lake's partition for the files of a piece."""
 
     bucket: int
@@ -80,13 +93,23 @@ class _Place:
 
 
 class ParquetPieceWriter:
-    """Writes the data files and the equality-delete files of one piece. It is a `PieceWriter`."""
+    """Writes the data files and the equality-delete files of one piece. It is a `PieceWriter`.
 
-    def __init__(self, settings: ParquetFileWriter, place: _Place, prefix: str) -> None:
+    Args:
+        settings: How files are written.
+        place: The lake's partition.
+        prefix: The beginning of the files' locations.
+        written: Hears of the rows of data files.
+    """
+
+    def __init__(
+        self, settings: ParquetFileWriter, place: FilePlace, prefix: str, written: Written | None = None
+    ) -> None:
         self._bucket = place.bucket
         self._with_places = BUCKET_COLUMN in settings.schema.names
         self._io_properties = settings.io_properties
         self._data = _RollingFiles(settings, settings.schema, FileContent.DATA, place, prefix)
+        self._data.written = written
         self._deletes: _RollingFiles | None = None
         if settings.delete_schema is not None:
             self._deletes = _RollingFiles(
@@ -157,14 +180,18 @@ def _repeated(values: pa.ChunkedArray) -> int:
 
 
 class _RollingFiles:
-    """Writes files of one content, one after the other, each up to the target size."""
+    """Writes files of one content, one after the other, each up to the target size.
+
+    Attributes:
+        written: Hears of the rows of the files; None if nobody does.
+    """
 
     def __init__(
         self,
         settings: ParquetFileWriter,
         schema: pa.Schema,
         content: FileContent,
-        place: _Place,
+        place: FilePlace,
         prefix: str,
     ) -> None:
         self._settings = settings
@@ -172,6 +199,8 @@ class _RollingFiles:
         self._content = content
         self._place = place
         self._prefix = prefix
+        self.written: Written | None = None
+        self._rows_of_open = 0
         self._filesystem = filesystem_of(prefix, settings.io_properties)
         self._buffer: list[pa.RecordBatch] = []
         self._buffered_rows = 0
@@ -214,6 +243,9 @@ class _RollingFiles:
                 with_nan=frozenset(self._with_nan),
             )
         self._open.write(rows)
+        if self.written is not None:
+            self.written(self._open.location, rows, self._rows_of_open)
+        self._rows_of_open += rows.num_rows
         self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
         if self._open.size >= self._settings.target_file_bytes:
             self._finish()
@@ -226,6 +258,7 @@ class _RollingFiles:
                 LakeFile(self._content, place.bucket, self._open.location, size, metrics, place.partition_values)
             )
             self._open = None
+            self._rows_of_open = 0
 
     def close(self) -> list[LakeFile]:
         self._flush()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields as fields_of
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
@@ -12,42 +12,46 @@ import pyarrow as pa
 from py4j.java_gateway import JavaObject, JVMView
 
 from fluss_tiering.formats.micros import lake_type
-from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_locations
+from fluss_tiering.lake.iceberg.by_position import PositionFileWriter
+from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_locations, locations_of
 from fluss_tiering.lake.iceberg.content_file import ContentFiles
+from fluss_tiering.lake.iceberg.deletes import live_data_files
 from fluss_tiering.lake.iceberg.field_ids import with_field_ids
 from fluss_tiering.lake.iceberg.java import iceberg_class, lake_errors, to_dict
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN
-from fluss_tiering.lake.iceberg.metadata.file_io import file_io_properties
 from fluss_tiering.lake.iceberg.metadata.history import ancestors, ancestors_with_expired
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.lake.iceberg.metadata.lookup import has_rows
 from fluss_tiering.lake.iceberg.metadata.offsets_file import read_offsets, write_offsets
 from fluss_tiering.lake.iceberg.metadata.properties import write_properties
+from fluss_tiering.lake.iceberg.metadata.renewal import RenewedTable
 from fluss_tiering.lake.iceberg.metrics.modes import metrics_modes
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.summary import from_summary, offsets_fit
 from fluss_tiering.lake.names import catalog_name, quoted, round_file_name
-from fluss_tiering.lake.object_store import credentials_expire_ms, require_writable
 from fluss_tiering.lake.protocol import (
     CommittedSnapshot,
     ForeignCommit,
     LakeCommit,
     LakeFile,
+    LakePlace,
     LakeTableSize,
+    LiveDataFile,
     ReadOffsets,
 )
 from fluss_tiering.lake.shared_folder import local_path, require_seen
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
+from fluss_tiering.model.table_options import LAKE_DELETE_FILES
 
-_FRESH_MS: Final = 15 * 60_000
-"""Credentials that expire before this time are renewed before a stage, or a wave of a round, begins."""
 _SYSTEM_TYPES: Final = {
     BUCKET_COLUMN: pa.int32(),
     OFFSET_COLUMN: pa.int64(),
     TIMESTAMP_COLUMN: pa.timestamp("us", "UTC"),
 }
 
+_INDEX_FOLDER: Final = "_key_index"
+"""The folder of the key index in that of the table. Who removes orphan files leaves names with an underscore alone."""
 _MAX_PARTITIONS_LOOKED_AT: Final = 64
 """A look reads the list of manifests. If a round has more new partitions, all of them may have rows."""
 
@@ -71,7 +75,7 @@ class IcebergTable:
         self._handle = handle
         self._schema = schema
         self._spec = spec
-        self._reload = reload
+        self._renewed = RenewedTable(jvm, table, handle, reload)
         with lake_errors(f"read the lake table {table.lake_path}"):
             self._properties = to_dict(jvm, handle.properties())
             current = handle.currentSnapshot()
@@ -196,10 +200,10 @@ class IcebergTable:
 
     def delete_locations(self, locations: Iterable[str]) -> list[str]:
         """Delete files that no snapshot refers to; log and return those that could not be deleted."""
-        return delete_locations(self._handle, locations)
+        return delete_locations(self._renewed.newest, locations)
 
-    def file_writer(self) -> ParquetFileWriter:
-        """Return the writer with which executors write this table's files."""
+    def file_writer(self, *, renew: bool = False) -> ParquetFileWriter:
+        """Return the writer with which executors write this table's files: see `LakeTable`."""
         fields = {field["name"]: field for field in self._schema["fields"]}
         types = {column.name: lake_type(column.data_type) for column in self._table.descriptor.columns}
         # In the order in which rows come. Iceberg's readers find columns by their ids.
@@ -208,28 +212,50 @@ class IcebergTable:
         schema = pa.schema([with_field_ids(fields[name], kind) for name, kind in types.items()])
         keys = self._table.descriptor.primary_key
         written = write_properties(str(self._handle.name()), self._properties)
-        return ParquetFileWriter(
+        writer = ParquetFileWriter(
             schema=schema,
             delete_schema=pa.schema([schema.field(key) for key in keys]) if keys else None,
             compression=(written.codec, written.level),
             target_file_bytes=written.target_file_bytes,
-            io_properties=self._io_properties(),
+            io_properties=self._renewed.io_properties(self.data_location(), renew=renew),
             metrics_modes=metrics_modes(self._schema["fields"], self._properties, self._bounded_fields()),
             shared_folder=self._shared_folder(),
         )
+        if not self._deletes_by_position:
+            return writer
+        with lake_errors(f"read the metadata of the lake table {self._table.lake_path}"):
+            metadata = self._handle.operations().current()
+            return PositionFileWriter(
+                **{each.name: getattr(writer, each.name) for each in fields_of(writer)},
+                table_uuid=str(metadata.uuid()),
+                index_location=f"{self.location()}/{_INDEX_FOLDER}",
+                format_version=int(metadata.formatVersion()),
+                base=self._base or 0,
+            )
 
-    def _io_properties(self) -> dict[str, str]:
-        """Return the properties with which executors open the lake's store; with new credentials if the old expire."""
-        found = self._io_properties_of(self._handle)
-        expire_ms = credentials_expire_ms(found)
-        if self._reload is not None and expire_ms is not None and expire_ms - time.time() * 1000 < _FRESH_MS:
-            with lake_errors(f"get new credentials for the lake table {self._table.lake_path}"):
-                found = self._io_properties_of(self._reload())
-        require_writable(self.data_location(), found)
+    @property
+    def _deletes_by_position(self) -> bool:
+        option = self._table.descriptor.properties.get(LAKE_DELETE_FILES.key, LAKE_DELETE_FILES.default)
+        return bool(self._table.descriptor.primary_key) and option.lower() == "position" and self._by_bucket
+
+    def live_files(self, places: Collection[LakePlace]) -> Mapping[LakePlace, Sequence[LiveDataFile]]:
+        """Return the data files that the base has of some places: see `LakeTable`.
+
+        Raises:
+            FlussTieringError: STORAGE if the lake cannot be read.
+        """
+        if not (places and self._deletes_by_position):
+            return {}
+        found: dict[LakePlace, list[LiveDataFile]] = {place: [] for place in places}
+        for file in live_data_files(self._jvm, self._handle, self._base):
+            if file.spec_id != self._spec["spec-id"] or file.file_format != "PARQUET":
+                # Whose place is not known, or whose keys executors cannot read, can only be deleted from by key.
+                return {}
+            *values, bucket = file.partition
+            of_place = found.get((int(bucket), tuple(map(str, values))))
+            if of_place is not None:
+                of_place.append(file)
         return found
-
-    def _io_properties_of(self, handle: JavaObject) -> dict[str, str]:
-        return file_io_properties(self._jvm, handle, self.data_location(), self._table.lake_catalog_properties)
 
     def _bounded_fields(self) -> set[int]:
         """Return the ids of the fields of the key and of the sort order."""
@@ -270,20 +296,21 @@ class IcebergTable:
             FlussTieringError: LAKE_CONFLICT if somebody else has changed rows since the base; STORAGE if the lake
                 failed, or if a file that was written to a folder is not there.
         """
-        written = [file for piece in pieces for file in piece]
-        try:
-            require_seen(written)
-        except FlussTieringError:
-            self.delete_files(written)
-            raise
         if not any(pieces):
             name = round_file_name(0, commit.tiering_epoch, commit.commit_id)
             location = f"{self.piece_location(0, name, partition_values)}-no-rows.parquet"
             pieces = [[write_file_without_rows(self.file_writer(), 0, location, partition_values)]]
+        written = [file for piece in pieces for file in piece]
+        try:
+            require_seen(written)
+            handle = self._renewed.for_commit()
+        except FlussTieringError:
+            self.delete_files(written)
+            raise
         if not offsets_fit(commit):
             commit = self._with_offsets_file(commit)
         try:
-            return IcebergCommitter(self._jvm, self._handle, self._base, self._content).commit(pieces, commit, removed)
+            return IcebergCommitter(self._jvm, handle, self._base, self._content).commit(pieces, commit, removed)
         except FlussTieringError as error:
             if error.code is ErrorCode.LAKE_CONFLICT and commit.lake_offsets is not None:
                 self.delete_locations([commit.lake_offsets])
@@ -312,19 +339,19 @@ class IcebergTable:
         name = round_file_name(0, commit.tiering_epoch, commit.commit_id)
         location = f"{self.data_location()}/{name}-offsets.json"
         with lake_errors(f"write the offsets file {location} of the lake table {self._table.lake_path}"):
-            write_offsets(self._handle, location, commit.table_id, commit.log_end_offsets)
+            write_offsets(self._renewed.newest, location, commit.table_id, commit.log_end_offsets)
         return replace(commit, lake_offsets=location)
 
     def size(self, snapshot_id: int) -> LakeTableSize:
         """Return the size of the table as of a snapshot, from the snapshot's summary."""
         with lake_errors(f"read snapshot {snapshot_id} of the lake table {self._table.lake_path}"):
-            snapshot = self._handle.snapshot(snapshot_id)
+            snapshot = self._renewed.newest.snapshot(snapshot_id)
             summary = {} if snapshot is None else snapshot.summary()
             return LakeTableSize(_count(summary.get("total-files-size")), _count(summary.get("total-records")))
 
     def delete_files(self, files: Sequence[LakeFile]) -> None:
         """Delete files that no commit was tried with."""
-        delete_locations(self._handle, (file.location for file in files))
+        delete_locations(self._renewed.newest, locations_of(files))
 
     def _has_rows(self) -> bool:
         current = self._handle.currentSnapshot()

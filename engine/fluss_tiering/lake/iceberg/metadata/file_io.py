@@ -9,6 +9,7 @@ from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError
 
 from fluss_tiering.lake.iceberg.java import to_dict
+from fluss_tiering.lake.object_store import openers
 from fluss_tiering.model.location import Location
 
 _HADOOP: Final = "org.apache.iceberg.hadoop.HadoopFileIO"
@@ -32,7 +33,9 @@ def file_io_properties(
 ) -> dict[str, str]:
     """Return the properties with which executors can write to a location as the driver's JVM does.
 
-    They are secrets. What the JVM was given wins: the settings of the Spark session, and what a REST catalog vended.
+    They are secrets, and only those that open the store: executors do not get the secrets of the catalog itself. Of one
+    name, the server's value comes last, then that of the Spark session, then what a REST catalog vended: first what it
+    vended for the table, and before that what it vended for the longest prefix of the location.
 
     Args:
         jvm: The JVM of the Spark session.
@@ -45,7 +48,7 @@ def file_io_properties(
     parsed = Location.parse(location)
     if str(io.getClass().getName()) == _HADOOP and parsed.is_s3:
         found = {**found, **_of_s3a(io, parsed.authority)}
-    return found
+    return openers(found)
 
 
 def _properties(jvm: JVMView, io: JavaObject) -> dict[str, str]:

@@ -1,0 +1,58 @@
+"""Reads the keys of a data file, whoever has written it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from fluss_tiering.lake.object_store import path_of
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+_BATCH_ROWS: Final = 1 << 16
+_FIELD_ID: Final = b"PARQUET:field_id"
+
+
+def read_keys(filesystem: fs.FileSystem, location: str, key: pa.Schema) -> Iterator[Sequence[pa.Array]]:
+    """Yield the key columns of a data file in the order of its rows, batch by batch.
+
+    Args:
+        filesystem: The file system of the lake.
+        location: The location of the file.
+        key: The key columns with Iceberg's field ids. Names in the file may differ, since columns can be renamed.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA if the file is missing or damaged, or lacks a key column.
+    """
+    try:
+        with filesystem.open_input_file(path_of(location)) as source, pq.ParquetFile(source) as parquet:
+            names = _names(parquet.schema_arrow, key, location)
+            for batch in parquet.iter_batches(_BATCH_ROWS, columns=names):
+                yield [batch.column(name) for name in names]
+    except FileNotFoundError:
+        raise _unreadable(location, "is missing") from None
+    except pa.ArrowInvalid as error:
+        raise _unreadable(location, f"is damaged: {error}") from None
+
+
+def _names(found: pa.Schema, key: pa.Schema, location: str) -> list[str]:
+    names = {_field_id(field): field.name for field in found}
+    lacking = [field.name for field in key if _field_id(field) not in names]
+    if lacking:
+        raise _unreadable(location, f"lacks the key columns {', '.join(lacking)}")
+    return [names[_field_id(field)] for field in key]
+
+
+def _field_id(field: pa.Field) -> bytes | None:
+    return (field.metadata or {}).get(_FIELD_ID)
+
+
+def _unreadable(location: str, what: str) -> FlussTieringError:
+    return FlussTieringError(
+        ErrorCode.CORRUPT_DATA,
+        f"the data file {location} {what}, and the lake table refers to it: expected a Parquet file with the key "
+        "columns; restore it from a backup, or make an older snapshot of the lake table the current one",
+    )

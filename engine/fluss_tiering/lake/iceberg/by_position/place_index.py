@@ -1,0 +1,197 @@
+"""The key index of one place as a task uses it: what is missing or damaged is rebuilt from the data files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import fs
+
+from fluss_tiering.lake.iceberg.by_position.data_file_keys import read_keys
+from fluss_tiering.lake.key_index import (
+    Hashes,
+    IndexStore,
+    KeyIndex,
+    Matches,
+    Place,
+    Run,
+    RunWriter,
+    UnusableIndexError,
+    hash_keys,
+    live_runs,
+    merge_runs,
+    read_state,
+    remove_unreferenced,
+    runs_to_merge,
+    state_snapshots,
+    write_state,
+)
+from fluss_tiering.lake.object_store import ExpiredCredentialsError
+from fluss_tiering.lake.protocol import LiveDataFile
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.storage.scratch import temporary_folder
+
+logger = logging.getLogger(__name__)
+
+_MAX_STATES: Final = 8
+"""So many states of a place are left before old ones are deleted with what only they name."""
+_KEPT_STATES: Final = 2
+_KEPT_FOR: Final = timedelta(hours=1)
+"""Other attempts at a round may still use files that are younger."""
+
+
+class PlaceIndex:
+    """Finds rows of live data files by their keys, and remembers where new rows are. It is a context manager.
+
+    Args:
+        store: Where the index is.
+        place: The place.
+        live: The place's data files in the snapshot from which the round was planned.
+        key: The key columns with Iceberg's field ids.
+        open_lake: Opens the file system of the data files.
+    """
+
+    def __init__(
+        self,
+        store: IndexStore,
+        place: Place,
+        live: Sequence[LiveDataFile],
+        key: pa.Schema,
+        open_lake: Callable[[], fs.FileSystem],
+    ) -> None:
+        self._store = store
+        self._place = place
+        self._live = frozenset(file.location for file in live)
+        self._key = key
+        self._open_lake = open_lake
+        self._resources = ExitStack()
+        self._new = self._resources.enter_context(RunWriter(store, place))
+        self._added: list[str] = []
+        self._index: KeyIndex | None = None
+        self._beside: KeyIndex | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what is on the local disk."""
+        self._resources.close()
+
+    def hashes(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Hashes:
+        """Return the hash of each key."""
+        return hash_keys(columns, self._place.table_uuid)
+
+    def add(self, location: str, columns: Sequence[pa.ChunkedArray], first: int) -> None:
+        """Remember the rows of a data file that is written: their keys, and the position of the first one."""
+        if location not in self._added:
+            self._added.append(location)
+        hashes = self.hashes(columns)
+        self._new.add(location, hashes, np.arange(first, first + len(hashes)))
+
+    def find(self, hashes: Hashes) -> list[Matches]:
+        """Return the rows of live data files with these keys, also those that are deleted already.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA if a data file cannot be read, of which the index knows nothing.
+            ExpiredCredentialsError: if the credentials are not valid any more.
+        """
+        if not self._live:
+            return []
+        try:
+            return self._found(hashes)
+        except UnusableIndexError as error:
+            logger.warning("the key index of %s is made again from the data files: %s", self._place, error.message)
+            self._index = KeyIndex(self._store, self._place, ())
+            self._beside = None
+            return self._found(hashes)
+
+    def _found(self, hashes: Hashes) -> list[Matches]:
+        index = self._opened()
+        if unknown := index.unknown_files(self._live):
+            index = self._with_files(index, unknown)
+        found = [index.find(hashes, self._live)]
+        if self._beside is not None:
+            found.append(self._beside.find(hashes, self._live))
+        return found
+
+    def _opened(self) -> KeyIndex:
+        """Return the newest index that can be read."""
+        if self._index is None:
+            runs: tuple[Run, ...] = ()
+            try:
+                for snapshot in state_snapshots(self._store, self._place)[:1]:
+                    runs = read_state(self._store, self._place, snapshot) or ()
+            except ExpiredCredentialsError:
+                raise
+            except FlussTieringError as error:
+                logger.warning("the key index of %s cannot be used: %s", self._place, error.message)
+            self._index = KeyIndex(self._store, self._place, runs)
+        return self._index
+
+    def _with_files(self, index: KeyIndex, unknown: Iterable[str]) -> KeyIndex:
+        """Return an index that has the keys of data files, too, which are read."""
+        if self._beside is not None and not (unknown := self._beside.unknown_files(list(unknown))):
+            return index
+        try:
+            run = self._run_of(self._store, unknown)
+        except ExpiredCredentialsError:
+            raise
+        except FlussTieringError as error:
+            logger.warning("the key index of %s is kept on the local disk: %s", self._place, error.message)
+            scratch = IndexStore(str(self._resources.enter_context(temporary_folder("fluss-key-index"))))
+            self._beside = KeyIndex(scratch, self._place, (self._run_of(scratch, unknown),))
+            return index
+        self._index = KeyIndex(self._store, self._place, (*index.runs, run))
+        return self._index
+
+    def _run_of(self, store: IndexStore, locations: Iterable[str]) -> Run:
+        lake = self._open_lake()
+        with RunWriter(store, self._place) as writer:
+            for location in locations:
+                first = 0
+                writer.add(location, Hashes.empty(), np.empty(0, np.int64))
+                for columns in read_keys(lake, location, self._key):
+                    hashes = self.hashes(columns)
+                    writer.add(location, hashes, np.arange(first, first + len(hashes)))
+                    first += len(hashes)
+            return writer.close()
+
+    def save(self, state: int) -> None:
+        """Write what is known into the store, so that the next round finds it. What fails is only logged.
+
+        Args:
+            state: The id of the state, by which an attempt at the same round replaces it.
+
+        Raises:
+            ExpiredCredentialsError: if the credentials are not valid any more.
+        """
+        try:
+            self._save(state)
+        except ExpiredCredentialsError:
+            raise
+        except FlussTieringError as error:
+            # It is only a cache: the next round reads the keys from the data files.
+            logger.warning("the key index of %s is not kept: %s", self._place, error.message)
+
+    def _save(self, state: int) -> None:
+        live = {*self._live, *self._added}
+        before = self._opened().runs if self._live else ()
+        runs = live_runs([*before, *([self._new.close()] if self._added else ())], live)
+        if merged := runs_to_merge(runs, live):
+            names = {run.name for run in merged}
+            runs = [
+                *(run for run in runs if run.name not in names),
+                merge_runs(self._store, self._place, merged, live),
+            ]
+        write_state(self._store, self._place, state, runs)
+        states = state_snapshots(self._store, self._place)
+        if len(states) > _MAX_STATES:
+            remove_unreferenced(self._store, self._place, states[:_KEPT_STATES], datetime.now(UTC) - _KEPT_FOR)

@@ -1,0 +1,158 @@
+"""What is deleted already: the positions in live position delete files and deletion vectors, read by executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
+from fluss_tiering.lake.iceberg.deletes.schema import PATH_COLUMN, POSITION_COLUMN
+from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
+from fluss_tiering.lake.object_store import naming_expired_credentials, path_of
+from fluss_tiering.lake.protocol import LakeFile
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+_BATCH_ROWS: Final = 1 << 16
+_REMEDY: Final = "restore the file from a backup, or make an older snapshot of the lake table the current one"
+
+
+@dataclass(slots=True)
+class PresentDeletes:
+    """What is deleted of one data file already.
+
+    Attributes:
+        own: The positions in delete files that are about this data file alone.
+        shared: The positions in delete files that are about other data files, too.
+        files: The delete files of `own`. A new delete file with the same positions can replace them.
+    """
+
+    own: DeletionVector = field(default_factory=DeletionVector)
+    shared: DeletionVector = field(default_factory=DeletionVector)
+    files: tuple[LakeFile, ...] = ()
+
+    def everything(self) -> DeletionVector:
+        """Return all positions."""
+        both = DeletionVector()
+        both.update(self.own)
+        both.update(self.shared)
+        return both
+
+
+def present_deletes(place: DeletePlace, live: Mapping[str, Sequence[LakeFile]]) -> dict[str, PresentDeletes]:
+    """Read what live delete files delete of data files.
+
+    A delete file that several data files have is read once. Memory is that of the bitmaps, which take a few bytes a
+    position at most, and two if many rows of a data file are deleted.
+
+    Args:
+        place: The place of the data files; only its store is used.
+        live: The location of each data file -> its live delete files, as `live_data_files` returns them; none for a
+            data file without deletes.
+
+    Returns:
+        What is deleted of each data file of `live`.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA if a delete file is missing or damaged; LAKE_TABLE_MISMATCH if it has a format
+            that executors do not read; STORAGE if this executor does not see the folder of the lake.
+        ExpiredCredentialsError: if the credentials for the lake's store are not valid any more.
+    """
+    present = {location: PresentDeletes() for location in live}
+    wanted: dict[str, dict[int, tuple[LakeFile, list[str]]]] = {}
+    for location, files in live.items():
+        for file in files:
+            offset = file.vector.offset if file.vector else 0
+            wanted.setdefault(file.location, {}).setdefault(offset, (file, []))[1].append(location)
+    if not wanted:
+        return present
+    filesystem = place.open()
+    with naming_expired_credentials(place.io_properties):
+        for parts in wanted.values():
+            (first, locations), *_ = parts.values()
+            with _naming(first):
+                if first.vector is None:
+                    _add_position_file(filesystem, first, {location: present[location] for location in locations})
+                else:
+                    _add_vectors(filesystem, [(file, present[location]) for file, (location, *_) in parts.values()])
+    return present
+
+
+def _add_vectors(filesystem: fs.FileSystem, parts: Sequence[tuple[LakeFile, PresentDeletes]]) -> None:
+    """Add the vectors of one Puffin file."""
+    with filesystem.open_input_file(path_of(parts[0][0].location)) as source:
+        size = source.size()
+        for file, present in parts:
+            assert file.vector is not None  # noqa: S101 - the caller has looked
+            end = file.vector.offset + file.vector.size_bytes
+            if size < end:
+                raise ValueError(f"it has {size} bytes, and its deletion vector would end at {end}")
+            vector = DeletionVector.from_blob(source.read_at(file.vector.size_bytes, file.vector.offset))
+            if len(vector) != file.metrics.record_count:
+                raise ValueError(
+                    f"its deletion vector has {len(vector)} positions, and the lake table's metadata says "
+                    f"{file.metrics.record_count}"
+                )
+            present.own.update(vector)
+            present.files += (file,)
+
+
+def _add_position_file(filesystem: fs.FileSystem, file: LakeFile, present: Mapping[str, PresentDeletes]) -> None:
+    if not file.location.endswith(".parquet"):
+        raise FlussTieringError(
+            ErrorCode.LAKE_TABLE_MISMATCH,
+            f"the position delete file {file.location} is no Parquet file, and executors read no other: expected "
+            "Parquet; compact the lake table, and set its property write.delete.format.default to parquet",
+        )
+    is_own = len(file.referenced) == 1
+    with (
+        filesystem.open_input_file(path_of(file.location)) as source,
+        pq.ParquetFile(source, read_dictionary=[PATH_COLUMN]) as parquet,
+    ):
+        for batch in parquet.iter_batches(_BATCH_ROWS, columns=[PATH_COLUMN, POSITION_COLUMN]):
+            for location, positions in _runs(batch):
+                found = present.get(location)
+                if found is not None:
+                    (found.own if is_own else found.shared).add(positions)
+    if is_own:
+        for found in present.values():
+            found.files += (file,)
+
+
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the positions of each run of rows of one data file. In a sorted file, a data file has one run."""
+    paths = batch.column(PATH_COLUMN)
+    if not pa.types.is_dictionary(paths.type):
+        paths = paths.dictionary_encode()
+    codes = paths.indices.to_numpy(zero_copy_only=False)
+    positions = batch.column(POSITION_COLUMN).to_numpy(zero_copy_only=False)
+    ends = [*(np.flatnonzero(np.diff(codes)) + 1), len(codes)]
+    start = 0
+    for end in ends:
+        if start < end:
+            yield paths.dictionary[int(codes[start])].as_py(), positions[start:end]
+        start = end
+
+
+@contextmanager
+def _naming(file: LakeFile) -> Iterator[None]:
+    """Let the error of a delete file that cannot be read name it."""
+    what = "position delete file" if file.vector is None else "Puffin file"
+    try:
+        yield
+    except FileNotFoundError:
+        raise FlussTieringError(
+            ErrorCode.CORRUPT_DATA,
+            f"the {what} {file.location} is missing, and the lake table refers to it: expected it to be there; "
+            f"{_REMEDY}",
+        ) from None
+    except (ValueError, KeyError, pa.ArrowInvalid) as error:
+        raise FlussTieringError(
+            ErrorCode.CORRUPT_DATA, f"the {what} {file.location} is damaged: {error}; {_REMEDY}"
+        ) from None

@@ -1,0 +1,68 @@
+"""Deletion vectors of the format version 3: for each data file one bitmap, in a Puffin file of the task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
+from fluss_tiering.lake.iceberg.deletes.positions import PositionDeletes
+from fluss_tiering.lake.iceberg.deletes.present import PresentDeletes
+from fluss_tiering.lake.iceberg.deletes.puffin import PuffinWriter
+from fluss_tiering.lake.object_store import naming_expired_credentials
+from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, VectorPlace
+
+
+def write_vectors(
+    place: DeletePlace, deletes: PositionDeletes, present: Mapping[str, PresentDeletes]
+) -> list[LakeFile]:
+    """Write the deletes as deletion vectors that a commit adds to a lake table of the format version 3.
+
+    A data file may have one vector only. The new one therefore holds what is deleted already, too, and replaces the
+    vector that the data file has, and the position delete files that are about this data file alone. The attribute
+    `replaces` of a file says which; the commit removes them. All vectors are in one Puffin file.
+
+    Args:
+        place: Where the Puffin file is written. All data files must be of its partition and its bucket.
+        deletes: The rows to delete.
+        present: What is deleted of each data file with deletes, as `present_deletes` returns it.
+
+    Returns:
+        A file for each data file with deletes; none if there are no deletes.
+
+    Raises:
+        FlussTieringError: STORAGE if this executor does not see the folder of the lake.
+        ExpiredCredentialsError: if the credentials for the lake's store are not valid any more.
+        ValueError: if `deletes` is not what it should be, or if `present` does not know a data file.
+    """
+    unknown = next((location for location in deletes.touched if location not in present), None)
+    if unknown is not None:
+        raise ValueError(f"what is deleted of the data file {unknown} was not read: expected it in `present`")
+    if not deletes.touched:
+        return []
+    written: list[tuple[str, int, VectorPlace]] = []
+    filesystem = place.open()
+    with naming_expired_credentials(place.io_properties):
+        puffin = PuffinWriter(f"{place.prefix}-00000.puffin", filesystem)
+        try:
+            for location, positions in deletes.by_file():
+                vector = present[location].everything()
+                vector.add(positions)
+                written.append((location, len(vector), puffin.write(location, vector)))
+            size = puffin.close()
+        except BaseException:
+            puffin.abort()
+            raise
+    return [
+        LakeFile(
+            FileContent.POSITION_DELETES,
+            place.bucket,
+            puffin.location,
+            size,
+            FileMetrics(count),
+            place.partition_values,
+            referenced=(location,),
+            vector=vector_place,
+            replaces=present[location].files,
+        )
+        for location, count, vector_place in written
+    ]

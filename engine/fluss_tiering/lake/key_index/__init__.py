@@ -1,0 +1,38 @@
+"""The key index, which says where in a lake table the rows of primary keys are, without reading the table.
+
+It is a cache. It lies in files beside the lake table and can be deleted at any time: what is missing is rebuilt from
+the key columns of the data files. This package knows nothing of Iceberg but the UUID of a table and the locations of
+its data files.
+"""
+
+from fluss_tiering.lake.key_index.cleanup import remove_unreferenced
+from fluss_tiering.lake.key_index.errors import UnusableIndexError
+from fluss_tiering.lake.key_index.hashes import Hashes, hash_keys
+from fluss_tiering.lake.key_index.index import KeyIndex, Matches
+from fluss_tiering.lake.key_index.merging import live_runs, merge_runs, runs_to_merge
+from fluss_tiering.lake.key_index.place import Place
+from fluss_tiering.lake.key_index.run import Run
+from fluss_tiering.lake.key_index.state import read_state, state_snapshots, write_state
+from fluss_tiering.lake.key_index.store import IndexStore
+from fluss_tiering.lake.key_index.writing import Entries, RunWriter, write_run
+
+__all__ = [
+    "Entries",
+    "Hashes",
+    "IndexStore",
+    "KeyIndex",
+    "Matches",
+    "Place",
+    "Run",
+    "RunWriter",
+    "UnusableIndexError",
+    "hash_keys",
+    "live_runs",
+    "merge_runs",
+    "read_state",
+    "remove_unreferenced",
+    "runs_to_merge",
+    "state_snapshots",
+    "write_run",
+    "write_state",
+]

@@ -1,0 +1,67 @@
+"""Deletes the files of an index that no state needs any more."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from fluss_tiering.lake.key_index.errors import UnusableIndexError
+from fluss_tiering.lake.key_index.place import Place
+from fluss_tiering.lake.key_index.state import named_runs, snapshot_of
+from fluss_tiering.lake.key_index.store import IndexStore, StoredFile
+
+
+def remove_unreferenced(
+    store: IndexStore, place: Place, keep_states: Collection[int], older_than: datetime
+) -> list[str]:
+    """Delete the states of a place that are not to be kept, and the files that no remaining state names.
+
+    Only files are deleted that were written before a certain time, because a writer makes its runs before the state
+    that names them. While a remaining state cannot be read, all runs remain. Should a writer still take a run that is
+    deleted here, its index is found to be unusable, and is rebuilt.
+
+    Args:
+        store: Where the index is.
+        place: The place.
+        keep_states: The ids of the lake snapshots whose states are kept.
+        older_than: Files that were written at this time or later are kept. It should be longer ago than a round takes.
+
+    Returns:
+        The names of the deleted files.
+
+    Raises:
+        FlussTieringError: STORAGE if the store refuses.
+        ExpiredCredentialsError: if the credentials are not valid any more.
+    """
+    files = store.files(place.folder)
+    old = {file.name for file in files if file.modified is not None and file.modified < older_than}
+    deleted: list[str] = []
+    remaining: list[int] = []
+    for file in files:
+        snapshot = snapshot_of(file)
+        if snapshot is None:
+            continue
+        if snapshot in keep_states or file.name not in old:
+            remaining.append(snapshot)
+        else:
+            store.delete(file.name)
+            deleted.append(file.name)
+    named = _named(store, place, remaining)
+    if named is not None:
+        for name in _others(files, named) & old:
+            store.delete(name)
+            deleted.append(name)
+    return sorted(deleted)
+
+
+def _named(store: IndexStore, place: Place, snapshots: Collection[int]) -> set[str] | None:
+    """Return the runs that states name; None if one of the states cannot be read."""
+    try:
+        return {run.name for each in snapshots for run in named_runs(store, place, each) or ()}
+    except UnusableIndexError:
+        return None
+
+
+def _others(files: Collection[StoredFile], named: Collection[str]) -> set[str]:
+    """Return the files that are neither states nor named runs: also temporary ones that a killed writer left."""
+    return {file.name for file in files if snapshot_of(file) is None and file.name not in named}

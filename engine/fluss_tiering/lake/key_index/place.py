@@ -1,0 +1,50 @@
+"""The part of a lake table that has an index of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from dataclasses import dataclass
+from functools import cached_property
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+
+@dataclass(frozen=True)
+class Place:
+    """One bucket of one partition of one Iceberg table.
+
+    Attributes:
+        table_uuid: The UUID of the Iceberg table, from its metadata.
+        bucket: The number of the bucket.
+        partition_values: The values of the partition keys; empty if the table is not partitioned.
+    """
+
+    table_uuid: str
+    bucket: int
+    partition_values: tuple[str, ...] = ()
+
+    @cached_property
+    def folder(self) -> str:
+        """The folder of the index, below the location of the store."""
+        if not self.partition_values:
+            return f"{self.bucket}"
+        # Values may be longer than a name may be, and hold any character.
+        digest = hashlib.blake2b(json.dumps(self.partition_values).encode(), digest_size=16).hexdigest()
+        return f"{digest}/{self.bucket}"
+
+
+def uuid_bytes(table_uuid: str) -> bytes:
+    """Return the 16 bytes of a table's UUID.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the text is no UUID.
+    """
+    try:
+        return uuid.UUID(table_uuid).bytes
+    except ValueError:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"{table_uuid!r} is not the UUID of an Iceberg table: expected the table-uuid of its metadata",
+        ) from None

@@ -1,0 +1,126 @@
+"""States, small files that name the runs of a place at a lake snapshot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from fluss_tiering.lake.key_index.errors import unusable
+from fluss_tiering.lake.key_index.place import Place
+from fluss_tiering.lake.key_index.run import Run, RunReference, digest_of, open_run, place_of_json, place_to_json
+from fluss_tiering.lake.key_index.store import IndexStore, StoredFile
+
+_PREFIX: Final = "state-"
+_HEADING: Final = "fluss-key-index-state 1"
+
+
+def write_state(store: IndexStore, place: Place, snapshot_id: int, runs: Sequence[Run]) -> None:
+    """Write which runs a place has at a lake snapshot. A state of the same snapshot is replaced.
+
+    Args:
+        store: Where the runs are.
+        place: The place.
+        snapshot_id: The id of the lake snapshot.
+        runs: The runs.
+
+    Raises:
+        FlussTieringError: STORAGE if the store refuses.
+    """
+    described = {
+        "place": place_to_json(place),
+        "snapshot": snapshot_id,
+        "runs": [
+            {
+                "name": each.name,
+                "footer_start": each.footer_start,
+                "footer_bytes": each.footer_bytes,
+                "digest": each.digest.hex(),
+            }
+            for each in (run.reference for run in runs)
+        ],
+    }
+    content = f"{_HEADING}\n{json.dumps(described, ensure_ascii=False)}\n".encode()
+    store.write_file(_name(place, snapshot_id), content + f"{digest_of(content).hex()}\n".encode())
+
+
+def read_state(store: IndexStore, place: Place, snapshot_id: int) -> tuple[Run, ...] | None:
+    """Return the runs that a place has at a lake snapshot; None if no state of that snapshot was written.
+
+    Args:
+        store: Where the runs are.
+        place: The place.
+        snapshot_id: The id of the lake snapshot.
+
+    Raises:
+        UnusableIndexError: if the state or one of its runs is damaged, cannot be read, or is of another version, table,
+            place or snapshot; or if one of the runs is missing.
+        ExpiredCredentialsError: if the credentials are not valid any more.
+    """
+    references = named_runs(store, place, snapshot_id)
+    if references is None:
+        return None
+    return tuple(store.map(lambda each: open_run(store, place, each), references))
+
+
+def state_snapshots(store: IndexStore, place: Place) -> list[int]:
+    """Return the ids of the lake snapshots that have a state, those that were written last first.
+
+    A reader may use any of them: it ignores what is not alive in its own snapshot, and asks for what is unknown.
+
+    Raises:
+        FlussTieringError: STORAGE if the store refuses.
+        ExpiredCredentialsError: if the credentials are not valid any more.
+    """
+    states = [file for file in store.files(place.folder) if snapshot_of(file) is not None]
+    states.sort(key=lambda file: (file.modified.timestamp() if file.modified else 0.0, file.name), reverse=True)
+    return [snapshot for file in states if (snapshot := snapshot_of(file)) is not None]
+
+
+def named_runs(store: IndexStore, place: Place, snapshot_id: int) -> list[RunReference] | None:
+    """Return the runs that a state names, whether they exist or not; None if there is no such state.
+
+    Raises:
+        UnusableIndexError: if the state is damaged or cannot be read.
+        ExpiredCredentialsError: if the credentials are not valid any more.
+    """
+    described = _described(store, place, snapshot_id)
+    if described is None:
+        return None
+    return [
+        RunReference(each["name"], each["footer_start"], each["footer_bytes"], bytes.fromhex(each["digest"]))
+        for each in described["runs"]
+    ]
+
+
+def snapshot_of(file: StoredFile) -> int | None:
+    """Return the lake snapshot of a state; None if the file is not a state."""
+    name = file.name.rpartition("/")[2]
+    number = name.removeprefix(_PREFIX)
+    return int(number) if number != name and number.isdecimal() else None
+
+
+def _name(place: Place, snapshot_id: int) -> str:
+    return f"{place.folder}/{_PREFIX}{snapshot_id}"
+
+
+def _described(store: IndexStore, place: Place, snapshot_id: int) -> dict[str, Any] | None:
+    name = _name(place, snapshot_id)
+    content = store.read_file(name)
+    if content is None:
+        return None
+    location = store.full_name(name)
+    *lines, digest, end = content.split(b"\n") if content.count(b"\n") == 3 else (b"", b"", b"")
+    if end or digest != digest_of(b"".join(line + b"\n" for line in lines)).hex().encode():
+        raise unusable(location, "has a wrong digest", "the state that was written")
+    if lines[0] != _HEADING.encode():
+        raise unusable(location, f"begins with {lines[0]!r}", repr(_HEADING))
+    described: dict[str, Any] = json.loads(lines[1])
+    found = place_of_json(described["place"])
+    if (found, described["snapshot"]) != (place, snapshot_id):
+        raise unusable(
+            location,
+            f"is the state of {found} at the snapshot {described['snapshot']}",
+            f"that of {place} at the snapshot {snapshot_id}",
+        )
+    return described
