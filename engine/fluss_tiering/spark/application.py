@@ -114,6 +114,9 @@ class _Application:
         if warning := other_version(storage.server_version):
             logger.warning("%s", warning)
         if spark is None:
+            # A heartbeat about no round changes nothing. The server refuses it to callers who may not tier: they need
+            # not wait for Spark to hear that.
+            client.heartbeat()
             if starting is not None:
                 starting()
             spark = stack.enter_context(own_session(options.master, driver_jvm_conf()))

@@ -62,7 +62,11 @@ class StatusStream(Closing):
         except FlussTieringError as error:
             if error.code not in _NOT_WATCHED:
                 raise
-            self._tables = [path for path in self._tables if self._is_tiered(path)]
+            present = [path for path in self._tables if self._is_tiered(path)]
+            # The server tells of the removal of a table only those who watched it before.
+            removed = tuple(path for path in self._tables if path not in present)
+            self._tables = present
+            self._hear(StatusChanges(statuses=(), removed=removed))
 
     def _is_tiered(self, path: TablePath) -> bool:
         try:

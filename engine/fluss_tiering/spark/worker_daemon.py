@@ -32,6 +32,9 @@ NEEDED: Final = (
 
 def main() -> None:
     """Load what workers need, and fork workers until Spark ends this process."""
+    # Under spark-submit the driver's secrets may be in Spark's environment. Executors get what they need with the job.
+    for name in ("FLUSS_TIERING_TOKEN", "FLUSS_TIERING_FLUSS_PASSWORD"):
+        os.environ.pop(name, None)
     before = list(sys.path)
     sys.path[:] = without_archives(before, os.environ.get("SPARK_HOME", ""))
     for entry in set(before).difference(sys.path):

@@ -18,6 +18,7 @@ from fluss_tiering.storage.open import open_split_reader
 from fluss_tiering.storage.protocol import SplitReader
 
 if TYPE_CHECKING:
+    from fluss_tiering.client.security import ClientSecurity
     from fluss_tiering.storage.fluss.access import ClusterAccess
 
 DELETED_COLUMN: Final = "__deleted"
@@ -38,6 +39,7 @@ class SourceRows:
         target: The server's address, for a reader that cannot open the storage's files.
         pieces: The pieces to read; tasks receive their numbers.
         access: The driver's access to a storage that is a cluster.
+        security: The executors' credentials for the server.
     """
 
     table: TableInfo
@@ -45,10 +47,11 @@ class SourceRows:
     target: str
     pieces: Sequence[Piece]
     access: ClusterAccess | None = None
+    security: ClientSecurity | None = None
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the pieces with these numbers, in the columns of `schema_of`."""
-        reader = open_split_reader(self.storage, self.target, self.access)
+        reader = open_split_reader(self.storage, self.target, self.access, self.security)
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 yield from self._read(self.pieces[number], reader)

@@ -193,20 +193,21 @@ def _up_to(info: BucketInfo, offset: int) -> BucketInfo:
 
 def _source(client: TieringClient, spark: SparkSession, table: TableInfo, plan: RoundPlan, target: str) -> DataFrame:
     storage = client.describe_storage()
-    read = SourceRows(table, storage, target, plan.pieces, cluster_access(storage))
+    security = client.security_of_executors(table.path)
+    read = SourceRows(table, storage, target, plan.pieces, cluster_access(storage), security)
     tasks = max(1, tasks_of(plan.pieces, spark.sparkContext.defaultParallelism))
-    schema = from_arrow_schema(schema_of(table), prefer_timestamp_ntz=True)
 
     def work(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return read(numbers)
 
     try:
+        schema = from_arrow_schema(schema_of(table), prefer_timestamp_ntz=True)
         return spark.range(0, len(plan.pieces), 1, tasks).mapInArrow(work, schema)
     except ImportError as error:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"Spark {spark.version} cannot read the table, since it needs a library ({error}): pip install pandas; "
-            "Spark 4.1 needs none",
+            f"Spark {spark.version} cannot read the table, since it needs a library ({error}): pip install pandas, and "
+            "with Spark 3.5 on Python 3.12 or later also setuptools; Spark 4.1 needs none",
         ) from None
 
 

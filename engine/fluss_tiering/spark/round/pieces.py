@@ -19,7 +19,8 @@ import numpy as np
 from pyspark import TaskContext
 
 from fluss_tiering.formats.log.batch import ChangeType, LogBatch
-from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
+from fluss_tiering.lake.object_store import ExpiredCredentialsError
+from fluss_tiering.lake.protocol import LakeFileWriter, LiveDataFile, PieceWriter
 from fluss_tiering.model.table import StorageDescription, TableInfo
 from fluss_tiering.spark.round.plan import LogPiece, Piece, SnapshotPiece
 from fluss_tiering.spark.round.reduce import DEFAULT_BUFFER_BYTES, Reducer
@@ -28,6 +29,7 @@ from fluss_tiering.storage.open import open_split_reader
 from fluss_tiering.storage.protocol import SplitReader
 
 if TYPE_CHECKING:
+    from fluss_tiering.client.security import ClientSecurity
     from fluss_tiering.storage.fluss.access import ClusterAccess
 
 _FROM_SNAPSHOT: Final = -1
@@ -38,10 +40,18 @@ ItemT = TypeVar("ItemT")
 
 @dataclass(frozen=True, slots=True)
 class PieceWork:
-    """A piece, and the location where its files are written."""
+    """A piece, and the location where its files are written.
+
+    Attributes:
+        piece: The piece.
+        location: The beginning of the locations.
+        live: The data files that the lake has of the piece's place, if its rows are deleted by position; None if they
+            are deleted by key.
+    """
 
     piece: Piece
     location: str
+    live: tuple[LiveDataFile, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,7 @@ class StageJob:
         tasks: How many Spark tasks share the work.
         access: The driver's access to a storage that is a cluster. It holds secrets, so it is never printed.
         buffer_bytes: How many bytes of changes a task holds in memory. More are spread over files on its local disk.
+        security: The executors' credentials for the server, for a reader that asks it. They are never printed.
     """
 
     table: TableInfo
@@ -67,19 +78,29 @@ class StageJob:
     tasks: int
     access: ClusterAccess | None = None
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
+    security: ClientSecurity | None = None
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[PieceResult]:
-        """Do the pieces with these numbers."""
+        """Do the pieces with these numbers. If the credentials for the lake end, tell which pieces are left."""
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context else 0
-        reader = open_split_reader(self.storage, self.target, self.access)
+        reader = open_split_reader(self.storage, self.target, self.access, self.security)
+        expired: str | None = None
         for number in numbers:
-            yield self._do(number, attempt, reader)
+            if expired is None:
+                try:
+                    result = self._do(number, attempt, reader)
+                except ExpiredCredentialsError as error:
+                    # It is no failure of the task: Spark would repeat it with the same credentials.
+                    expired = error.message
+            if expired is not None:
+                result = PieceResult(number, 0, (), StageSeconds(), _peak_bytes(), expired)
+            yield result
 
     def _do(self, number: int, attempt: int, reader: SplitReader) -> PieceResult:
         work = self.work[number]
         piece = work.piece
-        writer = self.writer.open_piece(piece.bucket.bucket, work.location, attempt, piece.partition_values)
+        writer = self.writer.open_piece(piece.bucket.bucket, work.location, attempt, piece.partition_values, work.live)
         watch = _Stopwatch()
         try:
             if isinstance(work.piece, SnapshotPiece):

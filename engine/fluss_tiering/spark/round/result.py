@@ -35,6 +35,8 @@ class PieceResult:
         files: The files that were written.
         seconds: The seconds that the worker spent in each stage.
         peak_bytes: The worker's largest resident memory so far.
+        expired: What was said when the credentials for the lake's store ended before the piece was written. It has no
+            files then, and has to be done again. None if the piece is written.
     """
 
     piece: int
@@ -42,6 +44,7 @@ class PieceResult:
     files: tuple[LakeFile, ...]
     seconds: StageSeconds
     peak_bytes: int
+    expired: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,9 @@ def total_stats(pieces: Iterable[PieceResult], lake_snapshot_id: int, lake_size:
     """Return the sums over a round's pieces, with the size of the lake table after the round."""
     rows = size = files = 0
     for piece in pieces:
+        # Deletion vectors share Puffin files.
+        written = {file.location: file.size_bytes for file in piece.files}
         rows += piece.rows
-        size += sum(file.size_bytes for file in piece.files)
-        files += len(piece.files)
+        size += sum(written.values())
+        files += len(written)
     return TieringStats(rows, size, files, lake_snapshot_id, lake_size.file_bytes, lake_size.records)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,9 +12,10 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
+from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.lake.names import round_file_name
-from fluss_tiering.lake.protocol import LakeCatalog, LakeTable
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.lake.protocol import LakeCatalog, LakePlace, LakeTable, LiveDataFile
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, StorageDescription, TableBucket, TableInfo
 from fluss_tiering.model.tiering import Claim, TieringStats
 from fluss_tiering.spark.round.commit import commit_round, open_lake_table, recover
@@ -25,6 +27,7 @@ from fluss_tiering.spark.round.pieces import PieceWork, StageJob
 from fluss_tiering.spark.round.plan import Piece, PlanLimits, RoundPlan, plan_round
 from fluss_tiering.spark.round.progress import Progress
 from fluss_tiering.spark.round.reduce import DEFAULT_BUFFER_BYTES
+from fluss_tiering.spark.round.renewal import write_all
 from fluss_tiering.spark.round.result import PieceResult, RoundCost, RoundOutcome, StageSeconds, total_stats
 from fluss_tiering.spark.round.stage import cancel_stage, run_stage
 from fluss_tiering.spark.round.waves import after, tasks_of, time_limit_s, waves
@@ -32,6 +35,8 @@ from fluss_tiering.spark.runtime import SYSTEM, Runtime
 from fluss_tiering.storage.open import cluster_access, open_offsets_reader, open_split_reader
 
 logger = logging.getLogger(__name__)
+_MOST_CONFLICTS: Final = 2
+"""So often a round reads again because data files of which it deletes rows by position were rewritten."""
 _MAX_PIECES_IN_JOB: Final = 4096
 """The greatest number of pieces whose results the driver receives at once. It then packs them."""
 
@@ -94,6 +99,31 @@ def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guar
         FlussTieringError: the code of whatever failed. Nothing of the round is then in the lake, unless the lake's
             commit was the last step that worked. In this case the next round registers the lake snapshot.
     """
+    conflicts = 0
+    while True:
+        try:
+            return _run_once(services, table, lease, guard)
+        except _RewrittenError as conflict:
+            if conflicts == _MOST_CONFLICTS:
+                raise conflict.cause from None
+            conflicts += 1
+            logger.info("%s is read again: %s", table.path, conflict.cause.message)
+
+
+class _RewrittenError(Exception):
+    """The error of a commit that deletes rows by position, of data files that somebody has rewritten meanwhile."""
+
+    def __init__(self, cause: FlussTieringError) -> None:
+        super().__init__(cause.message)
+        self.cause = cause
+
+
+def _run_once(services: RoundServices, table: TableInfo, lease: TableLease, guard: RoundGuard) -> RoundOutcome:
+    """Tier what a table holds now, from the present state of the lake.
+
+    Raises:
+        _RewrittenError: Somebody has rewritten data files, such as a compaction. Nothing was committed.
+    """
     now = services.runtime.monotonic
     began = now()
     services.progress.step(table.path, "planning")
@@ -104,7 +134,13 @@ def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guar
     plan, pieces = _read_and_write(services, table, lake, (plan, limits), guard)
     written = now()
     services.progress.step(table.path, "committing")
-    snapshot_id = commit_round(services.client, lake, plan, pieces, table=table, guard=guard)
+    try:
+        snapshot_id = commit_round(services.client, lake, plan, pieces, table=table, guard=guard)
+    except FlussTieringError as error:
+        by_position = any(file.referenced for piece in pieces for file in piece.files)
+        if by_position and error.code is ErrorCode.LAKE_CONFLICT:
+            raise _RewrittenError(error) from None
+        raise
     cost = RoundCost(
         plan=planned - began,
         stage=written - planned,
@@ -209,6 +245,7 @@ def _read_and_write(
     # Each job is a part of a wave that the driver can hold the results of.
     jobs = [list(_batches(pieces, _MAX_PIECES_IN_JOB)) for pieces in parts]
     tasks = sum(tasks_of(pieces, limits.parallelism) for of_part in jobs for pieces in of_part)
+    live = _live_files(lake, plan) if table.has_primary_key else {}
     services.progress.stage(table.path, job_group(guard), tasks)
     done: list[Piece] = []
     results: list[PieceResult] = []
@@ -223,7 +260,7 @@ def _read_and_write(
                     round_file_name(number, guard.claim.tiering_epoch, guard.attempt)
                     for number in range(len(done), len(done) + len(pieces))
                 ]
-                work = _work(lake, pieces, names)
+                work = _work(lake, pieces, names, live)
                 job = StageJob(
                     table,
                     services.storage,
@@ -233,8 +270,9 @@ def _read_and_write(
                     tasks_of(pieces, limits.parallelism),
                     access=cluster_access(services.storage),
                     buffer_bytes=services.buffer_bytes,
+                    security=ClientSecurity.from_environment().for_executors(guard.claim.executor_token),
                 )
-                wrote = services.run_stage(services.spark, job, job_group(guard), guard)
+                wrote = write_all(partial(_run, services, guard), lake, job)
             except FlussTieringError:
                 lake.delete_files([file for result in results for file in result.files])
                 raise
@@ -243,10 +281,39 @@ def _read_and_write(
     return after(plan, done), results
 
 
-def _work(lake: LakeTable, pieces: Sequence[Piece], names: Sequence[str]) -> tuple[PieceWork, ...]:
-    """Return the pieces with the locations of their files, which have these names."""
+def _run(services: RoundServices, guard: RoundGuard, job: StageJob) -> list[PieceResult]:
+    return services.run_stage(services.spark, job, job_group(guard), guard)
+
+
+def _live_files(lake: LakeTable, plan: RoundPlan) -> Mapping[LakePlace, Sequence[LiveDataFile]]:
+    """Return the live data files of the places whose rows are deleted by position.
+
+    Of a place with several pieces, the later ones change rows that the earlier ones write at the same time. Such rows
+    can only be deleted by key.
+    """
+    pieces = Counter(map(_place_of, plan.pieces))
+    live = lake.live_files([place for place, count in pieces.items() if count == 1])
+    # Whatever the lake holds of a place that is read again is removed by the commit.
+    return {place: () if place in plan.read_again else files for place, files in live.items()}
+
+
+def _place_of(piece: Piece) -> LakePlace:
+    return piece.bucket.bucket, piece.partition_values
+
+
+def _work(
+    lake: LakeTable,
+    pieces: Sequence[Piece],
+    names: Sequence[str],
+    live: Mapping[LakePlace, Sequence[LiveDataFile]],
+) -> tuple[PieceWork, ...]:
+    """Return the pieces, each with the location of its files, of these names, and the live files of its place."""
     return tuple(
-        PieceWork(piece, lake.piece_location(piece.bucket.bucket, name, piece.partition_values))
+        PieceWork(
+            piece,
+            lake.piece_location(piece.bucket.bucket, name, piece.partition_values),
+            tuple(live[_place_of(piece)]) if _place_of(piece) in live else None,
+        )
         for piece, name in zip(pieces, names, strict=True)
     )
 

@@ -26,7 +26,7 @@ class FlussDataSource(ds.DataSource):
             options = SourceOptions.read(self.options)
             if options.table == STATUS_TABLE:
                 return spark_schema(STATUS_COLUMNS)
-            with TieringClient(options.server) as client:
+            with TieringClient(options.server, security=options.security) as client:
                 if options.table == TABLE_LIST:
                     return table_list(table.path for table in client.list_tables())
                 (table,) = client.get_tables([TablePath.parse(options.table)])

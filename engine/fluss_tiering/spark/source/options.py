@@ -4,14 +4,45 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from fluss_tiering.client import DEFAULT_TARGET
+from fluss_tiering.client.misspelled import meant
+from fluss_tiering.client.security import (
+    TLS_CA_VARIABLE,
+    TLS_CERT_VARIABLE,
+    TLS_KEY_VARIABLE,
+    TLS_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+    TOKEN_VARIABLE,
+    ClientSecurity,
+)
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 SERVER_VARIABLE: Final = "FLUSS_TIERING_SERVER"
 DEFAULT_MAX_PARTITION_BYTES: Final = 64 << 20
+_VARIABLES: Final = {
+    "tokenfile": TOKEN_FILE_VARIABLE,
+    "tls": TLS_VARIABLE,
+    "tlsca": TLS_CA_VARIABLE,
+    "tlscert": TLS_CERT_VARIABLE,
+    "tlskey": TLS_KEY_VARIABLE,
+}
+"""The environment variables that options stand for, by the option in lower case."""
+_NAMES: Final = (
+    "server",
+    "table",
+    "maxPartitionBytes",
+    "acceptsFilters",
+    "tokenFile",
+    "tls",
+    "tlsCa",
+    "tlsCert",
+    "tlsKey",
+)
+_OF_CREDENTIALS: Final = ("token", "tls")
+"""How the names of options for credentials begin. One that is ignored could leave a connection without protection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +56,27 @@ class SourceOptions:
         max_partition_bytes: How much of a log table's bucket one partition holds (option `maxPartitionBytes`).
         accepts_filters: Whether filters may be pushed down to the reader (option `acceptsFilters`, which the project's
             classes for Spark's JVM set). Spark 4.1 itself would reuse a scan with filters for later scans without them.
+        security: The credentials for the server, from files on the driver's machine (options `tokenFile`, `tlsCa`,
+            `tlsCert` and `tlsKey`, and `tls` for the authorities of the system). What no option names is taken from the
+            environment of Spark's driver. A token is never an option, since Spark shows options.
     """
 
     server: str
     table: str
     max_partition_bytes: int = DEFAULT_MAX_PARTITION_BYTES
     accepts_filters: bool = False
+    security: ClientSecurity = field(default_factory=ClientSecurity)
 
     @classmethod
     def read(cls, options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> SourceOptions:
         """Read Spark's options, whose keys may be in upper or lower case.
 
         Raises:
-            FlussTieringError: INVALID_REQUEST if an option is missing or has a wrong value.
+            FlussTieringError: INVALID_REQUEST if an option is missing, has a wrong value, or has a name that is nearly
+                one of these. Other options are ignored, since Spark passes on options of its own.
         """
         given = {key.lower(): value for key, value in options.items()}
+        _check_names(options)
         table = given.get("table")
         if not table:
             raise FlussTieringError(
@@ -51,7 +88,34 @@ class SourceOptions:
             table=table,
             max_partition_bytes=_positive("maxPartitionBytes", given, DEFAULT_MAX_PARTITION_BYTES),
             accepts_filters=given.get("acceptsfilters") == "true",
+            security=ClientSecurity.from_environment({**environment, **_variables(given)}),
         )
+
+
+def _check_names(options: Mapping[str, str]) -> None:
+    known = {each.lower() for each in _NAMES}
+    for name in options:
+        if name.lower() == "token":
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                'option "token" would show the token in Spark\'s pages and logs: name a file that holds it with the '
+                f'option "tokenFile", or set {TOKEN_VARIABLE} in the environment of the driver',
+            )
+        if name.lower() in known:
+            continue
+        near = meant(name, _NAMES)
+        if near is not None or name.lower().startswith(_OF_CREDENTIALS):
+            expected = f'"{near}"' if near else f"one of {', '.join(_NAMES)}"
+            raise FlussTieringError(ErrorCode.INVALID_REQUEST, f'"{name}" is no option: expected {expected}')
+
+
+def _variables(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables that options stand for."""
+    found = {variable: given[option] for option, variable in _VARIABLES.items() if option in given}
+    if TOKEN_FILE_VARIABLE in found:
+        # The option goes before a token in the environment.
+        found[TOKEN_VARIABLE] = ""
+    return found
 
 
 def _positive(name: str, given: Mapping[str, str], default: int) -> int:

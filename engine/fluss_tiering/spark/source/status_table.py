@@ -33,13 +33,13 @@ class StatusReader(ds.DataSourceReader):
     """Reads the statuses when the query is planned."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self._server = options.server
+        self._server, self._security = options.server, options.security
         with plain_errors():
             self._columns = chosen_columns(STATUS_TABLE, STATUS_COLUMNS, schema)
 
     def partitions(self) -> Sequence[ds.InputPartition]:
         """Return one partition with all rows, so that executors need not reach the server."""
-        with plain_errors(), TieringClient(self._server) as client:
+        with plain_errors(), TieringClient(self._server, security=self._security) as client:
             rows = _rows(client.list_tiering_statuses())
         return [StatusPartition(spark_rows(rows, self._columns))]
 

@@ -10,6 +10,7 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
 from fluss_tiering.client import TieringClient
+from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.spark.source.batches import spark_arrow_schema, spark_rows
 from fluss_tiering.spark.source.errors import plain_errors
@@ -35,18 +36,24 @@ class TableReader(ds.DataSourceReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        with plain_errors(), TieringClient(options.server) as client:
+        with plain_errors(), TieringClient(options.server, security=options.security) as client:
             (table,) = client.get_tables([TablePath.parse(options.table)])
             self._columns = chosen_columns(options.table, table.descriptor.columns, schema)
             self._storage = client.describe_storage()
             self._access = cluster_access(self._storage)
+            # A secret, as the access is: Spark sends both with the tasks, and shows neither.
+            self._security = client.security_of_executors(table.path)
         # Executors do not need the lake's credentials.
         self._table = replace(table, lake_catalog_properties={})
         self._filters: tuple[ds.Filter, ...] = ()
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return what executors get: credentials of their own, and none of the driver's."""
+        return {**self.__dict__, "_options": replace(self._options, security=ClientSecurity())}
+
     def partitions(self) -> Sequence[ds.InputPartition]:
         """Return a partition for each bucket that may have matching rows, and several for a long log."""
-        with plain_errors(), TieringClient(self._options.server) as client:
+        with plain_errors(), TieringClient(self._options.server, security=self._options.security) as client:
             buckets = client.list_buckets([self._table.path])[self._table.path]
         if is_bucketed_as_lake(self._storage, self._table):
             buckets = holding(self._table, buckets, self._filters)
@@ -67,7 +74,7 @@ class TableReader(ds.DataSourceReader):
         names = [column.name for column in self._columns]
         match partition:
             case LogPartition(bucket=bucket, start_offset=start, end_offset=end):
-                reader = open_split_reader(self._storage, self._options.server, self._access)
+                reader = open_split_reader(self._storage, self._options.server, self._access, self._security)
                 conditions = conditions_of(self._filters, self._columns)
                 for batch in reader.read_log(self._table, bucket, start, end, names, conditions=conditions):
                     yield batch.records
@@ -82,7 +89,7 @@ class TableReader(ds.DataSourceReader):
             yield from rows
             return
         with (
-            TieringClient(self._options.server) as client,
+            TieringClient(self._options.server, security=self._security.with_own_certificate()) as client,
             client.scan(self._table, buckets=[bucket], columns=columns) as scan,
         ):
             yield from scan

@@ -14,13 +14,16 @@ from pyspark import SparkConf
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from fluss_tiering.client.security import hide_token
 from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, java_error_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.startup.jvm_process import JvmProcess, own_jvm
 from fluss_tiering.spark.startup.local_workers import local_workers_conf
 from fluss_tiering.spark.startup.master import check_master
+from fluss_tiering.spark.startup.redaction import REDACTION, redaction_conf
 from fluss_tiering.spark.submit import spark_conf
 from fluss_tiering.spark.versions import check_client
+from fluss_tiering.storage.fluss.access import hide_password
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +45,9 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
         FlussTieringError: UNAVAILABLE if Spark does not start; INVALID_REQUEST if the master is no address, or if
             this version of Spark is not supported.
     """
+    # Spark gives its environment to its workers.
+    hide_token()
+    hide_password()
     builder = SparkSession.builder.appName("fluss-tiering")
     if not under_spark_submit():
         check_master(master)
@@ -49,9 +55,11 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
         # This is not spark-submit, so this process starts the session's JVM. Spark then takes the workers' Python from
         # the environment only.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = builder.master(master).config(map={**spark_conf(), **(jvm or {})})
+        builder = builder.master(master).config(map={**spark_conf(), **(jvm or {}), **redaction_conf(None, os.environ)})
     else:
-        master = SparkConf().get("spark.master") or master
+        present = SparkConf()
+        master = present.get("spark.master") or master
+        builder = builder.config(map=redaction_conf(present.get(REDACTION), os.environ))
     python = os.environ.get("PYSPARK_PYTHON", "python3")
     builder = builder.config(map=local_workers_conf(master, python))
     with own_jvm() as process:
