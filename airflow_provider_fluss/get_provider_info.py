@@ -47,8 +47,8 @@ def get_provider_info() -> dict[str, Any]:
                 "hook-class-name": "airflow_provider_fluss.hooks.fluss.FlussHook",
                 "hook-name": "Apache Fluss tiering",
                 "ui-field-behaviour": {
-                    "hidden-fields": ["schema", "login", "password"],
-                    "relabeling": {"host": "Tiering server"},
+                    "hidden-fields": ["schema", "login"],
+                    "relabeling": {"host": "Tiering server", "password": "Token"},
                     "placeholders": {"host": "localhost", "port": "9133"},
                 },
                 "conn-fields": {
@@ -56,11 +56,26 @@ def get_provider_info() -> dict[str, Any]:
                         "label": "Timeout",
                         "description": "Deadline of a call to the server in seconds, 30 when empty",
                         "schema": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 86400},
-                    }
+                    },
+                    "token_file": _path("Token file", "File with the token, in place of the token above"),
+                    "tls": _flag("TLS", "Whether calls are encrypted and the server proves who it is"),
+                    "tls_ca": _path("Authority", "Certificates of the server's authority in PEM"),
+                    "tls_cert": _path("Client certificate", "Certificate in PEM, for a server that asks for one"),
+                    "tls_key": _path("Client key", "Key of the client certificate in PEM"),
+                    "allow_insecure": _flag("Allow insecure", "Whether the token may be sent without TLS"),
                 },
             }
         ],
     }
+
+
+def _path(label: str, description: str) -> dict[str, Any]:
+    described = f"{description}. A path on each machine that runs tasks"
+    return {"label": label, "description": described, "schema": {"type": ["string", "null"], "pattern": "^(/.*)?$"}}
+
+
+def _flag(label: str, description: str) -> dict[str, Any]:
+    return {"label": label, "description": description, "schema": {"type": ["boolean", "null"]}}
 
 
 def _modules(*names: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tell a connection that is not defined from one that Airflow cannot look up at present.
+"""The errors of connections: tell one that is wrong or not defined from one that cannot be looked up at present.
 
 Airflow says of both that the connection is not defined. Another try helps while the API server is away, but it does not
 define a connection.
@@ -6,7 +6,11 @@ define a connection.
 
 from __future__ import annotations
 
-from airflow.providers.common.compat.sdk import AirflowException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+
+
+class UnusableConnectionError(AirflowFailException, ValueError):
+    """A connection is not defined, or is not one to a tiering server. Another try of the task would not change that."""
 
 
 class UnreachableConnectionError(AirflowException):

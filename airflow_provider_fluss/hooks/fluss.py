@@ -5,17 +5,22 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNotFoundException
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from airflow.sdk import BaseHook
 from asgiref.sync import sync_to_async
 
+from airflow_provider_fluss.hooks.security import ConnectionSecurity, extra_of, trouble
 from airflow_provider_fluss.hooks.shared_client import shared_client
 from airflow_provider_fluss.lease import DEFAULT_CONN_ID
-from airflow_provider_fluss.missing_connection import UnreachableConnectionError, is_not_defined
+from airflow_provider_fluss.missing_connection import (
+    UnreachableConnectionError,
+    UnusableConnectionError,
+    is_not_defined,
+)
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from fluss_tiering.client import AsyncTieringClient, TieringClient
+    from fluss_tiering.client.security import ClientSecurity
     from fluss_tiering.model.cluster import ClusterHealth
     from fluss_tiering.model.lease import KvSnapshotLease
     from fluss_tiering.model.table import StorageDescription
@@ -36,15 +42,13 @@ _HOST: Final = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]|(?:dns|ipv4|ipv6):\S+")
 """A host name, an IPv6 address in brackets, or what gRPC has resolvers for."""
 
 
-class UnusableConnectionError(AirflowFailException, ValueError):
-    """A connection is not defined, or is not one to a tiering server. Another try of the task would not change that."""
-
-
 class FlussHook(BaseHook):
     """Connect to a tiering server.
 
     The host and the port of the connection are those of the server. The extra of the connection may hold `timeout`, the
-    deadline of each call in seconds, which is at most a day.
+    deadline of each call in seconds, which is at most a day. The password is a token for the server. The extra may hold
+    `token_file` in its place, `tls`, `tls_ca`, `tls_cert`, `tls_key` and `allow_insecure`. A connection without any of
+    these uses the credentials of the environment (`FLUSS_TIERING_TOKEN_FILE` and so on).
 
     Each of the methods that ask the server makes a client of its own and closes it. Use `get_client` for many calls,
     and for calls that have no method here. Those methods raise FlussTieringError with the code UNAVAILABLE if the
@@ -75,6 +79,15 @@ class FlussHook(BaseHook):
         """
         return _address(self._connection())
 
+    def get_security(self) -> ConnectionSecurity | None:
+        """Return the credentials of the connection; None if it has none.
+
+        Raises:
+            UnreachableConnectionError: Airflow cannot look the connection up at present.
+            UnusableConnectionError: A field is wrong. The message names it.
+        """
+        return ConnectionSecurity.of(self._connection())
+
     def get_client(self) -> TieringClient:
         """Return a client of the server. Close it, or use it as a context manager.
 
@@ -85,7 +98,12 @@ class FlussHook(BaseHook):
         from fluss_tiering.client import TieringClient  # noqa: PLC0415 - gRPC is not needed to parse a DAG
 
         connection = self._connection()
-        return TieringClient(_address(connection), timeout=self.timeout or _timeout(connection), label=self._label)
+        return TieringClient(
+            _address(connection),
+            timeout=self.timeout or _timeout(connection),
+            label=self._label,
+            security=_security(connection),
+        )
 
     async def get_async_client(self) -> AsyncTieringClient:
         """Return an asyncio client of the server, for triggers. Close it, or use it as an async context manager.
@@ -97,7 +115,12 @@ class FlussHook(BaseHook):
         from fluss_tiering.client import AsyncTieringClient  # noqa: PLC0415 - gRPC is not needed to parse a DAG
 
         connection = await self._async_connection()
-        return AsyncTieringClient(_address(connection), timeout=self.timeout or _timeout(connection), label=self._label)
+        return AsyncTieringClient(
+            _address(connection),
+            timeout=self.timeout or _timeout(connection),
+            label=self._label,
+            security=await sync_to_async(_security)(connection),
+        )
 
     @asynccontextmanager
     async def share_async_client(self) -> AsyncIterator[AsyncTieringClient]:
@@ -111,7 +134,8 @@ class FlussHook(BaseHook):
         """
         connection = await self._async_connection()
         timeout = self.timeout or _timeout(connection)
-        async with shared_client(_address(connection), timeout, self._label) as client:
+        security = await sync_to_async(_security)(connection)
+        async with shared_client(_address(connection), timeout, self._label, security) as client:
             yield client
 
     @property
@@ -211,10 +235,16 @@ class FlussHook(BaseHook):
             return client.cluster_health()
 
     def test_connection(self) -> tuple[bool, str]:
-        """Return whether the server answers, and a message. The Test button of the connection form calls this."""
+        """Return whether the server answers, and a message. The Test button of the connection form calls this.
+
+        The message tells apart a TLS handshake that failed, a caller whom the server does not know, and an identity
+        without the role that is needed.
+        """
         try:
             storage = self.describe_storage()
-        except (FlussTieringError, ValueError) as error:
+        except FlussTieringError as error:
+            return False, trouble(error)
+        except ValueError as error:
             return False, str(error)
         return True, f"Tiering server {storage.server_version} on {storage.kind} storage"
 
@@ -254,6 +284,13 @@ def _address(connection: Connection) -> str:
     return f"{_host(connection)}:{port}"
 
 
+def _security(connection: Connection) -> ClientSecurity | None:
+    from fluss_tiering.client.target import Target  # noqa: PLC0415 - gRPC is not needed to parse a DAG
+
+    security = ConnectionSecurity.of(connection)
+    return None if security is None else security.client(Target.parse(_address(connection)))
+
+
 def _host(connection: Connection) -> str:
     """Return the host as it stands before a port."""
     host = str(connection.host)
@@ -277,13 +314,7 @@ def _is_ipv6(name: str) -> bool:
 
 
 def _timeout(connection: Connection) -> float:
-    extra: object = connection.extra_dejson
-    if not isinstance(extra, Mapping):
-        raise UnusableConnectionError(
-            f"Connection {connection.conn_id!r} has an extra that is no JSON object: expected one such as "
-            f'{{"timeout": 30}}, or nothing.'
-        )
-    value = extra.get("timeout")
+    value = extra_of(connection).get("timeout")
     if value in (None, ""):
         return DEFAULT_TIMEOUT_SECONDS
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -13,13 +14,16 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNotFoundException
 from airflow.sdk import BaseHook
 
+from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.missing_connection import UnreachableConnectionError, is_not_defined
 from airflow_provider_fluss.operators.submit_log import keep_levels
 from fluss_tiering.model.error_text import mask_secrets
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-    from airflow.sdk import Connection
+    from airflow.sdk import Connection, Context
+
+    from airflow_provider_fluss.hooks.security import ConnectionSecurity
 
 _DEFAULTS: Final = {"spark.log.level": "WARN"}
 """Settings that the application does not need, but that keep the log of a task readable."""
@@ -56,29 +60,38 @@ class EngineSubmitOperator(SparkSubmitOperator):
             )
         super().__init__(conn_id=conn_id, name=name, **kwargs)
         self.conn_id = conn_id
+        self._local_security: ConnectionSecurity | None = None
+        self._driver_environment: dict[str, str] = {}
 
-    def _get_hook(self) -> SparkSubmitHook:
-        hook = super()._get_hook()
-        keep_levels(hook)
-        return hook
-
-    def prepare(self, application: Path, arguments: Sequence[str]) -> None:
+    def prepare(self, application: Path, arguments: Sequence[str], fluss_conn_id: str) -> None:
         """Set what is submitted, and complete the settings of Spark with those that the application needs.
 
         Given settings win. Jars and packages are added to those that the application needs. In cluster deploy mode the
         engine is sent along, unless `py_files` is given.
 
+        Args:
+            application: The file that is submitted.
+            arguments: Its arguments.
+            fluss_conn_id: The connection of the tiering server, with the credentials that the application needs.
+
         Raises:
-            UnreachableConnectionError: Airflow cannot look the Spark connection up at present.
-            AirflowFailException: The Spark connection is not defined, or Spark is not installed here.
+            UnreachableConnectionError: Airflow cannot look a connection up at present.
+            AirflowFailException: The Spark connection is not defined, Spark is not installed here, or the credentials
+                of the server cannot be given to a driver on the cluster.
         """
         from fluss_tiering.spark import submit  # noqa: PLC0415
 
         connection = self._require_spark()
+        in_cluster = "cluster" in (self._deploy_mode, connection.extra_dejson.get("deploy-mode"))
+        security = FlussHook(fluss_conn_id).get_security()
+        if security is not None and in_cluster:
+            # On the command line, where Spark's provider puts these, are paths only.
+            self.env_vars = {**(self.env_vars or {}), **security.remote_environment()} or None
+        self._local_security = None if in_cluster else security
         self._conn_id = self.conn_id
         self.application = str(application)
         self.application_args = list(arguments)
-        if self.py_files is None and "cluster" in (self._deploy_mode, connection.extra_dejson.get("deploy-mode")):
+        if self.py_files is None and in_cluster:
             # The driver runs on the cluster, too. The folder lasts as long as this operator.
             self._archive_folder = tempfile.TemporaryDirectory(prefix="fluss-tiering-")
             self.py_files = str(submit.make_archive(Path(self._archive_folder.name)))
@@ -89,6 +102,30 @@ class EngineSubmitOperator(SparkSubmitOperator):
         self.conf = {**needed, **given, **{key: value for key, value in joined.items() if value}}
         # On the command line these options would replace the jars and packages of the settings.
         self.jars = self.packages = None
+
+    def submit(self, context: Context) -> None:
+        """Run `spark-submit` for what `prepare` has set. A driver on this machine finds its credentials in files."""
+        with tempfile.TemporaryDirectory(prefix="fluss-tiering-") as folder:
+            if self._local_security is not None:
+                variable = f"AIRFLOW_CONN_{self._local_security.conn_id.upper()}"
+                # Airflow may have read the connection, with its token, from there.
+                hidden = {variable: ""} if variable in os.environ else {}
+                self._driver_environment = {**hidden, **self._local_security.driver_environment(Path(folder))}
+            super().execute(context)
+
+    def _get_hook(self) -> SparkSubmitHook:
+        hook = super()._get_hook()
+        keep_levels(hook)
+        build = hook._build_spark_submit_command  # noqa: SLF001 - env_vars would be on the command line for YARN
+
+        def build_with_environment(application: str) -> list[str]:
+            command: list[str] = build(application)
+            if self._driver_environment:
+                hook._env = {**(hook._env or {}), **self._driver_environment}  # noqa: SLF001
+            return command
+
+        hook._build_spark_submit_command = build_with_environment  # type: ignore[method-assign] # noqa: SLF001
+        return hook
 
     def _require_spark(self) -> Connection:
         try:

@@ -12,6 +12,7 @@ from airflow.sdk import BaseOperator, TaskInstanceState
 
 from airflow_provider_fluss.attempt import continue_or_begin
 from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.hooks.security import trouble
 from airflow_provider_fluss.lease import LeaseHandle, MalformedLeaseError, lease_id
 from airflow_provider_fluss.links import LakeTieringLink, store_table_link
 from airflow_provider_fluss.operators.arguments import lease_duration_ms, table_paths
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 _SUCCEEDED: Final = frozenset({TaskInstanceState.SUCCESS.value, TaskInstanceState.SKIPPED.value})
 """The states of tasks that do not put in doubt that the tables are tiered."""
+_REFUSED: Final = frozenset({ErrorCode.AUTHENTICATION, ErrorCode.AUTHORIZATION})
+"""Errors that last until somebody changes the connection or the rights of its identity."""
 
 
 class FlussAcquireKvSnapshotLeaseOperator(BaseOperator):
@@ -95,7 +98,8 @@ def acquire_lease(
         log: The logger for what was done.
 
     Raises:
-        AirflowFailException: An argument is wrong, or one of the tables does not exist or is not tiered.
+        AirflowFailException: An argument is wrong, one of the tables does not exist or is not tiered, or the server
+            refuses the connection's identity.
         FlussTieringError: UNAVAILABLE if the server cannot be reached.
     """
     paths = table_paths(tables)
@@ -111,6 +115,8 @@ def acquire_lease(
     except FlussTieringError as error:
         if error.code in WRONG_TABLES:
             raise AirflowFailException(str(error)) from error
+        if error.code in _REFUSED:
+            raise AirflowFailException(f"Connection {fluss_conn_id!r}: {trouble(error)}") from error
         raise
     return LeaseHandle(lease, token, tuple(map(str, paths)), duration_ms, fluss_conn_id)
 

@@ -71,9 +71,9 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
         from fluss_tiering.spark import submit  # noqa: PLC0415
 
         options = self._checked_options()
-        self.prepare(submit.MAINTENANCE_APPLICATION, submit.maintenance_arguments(options))
+        self.prepare(submit.MAINTENANCE_APPLICATION, submit.maintenance_arguments(options), self.fluss_conn_id)
         try:
-            super().execute(context)
+            self.submit(context)
         except AirflowFailException:
             raise
         except (AirflowException, RuntimeError) as error:

@@ -176,12 +176,12 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         except FlussTieringError as error:
             raise AirflowFailException(error.message) from error
         try:
-            self.prepare(submit.APPLICATION, submit.application_arguments(options))
+            self.prepare(submit.APPLICATION, submit.application_arguments(options), lease.fluss_conn_id)
         except AirflowFailException as error:
             self._cancel(f"task {self.task_id} failed: {error}")
             raise
         try:
-            super().execute(context)
+            self.submit(context)
         except Exception as error:
             if self._killed:
                 # What Spark logs while it is ended is no cause.
