@@ -22,6 +22,7 @@ _SHARING = {
     "tests/provider/page/": "page",
     "tests/storage/fluss/": "fluss",
     "tests/server/cluster/": "fluss",
+    "tests/security/acls/": "guarded fluss",
 }
 """Tests that share what is slow to start. A run has one Spark session, one Airflow and one Fluss cluster."""
 

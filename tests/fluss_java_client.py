@@ -18,6 +18,7 @@ from fetch_fluss_jars import VERSIONS
 from fluss_tiering.model.table import TablePath
 
 _SOURCES: Final = Path(__file__).resolve().parent / "java"
+_NO_TABLE: Final = TablePath("none", "none")
 _CLOSE_S: Final = 30.0
 _SHOWN_CHARACTERS: Final = 4000
 
@@ -173,6 +174,16 @@ class FlussJavaClient:
     def kv(self, path: TablePath, *, columns: Sequence[str] | None = None) -> list[list]:
         """Return the rows of a primary-key table by SCAN_KV, which Fluss has from 1.0 on."""
         return self._ask("kv", path, columns=_listed(columns))
+
+    def allow(self, user: str, operation: str, resource_type: str, resource: str = "") -> None:
+        """Give a user of SASL/PLAIN an ACL. Servers learn of it a moment later. The cluster needs no name."""
+        acl = {"operation": operation, "resource_type": resource_type, "resource": resource}
+        self._ask("allow", _NO_TABLE, user=user, **acl)
+
+    def forbid(self, user: str, operation: str, resource_type: str, resource: str = "") -> None:
+        """Take an ACL from a user. Servers learn of it a moment later."""
+        acl = {"operation": operation, "resource_type": resource_type, "resource": resource}
+        self._ask("forbid", _NO_TABLE, user=user, **acl)
 
     def _ask(self, what: str, path: TablePath, **arguments: Any) -> Any:
         assert self._process.stdin is not None

@@ -16,8 +16,8 @@ class RestCatalog(RunningServer):
     Args:
         folder: The folder for its files.
         warehouse: The location of the tables; None for a folder in `folder`.
-        properties: Properties of the catalog that the server itself opens. It vends keys for an object store that are
-            among them.
+        properties: Properties of the catalog that the server itself opens.
+        vends: Whether it vends keys for an object store that are among them.
         jars: Jars that it needs for these properties.
     """
 
@@ -27,6 +27,7 @@ class RestCatalog(RunningServer):
         *,
         warehouse: str | None = None,
         properties: Mapping[str, str] | None = None,
+        vends: bool = False,
         jars: Sequence[Path] = (),
     ) -> None:
         (port,) = free_ports(1)
@@ -44,7 +45,7 @@ class RestCatalog(RunningServer):
                 "CATALOG_REST_PORT": str(port),
                 # As the server spells properties in its environment.
                 **{f"CATALOG_{key.replace('-', '__').replace('.', '_').upper()}": each for key, each in opened.items()},
-                **({"CATALOG_INCLUDE__CREDENTIALS": "true"} if properties else {}),
+                **({"CATALOG_INCLUDE__CREDENTIALS": "true"} if vends else {}),
             },
             jars=jars,
         )

@@ -17,7 +17,7 @@ SECRET_KEY: Final = "secret-of-tests"
 REGION: Final = "us-east-1"
 _SETTINGS: Final = """\
 s3proxy.endpoint=http://127.0.0.1:{port}
-s3proxy.authorization=aws-v2-or-v4
+s3proxy.authorization={authorization}
 s3proxy.identity={access_key}
 s3proxy.credential={secret_key}
 # Clients ask for checksums, which this server does not know.
@@ -38,15 +38,26 @@ _LOGGING: Final = """\
 
 
 class S3Server(RunningServer):
-    """An S3 server that demands signed requests; `with` starts and ends it."""
+    """An S3 server; `with` starts and ends it.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: The folder for its files.
+        signed: Whether it demands signed requests.
+    """
+
+    def __init__(self, folder: Path, *, signed: bool = True) -> None:
         (port,) = free_ports(1)
         self.objects = folder / "objects"
         self.objects.mkdir(parents=True)
         settings, logging = folder / "s3proxy.conf", folder / "logback.xml"
         settings.write_text(
-            _SETTINGS.format(port=port, access_key=ACCESS_KEY, secret_key=SECRET_KEY, objects=self.objects)
+            _SETTINGS.format(
+                port=port,
+                authorization="aws-v2-or-v4" if signed else "none",
+                access_key=ACCESS_KEY,
+                secret_key=SECRET_KEY,
+                objects=self.objects,
+            )
         )
         logging.write_text(_LOGGING)
         super().__init__(

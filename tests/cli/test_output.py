@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
+from fluss_tiering.cli import output
 
 PROGRAM = """
 from fluss_tiering.cli.output import Heading, print_table
@@ -118,3 +123,13 @@ def test_paragraphs_of_help_are_lines_only_where_the_terminal_ends(name, command
     for each in text.split("\n\n"):
         *whole, _ = each.splitlines()
         assert all(len(line) > 120 for line in whole), "of 160 columns"
+
+
+def test_json_does_not_steer_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(output, "console", Console())
+    values = [{"error": "\x1b[2J\x9b31m\u202etxt.exe é"}]
+    output.print_json(values)
+    printed = capsys.readouterr().out
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", printed)
+    assert "é" in printed
+    assert json.loads(printed) == values

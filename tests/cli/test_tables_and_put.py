@@ -290,7 +290,7 @@ def test_adopt_says_which_database_a_folder_has_from_now_on(command, tmp_path):
 
 
 def test_an_empty_path_is_not_the_present_folder(command):
-    assert command("serve", "--data-dir", "").refuses(2, "DATA_DIR", "the path is empty")
+    assert command("serve", "--data-dir", "").refuses(2, "data-dir", "the path is empty")
 
 
 @pytest.mark.parametrize("key", [True, False])

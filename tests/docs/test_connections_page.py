@@ -60,6 +60,7 @@ with create_session() as session:
 """
 
 
+@pytest.mark.long
 @pytest.mark.airflow
 @pytest.mark.system
 def test_the_commands_add_the_connections(tmp_path: Path) -> None:

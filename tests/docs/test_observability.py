@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 
+from certificates import Authority
 from engine_support import ServerThread, new_table
 from fluss_tiering.client import TieringClient
+from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
+from fluss_tiering.server.security.roles import Grant
+from fluss_tiering.server.security.tokens import StaticToken, TokenFile
 from metrics_support import scrape
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -29,13 +34,33 @@ STRING = re.compile(r'"[^"]*"')
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """Name -> labels of every metric of a server with a table that failed until it was parked."""
+    """Name -> labels of every metric of a server with TLS, a token, an issuer and a table that was parked."""
     folder: Path = tmp_path_factory.mktemp("observability")
-    with ServerThread(folder / "data", max_consecutive_failures=1) as running, TieringClient(running.target) as client:
+    authority = Authority(folder / "ca")
+    pair = authority.pair("server", "server")
+    now = datetime.now(UTC)
+    token, text = StaticToken.create("admin", [Grant.parse("admin")], now, now + timedelta(days=30))
+    TokenFile(folder / "tokens.json").add(token)
+    (folder / "access.toml").write_text("grants = []\n")
+    security = ClientSecurity(token=text, tls=True, ca=authority.cert.read_bytes())
+    with (
+        ServerThread(
+            folder / "data",
+            max_consecutive_failures=1,
+            tls_cert_file=pair.cert,
+            tls_key_file=pair.key,
+            tokens_file=folder / "tokens.json",
+            access_file=folder / "access.toml",
+            # Nothing listens there.
+            oidc_issuer="http://127.0.0.1:1",
+            oidc_audience="fluss-tiering",
+        ) as running,
+        TieringClient(running.target, security=security) as client,
+    ):
         (claim,) = client.claim_tables([new_table(client).path], "X", None, "d")
         assert isinstance(claim, Claim)
         client.heartbeat(failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, "boom")])
-        samples = scrape(running.server.metrics_port)
+        samples = scrape(running.server.metrics_port, authority.cert, text)
     return {name: {label for labels, _ in series for label in labels} for name, series in samples.items()}
 
 

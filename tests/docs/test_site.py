@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
-
-import pytest
 
 import airflow_provider_fluss
 import fluss_tiering
@@ -17,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 # A path in a code span: of a Python file, or of a folder.
 PATH = re.compile(r"`([\w./-]+/|[\w.-]+/[\w./-]+\.py)`")
-MADE = {"site/"}
+MADE = {"site/", "dist/"}
 """What `make` makes."""
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s#:]+)(?:#[^)\s]*)?\)")
 
@@ -31,13 +26,15 @@ def documented(page: str) -> set[str]:
 
 
 def test_links_of_the_pages_at_the_root_lead_to_files() -> None:
-    for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", PROVIDER_CHANGELOG):
+    for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", PROVIDER_CHANGELOG):
         for target in LINK.findall((ROOT / page).read_text()):
             assert (ROOT / page).parent.joinpath(target).exists(), f"{page} links to {target}"
 
 
 def test_paths_that_the_pages_name_exist() -> None:
-    folders = [ROOT / name for name in ("airflow_provider_fluss", "engine", "tests", "tools", "protos", "docs")]
+    folders = [
+        ROOT / name for name in ("airflow_provider_fluss", "engine", "tests", "tools", "protos", "docs", "requirements")
+    ]
     paths = [path.relative_to(ROOT) for folder in folders for path in (folder, *folder.rglob("*"))]
     present = [f"/{path}/" if (ROOT / path).is_dir() else f"/{path}" for path in paths]
     pages = [ROOT / "CONTRIBUTING.md", *(DOCS / "explanation").glob("*.md"), *(DOCS / "decisions").glob("*.md")]
@@ -64,19 +61,6 @@ def test_the_provider_has_a_changelog_of_its_own() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
-
-
-@pytest.mark.system
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="this machine has no systemd-analyze")
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    command = Path(sys.executable).with_name("fluss-tiering")
-    unit = tmp_path / "fluss-tiering.service"
-    unit.write_text(
-        (DOCS / "deploy" / unit.name).read_text().replace("/opt/fluss-tiering/bin/fluss-tiering", str(command))
-    )
-    checked = subprocess.run(["systemd-analyze", "verify", unit], check=False, capture_output=True, text=True)
-    assert checked.returncode == 0, checked.stderr
-    assert not checked.stderr
 
 
 def test_options_of_the_deployed_commands_exist() -> None:

@@ -1,9 +1,11 @@
 import datetime as dt
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from fluss_tiering import formats
 from fluss_tiering.formats.rows import conform
 from fluss_tiering.formats.schema import arrow_schema, arrow_type
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -35,6 +37,49 @@ def test_rows_that_fit_already_are_not_copied() -> None:
     rows = pa.table({"id": [1, 2]})
     table = conform(rows, COLUMNS[:1])
     assert table.column("id").chunk(0).buffers()[1].address == rows.column("id").chunk(0).buffers()[1].address
+
+
+LONG = pa.array(["x" * 1000])
+MILLION = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (pa.nulls(MILLION), "BIGINT"),
+        (pa.nulls(MILLION), "DECIMAL(38, 0)"),
+        (pa.nulls(MILLION), "ROW<a BIGINT, b BIGINT>"),
+        (pa.DictionaryArray.from_arrays(pa.array(np.zeros(MILLION, np.int8)), LONG), "STRING"),
+        (pa.DictionaryArray.from_arrays(pa.array(np.zeros(MILLION, np.int8)), LONG.cast(pa.binary())), "BYTES"),
+        (pa.ListArray.from_arrays(pa.array([0, MILLION], pa.int32()), pa.nulls(MILLION)), "ARRAY<BIGINT>"),
+        (
+            pa.StructArray.from_arrays([pa.nulls(MILLION), pa.array(np.zeros(MILLION, np.int8))], ["a", "b"]),
+            "ROW<a BIGINT, b INT>",
+        ),
+        (
+            pa.MapArray.from_arrays(
+                pa.array([0, MILLION], pa.int32()), pa.array(np.arange(MILLION), pa.int32()), pa.nulls(MILLION)
+            ),
+            "MAP<INT, BIGINT>",
+        ),
+        (pa.array(np.zeros(MILLION, np.int8)), "BIGINT"),
+    ],
+    ids=lambda value: str(value.type)[:30] if isinstance(value, pa.Array) else value[:6],
+)
+def test_rows_that_grow_in_the_types_of_the_table_are_refused_before(
+    values: pa.Array, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = (column("c", text),)
+    rows = pa.table({"c": values})
+    few = pa.table({"c": values.slice(0, 3)}) if len(values) > 1 else None
+    before = pa.total_allocated_bytes()
+    pa.default_memory_pool().release_unused()
+    monkeypatch.setattr(formats.rows, "MAX_ROWS_BYTES", 4 * MILLION)
+    monkeypatch.setattr(formats.rows, "_cast", None)
+    assert "rows would take more than 4000000 bytes in the types of the table" in refused(rows, columns)
+    assert pa.total_allocated_bytes() - before < 100_000
+    monkeypatch.undo()
+    assert few is None or conform(few, columns).num_rows == 3
 
 
 def test_no_rows_are_rows_too() -> None:

@@ -85,7 +85,7 @@ class Fuzzer:
         for _ in range(2 if self._chance.random() < 0.05 else 1):
             # Gone before the answer: the server must not mind.
             patience = 0.002 if self._chance.random() < 0.03 else None
-            outcome = self._outcome(method, requests, patience)
+            outcome = outcome_of(self._channel, method, requests, patience)
             key = (method.full_name, "OK" if outcome.answers else outcome.status.name)
             self.answered[key] = self.answered.get(key, 0) + 1
             wrong += self._wrong(method, outcome, patient=patience is None)
@@ -114,28 +114,6 @@ class Fuzzer:
         elif outcome.answers:
             yield from self.model.judge(method.name, request, outcome.answers[0])
 
-    def _outcome(self, method: MethodDescriptor, requests: list[bytes], patience: float | None) -> Outcome:
-        path = f"/{method.containing_service.full_name}/{method.name}"
-        decode: Any = message_factory.GetMessageClass(method.output_type).FromString
-        if not method.server_streaming:
-            assert not method.client_streaming, "the API has no such method yet"
-            answer, call = None, None
-            try:
-                timeout = patience or _DEADLINE_S
-                answer, call = self._channel.unary_unary(path, None, decode).with_call(requests[0], timeout=timeout)
-            except grpc.RpcError as error:
-                call = error
-            return _outcome_of(call, [] if answer is None else [answer])
-        timeout = patience or (_DEADLINE_S if method.client_streaming else _STREAM_S)
-        stream = (
-            self._channel.stream_stream(path, None, decode)(iter(requests), timeout=timeout)
-            if method.client_streaming
-            else self._channel.unary_stream(path, None, decode)(requests[0], timeout=timeout)
-        )
-        answers = list(_first(stream, _STREAMED))
-        stream.cancel()
-        return _outcome_of(stream, answers)
-
     def _wrong(self, method: MethodDescriptor, outcome: Outcome, *, patient: bool) -> Iterator[str]:
         ours = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
         if outcome.status in _BAD and not (outcome.status in ours and (not patient or method.server_streaming)):
@@ -148,6 +126,32 @@ class Fuzzer:
             for error in parts_of(answer, "fluss_tiering.v1.PbError"):
                 if GRPC_STATUS_NAMES[ErrorCode(error.code)] in {"INTERNAL", "DATA_LOSS"}:
                     yield f"error {error.code}: {error.message}"
+
+
+def outcome_of(
+    channel: grpc.Channel, method: MethodDescriptor, requests: list[bytes], patience: float | None = None
+) -> Outcome:
+    """Make a call and return what came back; after `patience` seconds, nobody waits for it any more."""
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    decode: Any = message_factory.GetMessageClass(method.output_type).FromString
+    if not method.server_streaming:
+        assert not method.client_streaming, "the API has no such method yet"
+        answer, call = None, None
+        try:
+            timeout = patience or _DEADLINE_S
+            answer, call = channel.unary_unary(path, None, decode).with_call(requests[0], timeout=timeout)
+        except grpc.RpcError as error:
+            call = error
+        return _outcome_of(call, [] if answer is None else [answer])
+    timeout = patience or (_DEADLINE_S if method.client_streaming else _STREAM_S)
+    stream = (
+        channel.stream_stream(path, None, decode)(iter(requests), timeout=timeout)
+        if method.client_streaming
+        else channel.unary_stream(path, None, decode)(requests[0], timeout=timeout)
+    )
+    answers = list(_first(stream, _STREAMED))
+    stream.cancel()
+    return _outcome_of(stream, answers)
 
 
 def _first(stream: Iterable[Message], most: int) -> Iterator[Message]:

@@ -105,6 +105,12 @@ final class FlussJavaClient {
                 return null;
             case "info":
                 return info(admin.getTableInfo(path).get());
+            case "allow":
+                Acls.allow(admin, request);
+                return null;
+            case "forbid":
+                Acls.forbid(admin, request);
+                return null;
             case "create_partition":
                 admin.createPartition(path, new PartitionSpec(texts(request.get("values"))), false).get();
                 return null;

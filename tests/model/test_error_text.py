@@ -30,6 +30,14 @@ SECRET = "hunter2/+=abc"
         f'"tokens": ["a", "{SECRET}"], "x": 1',
         f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----",
         f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}",
+        f"postgresql+psycopg2://lake:{SECRET}@db/catalog",
+        f"password=***{SECRET}",
+        f'token="x"{SECRET}',
+        f's3.secret-access-key="{SECRET}',
+        f"s3.secret-access-key=){SECRET}",
+        f"tokens.json: password={SECRET}",
+        f"attempt_token=1 token={SECRET}",
+        f"attempt_token=token={SECRET}",
     ],
 )
 def test_secrets_are_masked(text: str) -> None:  # S11
@@ -46,6 +54,11 @@ def test_secrets_are_masked(text: str) -> None:  # S11
         "the primary key: a, b; bucket.key=id",
         "https://lake.example:8181/v1/config failed",
         "unexpected end of file",
+        "x.key is not the key of the certificate, or it has a password (KEY_VALUES_MISMATCH)",
+        "may not call CreateReadToken: it may only read",
+        "could not read /etc/fluss/tokens.json: Is a directory",
+        "FLUSS_TIERING_TOKENS_FILE: the path is empty, and token-file: too",
+        "https://lake.example:8181/v1/config failed for a@b",
     ],
 )
 def test_other_texts_stay(text: str) -> None:  # S11

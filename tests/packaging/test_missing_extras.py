@@ -74,6 +74,7 @@ COMMANDS = [
     (["class-archive", "spark.jsa"], "spark", SPARK),
     (["spark-conf"], "spark", ("pyarrow",)),
     (["serve", "--port", "0"], "server", ("grpc_health", "structlog")),
+    (["health"], "server", ("grpc_health",)),
     (["put", "a.b", "rows.csv"], "rows", ("pyarrow",)),
     (["scan", "a.b"], "rows", ("pyarrow",)),
     (["tables", "create", "a.b", "--like", "rows.csv"], "rows", ("pyarrow",)),

@@ -10,7 +10,8 @@ import pytest
 from airflow.sdk import BaseHook
 from airflow_names import AIRFLOW
 
-from airflow_provider_fluss.hooks.fluss import FlussHook, UnusableConnectionError
+from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.missing_connection import UnusableConnectionError
 from examples.ports import free_ports
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import TieringState

@@ -92,6 +92,8 @@ def test_connection_type_has_its_hook():
 @pytest.mark.skipif(AIRFLOW < (3, 2), reason="this Airflow reads no forms in the metadata of providers")
 def test_connection_type_has_its_form():
     manager = ProvidersManager()
-    assert "extra__fluss__timeout" in manager.connection_form_widgets
+    for name in ("timeout", "token_file", "tls", "tls_ca", "tls_cert", "tls_key", "allow_insecure"):
+        assert f"extra__fluss__{name}" in manager.connection_form_widgets
     behaviour = manager.field_behaviours["fluss"]
-    assert behaviour["relabeling"] == {"host": "Tiering server"}
+    assert behaviour["relabeling"] == {"host": "Tiering server", "password": "Token"}
+    assert "password" not in behaviour["hidden_fields"]

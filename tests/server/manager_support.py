@@ -125,7 +125,7 @@ class Managers:
     def loaded_as_by_a_server(self) -> ServerManagers:
         """The managers of a server that starts on this store with these tables."""
         storage: Any = SimpleNamespace(
-            tables=lambda: list(self.tables.values()), unusable_tables=lambda: frozenset(self.unusable)
+            tables=lambda: list(self.tables.values()), unusable_tables=lambda _known: frozenset(self.unusable)
         )
         policy = TieringPolicy(HEARTBEAT_TIMEOUT, FailureBackoff(BACKOFF_BASE, BACKOFF_CAP, random.Random(7)), 5)
         return ServerManagers(storage, self.store, self.clock, policy)

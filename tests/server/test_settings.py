@@ -44,8 +44,25 @@ def test_settings_are_given_by_the_keys_that_fluss_has_for_them() -> None:
 
 @pytest.mark.parametrize("pair", ["kv.snapshot.intervall=5min", "port", "=1"])
 def test_an_unknown_key_is_refused(pair: str) -> None:
-    with pytest.raises(FlussTieringError, match="is not a setting: expected KEY=VALUE"):
+    with pytest.raises(
+        FlussTieringError, match=r"is not a setting( \(did you mean kv-snapshot-interval\?\))?: expected KEY=VALUE"
+    ):
         settings_from_keys([pair])
+
+
+def test_a_key_that_is_almost_one_is_told() -> None:
+    with pytest.raises(FlussTieringError, match=r"'token-file' is not a setting \(did you mean tokens-file\?\)"):
+        settings_from_keys(["token-file=/etc/tokens.json"])
+
+
+def test_a_wrong_setting_is_named_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FlussTieringError) as refused:
+        load_settings(**settings_from_keys(["tokens-file="]))
+    assert "server: tokens-file: the path is empty: expected a file" in refused.value.message
+    monkeypatch.setenv("FLUSS_TIERING_TOKENS_FILE", "")
+    with pytest.raises(FlussTieringError) as refused:
+        load_settings()
+    assert "server: FLUSS_TIERING_TOKENS_FILE: the path is empty: expected a file" in refused.value.message
 
 
 @pytest.mark.parametrize(
@@ -75,7 +92,7 @@ def test_numbers_that_no_part_of_the_server_can_take_are_refused(name: str, valu
     with pytest.raises(FlussTieringError) as refused:
         load_settings(**{name: value})
     assert refused.value.code is ErrorCode.INVALID_REQUEST
-    assert name in refused.value.message.lower()
+    assert f"{name.replace('_', '-')}: " in refused.value.message
 
 
 @pytest.mark.parametrize("secret", ["hunter2", ["hunter2"]])

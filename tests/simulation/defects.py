@@ -148,10 +148,10 @@ def _expired_early() -> Iterator[None]:
 
 
 def _files_always_deleted(original: Callable[..., Any]) -> Callable[..., Any]:
-    def settle(self: Any, files: Any, commit: Any, failure: str) -> Any:
+    def settle(self: Any, files: Any, commit: Any, error: Exception) -> Any:
         for file in files:
             self._table.io().deleteFile(file.location)
-        return original(self, files, commit, failure)
+        return original(self, files, commit, error)
 
     return settle
 

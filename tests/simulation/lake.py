@@ -330,7 +330,7 @@ class Transaction:
 class SimIcebergTable(IcebergTable):
     """The real `IcebergTable`, but without Parquet files."""
 
-    def file_writer(self) -> Any:
+    def file_writer(self, *, renew: bool = False) -> Any:
         return None
 
     def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:

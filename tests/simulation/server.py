@@ -23,6 +23,7 @@ from fluss_tiering.server.rpc.kv_snapshot_leases import LeasesServicer
 from fluss_tiering.server.rpc.services import SERVICES
 from fluss_tiering.server.rpc.tables import TablesServicer
 from fluss_tiering.server.rpc.tiering.lake_tiering import LakeTieringServicer
+from fluss_tiering.server.security.identity import ANYBODY, set_caller
 from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.server.tiering.states import FailureBackoff
 from simulation.scheduler import Process, Scheduler
@@ -155,6 +156,7 @@ class SimServer:
         call = object()
         self._unanswered[call] = refuse
         seen = self.observer.before(sender, method, request)
+        set_caller(ANYBODY)
         servicer = next(each for each in self._servicers if hasattr(each, method))
         try:
             response = _message(method, _run(getattr(servicer, method)(request, None)))

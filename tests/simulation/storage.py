@@ -85,7 +85,8 @@ class ModelStorage:
     def tables(self) -> Sequence[TableInfo]:
         return sorted(self._tables.values(), key=lambda info: (info.path.database, info.path.table))
 
-    def unusable_tables(self) -> Sequence[TablePath]:
+    def unusable_tables(self, known: Collection[TablePath] = ()) -> Sequence[TablePath]:
+        del known
         return ()
 
     # Rows

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spark_support import Tiering, driver_environment, named
+from s3_lake_support import BUCKET, jdbc_catalog, run, started
+from spark_support import Tiering, named
 
 from engine_support import ServerProcess
-from fetch_test_servers import AWS_BUNDLE, REST_AWS, fetch_jar
+from fetch_test_servers import REST_AWS, fetch_jar
 from fluss_tiering.client import TieringClient
-from fluss_tiering.spark.submit import JARS_VARIABLE
 from needs import needs
 from rest_support import RestCatalog
 from s3_support import ACCESS_KEY, REGION, SECRET_KEY, S3Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.system, pytest.mark.long, pytest.mark.timeout(900)]
 
-BUCKET = "lake"
 KEYS = {"s3.access-key-id": ACCESS_KEY, "s3.secret-access-key": SECRET_KEY}
-Catalog = Callable[[Path], dict[str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -39,61 +32,8 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture(scope="module")
 @needs("server")
 def server(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> Iterator[ServerProcess]:
-    with started(tmp_path_factory.mktemp("lake-on-s3"), jdbc_catalog, s3, KEYS) as running:
+    with started(tmp_path_factory.mktemp("lake-on-s3"), jdbc_catalog, f"http://{s3.endpoint}", KEYS) as running:
         yield running
-
-
-@contextmanager
-def started(folder: Path, catalog: Catalog, s3: S3Server, keys: dict[str, str]) -> Iterator[ServerProcess]:
-    properties = {
-        **catalog(folder),
-        "name": "lake_on_s3",
-        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-        "s3.endpoint": f"http://{s3.endpoint}",
-        "s3.region": REGION,
-        "s3.path-style-access": "true",
-        "client.region": REGION,
-        **keys,
-    }
-    running = ServerProcess(folder, FLUSS_TIERING_LAKE_CATALOG=json.dumps(properties)).start()
-    try:
-        yield running
-    finally:
-        ended = running.stop()
-    assert ended == 0
-
-
-def jdbc_catalog(folder: Path) -> dict[str, str]:
-    return {
-        "type": "jdbc",
-        "uri": f"jdbc:sqlite:{folder}/catalog.db",
-        "jdbc.schema-version": "V1",
-        "warehouse": f"s3://{BUCKET}/{folder.name}",
-    }
-
-
-def run(server: ServerProcess, spark_jars: str, *arguments: str, settings: str = "") -> list[dict]:
-    """Return what a command prints as JSON. No secret is among what it prints."""
-    jars = f"{spark_jars},{fetch_jar(AWS_BUNDLE)}"
-    ended = subprocess.run(
-        [str(Path(sys.executable).with_name("fluss-tiering")), *arguments, "--server", server.target, "--json"],
-        capture_output=True,
-        text=True,
-        # This server takes no checksums behind the body, which clients add since 2025 unless told otherwise.
-        env={
-            **os.environ,
-            **driver_environment(),
-            "PYSPARK_SUBMIT_ARGS": f"--conf spark.ui.enabled=false {settings} pyspark-shell",
-            JARS_VARIABLE: jars,
-            "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
-        },
-        timeout=300,
-        check=False,
-    )
-    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
-    assert SECRET_KEY not in ended.stdout + ended.stderr
-    assert SECRET_KEY not in server.log_file.read_text()
-    return json.loads(ended.stdout)
 
 
 def test_rounds_audits_and_maintenance_of_a_lake_on_s3(server: ServerProcess, s3: S3Server, spark_jars: str):
@@ -132,7 +72,7 @@ def tiered_and_equal(server: ServerProcess, spark_jars: str, settings: str = "")
 # D47
 def test_keys_that_only_the_spark_session_has(tmp_path: Path, s3: S3Server, spark_jars: str):
     settings = " ".join(f"--conf spark.sql.catalog.lake_on_s3.{key}={value}" for key, value in KEYS.items())
-    with started(tmp_path, jdbc_catalog, s3, {}) as server:
+    with started(tmp_path, jdbc_catalog, f"http://{s3.endpoint}", {}) as server:
         tiered_and_equal(server, spark_jars, settings)
 
 
@@ -150,7 +90,7 @@ def test_keys_that_a_rest_catalog_vends(tmp_path: Path, s3: S3Server, spark_jars
     jars = [fetch_jar(artifact) for artifact in REST_AWS]
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
     with (
-        RestCatalog(tmp_path / "rest", warehouse=warehouse, properties=own, jars=jars) as rest,
-        started(tmp_path, lambda _: rest.properties, s3, {}) as server,
+        RestCatalog(tmp_path / "rest", warehouse=warehouse, properties=own, vends=True, jars=jars) as rest,
+        started(tmp_path, lambda _: rest.properties, f"http://{s3.endpoint}", {}) as server,
     ):
         tiered_and_equal(server, spark_jars)

@@ -14,6 +14,7 @@ from waiting import wait_until
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.long
 def test_tasks_lead_to_their_table_and_to_the_spark_that_tiered_it(stack, new_table):
     table = new_table(primary_key=False, freshness="1s")
     wait_until(lambda: stack.client.list_tiering_statuses(TablePath.parse(table))[0].state is TieringState.PENDING)

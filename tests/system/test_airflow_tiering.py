@@ -111,6 +111,7 @@ def test_a_table_that_cannot_be_tiered_is_named_and_the_other_is_tiered_all_the_
     assert stack.client.list_leases(lease["lease_id"]) == []
 
 
+@pytest.mark.long
 def test_an_application_that_outlives_its_killed_task_ends_its_round_and_leaves_no_lease(stack, new_table):
     stack.airflow.wait_for_dag("killed_with_spark")
     table = new_table()

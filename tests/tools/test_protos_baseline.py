@@ -13,6 +13,13 @@ PROTOS = Path(__file__).resolve().parents[2] / "protos"
 TIERING = "fluss_tiering/v1/lake_tiering.proto"
 
 
+CANCEL = """\
+  rpc CancelTiering(CancelTieringRequest) returns (CancelTieringResponse) {
+    option (required_role) = PB_ROLE_TIERER;
+  }
+"""
+
+
 @pytest.fixture
 def protos(tmp_path: Path) -> Path:
     """A copy of the protos, to be changed."""
@@ -53,7 +60,7 @@ def test_a_new_field_breaks_no_client(protos: Path) -> None:
         ("  int64 rows = 1;", "  int64 row_count = 1;", 'changed name from "rows" to "row_count"'),
         ("  int64 rows = 1;", "", 'field "1" with name "rows"'),
         (
-            "  rpc CancelTiering(CancelTieringRequest) returns (CancelTieringResponse);",
+            CANCEL,
             "",
             'RPC "CancelTiering" on service "LakeTiering" was deleted',
         ),

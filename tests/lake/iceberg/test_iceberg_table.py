@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -13,10 +12,8 @@ from table_support import (
     piece,
 )
 
-from fluss_tiering.lake.iceberg import table as table_module
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.metadata.file_io import file_io_properties
-from fluss_tiering.lake.object_store import credentials_expire_ms
 from fluss_tiering.lake.protocol import LakeTableSize
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
@@ -89,39 +86,16 @@ def test_a_catalog_that_cannot_be_opened_is_named_without_a_stack_trace(catalogs
 
 
 # D47
-def test_credentials_that_end_soon_are_renewed_before_a_stage(catalogs, keyed, monkeypatch):
-    lake = catalogs.open_table(keyed)
-    loaded = []
-
-    def vended(jvm, handle, *arguments):
-        loaded.append(handle)
-        minutes = 5 if len(loaded) == 1 else 60
-        return {"s3.session-token-expires-at-ms": str(int((time.time() + 60 * minutes) * 1000))}
-
-    monkeypatch.setattr(table_module, "file_io_properties", vended)
-
-    writer = lake.file_writer()
-
-    assert len(loaded) == 2
-    assert loaded[1] != loaded[0], "the table is loaded again, since the catalog vends credentials with it"
-    assert credentials_expire_ms(writer.io_properties) > (time.time() + 30 * 60) * 1000
-    assert lake.base() is None
-    assert len(loaded) == 2
-    lake.file_writer()
-    assert len(loaded) == 3, "those that are fresh stay"
-    assert "expires" not in repr(writer)
-
-
-# D47
 def test_settings_of_the_session_and_of_hadoop_reach_executors(spark, keyed):
     session = spark.newSession()
     name = keyed.lake_catalog_properties["name"]
     session.conf.set(f"spark.sql.catalog.{name}.s3.access-key-id", "of the session")
     keyed.lake_catalog_properties["s3.access-key-id"] = "of the server"
     keyed.lake_catalog_properties["s3.region"] = "of the server"
+    keyed.lake_catalog_properties["credential"] = "of the catalog"
     lake = IcebergCatalogs(session).open_table(keyed)
     properties = lake.file_writer().io_properties
-    assert (properties["s3.access-key-id"], properties["s3.region"]) == ("of the session", "of the server")
+    assert properties == {"s3.access-key-id": "of the session", "s3.region": "of the server"}, "nothing of the catalog"
 
     conf = lake.java_table.io().getConf()
     for key, value in {

@@ -13,7 +13,7 @@ from fluss_tiering.lake.iceberg.content_file import ContentFiles
 from fluss_tiering.lake.iceberg.metadata.offsets_file import from_json, to_json
 from fluss_tiering.lake.iceberg.metadata.properties import WriteProperties, write_properties
 from fluss_tiering.lake.iceberg.summary import COMMIT_ID, from_summary, offsets_fit, to_summary
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, ForeignCommit, LakeCommit, LakeFile
+from fluss_tiering.lake.protocol import FileContent, FileMetrics, ForeignCommit, LakeCommit, LakeFile, VectorPlace
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 
@@ -208,6 +208,34 @@ def test_an_equality_delete_names_the_key_columns_in_ascending_order():
     described = json.loads(ContentFiles((2, 1), 6, (1000,)).to_json(file))
     assert (described["content"], described["equality-ids"]) == ("EQUALITY_DELETES", [1, 2])
     assert "equality-ids" not in json.loads(ContentFiles((2, 1), 6, (1000,)).to_json(_data(file)))
+
+
+@pytest.mark.parametrize(
+    ("referenced", "vector", "described"),
+    [
+        (("file:/a",), None, {"file-format": "PARQUET", "referenced-data-file": "file:/a"}),
+        (("file:/a", "file:/b"), None, {"file-format": "PARQUET"}),
+        (
+            ("file:/a",),
+            VectorPlace(40, 44),
+            {
+                "file-format": "PUFFIN",
+                "referenced-data-file": "file:/a",
+                "content-offset": 40,
+                "content-size-in-bytes": 44,
+            },
+        ),
+    ],
+    ids=["one data file", "many data files", "vector"],
+)
+def test_a_position_delete_names_its_data_file_and_the_place_of_its_vector(referenced, vector, described):
+    file = LakeFile(
+        FileContent.POSITION_DELETES, 3, "file:/lake/d", 12, FileMetrics(2), referenced=referenced, vector=vector
+    )
+    content = json.loads(ContentFiles((2, 1), 6, (1000,)).to_json(file))
+    assert (content["content"], content["record-count"]) == ("POSITION_DELETES", 2)
+    optional = {"referenced-data-file", "content-offset", "content-size-in-bytes", "equality-ids", "file-format"}
+    assert {key: value for key, value in content.items() if key in optional} == described
 
 
 def _data(file: LakeFile) -> LakeFile:

@@ -194,7 +194,10 @@ def test_a_file_that_fails_after_the_credentials_expired_says_so(
     keys = pa.schema([schema.field("k")])
     settings = ParquetFileWriter(schema, keys, ("zstd", None), 1, {"s3.session-token-expires-at-ms": "1000"})
     (tmp_path / "file").touch()
+    now = 0.5
+    monkeypatch.setattr("fluss_tiering.lake.object_store.time.time", lambda: now)
     piece = settings.open_piece(0, str(tmp_path / "file" / "piece"), 0)
+    now = 1.5
     rows = pa.record_batch({"k": pa.array([1], pa.int32())})
     stamps = np.zeros(1, np.int64)
     if doing == "close":

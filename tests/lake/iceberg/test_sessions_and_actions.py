@@ -92,6 +92,46 @@ def test_two_catalogs_with_one_name_are_refused(session, table: TableInfo, tmp_p
     assert catalogs.find_table(table) is not None
 
 
+SECRETS = {
+    "s3.secret-access-key": "planted-1",
+    "credential": "id:planted-2",
+    "header.Authorization": "planted-3",
+    "jdbc.password": "planted-4",
+}
+
+
+def readable(session: SparkSession, table: TableInfo) -> list[str]:
+    """Return the secrets that the settings of the session tell."""
+    prefix = f"spark.sql.catalog.{table.lake_catalog_properties['name']}"
+    return [key for key, value in SECRETS.items() if session.conf.get(f"{prefix}.{key}") == value]
+
+
+def test_secrets_of_a_catalog_are_no_settings_of_the_session_once_it_is_loaded(session, table: TableInfo):
+    guarded = replace(table, lake_catalog_properties={**table.lake_catalog_properties, **SECRETS})
+    IcebergCatalogs(session).open_table(guarded)
+    assert not readable(session, guarded)
+    name = table.lake_catalog_properties["name"]
+    assert session.conf.get(f"spark.sql.catalog.{name}.credential") == "***"
+    assert [row.tableName for row in session.sql(f"SHOW TABLES IN {name}.db").collect()] == ["t"]
+    # Another object for the same session finds the catalog as it was loaded.
+    written = IcebergCatalogs(session).open_table(guarded).file_writer().io_properties
+    assert written == {"s3.secret-access-key": "planted-1"}
+    assert not readable(session, guarded)
+
+
+def test_a_catalog_that_could_not_be_loaded_gets_its_secrets_when_it_is_loaded_later(
+    session, table: TableInfo, tmp_path: Path
+):
+    later = tmp_path / "later"
+    properties = {**table.lake_catalog_properties, **SECRETS, "uri": f"jdbc:sqlite:{later}/catalog.db"}
+    guarded = replace(table, lake_catalog_properties=properties)
+    refused(session, guarded)
+    assert not readable(session, guarded)
+    later.mkdir()
+    written = IcebergCatalogs(session).open_table(guarded).file_writer().io_properties
+    assert written == {"s3.secret-access-key": "planted-1"}
+
+
 # D53
 def test_tables_under_the_former_default_name_are_not_made_again(spark, session, table: TableInfo):
     properties = {key: value for key, value in table.lake_catalog_properties.items() if key != "name"}

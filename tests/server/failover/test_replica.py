@@ -403,7 +403,14 @@ async def test_a_server_waits_beside_a_database_that_is_not_migrated(
 async def test_the_others_are_told_an_address_that_they_reach(
     tmp_path: Path, postgres_url: str, host: str, advertised: str, expected: str
 ) -> None:  # S28
-    settings = load_settings(data_dir=tmp_path, host=host, port=0, advertised_address=advertised, leader_lease=LEASE_MS)
+    settings = load_settings(
+        data_dir=tmp_path,
+        host=host,
+        port=0,
+        advertised_address=advertised,
+        leader_lease=LEASE_MS,
+        allow_insecure=True,
+    )
     replica = FailoverReplica(
         settings,
         postgres_url,

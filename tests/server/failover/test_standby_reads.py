@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,18 +12,26 @@ from manager_support import Managers
 from engine_support import HOUR
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.api.v1.common_pb2 import PbTablePath
-from fluss_tiering.api.v1.kv_snapshot_leases_pb2 import ListKvSnapshotLeasesRequest
+from fluss_tiering.api.v1.kv_snapshot_leases_pb2 import ListKvSnapshotLeasesRequest, ListKvSnapshotLeasesResponse
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import TieringStatus
 from fluss_tiering.server.failover.standby_reads import read_handlers
 from fluss_tiering.server.rpc.reads import LeaseReads, TieringReads
+from fluss_tiering.server.rpc.scope.leases import LeaseTables
 from fluss_tiering.server.rpc.status_entries import StatusEntries
+from fluss_tiering.server.security.identity import ANYBODY, Identity, set_caller
+from fluss_tiering.server.security.roles import Grant, Role
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.wire.tables import path_to_pb
 from fluss_tiering.wire.tiering import status_from_pb
 
 ENABLED = "table.datalake.enabled"
+
+
+@pytest.fixture(autouse=True)
+def _caller() -> None:
+    set_caller(ANYBODY, Role.ADMIN)
 
 
 @pytest.fixture
@@ -77,12 +85,18 @@ LEASES = "/fluss_tiering.v1.KvSnapshotLeases/ListKvSnapshotLeases"
 FIRST, SECOND = (PbTablePath(database_name="db", table_name=name) for name in ("first", "second"))
 
 
+async def no_paths(table_ids: Collection[int]) -> Mapping[int, TablePath]:
+    """Return nothing: the caller of these tests may see all tables, so that nobody asks."""
+    raise AssertionError(table_ids)
+
+
 class Active:
     """What the active server would answer from its memory."""
 
     def __init__(self, managers: Managers, threads: ServerThreads) -> None:
-        tiering = TieringReads(threads, managers.tiering, Tables(managers), StatusEntries())
-        leases = LeaseReads(threads, managers.leases)
+        leased = LeaseTables(threads, managers.leases.table_ids, managers.tiering.rounds_page, no_paths)
+        tiering = TieringReads(threads, managers.tiering, Tables(managers), leased, StatusEntries())
+        leases = LeaseReads(threads, managers.leases, leased)
         self.reads: dict[str, Callable[[Any], Awaitable[Any]]] = {
             ROUNDS: tiering.list_rounds,
             STATUSES: tiering.list_statuses,
@@ -167,3 +181,55 @@ def test_a_refused_read_names_its_table(managers: Managers, threads: ServerThrea
         listed(managers, threads, table.path)
     with pytest.raises(FlussTieringError, match=r"table db\.unknown is not known to the server's database"):
         listed(managers, threads, TablePath("db", "unknown"))
+
+
+def test_a_standby_server_shows_callers_the_tables_of_their_roles(managers: Managers, threads: ServerThreads) -> None:
+    first, second = (managers.add_table(table_id, name=name) for table_id, name in ((1, "first"), (2, "second")))
+    untiered = TableBucket(9, 0)
+    managers.acquire("both", HOUR, {TableBucket(1, 0): 3, TableBucket(2, 0): 4, untiered: 5})
+    managers.acquire("second", HOUR, {TableBucket(2, 0): 4})
+    managers.acquire("untiered", HOUR, {untiered: 5})
+    managers.acquire("empty", HOUR, {})
+    managers.finish(managers.claim(first, "both"))
+    managers.fail(managers.claim(second, "both"))
+    managers.claim(second, "second")
+    managers.tiering.cancel("second", None, "enough")
+    handlers = read_handlers(threads, lambda: managers.store)
+
+    def ask(method: str, request: Any) -> bytes:
+        async def call() -> Any:
+            return await handlers[method].unary_unary(request, None)  # type: ignore[misc]
+
+        answer = asyncio.run(call())
+        return answer if isinstance(answer, bytes) else answer.SerializeToString()
+
+    def refusal(path: TablePath) -> str:
+        with pytest.raises(FlussTieringError) as refused:
+            ask(STATUSES, pb.ListTieringStatusesRequest(table_path=path_to_pb(path)))
+        assert refused.value.code is ErrorCode.TABLE_NOT_EXIST
+        with pytest.raises(FlussTieringError) as also:
+            ask(ROUNDS, pb.ListTieringRoundsRequest(table_path=path_to_pb(path)))
+        assert also.value.message == refused.value.message
+        return refused.value.message
+
+    def outcome(lease_id: str) -> pb.GetLeaseOutcomeResponse:
+        return pb.GetLeaseOutcomeResponse.FromString(ask(OUTCOME, pb.GetLeaseOutcomeRequest(lease_id=lease_id)))
+
+    def leases(**request: Any) -> dict[str, set[int]]:
+        answer = ListKvSnapshotLeasesResponse.FromString(ask(LEASES, ListKvSnapshotLeasesRequest(**request)))
+        return {each.lease_id: {of.table_id for of in each.snapshots} for each in answer.leases}
+
+    everybody = leases()
+    set_caller(Identity("token/x", (Grant.parse("reader", "db.f*"),)), Role.READER)
+    listed_now = pb.ListTieringStatusesResponse.FromString(ask(STATUSES, pb.ListTieringStatusesRequest()))
+    assert [each.table_path.table_name for each in listed_now.tiering_statuses] == ["first"]
+    assert refusal(second.path).replace("second", "nobody") == refusal(TablePath("db", "nobody"))
+    rounds = pb.ListTieringRoundsResponse.FromString(ask(ROUNDS, pb.ListTieringRoundsRequest()))
+    assert {each.table_path.table_name for each in rounds.rounds} == {"first"}
+    assert [each.table_path.table_name for each in outcome("both").rounds] == ["first"]
+    for lease_id in ("second", "untiered"):
+        assert outcome(lease_id) == outcome("unknown")
+        assert leases(lease_id=lease_id) == {}
+    assert outcome("empty").HasField("newest_attempt_token"), "it has no table that could be hidden"
+    assert everybody == {"both": {1, 2, 9}, "second": {2}, "untiered": {9}}
+    assert leases() == leases(page_size=1) == leases(lease_id="both") == {"both": {1}}

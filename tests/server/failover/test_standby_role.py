@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from fluss_tiering.api.v1.lake_tiering_pb2 import ListTieringRoundsRequest
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.failover import standby as standby_module
 from fluss_tiering.server.failover.forwarding import FORWARDED_KEY
@@ -22,6 +23,9 @@ from fluss_tiering.wire.errors import code_from_metadata
 
 READ = "/fluss_tiering.v1.LakeTiering/ListTieringRounds"
 OTHER = "/fluss_tiering.v1.Tables/ListTables"
+STREAM = "/fluss_tiering.v1.Tables/WriteRows"
+LARGE = "/fluss_tiering.v1.LakeTiering/CommitLakeTableSnapshot"
+"""A call whose requests may have more than 2 MiB."""
 
 
 async def listen(folder: Path, role: Role) -> tuple[RpcListener, str]:
@@ -196,7 +200,7 @@ async def test_a_call_that_was_forwarded_once_is_not_forwarded_again(tmp_path: P
 
 async def test_calls_in_flight_end_when_another_server_becomes_the_active_one(tmp_path: Path) -> None:  # S28, D17
     async with Standby(tmp_path) as standby:
-        stream = standby._channel.stream_stream(OTHER)(timeout=20)
+        stream = standby._channel.stream_stream(STREAM)(timeout=20)
         await stream.write(b"one")
         assert await stream.read() == b"active: one"
         other_server, other_target = await listen(standby.folder, standby.active)
@@ -211,7 +215,7 @@ async def test_calls_in_flight_end_when_another_server_becomes_the_active_one(tm
 
 async def test_the_same_active_server_keeps_its_connection_and_its_streams(tmp_path: Path) -> None:  # S28
     async with Standby(tmp_path) as standby:
-        stream = standby._channel.stream_stream(OTHER)(timeout=20)
+        stream = standby._channel.stream_stream(STREAM)(timeout=20)
         await stream.write(b"one")
         assert await stream.read() == b"active: one"
         standby.role.follow(standby.active_target, "")
@@ -243,6 +247,21 @@ async def test_the_errors_of_a_read_are_those_of_the_database(tmp_path: Path) ->
         standby.role.follow(None, "none")
         standby.role._reads = {READ: handler_of(refuse)}
         assert code_from_metadata((await standby.refused(READ)).trailing_metadata()) is ErrorCode.TABLE_NOT_EXIST
+
+
+async def test_a_read_that_cannot_be_decoded_is_refused_like_by_the_active_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Standby(tmp_path) as standby:
+        standby.role.follow(None, "none")
+        decode = ListTieringRoundsRequest.FromString
+        standby.role._reads = {READ: grpc.unary_unary_rpc_method_handler(standby._read, decode)}
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await standby.call(READ, b"\xff\xff\xff")
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "cannot be decoded" in str(refused.value.details())
+        assert standby.reads == 0
+    assert "Traceback" not in capsys.readouterr().out
 
 
 async def test_a_read_waits_for_a_silent_active_server_only_for_a_while(  # S28
@@ -285,10 +304,21 @@ async def test_a_forwarded_call_has_the_time_that_its_client_gave_it(tmp_path: P
         assert standby.active.time_remaining is None
 
 
+@pytest.mark.parametrize("method", [READ, OTHER])
+async def test_the_first_request_of_a_stream_is_answered_and_no_other_is_read(tmp_path: Path, method: str) -> None:
+    async with Standby(tmp_path) as standby:
+        stream = standby._channel.stream_stream(method)(timeout=20)
+        for _ in range(3):
+            await stream.write(b"who?")
+        assert await stream.read() == b"active: who?", "the stream of requests has not ended"
+        assert await stream.read() is grpc.aio.EOF
+        assert len(standby.active.heard) == 1
+
+
 async def test_a_server_that_stops_says_so_also_to_a_call_without_requests(tmp_path: Path) -> None:  # S28
     async with Standby(tmp_path) as standby:
         standby.role.end_streams()
-        stream = standby._channel.stream_stream(OTHER)(timeout=20)
+        stream = standby._channel.stream_stream(STREAM)(timeout=20)
         await stream.done_writing()
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stream.read()
@@ -301,4 +331,4 @@ async def test_large_messages_are_forwarded(tmp_path: Path) -> None:  # S28
     async with Standby(tmp_path) as standby:
         options = [("grpc.max_receive_message_length", -1)]
         async with grpc.aio.insecure_channel(standby.target, options) as channel:
-            assert await channel.unary_unary(OTHER)(large, timeout=60) == b"active: " + large
+            assert await channel.unary_unary(LARGE)(large, timeout=60) == b"active: " + large

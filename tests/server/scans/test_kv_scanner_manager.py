@@ -58,12 +58,12 @@ def scanners(clock: VirtualClock) -> KvScannerManager:
 
 
 def opened(scanners: KvScannerManager, scan: CountingScan, limit: int | None = None) -> tuple[bytes, ScannedRows]:
-    scanner_id = scanners.reserve(BUCKET)
+    scanner_id = scanners.reserve(BUCKET, "me")
     return scanner_id, read_rows(scanners, scanners.opened(scanner_id, scan, limit), 1000)
 
 
 def go_on(scanners: KvScannerManager, scanner_id: bytes, call_seq_id: int, size: int = 1000) -> ScannedRows:
-    return read_rows(scanners, scanners.begin(scanner_id, call_seq_id), size)
+    return read_rows(scanners, scanners.begin(scanner_id, call_seq_id, "me"), size)
 
 
 def rows_of(answer: ScannedRows) -> list[int]:
@@ -104,9 +104,9 @@ def test_a_scan_goes_through_its_rows_in_sequence(scanners: KvScannerManager) ->
 @pytest.mark.parametrize("wrong", [-1, 3, 2**31 - 1])
 def test_a_number_out_of_sequence_is_refused_and_harms_nothing(scanners: KvScannerManager, wrong: int) -> None:  # K6
     scanner_id, _ = opened(scanners, CountingScan(10))
-    assert refusal(lambda: scanners.begin(scanner_id, wrong)) is ErrorCode.INVALID_SCAN_REQUEST
+    assert refusal(lambda: scanners.begin(scanner_id, wrong, "me")) is ErrorCode.INVALID_SCAN_REQUEST
     assert rows_of(go_on(scanners, scanner_id, 1)) == [4, 5, 6, 7]
-    assert refusal(lambda: scanners.begin(scanner_id, 0)) is ErrorCode.INVALID_SCAN_REQUEST
+    assert refusal(lambda: scanners.begin(scanner_id, 0, "me")) is ErrorCode.INVALID_SCAN_REQUEST
 
 
 def test_the_size_is_the_smaller_of_what_is_asked_and_allowed(scanners: KvScannerManager) -> None:  # K7
@@ -125,7 +125,7 @@ def test_a_limit_ends_the_scan_and_closes_it(scanners: KvScannerManager, limit: 
         answers.append(go_on(scanners, scanner_id, len(answers)))
     assert [len(rows_of(each)) for each in answers] == sizes
     assert scanners.open_count == 0
-    assert refusal(lambda: scanners.begin(scanner_id, len(answers))) is ErrorCode.UNKNOWN_SCANNER_ID
+    assert refusal(lambda: scanners.begin(scanner_id, len(answers), "me")) is ErrorCode.UNKNOWN_SCANNER_ID
 
 
 def test_the_last_batch_is_given_again(scanners: KvScannerManager) -> None:  # K15
@@ -152,7 +152,7 @@ def test_the_very_last_batch_is_given_again_for_a_minute_and_takes_no_slot(  # K
     clock.advance(60_001)
     assert scanners.drop_expired() == 0
     assert scan.closed == 1
-    assert refusal(lambda: scanners.begin(scanner_id, 1)) is ErrorCode.UNKNOWN_SCANNER_ID
+    assert refusal(lambda: scanners.begin(scanner_id, 1, "me")) is ErrorCode.UNKNOWN_SCANNER_ID
 
 
 def test_finished_scans_that_are_kept_are_bounded(clock: VirtualClock) -> None:  # K15, K17
@@ -174,9 +174,9 @@ def test_an_idle_scanner_expires_then_is_unknown(scanners: KvScannerManager, clo
     assert (scanners.open_count, scanners.drop_expired(), scanners.open_count, scan.closed) == (1, 1, 0, 1)
     clock.advance(2 * TTL)
     scanners.drop_expired()
-    assert refusal(lambda: scanners.begin(scanner_id, 2)) is ErrorCode.SCANNER_EXPIRED
+    assert refusal(lambda: scanners.begin(scanner_id, 2, "me")) is ErrorCode.SCANNER_EXPIRED
     clock.advance(1)
-    assert refusal(lambda: scanners.begin(scanner_id, 2)) is ErrorCode.UNKNOWN_SCANNER_ID
+    assert refusal(lambda: scanners.begin(scanner_id, 2, "me")) is ErrorCode.UNKNOWN_SCANNER_ID
     scanners.drop_expired()
     assert scanners._expired == {}
 
@@ -184,14 +184,14 @@ def test_an_idle_scanner_expires_then_is_unknown(scanners: KvScannerManager, clo
 def test_a_refused_call_does_not_keep_a_scanner_alive(scanners: KvScannerManager, clock: VirtualClock) -> None:  # K11
     scanner_id, _ = opened(scanners, CountingScan(10))
     clock.advance(TTL)
-    assert refusal(lambda: scanners.begin(scanner_id, 7)) is ErrorCode.INVALID_SCAN_REQUEST
+    assert refusal(lambda: scanners.begin(scanner_id, 7, "me")) is ErrorCode.INVALID_SCAN_REQUEST
     clock.advance(1)
     assert scanners.drop_expired() == 1
 
 
 def test_a_scanner_that_is_being_read_is_not_idle(scanners: KvScannerManager, clock: VirtualClock) -> None:  # K10
     scanner_id, _ = opened(scanners, CountingScan(10))
-    step = scanners.begin(scanner_id, 1)
+    step = scanners.begin(scanner_id, 1, "me")
     clock.advance(2 * TTL)
     assert scanners.drop_expired() == 0
     read_rows(scanners, step, 1000)
@@ -203,9 +203,12 @@ def test_a_second_call_is_refused_and_harms_neither(
     scanners: KvScannerManager, clock: VirtualClock
 ) -> None:  # K14, K11
     scanner_id, _ = opened(scanners, CountingScan(12))
-    step = scanners.begin(scanner_id, 1)
+    step = scanners.begin(scanner_id, 1, "me")
     for call_seq_id in (0, 1, 2):
-        assert refusal(lambda number=call_seq_id: scanners.begin(scanner_id, number)) is ErrorCode.INVALID_SCAN_REQUEST
+        assert (
+            refusal(lambda number=call_seq_id: scanners.begin(scanner_id, number, "me"))
+            is ErrorCode.INVALID_SCAN_REQUEST
+        )
     assert rows_of(read_rows(scanners, step, 1000)) == [4, 5, 6, 7]
     assert rows_of(go_on(scanners, scanner_id, 2)) == [8, 9, 10, 11]
 
@@ -220,23 +223,23 @@ def test_an_error_while_reading_is_told_and_the_call_can_be_repeated(scanners: K
 
 
 def test_closing_works_for_all_and_spares_the_call_under_way(scanners: KvScannerManager) -> None:  # K13, K14
-    scanners.close(b"never heard of")
+    scanners.close(b"never heard of", "me")
     scan = CountingScan(10)
     scanner_id, _ = opened(scanners, scan)
-    step = scanners.begin(scanner_id, 1)
-    scanners.close(scanner_id)
+    step = scanners.begin(scanner_id, 1, "me")
+    scanners.close(scanner_id, "me")
     assert scan.closed == 0
     assert rows_of(read_rows(scanners, step, 1000)) == [4, 5, 6, 7]
     assert (scan.closed, scanners.open_count) == (1, 0)
-    scanners.close(scanner_id)
-    assert refusal(lambda: scanners.begin(scanner_id, 2)) is ErrorCode.UNKNOWN_SCANNER_ID
+    scanners.close(scanner_id, "me")
+    assert refusal(lambda: scanners.begin(scanner_id, 2, "me")) is ErrorCode.UNKNOWN_SCANNER_ID
 
 
 def test_a_lost_bucket_expires_its_scanners(scanners: KvScannerManager) -> None:  # K12
     scanner_id, _ = opened(scanners, CountingScan(10))
     scanners.lost(scanner_id)
-    assert refusal(lambda: scanners.begin(scanner_id, 1)) is ErrorCode.SCANNER_EXPIRED
-    opening = scanners.reserve(BUCKET)
+    assert refusal(lambda: scanners.begin(scanner_id, 1, "me")) is ErrorCode.SCANNER_EXPIRED
+    opening = scanners.reserve(BUCKET, "me")
     scanners.lost(opening)
     scan = CountingScan()
     assert refusal(lambda: scanners.opened(opening, scan, None)) is ErrorCode.SCANNER_EXPIRED
@@ -246,9 +249,9 @@ def test_a_lost_bucket_expires_its_scanners(scanners: KvScannerManager) -> None:
 def test_the_ninth_of_a_bucket_and_the_201st_of_a_server_are_refused(scanners: KvScannerManager) -> None:  # K2
     for bucket in range(25):
         for _ in range(8):
-            scanners.reserve(TableBucket(1, bucket))
-        assert refusal(lambda each=bucket: scanners.reserve(TableBucket(1, each))) is ErrorCode.TOO_MANY_SCANNERS
-    assert refusal(lambda: scanners.reserve(TableBucket(2, 0))) is ErrorCode.TOO_MANY_SCANNERS
+            scanners.reserve(TableBucket(1, bucket), "me")
+        assert refusal(lambda each=bucket: scanners.reserve(TableBucket(1, each), "me")) is ErrorCode.TOO_MANY_SCANNERS
+    assert refusal(lambda: scanners.reserve(TableBucket(2, 0), "me")) is ErrorCode.TOO_MANY_SCANNERS
     assert scanners.open_count == 200
 
 
@@ -260,7 +263,7 @@ def test_counts_are_exact_after_a_thousand_concurrent_opens(scanners: KvScannerM
         ids, refused = [], 0
         for number in range(50):
             try:
-                ids.append(scanners.reserve(TableBucket(1, (worker + number) % 40)))
+                ids.append(scanners.reserve(TableBucket(1, (worker + number) % 40), "me"))
             except FlussTieringError:
                 refused += 1
         return ids, refused
@@ -274,3 +277,19 @@ def test_counts_are_exact_after_a_thousand_concurrent_opens(scanners: KvScannerM
     with ThreadPoolExecutor(20) as pool:
         list(pool.map(scanners.abandon, ids))
     assert scanners.open_count == 0
+
+
+def test_one_caller_has_half_of_the_slots(clock: VirtualClock) -> None:
+    scanners = KvScannerManager(clock, ScannerLimits(TTL, max_per_bucket=8, max_per_server=6, max_batch_size=1))
+    taken = [scanners.reserve(BUCKET, "token/anna", "token/anna") for _ in range(2)]
+    # The executors of a query of hers.
+    taken.append(scanners.reserve(BUCKET, "executor/1/reads", "token/anna"))
+    with pytest.raises(FlussTieringError) as refused:
+        scanners.reserve(TableBucket(2, 0), "executor/2/reads", "token/anna")
+    assert refused.value.code is ErrorCode.TOO_MANY_SCANNERS
+    scanners.reserve(BUCKET, "token/ben", "token/ben")
+    scanners.abandon(taken[0])
+    scanners.reserve(BUCKET, "token/anna", "token/anna")
+    for _ in range(2):
+        scanners.reserve(BUCKET, "anonymous")
+    assert scanners.open_count == 6

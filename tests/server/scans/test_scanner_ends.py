@@ -76,21 +76,21 @@ def scanners(clock: VirtualClock) -> KvScannerManager:
 
 
 def opened(scanners: KvScannerManager, storage: Any, limit: int | None = None) -> ScanStep:
-    _, step = open_scanner(scanners, storage, B0, limit)
+    _, step = open_scanner(scanners, storage, B0, limit, "me")
     assert step is not None
     return step
 
 
 def scanning(scanners: KvScannerManager, scan: Scan, bucket: TableBucket = B0) -> bytes:
     """A scanner that has given its first four rows; its id."""
-    scanner_id = scanners.reserve(bucket)
+    scanner_id = scanners.reserve(bucket, "me")
     read_rows(scanners, scanners.opened(scanner_id, scan, None), 1000)  # type: ignore[arg-type]
     return scanner_id
 
 
 def go_on(scanners: KvScannerManager, scanner_id: bytes, *call_seq_ids: int) -> None:
     for call_seq_id in call_seq_ids:
-        read_rows(scanners, scanners.begin(scanner_id, call_seq_id), 1000)
+        read_rows(scanners, scanners.begin(scanner_id, call_seq_id, "me"), 1000)
 
 
 def refusal(call: Callable[[], object]) -> FlussTieringError:
@@ -103,11 +103,11 @@ def refusal(call: Callable[[], object]) -> FlussTieringError:
 
 
 def test_who_finds_no_free_slot_hears_which_limit_it_is(scanners: KvScannerManager) -> None:  # K2
-    scanners.reserve(B0)
-    scanners.reserve(B0)
-    bucket = refusal(lambda: scanners.reserve(B0))
-    scanners.reserve(B1)
-    server = refusal(lambda: scanners.reserve(B1))
+    scanners.reserve(B0, "me")
+    scanners.reserve(B0, "me")
+    bucket = refusal(lambda: scanners.reserve(B0, "me"))
+    scanners.reserve(B1, "me")
+    server = refusal(lambda: scanners.reserve(B1, "me"))
     assert bucket.code is server.code is ErrorCode.TOO_MANY_SCANNERS
     assert bucket.message.startswith(f"{B0} has 2 open scanners, and kv.scanner.max-per-bucket allows no more")
     assert server.message.startswith("the server has 3 open scanners, and kv.scanner.max-per-server allows no more")
@@ -116,23 +116,23 @@ def test_who_finds_no_free_slot_hears_which_limit_it_is(scanners: KvScannerManag
 def test_a_number_out_of_turn_is_answered_with_the_numbers_that_are_expected(scanners: KvScannerManager) -> None:  # K6
     scanner_id = scanning(scanners, Scan())
     go_on(scanners, scanner_id, 1)
-    refused = refusal(lambda: scanners.begin(scanner_id, 5))
+    refused = refusal(lambda: scanners.begin(scanner_id, 5, "me"))
     assert "call_seq_id is 5: expected 2, or 1 for the last batch again" in refused.message
 
 
 def test_a_scanner_is_named_in_errors_as_far_as_that_is_of_use(scanners: KvScannerManager) -> None:  # K10
-    named = refusal(lambda: scanners.begin(b"\x0a\xff", 1)).message
-    nameless = refusal(lambda: scanners.begin(b"", 1)).message
-    long = refusal(lambda: scanners.begin(b"\xab" * 1000, 1)).message
+    named = refusal(lambda: scanners.begin(b"\x0a\xff", 1, "me")).message
+    nameless = refusal(lambda: scanners.begin(b"", 1, "me")).message
+    long = refusal(lambda: scanners.begin(b"\xab" * 1000, 1, "me")).message
     assert named.startswith("scanner 0aff is unknown: ")
     assert nameless.startswith("scanner without an id is unknown: ")
     assert long.startswith(f"scanner {'ab' * 32} is unknown: ")
 
 
 def test_every_answer_names_its_scanner(scanners: KvScannerManager) -> None:  # K15
-    scanner_id = scanners.reserve(B0)
+    scanner_id = scanners.reserve(B0, "me")
     first = read_rows(scanners, scanners.opened(scanner_id, Scan(), None), 1000)  # type: ignore[arg-type]
-    again = read_rows(scanners, scanners.begin(scanner_id, 0), 1)
+    again = read_rows(scanners, scanners.begin(scanner_id, 0, "me"), 1)
     assert first.scanner_id == again.scanner_id == scanner_id
 
 
@@ -141,7 +141,7 @@ def test_a_batch_that_is_given_again_has_the_same_rows_whatever_size_is_asked_fo
 ) -> None:
     scan = Scan()
     scanner_id = scanning(scanners, scan)
-    again = read_rows(scanners, scanners.begin(scanner_id, 0), 1)
+    again = read_rows(scanners, scanners.begin(scanner_id, 0, "me"), 1)
     assert scan.sizes == [1000, None], "four rows again, not as many as fit"
     assert pa.ipc.open_stream(again.arrow_ipc).read_all().num_rows == 4
 
@@ -151,16 +151,16 @@ def test_a_batch_that_is_given_again_has_the_same_rows_whatever_size_is_asked_fo
 
 def test_a_bucket_with_other_scanners_has_one_free_slot_when_one_ends(scanners: KvScannerManager) -> None:  # K2
     first, _ = (scanning(scanners, Scan()) for _ in range(2))
-    scanners.close(first)
+    scanners.close(first, "me")
     assert scanners.open_count == 1
-    scanners.reserve(B0)
-    assert refusal(lambda: scanners.reserve(B0)).code is ErrorCode.TOO_MANY_SCANNERS
-    scanners.reserve(B1)
+    scanners.reserve(B0, "me")
+    assert refusal(lambda: scanners.reserve(B0, "me")).code is ErrorCode.TOO_MANY_SCANNERS
+    scanners.reserve(B1, "me")
 
 
 def test_closing_an_idle_scanner_frees_its_slot_and_the_scan_at_once(scanners: KvScannerManager) -> None:  # K13, K17
     scan = Scan()
-    scanners.close(scanning(scanners, scan))
+    scanners.close(scanning(scanners, scan), "me")
     assert (scan.closed, scanners.open_count) == (1, 0)
 
 
@@ -169,16 +169,16 @@ def test_closing_a_finished_scanner_ends_what_was_kept_for_a_lost_answer(scanner
     scanner_id = scanning(scanners, scan)
     go_on(scanners, scanner_id, 1, 2)
     assert (scan.closed, scanners.open_count) == (0, 0)
-    scanners.close(scanner_id)
+    scanners.close(scanner_id, "me")
     assert scan.closed == 1
-    assert refusal(lambda: scanners.begin(scanner_id, 2)).code is ErrorCode.UNKNOWN_SCANNER_ID
+    assert refusal(lambda: scanners.begin(scanner_id, 2, "me")).code is ErrorCode.UNKNOWN_SCANNER_ID
 
 
 def test_a_scanner_that_was_closed_while_its_read_fails_has_ended(scanners: KvScannerManager) -> None:  # K13, K16
     scan = Scan()
     scanner_id = scanning(scanners, scan)
-    step = scanners.begin(scanner_id, 1)
-    scanners.close(scanner_id)
+    step = scanners.begin(scanner_id, 1, "me")
+    scanners.close(scanner_id, "me")
     scan.broken = True
     assert refusal(lambda: read_rows(scanners, step, 1000)).code is ErrorCode.CORRUPT_DATA
     assert (scan.closed, scanners.open_count) == (1, 0)
@@ -188,7 +188,7 @@ def test_a_finished_scanner_of_a_lost_bucket_answers_that_it_expired(scanners: K
     scanner_id = scanning(scanners, Scan())
     go_on(scanners, scanner_id, 1, 2)
     scanners.lost(scanner_id)
-    assert refusal(lambda: scanners.begin(scanner_id, 2)).code is ErrorCode.SCANNER_EXPIRED
+    assert refusal(lambda: scanners.begin(scanner_id, 2, "me")).code is ErrorCode.SCANNER_EXPIRED
     scanners.lost(b"never heard of")
     scanners.abandon(b"never heard of")
 
@@ -197,12 +197,12 @@ def test_a_finished_scanner_of_a_lost_bucket_answers_that_it_expired(scanners: K
 
 
 def test_a_scanner_that_is_being_opened_does_not_expire(scanners: KvScannerManager, clock: VirtualClock) -> None:  # K10
-    scanner_id = scanners.reserve(B0)
+    scanner_id = scanners.reserve(B0, "me")
     clock.advance(2 * TTL)
     assert scanners.drop_expired() == 0
     scan = Scan()
     step = scanners.opened(scanner_id, scan, None)  # type: ignore[arg-type]
-    scanners.close(scanner_id)
+    scanners.close(scanner_id, "me")
     assert scan.closed == 0, "its first read is under way"
     read_rows(scanners, step, 1000)
     assert (scan.closed, scanners.open_count) == (1, 0)
@@ -214,11 +214,11 @@ def test_a_failed_call_keeps_a_scanner_alive_from_its_beginning_on(  # K10, K16
 ) -> None:
     scan = Scan()
     if call_seq_id == 0:
-        step = scanners.opened(scanners.reserve(B0), scan, None)  # type: ignore[arg-type]
+        step = scanners.opened(scanners.reserve(B0, "me"), scan, None)  # type: ignore[arg-type]
     else:
         scanner_id = scanning(scanners, scan)
         clock.advance(TTL)
-        step = scanners.begin(scanner_id, 1)
+        step = scanners.begin(scanner_id, 1, "me")
     scan.broken = True
     refusal(lambda: read_rows(scanners, step, 1000))
     clock.advance(TTL)
@@ -256,7 +256,7 @@ def test_opening_asks_the_storage_and_reads_the_first_rows(scanners: KvScannerMa
 def test_a_bucket_without_rows_takes_no_slot_also_if_the_storage_notices_late(  # K4
     scanners: KvScannerManager, admits: bool
 ) -> None:
-    assert open_scanner(scanners, Storage(None, admits=admits), B0, None) == (77, None)  # type: ignore[arg-type]
+    assert open_scanner(scanners, Storage(None, admits=admits), B0, None, "me") == (77, None)  # type: ignore[arg-type]
     assert scanners.open_count == 0
 
 
@@ -285,12 +285,12 @@ def test_a_bucket_that_is_lost_later_ends_its_scanner_and_no_other(scanners: KvS
     lost, kept = (opened(scanners, each).scanner.scanner_id for each in (storage, other))
     storage.on_lost()
     assert scanners.open_count == 1
-    assert refusal(lambda: scanners.begin(lost, 0)).code is ErrorCode.SCANNER_EXPIRED
-    assert refusal(lambda: scanners.begin(kept, 0)).code is ErrorCode.INVALID_SCAN_REQUEST, "its first read runs"
+    assert refusal(lambda: scanners.begin(lost, 0, "me")).code is ErrorCode.SCANNER_EXPIRED
+    assert refusal(lambda: scanners.begin(kept, 0, "me")).code is ErrorCode.INVALID_SCAN_REQUEST, "its first read runs"
 
 
 def test_a_scanner_that_is_opened_counts_for_its_bucket(scanners: KvScannerManager) -> None:  # K2
     for _ in range(2):
         opened(scanners, Storage(Scan()))
     assert refusal(lambda: opened(scanners, Storage(Scan()))).message.startswith(f"{B0} has 2 open scanners")
-    scanners.reserve(B1)
+    scanners.reserve(B1, "me")

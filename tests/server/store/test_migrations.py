@@ -75,6 +75,8 @@ def test_a_database_of_the_first_release_is_taken_over(first_release: Path) -> N
 def test_rows_of_offsets_are_packed(store_location: Path | str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as before:
         before.setattr(layout, "HEAD", "0004")
+        # The check expects the tables of the present layout.
+        before.setattr(layout, "check_layout", lambda database: None)
         SqlTieringStore.open(store_location).close()
     columns = "(commit_order, table_id, snapshot_id, tiering_epoch, commit_id, offsets_path, committed_time)"
     # Enough of them that they are written in several parts; the last one has no offsets.

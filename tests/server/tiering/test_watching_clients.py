@@ -117,7 +117,7 @@ def test_a_server_that_stops_ends_its_watchers_at_once(tmp_path: Path) -> None:
 
 
 def test_statuses_that_no_message_holds_are_asked_for_by_name(tmp_path: Path) -> None:
-    with ServerThread(tmp_path / "data", max_message_bytes=500) as running, TieringClient(running.target) as client:
+    with ServerThread(tmp_path / "data", max_message_bytes=250) as running, TieringClient(running.target) as client:
         *_, last = [new_table(client) for _ in range(15)]
         for ask in (client.list_tiering_statuses, lambda: next(iter(client.watch_tiering_statuses()))):
             with pytest.raises(FlussTieringError, match=r"too large .* one table by its name") as refused:

@@ -168,6 +168,7 @@ def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPat
         yield tiering
 
 
+@pytest.mark.long
 def test_the_command_says_that_rows_expire(
     cluster: Tiering, fluss: FlussClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

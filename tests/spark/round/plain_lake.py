@@ -23,7 +23,9 @@ from fluss_tiering.lake.protocol import (
     FileMetrics,
     LakeCommit,
     LakeFile,
+    LakePlace,
     LakeTableSize,
+    LiveDataFile,
     ReadOffsets,
 )
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -105,11 +107,15 @@ class PlainTable:
                 return CommittedSnapshot(snapshot.snapshot_id, snapshot.commit)
         return None
 
+    def live_files(self, places: Collection[LakePlace]) -> Mapping[LakePlace, Sequence[LiveDataFile]]:
+        del places
+        return {}
+
     def partitions_with_rows(self, places: Mapping[tuple[str, ...], Collection[int]]) -> Collection[tuple[str, ...]]:
         held = self._history[-1].rows if self._history else {}
         return [values for values, buckets in places.items() if any(held.get((each, values)) for each in buckets)]
 
-    def file_writer(self) -> ParquetFileWriter:
+    def file_writer(self, *, renew: bool = False) -> ParquetFileWriter:
         columns = (*self._table.descriptor.columns, *SYSTEM_COLUMNS)
         schema = pa.schema([pa.field(column.name, lake_type(column.data_type)) for column in columns])
         keys = self._table.descriptor.primary_key

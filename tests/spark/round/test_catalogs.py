@@ -219,6 +219,21 @@ def test_tables_under_the_former_default_name_are_found(unnamed: Tiering):
     assert "'fluss-iceberg-catalog', the present one" in error
 
 
+def test_what_the_server_hides_is_told_or_taken_from_spark(tiering: Tiering):
+    table, spark = tiering.table(), tiering.spark.newSession()
+    tiering.tier(table)
+    properties = table.lake_catalog_properties
+    hidden = {**properties, "uri": f"{properties['uri'].partition('?')[0]}?***"}
+    of_reader = replace(table, lake_catalog_properties=hidden)
+    setting = f"spark.sql.catalog.{properties['name']}.uri"
+    with pytest.raises(FlussTieringError) as refused:
+        IcebergCatalogs(spark).find_table(of_reader)
+    assert refused.value.code is ErrorCode.AUTHORIZATION
+    assert f"the role tierer for the table, or give Spark the setting {setting}" in refused.value.message
+    spark.conf.set(setting, properties["uri"])
+    assert IcebergCatalogs(spark).find_table(of_reader) is not None
+
+
 # D53
 def test_a_lake_catalog_with_the_name_of_another_catalog_is_refused(tiering: Tiering):
     spark = tiering.spark.newSession()

@@ -20,9 +20,21 @@ from standalone_support import can_hide_folders, python_without_engine, standalo
 pytestmark = [pytest.mark.spark, pytest.mark.system]
 
 
-# Three applications start their own executors one after the other.
-@pytest.mark.timeout(900)
 def test_executors_of_a_cluster_get_this_package_from_the_application(tiering: Tiering, tmp_path: Path):
+    table = tiering.table(num_buckets=2)
+    tiering.write(table, named(range(50), "row"))
+    with standalone_cluster(tmp_path) as master:
+        tiered = tier_on(master, tiering, tmp_path, table)
+        assert tiered.returncode == 0, tiered.stderr[-3000:]
+        assert len(list(tmp_path.glob("work-*/app-*"))) == 2, "both workers ran executors"
+    assert [(each["status"], each["rows"]) for each in json.loads(tiered.stdout)] == [("Tiered", 50)]
+    assert tiering.lake_rows(table) == sorted(named(range(50), "row").items())
+
+
+# Four applications start their own executors one after the other.
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_executors_of_other_commands_get_this_package_too(tiering: Tiering, tmp_path: Path):
     tables = [tiering.table(num_buckets=2), tiering.table(primary_key=False, num_buckets=2)]
     for table in tables:
         tiering.write(table, named(range(50), "row"))
@@ -30,7 +42,6 @@ def test_executors_of_a_cluster_get_this_package_from_the_application(tiering: T
         tiered = tier_on(master, tiering, tmp_path, *tables)
         assert tiered.returncode == 0, tiered.stderr[-3000:]
         assert len(list(tmp_path.glob("work-*/app-*"))) == 2, "both workers ran executors"
-        # The commands that compare and rewrite need the package there, too.
         python = tmp_path / "python"
         audits = [run_on(master, tiering, python, "verify", table) for table in tables]
         compacted = run_on(master, tiering, python, "compact", *tables)

@@ -1,5 +1,6 @@
 """The secrets for reading a cluster, and the error for a table that cannot be read."""
 
+import os
 import pickle
 from dataclasses import replace
 from unittest import mock
@@ -10,7 +11,8 @@ from refusals import refused
 from engine_support import table_info
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import StorageDescription
-from fluss_tiering.storage.fluss.access import PASSWORD_VARIABLE, USERNAME_VARIABLE, ClusterAccess
+from fluss_tiering.storage.fluss import access as access_module
+from fluss_tiering.storage.fluss.access import PASSWORD_VARIABLE, USERNAME_VARIABLE, ClusterAccess, hide_password
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.handshake import Credentials
@@ -50,6 +52,21 @@ def test_a_user_without_a_password_is_refused(given: int, missing: int) -> None:
     names = (USERNAME_VARIABLE, PASSWORD_VARIABLE)
     with refused(ErrorCode.INVALID_REQUEST, f"{names[given]} is set and {names[missing]} is not"):
         ClusterAccess.from_environment({names[given]: "x"})
+
+
+def test_a_hidden_password_is_known_to_this_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_module, "_hidden_password", None)
+    monkeypatch.setenv(USERNAME_VARIABLE, "ada")
+    monkeypatch.setenv(PASSWORD_VARIABLE, "its-password")
+    for _ in range(2):
+        hide_password()
+        assert PASSWORD_VARIABLE not in os.environ
+        assert ClusterAccess.from_environment().credentials == Credentials("ada", "its-password")
+    # It does not go to another user than the one of this process.
+    with refused(ErrorCode.INVALID_REQUEST, PASSWORD_VARIABLE):
+        ClusterAccess.from_environment({USERNAME_VARIABLE: "bob"})
+    monkeypatch.delenv(USERNAME_VARIABLE)
+    assert ClusterAccess.from_environment().credentials is None
 
 
 def test_a_cluster_is_read_with_what_the_job_carries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,9 +59,9 @@ def switch_on() -> None:
     default = parquet._MAX_BUFFERED_ROWS
     original = IcebergTable.file_writer
 
-    def file_writer(table: IcebergTable) -> Any:
+    def file_writer(table: IcebergTable, *, renew: bool = False) -> Any:
         rows = table._table.descriptor.properties.get(ROW_GROUP_ROWS)
         # The number stays in a worker, which the next table's pieces use as well.
-        return _SmallGroups(original(table), int(rows) if rows else default)
+        return _SmallGroups(original(table, renew=renew), int(rows) if rows else default)
 
     IcebergTable.file_writer = file_writer  # type: ignore[method-assign,assignment]

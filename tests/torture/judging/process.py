@@ -13,6 +13,7 @@ import pyarrow as pa
 import judges
 
 _ANSWER_S: Final = 300.0
+_LASTING: Final = ("INTERNAL Error", "FATAL Error")
 
 
 class JudgeRefusedError(Exception):
@@ -71,6 +72,10 @@ class JudgeProcess:
         except (EOFError, OSError) as error:
             self.stop()
             raise JudgeRefusedError("it ended its process") from error
+        said = [answer] if isinstance(answer, str) else answer if isinstance(answer, list) else []
+        if any(error in str(each) for each in said for error in _LASTING):
+            # After these, DuckDB refuses all further questions in the same process.
+            self.stop()
         if isinstance(answer, str):
             raise JudgeRefusedError(answer)
         return answer

@@ -1,0 +1,75 @@
+"""Commands with credentials: where their options stand, what they print of them, and when a role is asked for."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from certificates import Authority
+from engine_support import ServerThread, new_table
+from fluss_tiering.cli.security import about_nothing
+from fluss_tiering.client import TieringClient
+from fluss_tiering.client.security import ClientSecurity
+from fluss_tiering.model.table import WriteKind
+from fluss_tiering.spark.startup import session
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["tables", "list"], ["tier", "shop.orders"]])
+@pytest.mark.parametrize("option", ["--token-file", "--tls-ca"])
+def test_an_option_of_the_program_behind_the_command_is_told_its_place(command, arguments, option):
+    answer = command(*arguments, option, "/etc/file")
+    assert answer.code == 2
+    told = " ".join(answer.err.replace("│", " ").split())
+    assert f"No such option: {option}. It stands before the command: fluss-tiering {option} ... {arguments[0]}" in told
+
+
+def test_another_unknown_option_has_no_such_hint(command):
+    assert "stands before" not in command("status", "--nonsense").err
+
+
+def test_the_printed_submit_has_the_paths_of_the_credentials(command, table, tmp_path, monkeypatch):
+    authority = Authority(tmp_path / "my ca")
+    (tmp_path / "token").write_text("flt_secret")
+    monkeypatch.setenv("FLUSS_TIERING_TLS_CA", str(authority.cert))
+    monkeypatch.setenv("FLUSS_TIERING_TOKEN_FILE", str(tmp_path / "token"))
+    first, second, program, *_ = shlex.split(command("tier", table, "--print-submit").out)
+    assert [first, second, program] == [
+        f"FLUSS_TIERING_TLS_CA={authority.cert}",
+        f"FLUSS_TIERING_TOKEN_FILE={tmp_path / 'token'}",
+        "spark-submit",
+    ]
+
+
+def test_the_printed_submit_never_has_the_token(command, table, monkeypatch):
+    monkeypatch.setenv("FLUSS_TIERING_TOKEN", "flt_secret")
+    answer = command("tier", table, "--print-submit")
+    assert answer.out.startswith("spark-submit ")
+    assert "flt_secret" not in answer.out + answer.err
+    assert "name the file with FLUSS_TIERING_TOKEN_FILE" in " ".join(answer.err.split())
+
+
+def test_tier_asks_for_the_role_before_spark_starts(command, tmp_path, monkeypatch):
+    pa = pytest.importorskip("pyarrow")
+    tokens = {
+        role: command("token", "create", role, "--file", tmp_path / "tokens", "--role", role).out.strip()
+        for role in ("reader", "admin")
+    }
+    monkeypatch.setattr(session, "SparkSession", None)
+    with ServerThread(tmp_path / "data", tokens_file=tmp_path / "tokens") as running:
+        with TieringClient(running.target, security=ClientSecurity(token=tokens["admin"])) as client:
+            path = new_table(client, primary_key=False).path
+            rows = pa.table({"id": pa.array([1], pa.int64()), "name": ["a"]})
+            assert list(client.write_rows(path, WriteKind.APPEND, [rows])) == [1]
+        monkeypatch.setenv("FLUSS_TIERING_TOKEN", tokens["reader"])
+        answer = command("tier", str(path), "--server", running.target)
+        assert answer.refuses(1, "token/reader may not call", "takes the role tierer")
+        assert "Spark" not in answer.out + answer.err
+
+
+def test_who_proves_who_they_are_hears_that_there_may_be_tables_that_they_do_not_see(monkeypatch):
+    answer = about_nothing("There is no table yet.", "There is no table that you may see.")
+    assert answer == "There is no table yet."
+    monkeypatch.setenv("FLUSS_TIERING_TOKEN", "flt_000000000000_secret")
+    answer = about_nothing("There is no table yet.", "There is no table that you may see.")
+    assert answer == "There is no table that you may see."

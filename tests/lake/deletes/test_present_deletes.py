@@ -1,0 +1,205 @@
+"""What executors read of live delete files; and those that are missing, damaged or of another format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from places import deletes_of, place_in
+
+from fluss_tiering.lake.iceberg.deletes import (
+    PresentDeletes,
+    present,
+    present_deletes,
+    write_position_deletes,
+    write_vectors,
+)
+from fluss_tiering.lake.iceberg.deletes.puffin import PuffinWriter
+from fluss_tiering.lake.object_store import ExpiredCredentialsError, path_of
+from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+REMEDY = "restore the file from a backup, or make an older snapshot of the lake table the current one"
+
+
+def path(file: LakeFile) -> Path:
+    return Path(path_of(file.location))
+
+
+def vectors_in(folder: Path) -> list[LakeFile]:
+    none = {name: PresentDeletes() for name in "ab"}
+    return write_vectors(place_in(folder), deletes_of({"a": [1, 2**33], "b": range(1000)}), none)
+
+
+def positions(found: PresentDeletes) -> tuple[list[int], list[int]]:
+    return found.own.positions().tolist(), found.shared.positions().tolist()
+
+
+def test_a_data_file_without_delete_files_has_no_deletes(tmp_path: Path) -> None:
+    (found,) = present_deletes(place_in(tmp_path), {"a": []}).values()
+    assert positions(found) == ([], [])
+    assert found.files == ()
+
+
+def test_a_vector_is_read_from_its_place(tmp_path: Path) -> None:
+    of_a, of_b = vectors_in(tmp_path)
+    assert of_a.location == of_b.location
+    found = present_deletes(place_in(tmp_path), {"a": [of_a], "b": [of_b], "c": []})
+    assert positions(found["a"]) == ([1, 2**33], [])
+    assert positions(found["b"]) == (list(range(1000)), [])
+    assert [each.files for each in found.values()] == [(of_a,), (of_b,), ()]
+
+
+def test_a_new_vector_holds_what_is_deleted_already(tmp_path: Path) -> None:
+    (of_a, _), place = vectors_in(tmp_path), place_in(tmp_path, 1)
+    shared = write_position_deletes(place, deletes_of({name: [7] for name in "abcdefghi"}), 9)
+    present_a = present_deletes(place, {"a": [of_a, *shared]})
+    assert positions(present_a["a"]) == ([1, 2**33], [7])
+    (vector,) = write_vectors(place, deletes_of({"a": [0, 1]}), present_a)
+    assert (vector.referenced, vector.replaces, vector.metrics) == (("a",), (of_a,), FileMetrics(4))
+    assert positions(present_deletes(place, {"a": [vector]})["a"]) == ([0, 1, 7, 2**33], [])
+    # Nothing was added to what was present.
+    assert positions(present_a["a"]) == ([1, 2**33], [7])
+
+
+def test_a_vector_of_a_data_file_whose_deletes_were_not_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="what is deleted of the data file b was not read: expected it in `present`"):
+        write_vectors(place_in(tmp_path), deletes_of({"a": [1], "b": [1]}), {"a": PresentDeletes()})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_deletes_are_no_puffin_file(tmp_path: Path) -> None:
+    assert write_vectors(place_in(tmp_path), deletes_of({}, others=["a"]), {}) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("step", ["write", "close"])
+def test_a_puffin_file_that_cannot_be_finished_is_deleted(tmp_path: Path, monkeypatch, step: str) -> None:
+    def fail(*_) -> None:
+        assert [each for each in tmp_path.rglob("*") if each.is_file()]
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(PuffinWriter, step, fail)
+    with pytest.raises(OSError, match="the disk is full"):
+        vectors_in(tmp_path)
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
+
+
+def test_a_file_of_many_data_files_is_read_once_for_those_that_are_asked_for(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(present, "_BATCH_ROWS", 5)
+    gone = {name: range(number * 3) for number, name in enumerate("abcdefghij", start=1)}
+    (shared,) = write_position_deletes(place_in(tmp_path), deletes_of(gone), 10)
+    opened = []
+    read = present.pq.ParquetFile
+    monkeypatch.setattr(present.pq, "ParquetFile", lambda *args, **how: opened.append(1) or read(*args, **how))
+    found = present_deletes(place_in(tmp_path), {"c": [shared], "j": [shared], "x": [shared]})
+    assert {name: positions(each) for name, each in found.items()} == {
+        "c": ([], list(range(9))),
+        "j": ([], list(range(30))),
+        "x": ([], []),
+    }
+    assert [each.files for each in found.values()] == [(), (), ()]
+    assert len(opened) == 1
+
+
+def test_a_file_of_another_writer_may_be_in_any_order(tmp_path: Path) -> None:
+    rows = [("b", 3), ("a", 9), ("b", 1), ("a", 2), ("a", 2)]
+    table = pa.table({"file_path": [one for one, _ in rows], "pos": [n for _, n in rows], "row": [None] * 5})
+    pq.write_table(table, tmp_path / "theirs.parquet")
+    theirs = LakeFile(FileContent.POSITION_DELETES, 3, f"file://{tmp_path}/theirs.parquet", 1, FileMetrics(5))
+    found = present_deletes(place_in(tmp_path), {"a": [theirs], "b": [replace(theirs, referenced=("b",))]})
+    assert positions(found["a"]) == ([], [2, 9])
+
+
+def damaged_after(number: int) -> Callable[[LakeFile], None]:
+    def damage(file: LakeFile) -> None:
+        content = bytearray(path(file).read_bytes())
+        content[number] ^= 0xFF
+        path(file).write_bytes(content)
+
+    return damage
+
+
+def cut(file: LakeFile) -> None:
+    path(file).write_bytes(path(file).read_bytes()[:30])
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda file: path(file).unlink(), "is missing, and the lake table refers to it: expected it to be there"),
+        (cut, "is damaged: it has 30 bytes, and its deletion vector would end at"),
+        (damaged_after(5), "is damaged: its deletion vector says that it has"),
+        (damaged_after(9), "is damaged: its deletion vector begins with"),
+        (damaged_after(40), "is damaged: the checksum of its deletion vector is"),
+        (lambda file: path(file).write_bytes(b""), "is damaged: it has 0 bytes"),
+    ],
+    ids=["missing", "cut", "length", "magic", "content", "empty"],
+)
+def test_a_puffin_file_that_is_missing_or_damaged_is_named(tmp_path: Path, damage, said: str) -> None:
+    of_a, _ = vectors_in(tmp_path)
+    damage(of_a)
+    with pytest.raises(FlussTieringError) as error:
+        present_deletes(place_in(tmp_path), {"a": [of_a]})
+    assert error.value.code is ErrorCode.CORRUPT_DATA
+    assert error.value.message.startswith(f"the Puffin file {of_a.location} {said}")
+    assert error.value.message.endswith(REMEDY)
+
+
+def test_a_vector_of_another_data_file_is_noticed_by_its_size(tmp_path: Path) -> None:
+    of_a, of_b = vectors_in(tmp_path)
+    with pytest.raises(FlussTieringError, match="has 1000 positions, and the lake table's metadata says 2;") as error:
+        present_deletes(place_in(tmp_path), {"a": [replace(of_a, vector=of_b.vector)]})
+    assert error.value.code is ErrorCode.CORRUPT_DATA
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda file: path(file).unlink(), "is missing, and the lake table refers to it"),
+        (lambda file: path(file).write_bytes(b"no Parquet"), "is damaged: "),
+        (lambda file: pq.write_table(pa.table({"file_path": ["a"]}), path(file)), "is damaged: "),
+        (lambda file: pq.write_table(pa.table({"file_path": ["a"], "pos": [-1]}), path(file)), "is damaged: "),
+        (lambda file: pq.write_table(pa.table({"file_path": ["a"], "pos": ["b"]}), path(file)), "is damaged: "),
+    ],
+    ids=["missing", "no Parquet", "no positions", "negative", "text"],
+)
+def test_a_position_delete_file_that_is_missing_or_damaged_is_named(tmp_path: Path, damage, said: str) -> None:
+    (file,) = write_position_deletes(place_in(tmp_path), deletes_of({"a": [1]}), 1)
+    damage(file)
+    with pytest.raises(FlussTieringError) as error:
+        present_deletes(place_in(tmp_path), {"a": [file]})
+    assert error.value.code is ErrorCode.CORRUPT_DATA
+    assert error.value.message.startswith(f"the position delete file {file.location} {said}")
+
+
+def test_a_position_delete_file_of_another_format_is_refused(tmp_path: Path) -> None:
+    (file,) = write_position_deletes(place_in(tmp_path), deletes_of({"a": [1]}), 1)
+    with pytest.raises(FlussTieringError, match="is no Parquet file, and executors read no other") as error:
+        present_deletes(place_in(tmp_path), {"a": [replace(file, location=f"{file.location}.avro")]})
+    assert error.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+
+
+@pytest.mark.parametrize("write", ["files", "vectors", "present"])
+def test_an_executor_that_does_not_see_the_lake_or_has_no_credentials_says_so(tmp_path: Path, write: str) -> None:
+    of_a, _ = vectors_in(tmp_path / "there")
+    place = place_in(tmp_path / "new")
+
+    def act(writer) -> None:
+        here, deletes = replace(place, writer=writer), deletes_of({"a": [1]})
+        if write == "files":
+            write_position_deletes(here, deletes, 1)
+        elif write == "vectors":
+            write_vectors(here, deletes, {"a": PresentDeletes()})
+        else:
+            present_deletes(here, {"a": [of_a]})
+
+    with pytest.raises(FlussTieringError, match="this executor does not see the lake table's folder"):
+        act(replace(place.writer, shared_folder=f"file://{tmp_path}/nowhere"))
+    with pytest.raises(ExpiredCredentialsError, match="they expired at"):
+        act(replace(place.writer, io_properties={"s3.session-token-expires-at-ms": "1"}))
+    assert not (tmp_path / "new").exists()

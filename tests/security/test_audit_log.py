@@ -1,0 +1,446 @@
+"""The audit log: who made which call about which table, from where, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pyarrow as pa
+import pytest
+from callers import METHODS, call, empty_request
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_support import SCHEMA, ServerThread, descriptor, new_path, new_table
+from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
+from fluss_tiering.client import TieringClient
+from fluss_tiering.client.security import ClientSecurity
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.audit.log import AuditLog
+from fluss_tiering.server.audit.named import MAX_NAME_BYTES, MAX_NAMES, Named, cut_name
+from fluss_tiering.server.security.refusals import REFUSED_BURST, RefusedCalls
+from fluss_tiering.server.security.roles import Grant
+from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from waiting import wait_until
+
+REQUEST_ID = "fluss-tiering-request-id"
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    file, texts = TokenFile(tmp_path / "tokens.json"), {}
+    for role in ("reader", "writer", "tierer", "admin"):
+        token, texts[role] = StaticToken.create(role, [Grant.parse(role)], datetime.now(UTC), None)
+        file.add(token)
+    return file.path, texts
+
+
+@pytest.fixture
+def log_file(tmp_path: Path) -> Path:
+    return tmp_path / "audit.jsonl"
+
+
+@pytest.fixture
+def server(tmp_path: Path, log_file: Path, tokens: tuple[Path, dict[str, str]]) -> Iterator[ServerThread]:
+    with ServerThread(tmp_path / "data", tokens_file=tokens[0], audit_log=str(log_file)) as running:
+        yield running
+
+
+@pytest.fixture
+def channel(server: ServerThread) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(server.target) as opened:
+        yield opened
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def wait_for(file: Path, count: int) -> list[dict[str, Any]]:
+    wait_until(lambda: len(lines(file)) >= count)
+    return lines(file)
+
+
+def client_of(server: ServerThread, token: str) -> TieringClient:
+    return TieringClient(server.target, security=ClientSecurity(token=token))
+
+
+def test_a_change_is_written_with_its_caller_its_table_and_where_it_came_from(
+    server: ServerThread, log_file: Path, tokens: tuple[Path, dict[str, str]]
+) -> None:
+    path = new_path()
+    began = datetime.now(UTC)
+    with client_of(server, tokens[1]["admin"]) as client:
+        client.create_table(path, descriptor())
+    (line,) = wait_for(log_file, 1)
+    assert (line["identity"], line["call"], line["outcome"], line["event"]) == (
+        "token/admin",
+        "CreateTable",
+        "OK",
+        "call",
+    )
+    assert line["tables"] == [str(path)]
+    assert line["peer"].startswith("127.0.0.1:")
+    assert line["time"].endswith("Z")
+    assert began.replace(microsecond=0) <= datetime.fromisoformat(line["time"]) <= datetime.now(UTC)
+    assert line["duration_ms"] > 0
+    assert "code" not in line
+    assert "forwarded_for" not in line
+    assert (log_file.stat().st_mode & 0o777) == 0o600
+
+
+def test_every_refused_call_is_written(channel: grpc.Channel, log_file: Path) -> None:
+    for path in METHODS:
+        status, _ = call(channel, path, request=empty_request(path))
+        assert status is grpc.StatusCode.UNAUTHENTICATED
+    found = wait_for(log_file, len(METHODS))
+    for line, method in zip(found, METHODS.values(), strict=True):
+        assert (line["identity"], line["outcome"], line["code"]) == (None, "UNAUTHENTICATED", "AUTHENTICATION")
+        assert line["call"] == method.name
+        assert line["event"] == ("begin" if method.client_streaming or method.server_streaming else "call")
+
+
+def test_a_caller_without_the_role_is_written_with_the_table_that_it_was_about(
+    channel: grpc.Channel, log_file: Path, tokens: tuple[Path, dict[str, str]]
+) -> None:
+    request = tables_pb2.DropTableRequest()
+    request.table_path.database_name, request.table_path.table_name = "shop", "orders"
+    path = "/fluss_tiering.v1.Tables/DropTable"
+    status, _ = call(channel, path, tokens[1]["reader"], request.SerializeToString())
+    assert status is grpc.StatusCode.PERMISSION_DENIED
+    (line,) = wait_for(log_file, 1)
+    assert (line["identity"], line["code"], line["tables"]) == ("token/reader", "AUTHORIZATION", ["shop.orders"])
+
+
+def test_reads_that_are_answered_are_left_out_unless_all_calls_are_asked_for(
+    tmp_path: Path, tokens: tuple[Path, dict[str, str]]
+) -> None:
+    for calls, expected in (("changes", ["CreateTable"]), ("all", ["CreateTable", "ListTieringStatuses"])):
+        file = tmp_path / f"{calls}.jsonl"
+        data = tmp_path / calls
+        with (
+            ServerThread(data, tokens_file=tokens[0], audit_log=str(file), audit_log_calls=calls) as running,
+            client_of(running, tokens[1]["admin"]) as client,
+        ):
+            path = new_path()
+            client.create_table(path, descriptor())
+            client.list_tiering_statuses(path)
+            with pytest.raises(FlussTieringError):
+                client.list_tiering_statuses(new_path())  # NOT_FOUND, which is a normal answer
+        # All lines are written when the server has stopped.
+        assert [line["call"] for line in lines(file)] == expected + ["ListTieringStatuses"] * (calls == "all")
+
+
+def test_a_stream_has_a_line_for_its_begin_and_one_for_its_end(
+    server: ServerThread, channel: grpc.Channel, log_file: Path, tokens: tuple[Path, dict[str, str]]
+) -> None:
+    rows = pa.BufferOutputStream()
+    with pa.ipc.new_stream(rows, SCHEMA) as writer:
+        writer.write_table(pa.table({"id": [1], "name": ["a secret name"]}, schema=SCHEMA))
+    with client_of(server, tokens[1]["admin"]) as client:
+        table = new_table(client)
+    request = tables_pb2.WriteRowsRequest(kind=tables_pb2.PB_WRITE_KIND_UPSERT, arrow_ipc=rows.getvalue().to_pybytes())
+    request.table_path.database_name, request.table_path.table_name = table.path.database, table.path.table
+    metadata = [("authorization", f"Bearer {tokens[1]['writer']}")]
+    stream = channel.stream_stream("/fluss_tiering.v1.Tables/WriteRows")
+    assert len(list(stream(iter([request.SerializeToString()]), metadata=metadata, timeout=30))) == 1
+    found = [line for line in wait_for(log_file, 3) if line["call"] == "WriteRows"]
+    assert [(line["event"], line["outcome"]) for line in found] == [("begin", "ADMITTED"), ("end", "OK")]
+    begin, end = found
+    assert begin["tables"] == end["tables"] == [str(table.path)]
+    assert begin["request_id"] == end["request_id"]
+    assert "duration_ms" not in begin
+    assert (end["requests"], end["responses"], end["rows"]) == (1, 1, 1)
+    assert end["duration_ms"] > 0
+    assert "secret" not in log_file.read_text()
+
+
+def test_nothing_of_a_request_but_names_is_written(
+    channel: grpc.Channel, log_file: Path, tokens: tuple[Path, dict[str, str]]
+) -> None:
+    request = tables_pb2.AlterTableRequest(set_properties={"iceberg.password": "hunter2"})
+    request.table_path.database_name, request.table_path.table_name = "shop", "orders"
+    call(channel, "/fluss_tiering.v1.Tables/AlterTable", tokens[1]["admin"], request.SerializeToString())
+    wait_for(log_file, 1)
+    text = log_file.read_text()
+    assert "hunter2" not in text
+    assert "password" not in text
+    assert tokens[1]["admin"] not in text
+
+
+def test_names_cannot_forge_lines(channel: grpc.Channel, log_file: Path, tokens: tuple[Path, dict[str, str]]) -> None:
+    evil = 'x"}\n{"identity": "token/nobody"}\r\u2028\x1b[2J'
+    request = kv_snapshot_leases_pb2.DropKvSnapshotLeaseRequest(lease_id=evil)
+    call(
+        channel, "/fluss_tiering.v1.KvSnapshotLeases/DropKvSnapshotLease", tokens[1]["tierer"],
+        request.SerializeToString(),
+    )  # fmt: skip
+    (line,) = wait_for(log_file, 1)
+    assert line["leases"] == [evil]
+    raw = log_file.read_bytes()
+    assert raw.count(b"\n") == 1
+    assert all(0x20 <= byte < 0x7F for byte in raw.strip(b"\n"))
+
+
+def test_the_id_of_a_call_is_told_to_the_caller(
+    server: ServerThread, log_file: Path, tokens: tuple[Path, dict[str, str]]
+) -> None:
+    path = "/fluss_tiering.v1.KvSnapshotLeases/DropKvSnapshotLease"
+    request = kv_snapshot_leases_pb2.DropKvSnapshotLeaseRequest(lease_id="a").SerializeToString()
+    ids = []
+    with grpc.insecure_channel(server.target) as opened:
+        for role in ("tierer", "reader"):
+            _, answered = (
+                None,
+                opened.unary_unary(path).future(
+                    request,
+                    metadata=[("authorization", f"Bearer {tokens[1][role]}"), (REQUEST_ID, "0" * 32)],
+                    timeout=30,
+                ),
+            )
+            ids.append(dict(answered.trailing_metadata())[REQUEST_ID])
+    found = wait_for(log_file, 2)
+    assert [line["request_id"] for line in found] == ids
+    assert [line["outcome"] for line in found] == ["OK", "PERMISSION_DENIED"]
+    # A client gives no id of its own, unless it says that it forwards a call.
+    assert "0" * 32 not in ids
+    assert ids[0] != ids[1]
+
+
+def test_what_anybody_says_of_a_forwarded_call_is_told_apart_from_its_id(
+    channel: grpc.Channel, log_file: Path, tokens: tuple[Path, dict[str, str]]
+) -> None:
+    path = "/fluss_tiering.v1.KvSnapshotLeases/DropKvSnapshotLease"
+    metadata = {"fluss_tiering_request_id": "a" * 32, "fluss_tiering_forwarded_for": "10.0.0.9:4711"}
+    call(channel, path, tokens[1]["reader"], **metadata)
+    (line,) = wait_for(log_file, 1)
+    assert (line["forwarded_request_id"], line["forwarded_for"]) == ("a" * 32, "10.0.0.9:4711")
+    assert line["request_id"] != "a" * 32
+    assert line["peer"].startswith("127.0.0.1:")
+
+
+def test_many_names_are_counted() -> None:
+    request = lake_tiering_pb2.ResumeTablesRequest()
+    for number in range(MAX_NAMES + 5):
+        request.table_paths.add(database_name="shop", table_name=f"t{number}")
+    request.table_paths.add(database_name="shop", table_name="t0")
+    named = Named()
+    named.add(request)
+    assert named.fields() == {"tables": [f"shop.t{number}" for number in range(MAX_NAMES)], "more_tables": 5}
+
+
+def test_tables_are_named_by_their_ids_in_calls_that_do_so() -> None:
+    request = kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseRequest(lease_id="lease")
+    for bucket in range(3):
+        request.buckets_to_release.add(table_id=7, bucket_id=bucket)
+    named = Named()
+    named.add(request)
+    assert named.fields() == {"leases": ["lease"], "table_ids": [7]}
+
+
+def test_the_file_is_opened_anew_after_a_rotation(log_file: Path) -> None:
+    log = AuditLog(str(log_file), lambda _: None)
+    log.start()
+    log.write({"number": 1})
+    wait_for(log_file, 1)
+    rotated = log_file.rename(log_file.with_suffix(".1"))
+    log.write({"number": 2})
+    wait_for(log_file, 1)
+    log_file.unlink()
+    log.write({"number": 3})
+    wait_for(log_file, 1)
+    log.close()
+    assert lines(rotated) == [{"number": 1}]
+    assert lines(log_file) == [{"number": 3}]
+
+
+def test_lines_that_find_no_room_are_counted_and_the_log_goes_on(tmp_path: Path) -> None:
+    """A pipe that nobody reads takes no lines after a while, as a disk that hangs."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    lost: list[int] = []
+    log = AuditLog(str(pipe), lost.append, max_waiting=3)
+    log.start()
+    text = "x" * 100_000
+    for _ in range(20):
+        log.write({"text": text})
+    assert 0 < sum(lost) < 20
+
+    found = bytearray()
+    expected = 20 - sum(lost)
+
+    def read() -> None:
+        os.set_blocking(reader, True)
+        while found.count(b"\n") < expected:
+            found.extend(os.read(reader, 1 << 16))
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    log.close()
+    reading.join()
+    os.close(reader)
+    assert [len(json.loads(line)["text"]) for line in found.splitlines()] == [100_000] * expected
+
+
+def test_a_full_disk_loses_lines_and_no_calls() -> None:
+    """Linux's /dev/full answers each write as a full disk does."""
+    lost: list[int] = []
+    log = AuditLog("/dev/full", lost.append)
+    log.start()
+    log.write({"number": 1})
+    log.write({"number": 2})
+    log.close()
+    assert sum(lost) == 2
+
+
+def test_a_server_whose_audit_log_cannot_be_opened_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(FlussTieringError) as refused, ServerThread(tmp_path, audit_log=str(tmp_path / "no" / "file")):
+        pass
+    assert refused.value.code is ErrorCode.STORAGE
+    assert "audit log" in refused.value.message
+
+
+WIDEST = "\N{GRINNING FACE}"
+TAKE = "/fluss_tiering.v1.Tables/TakeKvSnapshots"
+
+
+def test_a_refused_caller_does_not_fill_the_disk(
+    tmp_path: Path, log_file: Path, tokens: tuple[Path, dict[str, str]]
+) -> None:
+    request = tables_pb2.TakeKvSnapshotsRequest()
+    for number in range(20):
+        request.table_paths.add(database_name=WIDEST * 250 + str(number), table_name=WIDEST * 256)
+    calls = REFUSED_BURST + 40
+    with (
+        ServerThread(
+            tmp_path / "data",
+            tokens_file=tokens[0],
+            audit_log=str(log_file),
+            max_calls_per_second_per_identity=1_000_000,
+        ) as server,
+        grpc.insecure_channel(server.target) as channel,
+    ):
+        for _ in range(calls):
+            status, details = call(channel, TAKE, tokens[1]["reader"], request.SerializeToString())
+            assert status is grpc.StatusCode.PERMISSION_DENIED, details
+        call(channel, TAKE, tokens[1]["writer"], request.SerializeToString())
+    # All lines are written when the server has stopped.
+    assert max(map(len, log_file.read_text().splitlines())) < 4096
+    found = [line for line in lines(log_file) if line["identity"] == "token/reader"]
+    summaries = [line for line in found if line["event"] == "refused"]
+    assert all(line["peer"] == "127.0.0.1" for line in summaries)
+    own = len(found) - len(summaries)
+    assert REFUSED_BURST <= own <= calls, "how long the calls take decides how many have lines of their own"
+    assert own + sum(line["further_refused_calls"] for line in summaries) == calls
+    assert lines(log_file)[-1]["identity"] in {"token/reader", "token/writer"}
+    assert any(line["identity"] == "token/writer" and line["event"] == "call" for line in lines(log_file))
+
+
+def test_refused_calls_are_summed_up_for_each_caller() -> None:
+    now = [0.0]
+    summaries: list[tuple[str | None, str, int]] = []
+
+    async def refuse() -> None:
+        calls = RefusedCalls(lambda *each: summaries.append(each), lambda: now[0])
+        assert all(calls.has_line("token/a", "h") for _ in range(REFUSED_BURST))
+        assert [calls.has_line("token/a", "h") for _ in range(3)] == [False] * 3
+        assert calls.has_line(None, "h"), "others have lines of their own"
+        assert calls.has_line("token/b", "h")
+        now[0] += 1
+        assert [calls.has_line("token/a", "h") for _ in range(2)] == [True, False]
+        assert not summaries
+        calls.flush()
+        assert summaries == [("token/a", "h", 4)]
+        calls.flush()
+        assert len(summaries) == 1
+
+    asyncio.run(refuse())
+
+
+@given(st.lists(st.tuples(st.text(max_size=600), st.text(max_size=600), st.text(max_size=600)), max_size=40))
+def test_the_names_of_a_line_are_bounded(names: list[tuple[str, str, str]]) -> None:
+    request = lake_tiering_pb2.ClaimTablesRequest()
+    for database, table, lease in names:
+        try:
+            request.table_paths.add(database_name=database, table_name=table)
+            request.lease_id = lease
+        except UnicodeEncodeError:  # a lone surrogate, which protobuf refuses
+            continue
+    named = Named()
+    named.add(request)
+    fields: dict[str, Any] = named.fields()
+    assert len(json.dumps(fields)) < 3000
+    for kind in ("tables", "leases"):
+        for name in fields.get(kind, []):
+            assert len(json.dumps(name)) <= MAX_NAME_BYTES + 2
+    shown = fields.get("tables", [])
+    assert bool(shown) == bool(request.table_paths), "at least one name is shown"
+    paths = {f"{each.database_name[:256]}.{each.table_name[:256]}" for each in request.table_paths}
+    assert len(shown) + fields.get("more_tables", 0) == len(paths)
+
+
+def test_a_name_is_cut_only_if_it_is_long() -> None:
+    for name in ("a" * MAX_NAME_BYTES, WIDEST * (MAX_NAME_BYTES // 12)):
+        assert cut_name(name) == name
+        assert cut_name(name + WIDEST).endswith("…")
+
+
+@pytest.mark.parametrize("reason", ["unknown or revoked", "wrong secret", "expired"])
+def test_a_token_that_is_not_valid_is_traced_by_its_id(
+    channel: grpc.Channel, log_file: Path, tokens: tuple[Path, dict[str, str]], reason: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    file = TokenFile(tokens[0])
+    expires = datetime.now(UTC) - timedelta(seconds=1) if reason == "expired" else None
+    token, text = StaticToken.create("anna", [Grant.parse("admin")], datetime.now(UTC), expires)
+    if reason != "unknown or revoked":
+        file.add(token)
+    given_text = f"flt_{token.id}_{'x' * 43}" if reason == "wrong secret" else text
+
+    def refused() -> bool:
+        status, told = call(channel, TAKE, given_text)
+        assert status is grpc.StatusCode.UNAUTHENTICATED
+        assert "unknown, expired or revoked" in told, "the caller is not told which"
+        return bool(lines(log_file)) and lines(log_file)[-1].get("reason") == reason
+
+    # Not more often, since after a hundred refused calls only one in a second has a line of its own.
+    wait_until(refused, every=1.0)
+    line = lines(log_file)[-1]
+    assert (line["identity"], line["token_id"]) == (None, token.id)
+    logged = capsys.readouterr().out
+    assert f"token_id={token.id}" in logged
+    assert f"peer={line['peer']}" in logged
+    for secret in (text.split("_")[2], "x" * 43):
+        assert secret not in logged + log_file.read_text()
+
+
+def test_two_tokens_of_one_name_are_told_apart(
+    channel: grpc.Channel, log_file: Path, tokens: tuple[Path, dict[str, str]]
+) -> None:
+    token, text = StaticToken.create("reader", [Grant.parse("reader")], datetime.now(UTC), None)
+    TokenFile(tokens[0]).add(token)
+    wait_until(lambda: call(channel, TAKE, text)[0] is grpc.StatusCode.PERMISSION_DENIED)
+    call(channel, TAKE, tokens[1]["reader"])
+    wait_until(lambda: {line["token_id"] for line in lines(log_file)} >= {token.id, tokens[1]["reader"].split("_")[1]})
+    assert {line["identity"] for line in lines(log_file) if line["token_id"] == token.id} <= {"token/reader", None}
+
+
+def test_a_write_ends_well_and_says_how_many_rows(
+    tmp_path: Path, log_file: Path, tokens: tuple[Path, dict[str, str]]
+) -> None:
+    with (
+        ServerThread(tmp_path / "data", tokens_file=tokens[0], audit_log=str(log_file)) as server,
+        client_of(server, tokens[1]["admin"]) as client,
+    ):
+        for _ in range(3):
+            new_table(client, range(10))
+    ends = [line for line in lines(log_file) if line["call"] == "WriteRows" and line["event"] == "end"]
+    assert [(line["outcome"], line["rows"]) for line in ends] == [("OK", 10)] * 3

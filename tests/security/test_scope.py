@@ -1,0 +1,368 @@
+"""Roles for some tables: each call about another table is answered as if there were no such table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import grpc
+import pytest
+from callers import METHODS
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scoped_calls import Answer, Named, ask, method, requests
+
+from engine_support import HOUR, ServerThread, VirtualClock, descriptor, put
+from fluss_tiering.api.v1 import kv_scan_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2
+from fluss_tiering.client import TieringClient, lease_latest_snapshots
+from fluss_tiering.client.security import ClientSecurity
+from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry
+from fluss_tiering.server.security.identity import Identity
+from fluss_tiering.server.security.roles import Grant, Role
+from fluss_tiering.server.security.scope import scope_of
+from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.wire.tables import path_to_pb
+
+OUTSIDE = TablePath("hr", "salaries")
+INSIDE = TablePath("shop", "orders")
+
+NAMES = st.text("ab_-", min_size=1, max_size=4).filter(lambda name: not name.startswith("__"))
+PATTERNS = st.one_of(st.just("*"), st.tuples(*[st.text("ab_*-", min_size=1, max_size=4)] * 2).map(".".join))
+INCLUDED = {
+    "reader": {"reader"},
+    "writer": {"reader", "writer"},
+    "tierer": {"reader", "tierer"},
+    "operator": {"reader", "tierer", "operator"},
+    "admin": {"reader", "writer", "tierer", "operator", "admin"},
+}
+
+
+@given(
+    grants=st.lists(st.tuples(st.sampled_from(sorted(INCLUDED)), PATTERNS), max_size=4),
+    role=st.sampled_from(sorted(INCLUDED)),
+    tables=st.lists(st.builds(TablePath, NAMES, NAMES), min_size=1, max_size=8),
+)
+@settings(max_examples=500, deadline=None)
+def test_a_scope_is_the_union_of_the_patterns(
+    grants: list[tuple[str, str]], role: str, tables: list[TablePath]
+) -> None:
+    parsed = tuple(Grant.parse(*each) for each in grants)
+    scope, identity = scope_of(parsed, Role(role)), Identity("token/x", parsed)
+    patterns = [pattern for granted, pattern in grants if role in INCLUDED[granted]]
+    assert (scope is None) == identity.has_for_all(Role(role)) == ("*" in patterns)
+    for path in tables:
+        shown = any(
+            pattern == "*"
+            or (fnmatchcase(path.database, pattern.split(".")[0]) and fnmatchcase(path.table, pattern.split(".")[1]))
+            for pattern in patterns
+        )
+        assert (scope is None or scope.shows(path)) == shown
+        assert scope is None or scope.shows(path) == shown, "the second time too"
+
+
+KNOWN = {
+    "PbTablePath.database_name": "a path",
+    "PbTablePath.table_name": "a path",
+    "ListTablesRequest.database_name": "a part of what is listed",
+    "PbTableBucket.table_id": "an id",
+    "PbKvSnapshotLeaseForTable.table_id": "an id",
+    "PbKvSnapshotRef.table_id": "an id",
+    "PbScanReqForBucket.table_id": "an id",
+    "PbHeartbeatReqForTable.table_id": "an id",
+    "PbTableOffsets.table_id": "an id",
+    "PbLakeTableSnapshotInfo.table_id": "an id",
+    "PbLakeTableSnapshotMetadata.table_id": "the id that `tables_req` has too",
+    "LakeTieringHeartbeatRequest.force_finished_tables": "ids that `finished_tables` has too",
+    "AcquireKvSnapshotLeaseRequest.lease_id": "a lease",
+    "ReleaseKvSnapshotLeaseRequest.lease_id": "a lease",
+    "DropKvSnapshotLeaseRequest.lease_id": "a lease",
+    "ListKvSnapshotLeasesRequest.lease_id": "a lease",
+    "PbLeaseRenewal.lease_id": "a lease",
+    "LakeTieringHeartbeatRequest.lease_id": "a lease",
+    "ClaimTablesRequest.lease_id": "a lease",
+    "CancelTieringRequest.lease_id": "a lease",
+    "ListTieringRoundsRequest.lease_id": "a lease",
+    "GetLeaseOutcomeRequest.lease_id": "a lease",
+    "AcquireKvSnapshotLeaseRequest.lease_duration_ms": "names nothing",
+    "PbLeaseRenewal.lease_duration_ms": "names nothing",
+    "ScanKvRequest.scanner_id": "a scanner",
+    "PbLakeTableSnapshotMetadata.tiered_bucket_offsets_file_path": "a file of the table that the entry names",
+    "PbLakeTableSnapshotMetadata.readable_bucket_offsets_file_path": "nobody reads it",
+}
+"""The fields of requests that may name a table or a lease, and what they name."""
+SCALARS = {FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES}
+
+
+def naming_fields(message: Descriptor, seen: frozenset[str] = frozenset()) -> set[str]:
+    """Return the fields of a request, at any depth, whose names tell that they may name a table or a lease."""
+    if message.full_name in seen:
+        return set()
+    found = set()
+    for field in message.fields:
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            found |= naming_fields(field.message_type, seen | {message.full_name})
+        elif field.type in SCALARS and any(
+            word in field.name for word in ("database", "table", "lease", "path", "scanner")
+        ):
+            found.add(f"{message.name}.{field.name}")
+    return found
+
+
+def test_each_way_to_name_a_table_is_known() -> None:
+    """Who adds a field adds it to `requests` too, so that the tests below look at what it may tell."""
+    assert {field for each in METHODS.values() for field in naming_fields(each.input_type)} == KNOWN.keys()
+
+
+@pytest.fixture(scope="module")
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    file, texts = TokenFile(tmp_path_factory.mktemp("tokens") / "tokens.json"), {}
+    for name, roles in {
+        "all": ["admin"],
+        "shop": ["admin=shop.*"],
+        "mixed": ["tierer=shop.*", "reader=*.*"],
+        "reading": ["admin=shop.*", "reader"],
+        "none": ["admin=nothing.here"],
+    }.items():
+        token, texts[name] = StaticToken.create(
+            name, [Grant.parse(*each.split("=")) for each in roles], datetime.now(UTC), None
+        )
+        file.add(token)
+    return file.path, texts
+
+
+@pytest.fixture(scope="module")
+def server(
+    tmp_path_factory: pytest.TempPathFactory, tokens: tuple[Path, dict[str, str]], clock: VirtualClock
+) -> Iterator[ServerThread]:
+    with ServerThread(tmp_path_factory.mktemp("scoped"), tokens_file=tokens[0], clock=clock) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def channel(server: ServerThread) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(server.target) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def admin(server: ServerThread, tokens: tuple[Path, dict[str, str]]) -> Iterator[TieringClient]:
+    with TieringClient(server.target, security=ClientSecurity(token=tokens[1]["all"])) as client:
+        yield client
+
+
+def answers(channel: grpc.Channel, token: str, named: Named) -> dict[str, list[Answer]]:
+    return {
+        name: [ask(channel, method(name), token, each, 1 if name.startswith("Watch") else 100) for each in some]
+        for name, some in requests(named).items()
+    }
+
+
+def filled(client: TieringClient, path: TablePath, lease_id: str) -> TableInfo:
+    """Create a table with everything that a table can have: a lake snapshot, a lease, an ended and a running round."""
+    table = client.create_table(path, descriptor(freshness="0s"))
+    bucket = TableBucket(table.table_id, 0)
+    put(client, table, {1: "one", 2: "two"})
+    client.take_kv_snapshots([path])
+    lease_latest_snapshots(client, lease_id, [path], HOUR)
+    for number in range(2):
+        (claim,) = client.claim_tables([path], lease_id, None, "driver")
+        assert isinstance(claim, Claim)
+        if number == 0:
+            offsets = client.prepare_lake_snapshot(table, claim.tiering_epoch, {bucket: 2})
+            client.commit_lake_snapshot(table, claim.tiering_epoch, 5, {bucket: 2}, offsets, "commit")
+            client.heartbeat(finished=[HeartbeatEntry(claim.table_id, claim.tiering_epoch)])
+    return table
+
+
+@pytest.fixture(scope="module")
+def twice(
+    channel: grpc.Channel, admin: TieringClient, tokens: tuple[Path, dict[str, str]]
+) -> dict[str, list[tuple[Answer, Answer]]]:
+    """The answers to the same requests about a table that does not exist, and then is there but hidden."""
+    inside = filled(admin, INSIDE, "shop-lease")
+    named = Named(OUTSIDE, inside.table_id + 1, "hr-lease")
+    before = answers(channel, tokens[1]["shop"], named)
+    outside = filled(admin, OUTSIDE, named.lease_id)
+    assert outside.table_id == named.table_id
+    (info,) = admin.list_buckets([OUTSIDE])[OUTSIDE]
+    assert info.latest_kv_snapshot is not None
+    assert info.latest_kv_snapshot.snapshot_id == named.snapshot_id
+    after = answers(channel, tokens[1]["shop"], named)
+    status = admin.list_tiering_statuses(OUTSIDE)
+    assert [each.state.value for each in status] == ["Tiering"], "nothing was done to it"
+    assert [each.lease_id for each in admin.list_leases("hr-lease")] == ["hr-lease"]
+    return {name: list(zip(before[name], after[name], strict=True)) for name in before}
+
+
+def test_there_is_a_request_of_each_method() -> None:
+    assert {method(name) for name in requests(Named(INSIDE, 1, "lease"))} == set(METHODS)
+
+
+@pytest.mark.parametrize("path", METHODS)
+def test_a_hidden_table_is_one_that_does_not_exist(twice: dict[str, list[tuple[Answer, Answer]]], path: str) -> None:
+    for missing, hidden in twice[METHODS[path].name]:
+        assert hidden == missing
+
+
+READS = [
+    *("ListTables", "GetTables", "ListBuckets", "GetKvSnapshotMetadata", "FetchLog", "FetchKvSnapshot", "ScanKv"),
+    *("ListKvSnapshotLeases", "GetLakeSnapshot", "ListTieringStatuses", "WatchTieringStatuses", "ListTieringRounds"),
+    *("GetLeaseOutcome", "LakeTieringHeartbeat", "CreateReadToken"),
+]
+
+
+@pytest.mark.parametrize("name", READS)
+def test_the_same_request_tells_others_of_the_table(
+    twice: dict[str, list[tuple[Answer, Answer]]], channel: grpc.Channel, tokens: tuple[Path, dict[str, str]], name: str
+) -> None:
+    """So it is the scope that hides the table in the answers above."""
+    some = requests(Named(OUTSIDE, 2, "hr-lease"))[name]
+    told = [ask(channel, method(name), tokens[1]["all"], each, 1) for each in some]
+    assert told != [hidden for _, hidden in twice[name]]
+
+
+@pytest.mark.parametrize("path", METHODS)
+def test_a_table_of_the_scope_is_served_as_to_everybody(
+    channel: grpc.Channel,
+    admin: TieringClient,
+    tokens: tuple[Path, dict[str, str]],
+    path: str,
+) -> None:
+    """A caller with the role for the table gets what one with the role for all tables gets, on a table like it."""
+    name = METHODS[path].name
+    heard = []
+    for number, token in enumerate(("shop", "all")):
+        table = filled(admin, TablePath("shop", f"{name}_{number}".lower()), f"{name}-{number}")
+        offsets = admin.prepare_lake_snapshot(table, 2, {TableBucket(table.table_id, 0): 2})
+        named = Named(table.path, table.table_id, f"{name}-{number}", epoch=2, offsets_path=offsets)
+        if name == "CreateTable":
+            admin.drop_table(table.path)
+        some = [ask(channel, path, tokens[1][token], each, 1) for each in requests(named)[name]]
+        heard.append([(each.status, len(each.responses), b"error" in b"".join(each.responses)) for each in some])
+        admin.drop_table(table.path, ignore_if_not_exists=True)
+    assert heard[0] == heard[1]
+    assert heard[0][0][0] is grpc.StatusCode.OK or name in {"DropPartition", "CommitLakeTableSnapshot"}
+
+
+def test_a_caller_may_have_a_role_for_fewer_tables_than_another(
+    twice: object, channel: grpc.Channel, tokens: tuple[Path, dict[str, str]]
+) -> None:
+    """`mixed` reads all tables, and tiers those of the shop."""
+    named = requests(Named(OUTSIDE, 2, "other"))
+    read = ask(channel, method("GetTables"), tokens[1]["mixed"], named["GetTables"][0])
+    assert read.status is grpc.StatusCode.OK
+    claimed = ask(channel, method("ClaimTables"), tokens[1]["mixed"], named["ClaimTables"][0])
+    response = lake_tiering_pb2.ClaimTablesResponse.FromString(claimed.responses[0])
+    assert [each.error.code for each in response.claims] == ["AUTHORIZATION"]
+    assert "may read table hr.salaries, and may not do this with it" in response.claims[0].error.message
+
+
+@pytest.mark.parametrize("name", ["TakeKvSnapshots", "DropTable", "AlterTable", "DropPartition", "WriteRows"])
+def test_a_call_about_a_table_that_the_caller_may_only_read_is_a_refusal(
+    twice: object, channel: grpc.Channel, tokens: tuple[Path, dict[str, str]], name: str
+) -> None:
+    """`reading` administers the shop and reads all tables, so that it knows of the others."""
+    for request in requests(Named(OUTSIDE, 2, "other"))[name]:
+        answer = ask(channel, method(name), tokens[1]["reading"], request)
+        told = answer.status is grpc.StatusCode.PERMISSION_DENIED or b"AUTHORIZATION" in b"".join(answer.responses)
+        assert told, answer
+
+
+def test_only_the_hidden_tables_of_a_call_are_refused(
+    twice: object, channel: grpc.Channel, admin: TieringClient, tokens: tuple[Path, dict[str, str]]
+) -> None:
+    seen = admin.create_table(TablePath("shop", "seen"), descriptor(freshness="0s"))
+    request = lake_tiering_pb2.ClaimTablesRequest(
+        table_paths=[path_to_pb(OUTSIDE), path_to_pb(seen.path), path_to_pb(TablePath("hr", "nothing"))],
+        lease_id="one of three",
+    )
+    answer = ask(channel, method("ClaimTables"), tokens[1]["shop"], request)
+    claims = lake_tiering_pb2.ClaimTablesResponse.FromString(answer.responses[0]).claims
+    assert [each.error.code for each in claims] == ["TABLE_NOT_EXIST", "", "TABLE_NOT_EXIST"]
+    assert claims[0].error.message.replace("salaries", "nothing") == claims[2].error.message
+    (outside,) = admin.get_tables([OUTSIDE])
+    entries = [
+        lake_tiering_pb2.PbHeartbeatReqForTable(table_id=table_id, tiering_epoch=1)
+        for table_id in (outside.table_id, seen.table_id, 987_654)
+    ]
+    beat = ask(
+        channel,
+        method("LakeTieringHeartbeat"),
+        tokens[1]["shop"],
+        lake_tiering_pb2.LakeTieringHeartbeatRequest(tiering_tables=entries),
+    )
+    told = lake_tiering_pb2.LakeTieringHeartbeatResponse.FromString(beat.responses[0]).tiering_table_resp
+    assert [each.error.code for each in told] == ["TABLE_NOT_EXIST", "", "TABLE_NOT_EXIST"]
+    assert told[0].error.message.replace(str(outside.table_id), "987654") == told[2].error.message
+
+
+def test_only_a_table_of_the_scope_is_handed_out(
+    twice: object, channel: grpc.Channel, admin: TieringClient, tokens: tuple[Path, dict[str, str]]
+) -> None:
+    waiting = [admin.create_table(TablePath(name, "pending"), descriptor(freshness="0s")) for name in ("hr", "shop")]
+    for table in waiting:
+        put(admin, table, {1: "one"})
+    admin.resume_tables([table.path for table in waiting], include_scheduled=True)
+    request = lake_tiering_pb2.LakeTieringHeartbeatRequest(request_table=True, lease_id="any table")
+    handed = set()
+    while True:
+        answer = ask(channel, method("LakeTieringHeartbeat"), tokens[1]["shop"], request)
+        response = lake_tiering_pb2.LakeTieringHeartbeatResponse.FromString(answer.responses[0])
+        if not response.HasField("tiering_table"):
+            break
+        handed.add(response.tiering_table.table_path.database_name)
+    assert handed == {"shop"}
+    none = ask(channel, method("LakeTieringHeartbeat"), tokens[1]["none"], request)
+    assert none.status is grpc.StatusCode.PERMISSION_DENIED, "the lease has tables now"
+
+
+def test_a_lease_of_a_hidden_table_is_not_to_be_used(
+    twice: object, channel: grpc.Channel, admin: TieringClient, tokens: tuple[Path, dict[str, str]]
+) -> None:
+    admin.create_table(TablePath("shop", "lease_user"), descriptor(freshness="0s"))
+    (table,) = admin.get_tables([TablePath("shop", "lease_user")])
+    named = requests(Named(table.path, table.table_id, "hr-lease"))
+    claim = named["ClaimTables"][0]
+    claim.lease_id = "hr-lease"  # type: ignore[attr-defined]
+    acquire = kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseRequest(
+        lease_id="hr-lease", lease_duration_ms=1000, allow_empty=True
+    )
+    before = admin.list_leases("hr-lease"), admin.lease_outcome("hr-lease")
+    for name, request in (("ClaimTables", claim), ("AcquireKvSnapshotLease", acquire)):
+        answer = ask(channel, method(name), tokens[1]["shop"], request)
+        assert answer.status is grpc.StatusCode.PERMISSION_DENIED
+        assert "lease id hr-lease cannot be used" in answer.details
+    assert (admin.list_leases("hr-lease"), admin.lease_outcome("hr-lease")) == before
+
+
+def test_a_scanner_is_its_owners(
+    twice: object, channel: grpc.Channel, admin: TieringClient, tokens: tuple[Path, dict[str, str]]
+) -> None:
+    table = admin.create_table(TablePath("shop", "scanned"), descriptor())
+    put(admin, table, dict.fromkeys(range(100), "x" * 100))
+
+    def scan(token: str, **request: object) -> Answer:
+        asked = kv_scan_pb2.ScanKvRequest(batch_size_bytes=500, **request)  # type: ignore[arg-type]
+        return ask(channel, method("ScanKv"), tokens[1][token], asked)
+
+    opened = scan("shop", bucket_scan_req=kv_scan_pb2.PbScanReqForBucket(table_id=table.table_id, bucket_id=0))
+    scanner_id = kv_scan_pb2.ScanKvResponse.FromString(opened.responses[0]).scanner_id
+    unknown = bytes(len(scanner_id))
+    stolen = scan("all", scanner_id=scanner_id, call_seq_id=1)
+    missing = scan("all", scanner_id=unknown, call_seq_id=1)
+    assert dict(stolen.metadata)["fluss-error-code"] == "UNKNOWN_SCANNER_ID"
+    assert stolen.details.replace(scanner_id.hex(), unknown.hex()) == missing.details
+    assert (stolen.responses, stolen.status, stolen.metadata) == (missing.responses, missing.status, missing.metadata)
+    assert scan("all", scanner_id=scanner_id, close_scanner=True) == scan("all", scanner_id=unknown, close_scanner=True)
+    assert scan("shop", scanner_id=scanner_id, call_seq_id=1).status is grpc.StatusCode.OK, "it is still open"
+    assert scan("shop", scanner_id=scanner_id, close_scanner=True).status is grpc.StatusCode.OK
+    assert scan("shop", scanner_id=scanner_id, call_seq_id=2).status is not grpc.StatusCode.OK

@@ -1,0 +1,247 @@
+"""Rounds that delete by position: every engine reads the rows that were written, after each round."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import pytest
+from spark_support import Tiering, command, named, replace_stage
+
+import judges
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.spark import application
+from fluss_tiering.spark.round.plan import PlanLimits
+from fluss_tiering.spark.round.stage import run_stage
+
+BY_POSITION = {"table.datalake.enabled": "true", "table.datalake.delete-files": "position"}
+FORMATS = pytest.mark.parametrize("version", [2, 3], ids=["position delete files", "deletion vectors"])
+
+pytestmark = pytest.mark.long
+
+
+def folder_of(table: TableInfo) -> Path:
+    warehouse = urlparse(table.lake_catalog_properties["warehouse"]).path
+    return Path(warehouse, *str(table.path).split("."))
+
+
+def contents(tiering: Tiering, table: TableInfo) -> set[int]:
+    """Return the contents of live files as Iceberg numbers them: 0 data, 1 position deletes, 2 equality deletes."""
+    return {row.content for row in tiering.spark.sql(f"SELECT content FROM {tiering.name(table)}.files").collect()}
+
+
+def assert_equal(tiering: Tiering, table: TableInfo, expected: dict[int, str], version: int) -> None:
+    rows = sorted(expected.items())
+    metadata = judges.newest_metadata(folder_of(table))
+    assert tiering.lake_rows(table) == rows
+    readers = [judges.DUCKDB, judges.PYICEBERG, *([judges.CLICKHOUSE] if version == 2 else [])]
+    for judge in readers:
+        found = judges.read(judge, metadata, columns=["id", "name"])
+        names = [name.decode() if isinstance(name, bytes) else name for name in found["name"].to_pylist()]
+        assert sorted(zip(found["id"].to_pylist(), names, strict=True)) == rows, judge
+        for key in (min(expected), max(expected), -1):
+            where = judges.Predicate("id", "=", key)
+            matched = judges.read(judge, metadata, where, columns=["id"]).num_rows
+            assert matched == (key in expected), (judge, key)
+
+
+def as_version(tiering: Tiering, table: TableInfo, version: int) -> None:
+    if version > 2:
+        tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('format-version' = '{version}')")
+
+
+@FORMATS
+def test_rounds_of_changes_are_read_by_every_engine(tiering: Tiering, version: int) -> None:
+    table = tiering.table(num_buckets=2, properties=BY_POSITION)
+    chance = random.Random(version)
+    expected = named(range(100), "first")
+    tiering.write(table, expected)
+    tiering.tier(table)
+    as_version(tiering, table, version)
+    for step in range(6):
+        changed = named(chance.sample(range(140), 30), f"step {step}")
+        gone = chance.sample(sorted(expected), 7)
+        tiering.write(table, changed)
+        tiering.delete(table, gone)
+        expected = {key: value for key, value in {**expected, **changed}.items() if key not in gone}
+
+        tiering.tier(table)
+
+        assert contents(tiering, table) == {0, 1}
+        assert_equal(tiering, table, expected, version)
+
+
+def tiered(tiering: Tiering, version: int, *, rounds: int = 2) -> tuple[TableInfo, dict[int, str]]:
+    """Return a table with the keys 0 to 49, each changed in one of the rounds, and its rows."""
+    table = tiering.table(properties=BY_POSITION)
+    expected = named(range(50), "first")
+    tiering.write(table, expected)
+    tiering.tier(table)
+    as_version(tiering, table, version)
+    for step in range(1, rounds):
+        changed = named(range(step, 50, rounds), f"step {step}")
+        tiering.write(table, changed)
+        expected.update(changed)
+        tiering.tier(table)
+    return table, expected
+
+
+def change(tiering: Tiering, table: TableInfo, expected: dict[int, str], name: str) -> None:
+    """Change some rows of each round before, add a row, and delete one."""
+    changed = named([*range(0, 50, 7), 1000], name)
+    tiering.write(table, changed)
+    tiering.delete(table, [3])
+    expected.update(changed)
+    expected.pop(3, None)
+
+
+def index_files(table: TableInfo) -> list[Path]:
+    return [path for path in (folder_of(table) / "_key_index").rglob("*") if path.is_file()]
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@FORMATS
+@pytest.mark.parametrize(
+    "harm", [Path.unlink, truncate, flip, lambda path: path.write_bytes(b"")], ids=["gone", "cut", "flipped", "empty"]
+)
+def test_a_harmed_index_is_made_again(tiering: Tiering, version: int, harm: Callable[[Path], object]) -> None:
+    table, expected = tiered(tiering, version)
+    assert index_files(table)
+    for path in index_files(table):
+        harm(path)
+    change(tiering, table, expected, "after")
+
+    tiering.tier(table)
+
+    assert contents(tiering, table) == {0, 1}
+    assert_equal(tiering, table, expected, version)
+    change(tiering, table, expected, "again")
+    tiering.tier(table)
+    assert_equal(tiering, table, expected, version)
+
+
+@FORMATS
+def test_a_round_whose_index_cannot_be_written_deletes_by_position_all_the_same(tiering: Tiering, version: int) -> None:
+    table, expected = tiered(tiering, version)
+    folder = folder_of(table) / "_key_index"
+    shutil.rmtree(folder)
+    folder.write_text("no folder")
+    for name in ("first", "second"):
+        change(tiering, table, expected, name)
+        tiering.tier(table)
+        assert contents(tiering, table) == {0, 1}
+        assert_equal(tiering, table, expected, version)
+
+
+@FORMATS
+def test_rounds_go_on_after_a_compaction(tiering: Tiering, version: int) -> None:
+    table, expected = tiered(tiering, version, rounds=3)
+    for name in ("first", "second"):
+        compact(tiering, table)
+        change(tiering, table, expected, name)
+        tiering.tier(table)
+        assert_equal(tiering, table, expected, version)
+
+
+def compact(tiering: Tiering, table: TableInfo) -> None:
+    catalog = table.lake_catalog_properties["name"]
+    tiering.spark.sql(
+        f"CALL {catalog}.system.rewrite_data_files(table => '{table.path}', options => map('rewrite-all', 'true'))"
+    )
+
+
+@FORMATS
+def test_a_round_reads_again_if_its_files_are_compacted_meanwhile(
+    tiering: Tiering, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, expected = tiered(tiering, version)
+    change(tiering, table, expected, "beside")
+    compactions = []
+
+    def run(*arguments: Any) -> Any:
+        results = run_stage(*arguments)
+        if not compactions:
+            compactions.append(compact(tiering, table))
+        return results
+
+    with monkeypatch.context() as patched:
+        replace_stage(patched, run)
+        result = tiering.tier(table)
+
+    assert compactions
+    assert result.error is None
+    assert_equal(tiering, table, expected, version)
+    assert sorted(tiering.files(table)) != tiering.files_on_disk(table), "the compaction's old files are there"
+
+
+@FORMATS
+def test_a_renamed_key_column_is_found_by_its_id(tiering: Tiering, version: int) -> None:
+    table, expected = tiered(tiering, version)
+    shutil.rmtree(folder_of(table) / "_key_index")
+    written = {path.name for path in folder_of(table).rglob("data/**/*.parquet")}
+    # Spark writes the file anew, and names the columns as the lake table does by then.
+    name = tiering.name(table)
+    tiering.spark.sql(f"ALTER TABLE {name} RENAME COLUMN name TO other")
+    compact(tiering, table)
+    tiering.spark.sql(f"ALTER TABLE {name} RENAME COLUMN other TO name")
+    assert {path.name for path in folder_of(table).rglob("data/**/*.parquet")} != written
+    change(tiering, table, expected, "renamed")
+    tiering.tier(table)
+    assert_equal(tiering, table, expected, version)
+
+
+@FORMATS
+def test_of_many_changes_the_last_ones_count(tiering: Tiering, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket with several pieces: the later ones change rows of the earlier ones."""
+    table, expected = tiered(tiering, version)
+    for step in range(5):
+        change(tiering, table, expected, f"piece {step}")
+        tiering.write(table, named([3], f"back {step}"))
+        expected.update(named([3], f"back {step}"))
+    with monkeypatch.context() as patched:
+        patched.setattr(application, "PlanLimits", lambda **given: PlanLimits(**given, change_piece_bytes=1))
+        tiering.tier(table)
+    assert tiering.lake_rows(table) == sorted(expected.items())
+    change(tiering, table, expected, "after")
+    tiering.tier(table)
+    assert tiering.lake_rows(table) == sorted(expected.items())
+
+
+def test_the_way_of_deleting_can_be_altered(tiering: Tiering) -> None:
+    table, expected = tiered(tiering, 2)
+    for way, found in (("equality", {0, 1, 2}), ("position", {0, 1, 2})):
+        tiering.client.alter_table(table.path, set_properties={"table.datalake.delete-files": way})
+        for step in range(2):
+            change(tiering, table, expected, f"{way} {step}")
+            tiering.tier(table)
+            assert tiering.lake_rows(table) == sorted(expected.items())
+        assert contents(tiering, table) == found
+
+
+@FORMATS
+def test_commands_for_maintenance_keep_every_row(
+    tiering: Tiering, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, expected = tiered(tiering, version, rounds=4)
+    run = command(tiering, monkeypatch)
+    for name in ("compact", "clean", "verify"):
+        assert run(name, str(table.path), "--server", tiering.target) == 0
+        assert_equal(tiering, table, expected, version)
+    assert index_files(table)
+    change(tiering, table, expected, "after")
+    tiering.tier(table)
+    assert_equal(tiering, table, expected, version)
+    assert run("verify", str(table.path), "--server", tiering.target) == 0
