@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fluss-jars run run-fluss up up-fluss down test test-fast test-long test-matrix airflow-versions fluss-versions airflow-endings mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints dist clean
+.PHONY: help setup fluss-jars run run-fluss up up-fluss down test test-fast test-long test-matrix airflow-versions fluss-versions delete-readers airflow-endings mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints requirements audit sbom dist clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -89,6 +89,10 @@ fluss-versions: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests of clusters, and 
 	-@$(BIN)/pytest -m cluster --numprocesses 2 --junitxml=.cache/fluss-versions.xml $(ARGS)
 	@$(BIN)/python tools/fluss_versions.py .cache/fluss-versions.xml
 
+delete-readers: setup $(FLUSS_JARS) ## Which engine reads which deletes, and what was seen in docs/reference/delete-readers.md
+	-@$(BIN)/pytest tests/lake/deletes/test_delete_readers.py --junitxml=.cache/delete-readers.xml $(ARGS)
+	@$(BIN)/python tools/delete_readers.py .cache/delete-readers.xml
+
 airflow-endings: setup ## Each way in which a run of the main DAG can end, and what was seen in docs/reference/ways-to-end.md
 	-@$(BIN)/pytest -m long tests/endings $(ARGS)
 	@$(BIN)/python tools/airflow_endings.py
@@ -153,14 +157,30 @@ protos-check: setup
 protos-baseline: setup ## Make today's API the one that later changes must not break (at a release)
 	@cd protos && ../$(BIN)/buf build --exclude-source-info --output baseline.binpb
 
+# What the two packages need, without themselves: they are built from this folder.
+PIN := HATCH_BUILD_NO_HOOKS=true $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header \
+	--no-emit-package fluss-tiering --no-emit-package airflow-provider-fluss
+
 constraints: $(INSTALLED) ## Pin the newest versions that fit
-	@HATCH_BUILD_NO_HOOKS=true $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-annotate --no-header --no-emit-package fluss-tiering \
-		--no-emit-package airflow-provider-fluss --all-extras \
-		--group dev pyproject.toml engine/pyproject.toml --output-file constraints.txt
+	@$(PIN) --upgrade --no-annotate --all-extras --group dev pyproject.toml engine/pyproject.toml --output-file constraints.txt
+	@$(MAKE) --no-print-directory requirements
+
+# An existing file says which versions are preferred.
+requirements: $(INSTALLED) ## Pin what releases install, with hashes, in the versions of constraints.txt
+	@cp constraints.txt requirements/server.txt
+	@$(PIN) --generate-hashes --annotation-style line --extra server --extra postgres engine/pyproject.toml --output-file requirements/server.txt
+	@cp constraints.txt requirements/all.txt
+	@$(PIN) --generate-hashes --annotation-style line --all-extras pyproject.toml engine/pyproject.toml --output-file requirements/all.txt
+
+audit: $(INSTALLED) ## Look for known vulnerabilities of what constraints.txt pins (needs the network)
+	@$(BIN)/python tools/audit.py $(ARGS)
+
+sbom: $(INSTALLED) ## Write the list of what users install (SBOM) into dist/
+	@$(BIN)/python tools/sbom.py $(ARGS)
 
 dist: ## Build the wheels and the source archives of both packages into dist/
 	$(install_uv)
-	@rm -rf dist
+	@rm -f dist/*.whl dist/*.tar.gz
 	@$(BIN)/uv build --python $(BIN)/python --all-packages --out-dir dist
 
 clean: ## Remove what was installed and made

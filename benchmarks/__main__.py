@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import airflow, cluster_reading, cluster_scan, commits, planning, scaling, scan, turns
+from benchmarks import (
+    airflow,
+    cluster_reading,
+    cluster_scan,
+    commits,
+    key_index,
+    planning,
+    requests,
+    scaling,
+    scan,
+    storm,
+    turns,
+)
 from benchmarks.cluster import JARS, VERSION_WITH_SESSIONS
 from benchmarks.control import ControlBenchmark, ControlSizes, Figure
 from benchmarks.tiering import CORES, Measured, Sizes, TieringBenchmark
@@ -28,9 +40,19 @@ class Part(StrEnum):
     SCALING = "scaling"
     PLANNING = "planning"
     COMMITS = "commits"
+    KEY_INDEX = "key-index"
     TURNS = "turns"
+    REQUESTS = "requests"
+    STORM = "storm"
     AIRFLOW = "airflow"
 
+
+_OF_LAKES: Final[dict[Part, tuple[str, Callable[[float], Iterable[Figure]]]]] = {
+    Part.PLANNING: ("Planning a round", planning.measure),
+    Part.COMMITS: ("Committing many files", commits.measure),
+    Part.KEY_INDEX: ("The key index of a bucket", key_index.measure),
+}
+"""What needs no server: the title of each table, and what measures its lines."""
 
 console = Console(width=None if sys.stdout.isatty() else 140)
 
@@ -51,6 +73,10 @@ def main(
         _print_figures(f"One server with {sizes.tables:,} lake tables", ControlBenchmark(sizes).run())
     if only in (None, Part.TURNS):
         _print_figures("The longest turn of the control thread in each call", turns.measure(min(scale, 1)))
+    if only in (None, Part.REQUESTS):
+        _print_figures("How long the worst request of each call stalls the server", requests.measure(min(scale, 1)))
+    if only in (None, Part.STORM):
+        _print_figures("Heartbeats of a driver", storm.measure(min(scale, 1)))
     if only in (None, Part.AIRFLOW):
         sensors = max(1, int(airflow.AirflowSizes().sensors * min(scale, 1)))
         _print_figures("What Airflow pays for the provider", airflow.measure(airflow.AirflowSizes(sensors)))
@@ -60,10 +86,9 @@ def main(
     has_sessions = any(JARS.glob(f"{VERSION_WITH_SESSIONS}*/lib"))
     if only is Part.CLUSTER_SCAN or (only is None and has_sessions):
         _print_figures("Scanning a real Fluss cluster", cluster_scan.measure(scale))
-    if only in (None, Part.PLANNING):
-        _print_figures("Planning a round", planning.measure(scale))
-    if only in (None, Part.COMMITS):
-        _print_figures("Committing many files", commits.measure(scale))
+    for part, (title, measure) in _OF_LAKES.items():
+        if only in (None, part):
+            _print_figures(title, measure(scale))
     if only is Part.SCALING or (only is None and JARS.exists()):
         _print_scaling(scaling.measure(scale))
 

@@ -10,8 +10,19 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from fluss_tiering.client.security import (
+    ALLOW_INSECURE_VARIABLE,
+    TLS_CA_VARIABLE,
+    TLS_CERT_VARIABLE,
+    TLS_KEY_VARIABLE,
+    TLS_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+    TOKEN_VARIABLE,
+    VARIABLES,
+)
 from fluss_tiering.model.table_options import LAKE_CATALOG_PREFIX, TABLE_OPTIONS
-from fluss_tiering.server.settings import DurationMs, FlussOption, MemorySize, setting_fields
+from fluss_tiering.server.setting_types import DurationMs, FlussOption, MemorySize
+from fluss_tiering.server.settings import setting_fields
 from fluss_tiering.spark.options import argument_parser
 from markdown_text import table
 
@@ -26,6 +37,14 @@ Set a key with `fluss-tiering serve -D KEY=VALUE`, or with an environment variab
 capitals with underscores. For example, `kv.snapshot.interval` is `FLUSS_TIERING_KV_SNAPSHOT_INTERVAL`. The command line
 wins over the environment. Keys in bold are Fluss's own.
 """
+_CLIENTS = """
+## Clients
+
+Every client reads these environment variables: the command, drivers, and Airflow's connections without
+[credentials of their own](../airflow/connections.md#credentials). The command's
+[options](cli.md#global-options) win over them. A variable that is empty counts as one that is not set. A file with a
+token is read again when it changes.
+"""
 _TABLES = f"""
 ## Tables
 
@@ -38,6 +57,28 @@ its own list, and decides itself: keys such as `table.merge-engine` or `table.kv
 a key that does not begin so is a custom property: it is kept with the table and does nothing. The lake table gets the
 `iceberg.…` options, and those of the list as `fluss.table.…`.
 """
+_CLIENT_VARIABLES = {
+    "FLUSS_TIERING_SERVER": (
+        "String",
+        "The server as HOST:PORT, for the command's option `--server`. The default is `127.0.0.1:9133`.",
+    ),
+    TOKEN_FILE_VARIABLE: ("Path", "The file that holds the caller's token and nothing else."),
+    TOKEN_VARIABLE: (
+        "String",
+        "The token itself. Prefer the file: processes that the client starts inherit variables.",
+    ),
+    TLS_VARIABLE: (
+        "Boolean",
+        "Whether the connection is encrypted. The default is true if a variable below names a certificate, else false.",
+    ),
+    TLS_CA_VARIABLE: (
+        "Path",
+        "The authorities in PEM that the server's certificate may come from. The default is those of the system.",
+    ),
+    TLS_CERT_VARIABLE: ("Path", "The client's certificate in PEM, for a server that asks for one."),
+    TLS_KEY_VARIABLE: ("Path", "The key of that certificate in PEM, without a password."),
+    ALLOW_INSECURE_VARIABLE: ("Boolean", "Whether the token may be sent to another machine without TLS."),
+}
 _APPLICATION = """
 ## Tiering application
 
@@ -54,6 +95,8 @@ def page() -> str:
         (
             _INTRODUCTION,
             table(("key", "type", "default", "meaning"), map(_setting, setting_fields().items())),
+            _CLIENTS,
+            table(("variable", "type", "meaning"), _client_variables()),
             _TABLES,
             table(
                 ("key", "type", "default", "meaning"),
@@ -71,6 +114,13 @@ def page() -> str:
             table(("argument", "default", "meaning"), map(_argument, _arguments())),
         )
     )
+
+
+def _client_variables() -> list[tuple[str, str, str]]:
+    """Return the variables of clients, with their types and meanings. Each one that is read has to be explained."""
+    if (known := VARIABLES | {"FLUSS_TIERING_SERVER"}) != set(_CLIENT_VARIABLES):
+        raise ValueError(f"_CLIENT_VARIABLES explains {sorted(_CLIENT_VARIABLES)}: expected {sorted(known)}")
+    return [(f"`{name}`", *explained) for name, explained in _CLIENT_VARIABLES.items()]
 
 
 def _setting(item: tuple[str, FieldInfo]) -> tuple[str, str, str, str]:

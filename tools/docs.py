@@ -8,7 +8,9 @@ from pathlib import Path
 import behaviour
 import command_line
 import configuration
+import fluss_rights
 import grpc_reference
+import role_reference
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -21,7 +23,9 @@ def pages() -> dict[Path, str]:
         promises: behaviour.fill_in(promises.read_text(), ROOT),
         REFERENCE / "cli.md": command_line.page(),
         REFERENCE / "configuration.md": configuration.page(),
+        REFERENCE / "fluss-rights.md": fluss_rights.page(),
         REFERENCE / "grpc-api.md": grpc_reference.page(),
+        REFERENCE / "roles.md": role_reference.page(),
     }
 
 

@@ -23,6 +23,7 @@ _ROOT_PAGES: Final = {
     "project/changelog.md": "CHANGELOG.md",
     "project/contributing.md": "CONTRIBUTING.md",
     "project/provider-changelog.md": "airflow_provider_fluss/CHANGELOG.md",
+    "project/security.md": "SECURITY.md",
 }
 _LINK: Final = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
 # A paragraph that says what only the site shows.

@@ -39,7 +39,7 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "server/leases": ["tests/server/leases"],
     "server/scans": ["tests/server/scans"],
     "server/failover": ["tests/server/failover"],
-    "lake/iceberg": ["tests/lake/iceberg"],
+    "lake/iceberg": ["tests/lake/iceberg", "tests/lake/deletes"],
     "spark/round": ["tests/spark/round", "tests/simulation/test_a_few_rounds.py"],
 }
 """The tests that judge each package, of which those are taken that need no process of their own."""
@@ -54,6 +54,8 @@ LEFT_OUT: Final = [
     "tests/lake/iceberg/test_bounds_in_readers.py",
     "tests/lake/iceberg/test_metrics_as_iceberg_does.py",
     "tests/lake/iceberg/test_repair.py",
+    "tests/lake/deletes/test_delete_readers.py",
+    "tests/lake/deletes/test_deleted_rows.py",
     "tests/lake/iceberg/test_iceberg_commit.py::test_many_files_are_committed_by_manifests_in_the_order_of_their_pieces",
     "tests/lake/iceberg/test_iceberg_commit.py::test_a_stale_driver_with_many_files_loses_and_its_manifests_go",
 ]

@@ -47,7 +47,8 @@ Airflow provider needs pyspark-client 4.0 or 4.1, so Spark 3.5 cannot be in Airf
 Any pyspark from 3.5 to 4.1 can be installed. `fluss-tiering` and the Airflow operator choose the newest Iceberg runtime
 for the pyspark of the host on which they run. `FLUSS_TIERING_SPARK_JARS`, or the setting `spark.jars.packages` of the
 application, names another. The cluster must have the Spark version of the driver. With Spark 3.5 and 4.0, `verify`
-needs pandas (`pip install pandas`). Spark 4.2 and later have no Iceberg runtime that fits.
+needs pandas (`pip install pandas`), and with Spark 3.5 on Python 3.12 or later also setuptools. Spark 4.2 and later
+have no Iceberg runtime that fits.
 
 The table is made by `make test-matrix`, which runs these steps with each combination: a first round, a round after
 upserts and deletes, `verify`, `compact`, a further round and `expire`, `clean`, and a query of the live table by

@@ -91,7 +91,7 @@ def environment(combination: Combination) -> Path:
     _uv("venv", "--clear", "--python", str(combination.interpreter), str(folder))
     _uv(
         *("pip", "install", "--python", str(python), "--constraints", str(constraints)),
-        *("--editable", f"{ROOT / 'engine'}[spark,server]", f"pyspark=={pyspark}", "pandas"),
+        *("--editable", f"{ROOT / 'engine'}[spark,server]", f"pyspark=={pyspark}", "pandas", "setuptools"),
     )
     (folder / ".installed").touch()
     return python
