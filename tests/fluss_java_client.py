@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import math
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -20,6 +22,8 @@ from fluss_tiering.model.table import TablePath
 _SOURCES: Final = Path(__file__).resolve().parent / "java"
 _NO_TABLE: Final = TablePath("none", "none")
 _CLOSE_S: Final = 30.0
+_ANSWER_S: Final = 120.0
+"""How long the client may take to answer. Its writes never end where a cluster has missed the table."""
 _SHOWN_CHARACTERS: Final = 4000
 
 
@@ -43,6 +47,7 @@ class FlussJavaClient:
     """A Java client in a process of its own, which `with` starts and ends.
 
     Rows are lists with a value for each column of the table, as `plain` returns them, or Python values.
+    A process that does not answer in time, or whose answer nobody waited for, is replaced at once.
 
     Args:
         folder: A folder for the compiled program.
@@ -56,29 +61,15 @@ class FlussJavaClient:
             java_programs.compile_into(class_path[0], sorted(_SOURCES.glob("*.java")), class_path)
         arguments = [f"bootstrap.servers={bootstrap}", *(f"{key}={value}" for key, value in settings.items())]
         jvm = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        self._errors = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - it is open as long as the process lives
-        self._process = subprocess.Popen(
-            java_programs.java_command("FlussJavaClient", arguments, class_path, jvm),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            encoding="utf-8",
-        )
+        self._command = java_programs.java_command("FlussJavaClient", arguments, class_path, jvm)
+        self._errors = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - it is open as long as the client
+        self._process = self._start()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(_CLOSE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
+        self._end(_CLOSE_S)
         self._errors.close()
 
     def create(
@@ -185,21 +176,57 @@ class FlussJavaClient:
         acl = {"operation": operation, "resource_type": resource_type, "resource": resource}
         self._ask("forbid", _NO_TABLE, user=user, **acl)
 
-    def _ask(self, what: str, path: TablePath, **arguments: Any) -> Any:
+    def _start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            encoding="utf-8",
+        )
+
+    def _end(self, seconds: float) -> None:
+        """End the process by its input's end, and after `seconds` by a kill."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def _ask(self, what: str, path: TablePath, **arguments: Any) -> Any:
         request = {"do": what, "path": [path.database, path.table], **arguments}
-        self._process.stdin.write(json.dumps(request, allow_nan=False) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
+        answer = json.loads(self._answer(what, json.dumps(request, allow_nan=False)))
+        if "error" in answer:
+            raise JavaClientError(answer["error"])
+        return answer["ok"]
+
+    def _answer(self, what: str, request: str) -> str:
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        late = threading.Timer(_ANSWER_S, process.kill)
+        late.start()
+        line = ""
+        try:
+            process.stdin.write(request + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        finally:
+            late.cancel()
+            if not line:  # Also where the time of a test has ended: a later request must not get this one's answer.
+                self._end(0)
+                self._process = self._start()
         if not line:
             self._errors.seek(0)
             text = self._errors.read().decode(errors="replace")
             raise AssertionError(f"Fluss's client ended while it was asked to {what}:\n{text[-_SHOWN_CHARACTERS:]}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise JavaClientError(answer["error"])
-        return answer["ok"]
+        return line
 
 
 def plain(value: Any) -> Any:

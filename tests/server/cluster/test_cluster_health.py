@@ -21,6 +21,11 @@ def status_lines(server: ClusterServer, *options: str) -> list[str]:
     return shown.stdout.splitlines()
 
 
+def health_with(status: ClusterHealthStatus, client: TieringClient) -> ClusterHealth | None:
+    health = client.cluster_health()
+    return health if health is not None and health.status is status else None
+
+
 @pytest.mark.fluss_versions("1.0")
 def test_the_health_of_a_cluster_is_told(fluss_cluster: FlussCluster, tmp_path: Path) -> None:
     with ClusterServer(tmp_path, fluss_cluster.bootstrap) as server, TieringClient(server.target) as client:
@@ -51,15 +56,13 @@ def test_the_health_of_a_cluster_is_told(fluss_cluster: FlussCluster, tmp_path: 
 def test_buckets_without_a_leader_are_counted(fluss_cluster: FlussCluster, tmp_path: Path) -> None:
     with ClusterServer(tmp_path, fluss_cluster.bootstrap) as server, TieringClient(server.target) as client:
         table = lake_table(client, "leaderless", num_buckets=4, primary_key=False)
+        # The buckets of a new table have no leaders for a moment, either.
+        wait_until(lambda: health_with(ClusterHealthStatus.GREEN, client))
         killed = fluss_cluster.tablet_servers[1]
         killed.kill()
         try:
-
-            def red() -> ClusterHealth | None:
-                health = client.cluster_health()
-                return health if health is not None and health.status is ClusterHealthStatus.RED else None
-
-            assert wait_until(red).active_leaders < wait_until(red).buckets
+            red = wait_until(lambda: health_with(ClusterHealthStatus.RED, client))
+            assert red.active_leaders < red.buckets
             assert status_lines(server)[-1].startswith("Fluss cluster: Red, ")
             # The server has the statuses, whatever is the matter with the cluster.
             assert table.path.table in "".join(status_lines(server, "--json"))
