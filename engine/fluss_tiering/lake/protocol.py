@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_tiering.model.table import TableBucket, TableInfo
+
+if TYPE_CHECKING:
+    from fluss_tiering.lake.key_index import PieceKeys
 
 Int64s = npt.NDArray[np.int64]
 
@@ -123,6 +126,26 @@ class LiveDataFile:
 
 
 @dataclass(frozen=True, slots=True)
+class NotedPlace:
+    """A bucket of a partition with pieces whose keys were noted, and whose deletes are to be written.
+
+    Attributes:
+        bucket: The bucket.
+        location: The beginning of the locations of the delete files.
+        partition_values: The value of each partition key of the table.
+        live: The data files that the base has of the place.
+        pieces: The keys of the pieces by ordinal. The deletes of an ordinal are for the rows of the base and of all
+            smaller ordinals.
+    """
+
+    bucket: int
+    location: str
+    partition_values: tuple[str, ...]
+    live: tuple[LiveDataFile, ...]
+    pieces: tuple[tuple[PieceKeys, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LakeTableSize:
     """The size of a lake table, as its metadata says; None if the metadata does not say it.
 
@@ -203,8 +226,16 @@ class PieceWriter(Protocol):
         ...
 
 
+class NotingPieceWriter(PieceWriter, Protocol):
+    """A piece writer that only notes the keys whose rows are deleted."""
+
+    def keys(self) -> PieceKeys:
+        """Return where the keys are noted, after `close`."""
+        ...
+
+
 class LakeFileWriter(Protocol):
-    """Opens piece writers on an executor. It is pickled together with the task."""
+    """Writes files on an executor. It is pickled together with the task."""
 
     def open_piece(
         self,
@@ -227,6 +258,28 @@ class LakeFileWriter(Protocol):
         Raises:
             ExpiredCredentialsError: if the credentials for the lake's store are not valid any more. The writer's own
                 methods raise it, too.
+        """
+        ...
+
+    def open_noting_piece(
+        self, bucket: int, location: str, attempt: int, partition_values: tuple[str, ...] = ()
+    ) -> NotingPieceWriter:
+        """Return a writer of a piece of a place that has several: see `open_piece` and `write_deletes`.
+
+        Other tasks write rows at the same time that this piece deletes.
+        """
+        ...
+
+    def write_deletes(self, place: NotedPlace, attempt: int) -> Sequence[LakeFile]:
+        """Write the deletes by position of all pieces of a place whose keys were noted.
+
+        Args:
+            place: The place and its pieces.
+            attempt: The number of the task attempt.
+
+        Raises:
+            FlussTieringError: STORAGE if the lake cannot be read or written; CORRUPT_DATA if a file of it is damaged.
+            ExpiredCredentialsError: if the credentials for the lake's store are not valid any more.
         """
         ...
 

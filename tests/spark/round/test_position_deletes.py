@@ -203,21 +203,53 @@ def test_a_renamed_key_column_is_found_by_its_id(tiering: Tiering, version: int)
     assert_equal(tiering, table, expected, version)
 
 
+def snapshots(tiering: Tiering, table: TableInfo) -> int:
+    return tiering.spark.sql(f"SELECT 1 FROM {tiering.name(table)}.snapshots").count()
+
+
 @FORMATS
 def test_of_many_changes_the_last_ones_count(tiering: Tiering, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bucket with several pieces: the later ones change rows of the earlier ones."""
     table, expected = tiered(tiering, version)
-    for step in range(5):
-        change(tiering, table, expected, f"piece {step}")
-        tiering.write(table, named([3], f"back {step}"))
-        expected.update(named([3], f"back {step}"))
-    with monkeypatch.context() as patched:
-        patched.setattr(application, "PlanLimits", lambda **given: PlanLimits(**given, change_piece_bytes=1))
+    monkeypatch.setattr(application, "PlanLimits", lambda **given: PlanLimits(**given, change_piece_bytes=1))
+    for turn in range(3):
+        for step in range(5):
+            change(tiering, table, expected, f"turn {turn}, piece {step}")
+            tiering.write(table, named([3], f"back {step}"))
+            expected.update(named([3], f"back {step}"))
+        before = snapshots(tiering, table)
         tiering.tier(table)
-    assert tiering.lake_rows(table) == sorted(expected.items())
+        assert snapshots(tiering, table) == before + 1, "positions of the same commit count"
+        assert contents(tiering, table) == {0, 1}
+        assert_equal(tiering, table, expected, version)
+    monkeypatch.undo()
     change(tiering, table, expected, "after")
     tiering.tier(table)
-    assert tiering.lake_rows(table) == sorted(expected.items())
+    assert_equal(tiering, table, expected, version)
+
+
+@FORMATS
+def test_the_first_round_of_a_table_with_a_snapshot_and_a_log(
+    tiering: Tiering, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pieces of the log delete rows of the KV snapshot, which no lake snapshot has yet."""
+    table = tiering.table(properties=BY_POSITION)
+    expected = named(range(2000), "first")
+    tiering.write(table, expected)
+    tiering.client.take_kv_snapshots([table.path])
+    for step in range(3):
+        change(tiering, table, expected, f"log {step}")
+    limits = {"append_piece_bytes": 1, "change_piece_bytes": 1}
+    monkeypatch.setattr(application, "PlanLimits", lambda **given: PlanLimits(**(given | limits)))
+    tiering.tier(table)
+    monkeypatch.undo()
+    assert snapshots(tiering, table) == 1
+    assert contents(tiering, table) == {0, 1}
+    assert_equal(tiering, table, expected, 2)
+    as_version(tiering, table, version)
+    change(tiering, table, expected, "after")
+    tiering.tier(table)
+    assert_equal(tiering, table, expected, version)
 
 
 def test_the_way_of_deleting_can_be_altered(tiering: Tiering) -> None:

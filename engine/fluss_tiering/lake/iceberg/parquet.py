@@ -22,7 +22,16 @@ from fluss_tiering.formats.nested_arrays import without_hidden_nulls
 from fluss_tiering.lake.iceberg.metrics.collector import FileMetricsCollector, columns_with_nan, statistics_without
 from fluss_tiering.lake.iceberg.metrics.modes import MetricsMode
 from fluss_tiering.lake.object_store import filesystem_of, naming_expired_credentials, path_of, require_valid
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, Int64s, LakeFile, LiveDataFile, PieceWriter
+from fluss_tiering.lake.protocol import (
+    FileContent,
+    FileMetrics,
+    Int64s,
+    LakeFile,
+    LiveDataFile,
+    NotedPlace,
+    NotingPieceWriter,
+    PieceWriter,
+)
 from fluss_tiering.lake.shared_folder import require_shared
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN
 
@@ -75,9 +84,28 @@ class ParquetFileWriter:
         """
         if live is not None:
             raise TypeError("this writer deletes by key: expected no live data files")
+        self.require_access()
+        return ParquetPieceWriter(self, FilePlace(bucket, partition_values), f"{location}-{attempt}")
+
+    def open_noting_piece(
+        self, bucket: int, location: str, attempt: int, partition_values: tuple[str, ...] = ()
+    ) -> NotingPieceWriter:
+        """Raise an error, since the keys of deletes are written into the files."""
+        raise TypeError("this writer deletes by key: expected no piece that only notes the keys")
+
+    def write_deletes(self, place: NotedPlace, attempt: int) -> Sequence[LakeFile]:
+        """Raise an error, since each piece writes its deletes by itself."""
+        raise TypeError("this writer deletes by key: expected no pieces whose keys are noted")
+
+    def require_access(self) -> None:
+        """Look whether this executor can write to the lake.
+
+        Raises:
+            FlussTieringError: STORAGE if it does not see the folder of the lake.
+            ExpiredCredentialsError: if the credentials are not valid any more.
+        """
         require_shared(self.shared_folder)
         require_valid(self.io_properties)
-        return ParquetPieceWriter(self, FilePlace(bucket, partition_values), f"{location}-{attempt}")
 
 
 Written = Callable[[str, pa.Table, int], None]

@@ -10,6 +10,7 @@ from fluss_tiering.lake.key_index.errors import UnusableIndexError
 from fluss_tiering.lake.key_index.hashes import Hashes, hash_keys
 from fluss_tiering.lake.key_index.index import KeyIndex, Matches
 from fluss_tiering.lake.key_index.merging import live_runs, merge_runs, runs_to_merge
+from fluss_tiering.lake.key_index.piece_keys import PieceKeys, PieceKeysWriter, deleted_keys
 from fluss_tiering.lake.key_index.place import Place
 from fluss_tiering.lake.key_index.run import Run
 from fluss_tiering.lake.key_index.state import read_state, state_snapshots, write_state
@@ -22,10 +23,13 @@ __all__ = [
     "IndexStore",
     "KeyIndex",
     "Matches",
+    "PieceKeys",
+    "PieceKeysWriter",
     "Place",
     "Run",
     "RunWriter",
     "UnusableIndexError",
+    "deleted_keys",
     "hash_keys",
     "live_runs",
     "merge_runs",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -45,13 +45,15 @@ class PieceWork:
     Attributes:
         piece: The piece.
         location: The beginning of the locations.
-        live: The data files that the lake has of the piece's place, if its rows are deleted by position; None if they
-            are deleted by key.
+        live: The data files that the lake has of the piece's place, if the piece deletes rows by position; None if it
+            deletes by key, or notes its keys.
+        notes_keys: Whether the piece only notes its keys, since its place has several pieces: see `deletes`.
     """
 
     piece: Piece
     location: str
     live: tuple[LiveDataFile, ...] | None = None
+    notes_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +87,15 @@ class StageJob:
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context else 0
         reader = open_split_reader(self.storage, self.target, self.access, self.security)
-        expired: str | None = None
-        for number in numbers:
-            if expired is None:
-                try:
-                    result = self._do(number, attempt, reader)
-                except ExpiredCredentialsError as error:
-                    # It is no failure of the task: Spark would repeat it with the same credentials.
-                    expired = error.message
-            if expired is not None:
-                result = PieceResult(number, 0, (), StageSeconds(), _peak_bytes(), expired)
-            yield result
+        return until_expired(numbers, lambda number: self._do(number, attempt, reader))
 
     def _do(self, number: int, attempt: int, reader: SplitReader) -> PieceResult:
         work = self.work[number]
         piece = work.piece
-        writer = self.writer.open_piece(piece.bucket.bucket, work.location, attempt, piece.partition_values, work.live)
-        watch = _Stopwatch()
+        place = piece.bucket.bucket, work.location, attempt, piece.partition_values
+        noting = self.writer.open_noting_piece(*place) if work.notes_keys else None
+        writer = noting or self.writer.open_piece(*place, work.live)
+        watch = Stopwatch()
         try:
             if isinstance(work.piece, SnapshotPiece):
                 rows = _copy_snapshot(self.table, work.piece, reader, writer, watch)
@@ -114,11 +108,33 @@ class StageJob:
         except BaseException:
             writer.abort()
             raise
-        return PieceResult(number, rows, files, watch.seconds(), _peak_bytes())
+        return PieceResult(
+            number, rows, files, watch.seconds(), peak_bytes(), keys=None if noting is None else noting.keys()
+        )
+
+
+def until_expired(numbers: Iterable[int], do: Callable[[int], PieceResult]) -> Iterator[PieceResult]:
+    """Yield the result of each piece of work. If the credentials for the lake end, tell what is left.
+
+    Args:
+        numbers: The numbers of the pieces of work.
+        do: Does one of them.
+    """
+    expired: str | None = None
+    for number in numbers:
+        if expired is None:
+            try:
+                result = do(number)
+            except ExpiredCredentialsError as error:
+                # It is no failure of the task: Spark would repeat it with the same credentials.
+                expired = error.message
+        if expired is not None:
+            result = PieceResult(number, 0, (), StageSeconds(), peak_bytes(), expired)
+        yield result
 
 
 def _copy_snapshot(
-    table: TableInfo, piece: SnapshotPiece, reader: SplitReader, writer: PieceWriter, watch: _Stopwatch
+    table: TableInfo, piece: SnapshotPiece, reader: SplitReader, writer: PieceWriter, watch: Stopwatch
 ) -> int:
     rows = 0
     for batch in watch.read(reader, reader.read_kv_snapshot(table, piece.snapshot, piece.from_key, piece.to_key)):
@@ -131,7 +147,7 @@ def _copy_snapshot(
     return rows
 
 
-def _copy_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: PieceWriter, watch: _Stopwatch) -> int:
+def _copy_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: PieceWriter, watch: Stopwatch) -> int:
     rows = 0
     for batch in watch.read(reader, reader.read_log(table, piece.bucket, piece.start_offset, piece.end_offset)):
         count = batch.records.num_rows
@@ -143,7 +159,7 @@ def _copy_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: Pi
     return rows
 
 
-def _reduce_log(reducer: Reducer, piece: LogPiece, reader: SplitReader, writer: PieceWriter, watch: _Stopwatch) -> int:
+def _reduce_log(reducer: Reducer, piece: LogPiece, reader: SplitReader, writer: PieceWriter, watch: Stopwatch) -> int:
     """Write the last change of each key: an equality delete for every changed key, and a row if the key still exists.
 
     Equality deletes do not apply to rows of their own commit, so a key must occur only once in a piece.
@@ -167,12 +183,13 @@ def _reduce_log(reducer: Reducer, piece: LogPiece, reader: SplitReader, writer: 
     return rows
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
+    """Return the largest resident memory of this process so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-class _Stopwatch:
+class Stopwatch:
     """Adds up the seconds that each stage takes."""
 
     def __init__(self) -> None:

@@ -9,16 +9,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from fluss_tiering.lake.protocol import LakeTable
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.spark.round.deletes import DeleteJob
 from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.result import PieceResult
 
 logger = logging.getLogger(__name__)
 
+JobT = TypeVar("JobT", StageJob, DeleteJob)
 
-def write_all(run_stage: Callable[[StageJob], list[PieceResult]], lake: LakeTable, job: StageJob) -> list[PieceResult]:
+
+def write_all(run_stage: Callable[[JobT], list[PieceResult]], lake: LakeTable, job: JobT) -> list[PieceResult]:
     """Run a stage until all of its pieces are written, and return their results in the order of the pieces.
 
     It goes on as long as each stage with new credentials writes at least one piece.
@@ -63,7 +67,7 @@ def write_all(run_stage: Callable[[StageJob], list[PieceResult]], lake: LakeTabl
         raise
 
 
-def _ended(job: StageJob, said: str) -> FlussTieringError:
+def _ended(job: StageJob | DeleteJob, said: str) -> FlussTieringError:
     return FlussTieringError(
         ErrorCode.STORAGE,
         f"the credentials of the lake table {job.table.lake_path} ended in the middle of the round, and {said}. "

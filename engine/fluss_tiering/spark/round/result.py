@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fluss_tiering.lake.protocol import LakeFile, LakeTableSize
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStats
+
+if TYPE_CHECKING:
+    from fluss_tiering.lake.key_index import PieceKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class PieceResult:
         peak_bytes: The worker's largest resident memory so far.
         expired: What was said when the credentials for the lake's store ended before the piece was written. It has no
             files then, and has to be done again. None if the piece is written.
+        keys: Where the keys of the piece are noted, if it does not delete rows by itself; None if it does.
     """
 
     piece: int
@@ -45,6 +50,7 @@ class PieceResult:
     seconds: StageSeconds
     peak_bytes: int
     expired: str | None = None
+    keys: PieceKeys | None = None
 
 
 @dataclass(frozen=True, slots=True)

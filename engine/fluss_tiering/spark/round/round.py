@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,22 +13,23 @@ from pyspark.sql import SparkSession
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.lake.names import round_file_name
-from fluss_tiering.lake.protocol import LakeCatalog, LakePlace, LakeTable, LiveDataFile
+from fluss_tiering.lake.protocol import LakeCatalog, LakeTable
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, StorageDescription, TableBucket, TableInfo
 from fluss_tiering.model.tiering import Claim, TieringStats
 from fluss_tiering.spark.round.commit import commit_round, open_lake_table, recover
+from fluss_tiering.spark.round.deletes import DeleteJob, PlannedDeletes, with_deletes
 from fluss_tiering.spark.round.keepalive import RoundGuard
 from fluss_tiering.spark.round.lease import TableLease
 from fluss_tiering.spark.round.lost_log import lost_logs
 from fluss_tiering.spark.round.measure import measured
-from fluss_tiering.spark.round.pieces import PieceWork, StageJob
+from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.plan import Piece, PlanLimits, RoundPlan, plan_round
 from fluss_tiering.spark.round.progress import Progress
 from fluss_tiering.spark.round.reduce import DEFAULT_BUFFER_BYTES
 from fluss_tiering.spark.round.renewal import write_all
 from fluss_tiering.spark.round.result import PieceResult, RoundCost, RoundOutcome, StageSeconds, total_stats
-from fluss_tiering.spark.round.stage import cancel_stage, run_stage
+from fluss_tiering.spark.round.stage import Job, cancel_stage, run_stage
 from fluss_tiering.spark.round.waves import after, tasks_of, time_limit_s, waves
 from fluss_tiering.spark.runtime import SYSTEM, Runtime
 from fluss_tiering.storage.open import cluster_access, open_offsets_reader, open_split_reader
@@ -75,7 +75,7 @@ class RoundServices:
     max_round_duration: str | None = None
     skip_missing_log: bool = False
     runtime: Runtime = SYSTEM
-    run_stage: Callable[[SparkSession, StageJob, str, RoundGuard], list[PieceResult]] = run_stage
+    run_stage: Callable[[SparkSession, Job, str, RoundGuard], list[PieceResult]] = run_stage
     cancel_stage: Callable[[SparkSession, str], None] = cancel_stage
 
     def present_limits(self) -> PlanLimits:
@@ -245,22 +245,25 @@ def _read_and_write(
     # Each job is a part of a wave that the driver can hold the results of.
     jobs = [list(_batches(pieces, _MAX_PIECES_IN_JOB)) for pieces in parts]
     tasks = sum(tasks_of(pieces, limits.parallelism) for of_part in jobs for pieces in of_part)
-    live = _live_files(lake, plan) if table.has_primary_key else {}
-    services.progress.stage(table.path, job_group(guard), tasks)
+    deletes = PlannedDeletes.of(lake, table, plan)
+    services.progress.stage(table.path, job_group(guard), tasks + deletes.tasks(limits))
     done: list[Piece] = []
     results: list[PieceResult] = []
-    for of_part in jobs:
-        if done and limit_s is not None and services.runtime.monotonic() - guard.began >= limit_s:
-            break
-        for pieces in of_part:
-            try:
+    try:
+        for of_part in jobs:
+            if done and limit_s is not None and services.runtime.monotonic() - guard.began >= limit_s:
+                break
+            for pieces in of_part:
                 guard.check()
                 names = [
                     # The attempt's id keeps files that another attempt may still write from being overwritten.
                     round_file_name(number, guard.claim.tiering_epoch, guard.attempt)
                     for number in range(len(done), len(done) + len(pieces))
                 ]
-                work = _work(lake, pieces, names, live)
+                work = tuple(
+                    deletes.work_of(piece, lake.piece_location(piece.bucket.bucket, name, piece.partition_values))
+                    for piece, name in zip(pieces, names, strict=True)
+                )
                 job = StageJob(
                     table,
                     services.storage,
@@ -273,49 +276,22 @@ def _read_and_write(
                     security=ClientSecurity.from_environment().for_executors(guard.claim.executor_token),
                 )
                 wrote = write_all(partial(_run, services, guard), lake, job)
-            except FlussTieringError:
-                lake.delete_files([file for result in results for file in result.files])
-                raise
-            results += [replace(result, files=lake.packed(result.files)) for result in wrote]
-            done += pieces
-    return after(plan, done), results
+                results += [replace(result, files=lake.packed(result.files)) for result in wrote]
+                done += pieces
+        if noted := deletes.noted(lake, done, results, guard):
+            guard.check()
+            places = DeleteJob(table, lake.file_writer(), tuple(noted.values()), deletes.tasks(limits))
+            wrote = write_all(partial(_run, services, guard), lake, places)
+            packed = [replace(result, files=lake.packed(result.files)) for result in wrote]
+            results = with_deletes(results, dict(zip(noted, packed, strict=True)))
+    except FlussTieringError:
+        lake.delete_files([file for result in results for file in result.files])
+        raise
+    return deletes.in_one_commit(after(plan, done)), results
 
 
-def _run(services: RoundServices, guard: RoundGuard, job: StageJob) -> list[PieceResult]:
+def _run(services: RoundServices, guard: RoundGuard, job: Job) -> list[PieceResult]:
     return services.run_stage(services.spark, job, job_group(guard), guard)
-
-
-def _live_files(lake: LakeTable, plan: RoundPlan) -> Mapping[LakePlace, Sequence[LiveDataFile]]:
-    """Return the live data files of the places whose rows are deleted by position.
-
-    Of a place with several pieces, the later ones change rows that the earlier ones write at the same time. Such rows
-    can only be deleted by key.
-    """
-    pieces = Counter(map(_place_of, plan.pieces))
-    live = lake.live_files([place for place, count in pieces.items() if count == 1])
-    # Whatever the lake holds of a place that is read again is removed by the commit.
-    return {place: () if place in plan.read_again else files for place, files in live.items()}
-
-
-def _place_of(piece: Piece) -> LakePlace:
-    return piece.bucket.bucket, piece.partition_values
-
-
-def _work(
-    lake: LakeTable,
-    pieces: Sequence[Piece],
-    names: Sequence[str],
-    live: Mapping[LakePlace, Sequence[LiveDataFile]],
-) -> tuple[PieceWork, ...]:
-    """Return the pieces, each with the location of its files, of these names, and the live files of its place."""
-    return tuple(
-        PieceWork(
-            piece,
-            lake.piece_location(piece.bucket.bucket, name, piece.partition_values),
-            tuple(live[_place_of(piece)]) if _place_of(piece) in live else None,
-        )
-        for piece, name in zip(pieces, names, strict=True)
-    )
 
 
 def _batches(pieces: Sequence[Piece], size: int) -> Iterator[Sequence[Piece]]:

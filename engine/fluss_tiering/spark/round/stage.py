@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Final
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Final, cast
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.spark.round.deletes import DeleteJob
 from fluss_tiering.spark.round.keepalive import RoundGuard
 from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.result import PieceResult
@@ -24,8 +27,23 @@ _JVM_ERROR: Final = re.compile(r"^: (?:\w+\.)+\w+: (.+)$", re.MULTILINE)
 _PYTHON_ERROR: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", re.MULTILINE)
 
 
-def run_stage(spark: SparkSession, job: StageJob, group: str, guard: RoundGuard) -> list[PieceResult]:
-    """Run the stage and return what the successful attempts of all tasks wrote, in the order of the pieces.
+Job = StageJob | DeleteJob
+
+
+class _Share:
+    """A job as its tasks receive it: without the work, of which each task receives its own part."""
+
+    def __init__(self, job: Job) -> None:
+        self._job: Any = replace(cast("Any", job), work=())
+
+    def __call__(self, numbered: Iterable[tuple[int, Any]]) -> Iterator[PieceResult]:
+        own = list(numbered)
+        for result in replace(self._job, work=[work for _, work in own])(range(len(own))):
+            yield replace(result, piece=own[result.piece][0])
+
+
+def run_stage(spark: SparkSession, job: Job, group: str, guard: RoundGuard) -> list[PieceResult]:
+    """Run a stage and return what the successful attempts of all tasks wrote, in the order of the pieces.
 
     Args:
         spark: The session.
@@ -44,7 +62,8 @@ def run_stage(spark: SparkSession, job: StageJob, group: str, guard: RoundGuard)
     pieces = len(job.work)
     try:
         # This is not a data frame, since no row passes through Spark, and the first query plan takes seconds.
-        results: list[PieceResult] = context.parallelize(range(pieces), job.tasks).mapPartitions(job).collect()
+        work = context.parallelize(list(enumerate(job.work)), job.tasks)
+        results: list[PieceResult] = work.mapPartitions(_Share(job)).collect()
     except (Py4JError, PySparkException) as error:
         guard.check()
         raise failure_of(error) from None

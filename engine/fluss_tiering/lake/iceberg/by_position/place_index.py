@@ -64,14 +64,15 @@ class PlaceIndex:
         key: pa.Schema,
         open_lake: Callable[[], fs.FileSystem],
     ) -> None:
-        self._store = store
-        self._place = place
+        self.store = store
+        self.place = place
         self._live = frozenset(file.location for file in live)
         self._key = key
         self._open_lake = open_lake
         self._resources = ExitStack()
         self._new = self._resources.enter_context(RunWriter(store, place))
-        self._added: list[str] = []
+        self._added: dict[str, None] = {}
+        self._adopted: list[Run] = []
         self._index: KeyIndex | None = None
         self._beside: KeyIndex | None = None
 
@@ -87,14 +88,17 @@ class PlaceIndex:
 
     def hashes(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Hashes:
         """Return the hash of each key."""
-        return hash_keys(columns, self._place.table_uuid)
+        return hash_keys(columns, self.place.table_uuid)
 
     def add(self, location: str, columns: Sequence[pa.ChunkedArray], first: int) -> None:
         """Remember the rows of a data file that is written: their keys, and the position of the first one."""
-        if location not in self._added:
-            self._added.append(location)
+        self._added[location] = None
         hashes = self.hashes(columns)
         self._new.add(location, hashes, np.arange(first, first + len(hashes)))
+
+    def adopt(self, runs: Iterable[Run]) -> None:
+        """Remember rows of data files that pieces of this round have written, from the runs in which they are noted."""
+        self._adopted += runs
 
     def find(self, hashes: Hashes) -> list[Matches]:
         """Return the rows of live data files with these keys, also those that are deleted already.
@@ -108,8 +112,8 @@ class PlaceIndex:
         try:
             return self._found(hashes)
         except UnusableIndexError as error:
-            logger.warning("the key index of %s is made again from the data files: %s", self._place, error.message)
-            self._index = KeyIndex(self._store, self._place, ())
+            logger.warning("the key index of %s is made again from the data files: %s", self.place, error.message)
+            self._index = KeyIndex(self.store, self.place, ())
             self._beside = None
             return self._found(hashes)
 
@@ -127,13 +131,13 @@ class PlaceIndex:
         if self._index is None:
             runs: tuple[Run, ...] = ()
             try:
-                for snapshot in state_snapshots(self._store, self._place)[:1]:
-                    runs = read_state(self._store, self._place, snapshot) or ()
+                for snapshot in state_snapshots(self.store, self.place)[:1]:
+                    runs = read_state(self.store, self.place, snapshot) or ()
             except ExpiredCredentialsError:
                 raise
             except FlussTieringError as error:
-                logger.warning("the key index of %s cannot be used: %s", self._place, error.message)
-            self._index = KeyIndex(self._store, self._place, runs)
+                logger.warning("the key index of %s cannot be used: %s", self.place, error.message)
+            self._index = KeyIndex(self.store, self.place, runs)
         return self._index
 
     def _with_files(self, index: KeyIndex, unknown: Iterable[str]) -> KeyIndex:
@@ -141,20 +145,20 @@ class PlaceIndex:
         if self._beside is not None and not (unknown := self._beside.unknown_files(list(unknown))):
             return index
         try:
-            run = self._run_of(self._store, unknown)
+            run = self._run_of(self.store, unknown)
         except ExpiredCredentialsError:
             raise
         except FlussTieringError as error:
-            logger.warning("the key index of %s is kept on the local disk: %s", self._place, error.message)
+            logger.warning("the key index of %s is kept on the local disk: %s", self.place, error.message)
             scratch = IndexStore(str(self._resources.enter_context(temporary_folder("fluss-key-index"))))
-            self._beside = KeyIndex(scratch, self._place, (self._run_of(scratch, unknown),))
+            self._beside = KeyIndex(scratch, self.place, (self._run_of(scratch, unknown),))
             return index
-        self._index = KeyIndex(self._store, self._place, (*index.runs, run))
+        self._index = KeyIndex(self.store, self.place, (*index.runs, run))
         return self._index
 
     def _run_of(self, store: IndexStore, locations: Iterable[str]) -> Run:
         lake = self._open_lake()
-        with RunWriter(store, self._place) as writer:
+        with RunWriter(store, self.place) as writer:
             for location in locations:
                 first = 0
                 writer.add(location, Hashes.empty(), np.empty(0, np.int64))
@@ -179,19 +183,20 @@ class PlaceIndex:
             raise
         except FlussTieringError as error:
             # It is only a cache: the next round reads the keys from the data files.
-            logger.warning("the key index of %s is not kept: %s", self._place, error.message)
+            logger.warning("the key index of %s is not kept: %s", self.place, error.message)
 
     def _save(self, state: int) -> None:
-        live = {*self._live, *self._added}
+        new = [*self._adopted, *([self._new.close()] if self._added else ())]
+        live = {*self._live, *(location for run in new for location in run.files)}
         before = self._opened().runs if self._live else ()
-        runs = live_runs([*before, *([self._new.close()] if self._added else ())], live)
+        runs = live_runs([*before, *new], live)
         if merged := runs_to_merge(runs, live):
             names = {run.name for run in merged}
             runs = [
                 *(run for run in runs if run.name not in names),
-                merge_runs(self._store, self._place, merged, live),
+                merge_runs(self.store, self.place, merged, live),
             ]
-        write_state(self._store, self._place, state, runs)
-        states = state_snapshots(self._store, self._place)
+        write_state(self.store, self.place, state, runs)
+        states = state_snapshots(self.store, self.place)
         if len(states) > _MAX_STATES:
-            remove_unreferenced(self._store, self._place, states[:_KEPT_STATES], datetime.now(UTC) - _KEPT_FOR)
+            remove_unreferenced(self.store, self.place, states[:_KEPT_STATES], datetime.now(UTC) - _KEPT_FOR)

@@ -6,28 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
+from fluss_tiering.lake.iceberg.by_position.found_rows import FoundRows
+from fluss_tiering.lake.iceberg.by_position.noted_keys import KeyNotingWriter, write_noted_deletes
 from fluss_tiering.lake.iceberg.by_position.place_index import PlaceIndex
-from fluss_tiering.lake.iceberg.deletes import (
-    DeletePlace,
-    PositionDeletes,
-    present_deletes,
-    write_position_deletes,
-    write_vectors,
-)
-from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
+from fluss_tiering.lake.iceberg.deletes import DeletePlace
 from fluss_tiering.lake.iceberg.parquet import FilePlace, ParquetFileWriter, ParquetPieceWriter
-from fluss_tiering.lake.key_index import Hashes, IndexStore, Matches, Place
-from fluss_tiering.lake.object_store import naming_expired_credentials, require_valid
-from fluss_tiering.lake.protocol import Int64s, LakeFile, LiveDataFile, PieceWriter
-from fluss_tiering.lake.shared_folder import require_shared
+from fluss_tiering.lake.key_index import Hashes, IndexStore, Place
+from fluss_tiering.lake.object_store import naming_expired_credentials
+from fluss_tiering.lake.protocol import Int64s, LakeFile, LiveDataFile, NotedPlace, NotingPieceWriter, PieceWriter
 
 _KEYS_AT_ONCE: Final = 1 << 20
 """So many keys are looked up at once. They take 16 MB."""
-_WITH_VECTORS: Final = 3
-"""The first format version that has deletion vectors, and no new position delete files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +53,42 @@ class PositionFileWriter(ParquetFileWriter):
         """
         if live is None:
             return ParquetFileWriter.open_piece(self, bucket, location, attempt, partition_values)
-        require_shared(self.shared_folder)
-        require_valid(self.io_properties)
+        self.require_access()
         return PositionPieceWriter(self, DeletePlace(self, bucket, location, attempt, partition_values), live)
+
+    def open_noting_piece(
+        self, bucket: int, location: str, attempt: int, partition_values: tuple[str, ...] = ()
+    ) -> NotingPieceWriter:
+        """Return a writer that notes the keys of a piece, for `write_deletes`.
+
+        Raises:
+            FlussTieringError: STORAGE if this executor does not see the folder of the lake.
+            ExpiredCredentialsError: if the credentials are not valid any more.
+        """
+        self.require_access()
+        place = DeletePlace(self, bucket, location, attempt, partition_values)
+        return KeyNotingWriter(self, place, self._index_store())
+
+    def write_deletes(self, place: NotedPlace, attempt: int) -> Sequence[LakeFile]:
+        """Write the deletes of all pieces of a place whose keys were noted: see `LakeFileWriter`."""
+        self.require_access()
+        where = DeletePlace(self, place.bucket, place.location, attempt, place.partition_values)
+        with self.index_of(where, place.live) as index:
+            return write_noted_deletes(self, where, index, place.live, place.pieces)
+
+    def index_of(self, place: DeletePlace, live: Sequence[LiveDataFile]) -> PlaceIndex:
+        """Return the key index of a place, which has these live data files. The caller closes it."""
+        assert self.delete_schema is not None  # noqa: S101 - a log table has no writer of this kind
+        return PlaceIndex(
+            self._index_store(),
+            Place(self.table_uuid, place.bucket, place.partition_values),
+            live,
+            self.delete_schema,
+            place.open,
+        )
+
+    def _index_store(self) -> IndexStore:
+        return IndexStore(self.index_location, self.io_properties)
 
 
 class PositionPieceWriter:
@@ -76,17 +100,10 @@ class PositionPieceWriter:
     def __init__(self, settings: PositionFileWriter, place: DeletePlace, live: Sequence[LiveDataFile]) -> None:
         assert settings.delete_schema is not None  # noqa: S101 - a log table has no writer of this kind
         self._settings = settings
-        self._place = place
-        self._live = {file.location: file for file in live}
-        key = settings.delete_schema
-        self._key_names = key.names
-        self._index = PlaceIndex(
-            IndexStore(settings.index_location, settings.io_properties),
-            Place(settings.table_uuid, place.bucket, place.partition_values),
-            live,
-            key,
-            place.open,
-        )
+        self._has_live = bool(live)
+        self._key_names = settings.delete_schema.names
+        self._index = settings.index_of(place, live)
+        self._found = FoundRows(settings, place, live)
         self._data = ParquetPieceWriter(
             settings,
             FilePlace(place.bucket, place.partition_values),
@@ -94,7 +111,6 @@ class PositionPieceWriter:
             self._written,
         )
         self._wanted: list[Hashes] = []
-        self._deleted: dict[str, DeletionVector] = {}
 
     def write(self, rows: pa.RecordBatch, offsets: Int64s, timestamps_ms: Int64s) -> None:
         """Add rows, with the log offset and the commit timestamp of each row."""
@@ -105,7 +121,7 @@ class PositionPieceWriter:
 
     def delete(self, keys: pa.RecordBatch) -> None:
         """Delete the rows with these keys, whose columns are in the order of the schema."""
-        if not self._live:
+        if not self._has_live:
             return
         self._wanted.append(self._index.hashes(keys.columns))
         if sum(map(len, self._wanted)) >= _KEYS_AT_ONCE:
@@ -117,33 +133,17 @@ class PositionPieceWriter:
             return
         with naming_expired_credentials(self._settings.io_properties):
             for matches in self._index.find(Hashes.concat(wanted)):
-                self._note(matches)
-
-    def _note(self, matches: Matches) -> None:
-        starts = np.searchsorted(matches.files, np.arange(len(matches.paths) + 1))
-        for number, location in enumerate(matches.paths):
-            first, behind = starts[number], starts[number + 1]
-            if first < behind:
-                self._deleted.setdefault(location, DeletionVector()).add(matches.positions[first:behind])
+                self._found.add(matches)
 
     def close(self) -> Sequence[LakeFile]:
         """Finish the files and return them."""
         self._look_up()
         data = self._data.close()
-        deletes = self._write_deletes()
         with naming_expired_credentials(self._settings.io_properties):
             self._index.save(self._settings.base)
         self._index.close()
-        return [*data, *deletes]
-
-    def _write_deletes(self) -> list[LakeFile]:
-        present = present_deletes(self._place, {each: self._live[each].deletes for each in self._deleted})
-        for location, vector in self._deleted.items():
-            vector.remove(present[location].everything())
-        deletes = PositionDeletes.of({each: vector for each, vector in self._deleted.items() if len(vector)})
-        if self._settings.format_version >= _WITH_VECTORS:
-            return write_vectors(self._place, deletes, present)
-        return write_position_deletes(self._place, deletes, len(self._live), present)
+        # Nothing can fail after this: `abort` would not know the files.
+        return [*data, *self._found.write()]
 
     def abort(self) -> None:
         """Delete what was written, as far as possible. Files that remain are orphans."""

@@ -1,0 +1,69 @@
+"""The rows of a place that were found in the key index, and that are deleted by position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from fluss_tiering.lake.iceberg.deletes import (
+    DeletePlace,
+    PositionDeletes,
+    present_deletes,
+    write_position_deletes,
+    write_vectors,
+)
+from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
+from fluss_tiering.lake.key_index import Matches
+from fluss_tiering.lake.protocol import LakeFile, LiveDataFile
+
+if TYPE_CHECKING:
+    from fluss_tiering.lake.iceberg.by_position.writer import PositionFileWriter
+
+_WITH_VECTORS: Final = 3
+"""The first format version that has deletion vectors, and no new position delete files."""
+
+
+class FoundRows:
+    """Collects rows of data files, and writes position deletes for them. Its memory is that of bitmaps.
+
+    Args:
+        settings: The writer of the lake table's files.
+        place: Where the delete files are written.
+        live: The data files that the base has of the place.
+    """
+
+    def __init__(self, settings: PositionFileWriter, place: DeletePlace, live: Sequence[LiveDataFile]) -> None:
+        self._format_version = settings.format_version
+        self._place = place
+        self._live = {file.location: file for file in live}
+        self._rows: dict[str, DeletionVector] = {}
+
+    def add(self, matches: Matches) -> None:
+        """Add rows of the live data files, or of files that this commit adds."""
+        starts = np.searchsorted(matches.files, np.arange(len(matches.paths) + 1))
+        for number, location in enumerate(matches.paths):
+            first, behind = starts[number], starts[number + 1]
+            if first < behind:
+                self._rows.setdefault(location, DeletionVector()).add(matches.positions[first:behind])
+
+    def write(self, new_files: int = 0) -> list[LakeFile]:
+        """Write the deletes of those rows that are not deleted yet, and return the files.
+
+        Args:
+            new_files: How many data files this commit adds, of which rows are deleted.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA if a live delete file cannot be read; STORAGE if the lake refuses.
+            ExpiredCredentialsError: if the credentials are not valid any more.
+        """
+        present = present_deletes(
+            self._place, {each: self._live[each].deletes if each in self._live else () for each in self._rows}
+        )
+        for location, vector in self._rows.items():
+            vector.remove(present[location].everything())
+        deletes = PositionDeletes.of({each: vector for each, vector in self._rows.items() if len(vector)})
+        if self._format_version >= _WITH_VECTORS:
+            return write_vectors(self._place, deletes, present)
+        return write_position_deletes(self._place, deletes, len(self._live) + new_files, present)
