@@ -17,6 +17,7 @@ from benchmarks import (
     cluster_reading,
     cluster_scan,
     commits,
+    delete_files,
     key_index,
     planning,
     requests,
@@ -41,6 +42,7 @@ class Part(StrEnum):
     PLANNING = "planning"
     COMMITS = "commits"
     KEY_INDEX = "key-index"
+    DELETE_FILES = "delete-files"
     TURNS = "turns"
     REQUESTS = "requests"
     STORM = "storm"
@@ -51,8 +53,9 @@ _OF_LAKES: Final[dict[Part, tuple[str, Callable[[float], Iterable[Figure]]]]] = 
     Part.PLANNING: ("Planning a round", planning.measure),
     Part.COMMITS: ("Committing many files", commits.measure),
     Part.KEY_INDEX: ("The key index of a bucket", key_index.measure),
+    Part.DELETE_FILES: ("Deletes by position, compared with deletes by key", delete_files.measure),
 }
-"""What needs no server: the title of each table, and what measures its lines."""
+"""What is about the files of a lake: the title of each table, and what measures its lines."""
 
 console = Console(width=None if sys.stdout.isatty() else 140)
 

@@ -58,14 +58,14 @@ class TieringBenchmark:
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
-        self._target = f"127.0.0.1:{_PORT}"
+        self._target = ""
 
     def run(self) -> tuple[float, list[Measured]]:
         """Return the rows per second of only encoding, and the rounds."""
         use_local_jars()
         with tempfile.TemporaryDirectory(prefix="fluss-tiering-bench-") as folder:
             bare = self._sizes.log / bare_encode_seconds(self._sizes.log, CORES, Path(folder))
-            with self._server(Path(folder)) as client, _session() as spark:
+            with server(Path(folder)) as (self._target, client), session() as spark:
                 self._warm_up(client, spark)
                 return bare, [*self._log_table(client, spark), *self._keyed_table(client, spark)]
 
@@ -73,62 +73,73 @@ class TieringBenchmark:
         path = TablePath("bench", "warm_up")
         client.create_table(path, rows.descriptor(primary_key=True))
         for start in range(2):
-            _write(client, path, WriteKind.UPSERT, rows.batches(start * 5_000, 10_000))
+            write(client, path, WriteKind.UPSERT, rows.batches(start * 5_000, 10_000))
             self._tier(spark, path)
 
     def _log_table(self, client: TieringClient, spark: SparkSession) -> Iterator[Measured]:
         path = TablePath("bench", "log_table")
         client.create_table(path, rows.descriptor(primary_key=False))
-        seconds = _write(client, path, WriteKind.APPEND, rows.batches(0, self._sizes.log))
+        seconds = write(client, path, WriteKind.APPEND, rows.batches(0, self._sizes.log))
         yield Measured("log table", self._tier(spark, path), seconds)
         yield Measured("empty round", self._tier(spark, path), 0.0)
-        seconds = _write(client, path, WriteKind.APPEND, rows.batches(self._sizes.log, self._sizes.new))
+        seconds = write(client, path, WriteKind.APPEND, rows.batches(self._sizes.log, self._sizes.new))
         yield Measured(f"{self._sizes.new:,} new rows", self._tier(spark, path), seconds)
 
     def _keyed_table(self, client: TieringClient, spark: SparkSession) -> Iterator[Measured]:
         path = TablePath("bench", "keyed_table")
         client.create_table(path, rows.descriptor(primary_key=True))
-        seconds = _write(client, path, WriteKind.UPSERT, rows.batches(0, self._sizes.keyed))
+        seconds = write(client, path, WriteKind.UPSERT, rows.batches(0, self._sizes.keyed))
         client.take_kv_snapshots([path])
         yield Measured("first snapshot", self._tier(spark, path), seconds)
         random = np.random.default_rng(1)
         touched = random.choice(self._sizes.keyed, self._sizes.upserted + self._sizes.deleted, replace=False)
         upserted, deleted = np.split(touched, [self._sizes.upserted])
-        seconds = _write(client, path, WriteKind.UPSERT, _batches_of(upserted))
-        seconds += _write(client, path, WriteKind.DELETE, _batches_of(deleted))
+        seconds = write(client, path, WriteKind.UPSERT, batches_of(upserted))
+        seconds += write(client, path, WriteKind.DELETE, batches_of(deleted))
         yield Measured("round of changes", self._tier(spark, path), seconds)
 
     def _tier(self, spark: SparkSession, path: TablePath) -> TableResult:
-        options = TierOptions(server=self._target, tables=(path,))
-        (result,) = application.run(options, spark, LogProgress())
-        if result.failed:
-            raise SystemExit(f"error: {path} was not tiered: {result.error}")
-        return result
-
-    @contextmanager
-    def _server(self, folder: Path) -> Iterator[TieringClient]:
-        processes = Processes(folder / "run")
-        try:
-            with TieringClient(start_server(processes, folder / "data", _PORT)) as client:
-                yield client
-        finally:
-            processes.stop()
+        return tier(self._target, spark, path)
 
 
-def _batches_of(ids: np.ndarray) -> Iterator[pa.RecordBatch]:
+def batches_of(ids: np.ndarray) -> Iterator[pa.RecordBatch]:
+    """Yield rows with these ids, whose other values differ from those of the first rows."""
     for start in range(0, len(ids), rows.BATCH_ROWS):
         yield rows.batch_of(ids[start : start + rows.BATCH_ROWS], seed=2)
 
 
-def _write(client: TieringClient, path: TablePath, kind: WriteKind, batches: Iterator[pa.RecordBatch]) -> float:
+def write(client: TieringClient, path: TablePath, kind: WriteKind, batches: Iterator[pa.RecordBatch]) -> float:
+    """Write rows and return how many seconds it took."""
     started = time.perf_counter()
     for _ in client.write_rows(path, kind, batches):
         pass
     return time.perf_counter() - started
 
 
+def tier(target: str, spark: SparkSession, path: TablePath) -> TableResult:
+    """Run a round of a table in a session."""
+    options = TierOptions(server=target, tables=(path,))
+    (result,) = application.run(options, spark, LogProgress())
+    if result.failed:
+        raise SystemExit(f"error: {path} was not tiered: {result.error}")
+    return result
+
+
 @contextmanager
-def _session() -> Iterator[SparkSession]:
+def server(folder: Path) -> Iterator[tuple[str, TieringClient]]:
+    """Run a server with an embedded storage; yield its address and a client."""
+    processes = Processes(folder / "run")
+    try:
+        target = start_server(processes, folder / "data", _PORT)
+        with TieringClient(target) as client:
+            yield target, client
+    finally:
+        processes.stop()
+
+
+@contextmanager
+def session() -> Iterator[SparkSession]:
+    """Yield a Spark session with as many cores as the benchmark has."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: Any = SparkSession.builder.master(f"local[{CORES},4]").appName("benchmark")
     builder = builder.config(map={**spark_conf(), "spark.ui.enabled": "false", "spark.log.level": "ERROR"})

@@ -302,7 +302,7 @@ def test_no_stage_includes_another(monkeypatch):
     ticking = Ticking()
     monkeypatch.setattr(pieces, "time", ticking)
     reader = SlowReader(ticking)
-    watch = pieces._Stopwatch()
+    watch = pieces.Stopwatch()
 
     def reduced(items: Iterator[int]) -> Iterator[int]:
         for item in items:

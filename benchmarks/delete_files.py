@@ -1,0 +1,166 @@
+"""Compares rounds that delete by position with rounds that delete by key: their time, and that of reading after them.
+
+Both tables get the same changes, round by round, in one session.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+from urllib.parse import urlparse
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from benchmarks import rows
+from benchmarks.control import Figure
+from benchmarks.tiering import batches_of, server, session, tier, write
+from examples.flights.environment import use_local_jars
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.table import TablePath, WriteKind
+
+KEYS: Final = 1_000_000
+UPSERTED: Final = 300_000
+DELETED: Final = 20_000
+ROUNDS: Final = 100
+CHANGES: Final = 3_000
+_BIG_ROUNDS: Final = 3
+_READS: Final = 3
+_BUCKETS: Final = 4
+_POSITION: Final = "position"
+_EQUALITY: Final = "equality"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """The two tables and what tiers them."""
+
+    target: str
+    client: TieringClient
+    spark: SparkSession
+
+    def path(self, way: str) -> TablePath:
+        return TablePath("bench", f"by_{way}")
+
+    def create(self, way: str) -> None:
+        descriptor = rows.descriptor(primary_key=True, num_buckets=_BUCKETS)
+        descriptor.properties["table.datalake.delete-files"] = way  # type: ignore[index]
+        self.client.create_table(self.path(way), descriptor)
+
+    def tier(self, way: str) -> float:
+        return tier(self.target, self.spark, self.path(way)).seconds
+
+    def change(self, upserted: np.ndarray, deleted: np.ndarray) -> None:
+        for way in (_EQUALITY, _POSITION):
+            write(self.client, self.path(way), WriteKind.UPSERT, batches_of(upserted))
+            write(self.client, self.path(way), WriteKind.DELETE, batches_of(deleted))
+
+
+def measure(scale: float) -> Iterator[Figure]:
+    """Yield the ratio of large rounds, the ratio of small ones, and those of reading after many rounds."""
+    keys, upserted, deleted = (max(10, int(size * scale)) for size in (KEYS, UPSERTED, DELETED))
+    rounds, changes = max(2, int(ROUNDS * min(scale, 1))), max(10, int(CHANGES * scale))
+    use_local_jars()
+    with (
+        tempfile.TemporaryDirectory(prefix="fluss-tiering-deletes-") as folder,
+        server(Path(folder)) as (target, client),
+        session() as spark,
+    ):
+        tables = _Tables(target, client, spark)
+        random = np.random.default_rng(1)
+        for way in (_EQUALITY, _POSITION):
+            tables.create(way)
+            write(client, tables.path(way), WriteKind.UPSERT, rows.batches(0, keys))
+            tables.tier(way)
+        yield from _rounds(
+            tables,
+            f"{upserted:,} upserts and {deleted:,} deletes on {keys:,} keys",
+            _BIG_ROUNDS,
+            lambda: np.split(random.choice(keys, upserted + deleted, replace=False), [upserted]),
+            1.3,
+        )
+        yield from _rounds(
+            tables,
+            f"{changes:,} changes",
+            rounds,
+            lambda: np.split(random.choice(keys, changes, replace=False), [changes * 9 // 10]),
+            None,
+        )
+        yield from _reads(tables, rounds)
+
+
+def _rounds(
+    tables: _Tables, name: str, count: int, changes: Callable[[], Any], bound: float | None
+) -> Iterator[Figure]:
+    seconds: dict[str, list[float]] = {_EQUALITY: [], _POSITION: []}
+    for number in range(count):
+        tables.change(*changes())
+        # Each goes first in every second round.
+        for way in sorted(seconds, reverse=bool(number % 2)):
+            seconds[way].append(tables.tier(way))
+    by_key, by_position = median(seconds[_EQUALITY]), median(seconds[_POSITION])
+    ratio = by_position / by_key
+    text = f"{by_position:.2f} s / {by_key:.2f} s = {ratio:.2f}"
+    limit = "" if bound is None else f"<= {bound:g}x"
+    yield Figure(f"a round of {name}, median of {count}", text, limit, bound is None or ratio <= bound)
+
+
+def _reads(tables: _Tables, rounds: int) -> Iterator[Figure]:
+    readers = {"Spark": _by_spark(tables.spark), "DuckDB": _by_duckdb()}
+    locations = {way: str(_location(tables, way)) for way in (_EQUALITY, _POSITION)}
+    for name, read in readers.items():
+        seconds: dict[str, list[float]] = {_EQUALITY: [], _POSITION: []}
+        counts = set()
+        for _ in range(_READS):
+            for way, location in locations.items():
+                began = time.perf_counter()
+                counts.add(read(tables.path(way), location))
+                seconds[way].append(time.perf_counter() - began)
+        if len(counts) != 1:
+            raise SystemExit(f"error: {name} read different rows: {counts}")
+        by_key, by_position = (min(seconds[way]) for way in (_EQUALITY, _POSITION))
+        ratio = by_key / by_position
+        text = f"{by_key:.2f} s / {by_position:.2f} s = {ratio:.1f}"
+        yield Figure(f"{name} reads everything after {rounds} rounds", text, ">= 5x as fast", ratio >= 5)
+
+
+def _location(tables: _Tables, way: str) -> Path:
+    (info,) = tables.client.get_tables([tables.path(way)])
+    warehouse = urlparse(info.lake_catalog_properties["warehouse"]).path
+    metadata = Path(warehouse, *str(tables.path(way)).split("."), "metadata")
+    return max(metadata.glob("*.metadata.json"), key=lambda each: int(re.split(r"[.-]", each.name.lstrip("v"))[0]))
+
+
+_SUMS: Final = "count(*), sum(quantity), sum(id), count(DISTINCT customer)"
+
+
+def _by_spark(spark: SparkSession) -> Callable[[TablePath, str], tuple[Any, ...]]:
+    def read(_: TablePath, location: str) -> tuple[Any, ...]:
+        (row,) = spark.read.format("iceberg").load(location).selectExpr(*_SUMS.split(", ")).collect()
+        return tuple(row)
+
+    return read
+
+
+def _by_duckdb() -> Callable[[TablePath, str], tuple[Any, ...]]:
+    import duckdb  # noqa: PLC0415
+
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "threads": "2"})
+    for name in ("avro", "iceberg"):
+        spec = importlib.util.find_spec(f"duckdb_extension_{name}")
+        assert spec is not None and spec.submodule_search_locations  # noqa: PT018
+        (file,) = Path(spec.submodule_search_locations[0]).glob("extensions/*/*.duckdb_extension")
+        connection.execute(f"LOAD '{file}'")
+
+    def read(_: TablePath, location: str) -> tuple[Any, ...]:
+        row = connection.execute(f"SELECT {_SUMS} FROM iceberg_scan('{location}')").fetchone()
+        return tuple(int(value) for value in row or ())
+
+    return read
