@@ -73,6 +73,8 @@ LAKE_DELETE_FILES: Final = TableOption(
     "name keys. `position` writes position delete files, or deletion vectors in a lake table of format version 3. More "
     "engines read these.",
 )
+DELETE_FILES: Final = ("equality", "position")
+"""The values of that option, in lower case."""
 LOG_COMPRESSION: Final = TableOption(
     "table.log.arrow.compression.type", "Enum", "ZSTD", "The compression of log batches: NONE, LZ4_FRAME or ZSTD."
 )
@@ -116,14 +118,14 @@ FIXED: Final = (
     TableOption("table.delete.behavior", "Enum", "ALLOW", "Whether rows may be deleted.", only=True),
 )
 """The options that would change how data is stored and where it is tiered to."""
+ICEBERG_FORMAT_VERSION: Final = TableOption(
+    "iceberg.format-version",
+    "Integer",
+    "2",
+    "The format version of the lake table: 2 or 3. Deletion vectors need version 3, which fewer engines read.",
+)
+FORMAT_VERSIONS: Final = ("2", "3")
 ICEBERG_FIXED: Final = (
-    TableOption(
-        "iceberg.format-version",
-        "Integer",
-        "2",
-        "The format version of the lake table. Equality deletes need version 2.",
-        only=True,
-    ),
     TableOption("iceberg.write.format.default", "String", "parquet", "The format of data files.", only=True),
 )
 """The options of the lake table that would change what a round has to write."""
@@ -137,6 +139,7 @@ TABLE_OPTIONS: Final = (
     LAKE_DATABASE_NAME,
     LAKE_TABLE_NAME,
     LOG_COMPRESSION,
+    ICEBERG_FORMAT_VERSION,
     ICEBERG_TARGET_FILE_SIZE,
     ICEBERG_CODEC,
     ICEBERG_LEVEL,

@@ -15,11 +15,15 @@ import pyarrow as pa
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import SYSTEM_COLUMNS, DataType, DataTypeRoot, TableDescriptor, TablePath
 from fluss_tiering.model.table_options import (
+    DELETE_FILES,
+    FORMAT_VERSIONS,
     ICEBERG_CODEC,
     ICEBERG_FIXED,
+    ICEBERG_FORMAT_VERSION,
     ICEBERG_LEVEL,
     ICEBERG_TARGET_FILE_SIZE,
     LAKE_DATABASE_NAME,
+    LAKE_DELETE_FILES,
     LAKE_TABLE_NAME,
 )
 
@@ -33,7 +37,7 @@ _COMPRESSING: Final = ("zstd", "gzip", "snappy", "lz4", "brotli")
 
 
 def check_lake_rules(descriptor: TableDescriptor) -> None:
-    """Check the names of the columns and the `iceberg.*` properties of a table whose bucket key is known.
+    """Check the names of the columns and the options of the lake table, of a table whose bucket key is known.
 
     Raises:
         FlussTieringError: INVALID_TABLE if a rule is broken.
@@ -92,6 +96,10 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
     size = properties.get(ICEBERG_TARGET_FILE_SIZE.key)
     if size is not None and not (re.fullmatch("[0-9]{1,19}", size) and 0 < int(size) <= _MAX_LONG):
         yield f"{ICEBERG_TARGET_FILE_SIZE.key} is {size!r}: expected a whole number of bytes above 0"
+    for option, values in ((LAKE_DELETE_FILES, DELETE_FILES), (ICEBERG_FORMAT_VERSION, FORMAT_VERSIONS)):
+        value = properties.get(option.key, option.default)
+        if value.lower() not in values:
+            yield f"{option.key} is {value!r}: expected {' or '.join(values)}"
     for option in ICEBERG_FIXED:
         value = properties.get(option.key, option.default)
         if value.lower() != option.default:

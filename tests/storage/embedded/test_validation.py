@@ -126,8 +126,12 @@ PARQUET = "iceberg.write.parquet.compression-"
         ({"properties": {f"{PARQUET}level": "high"}}, "level is 'high': expected a whole number from"),
         ({"properties": {f"{PARQUET}level": "10", f"{PARQUET}codec": "gzip"}}, "from 1 to 9 for gzip"),
         ({"properties": {f"{PARQUET}level": "3", f"{PARQUET}codec": "snappy"}}, "snappy has no levels"),
-        ({"properties": {"iceberg.format-version": "1"}}, "iceberg.format-version is '1': expected 2"),
-        ({"properties": {"iceberg.format-version": "3"}}, "iceberg.format-version is '3': expected 2"),
+        ({"properties": {"iceberg.format-version": "1"}}, "iceberg.format-version is '1': expected 2 or 3"),
+        ({"properties": {"iceberg.format-version": "4"}}, "iceberg.format-version is '4': expected 2 or 3"),
+        (
+            {"properties": {"table.datalake.delete-files": "positions"}},
+            "table.datalake.delete-files is 'positions': expected equality or position",
+        ),
         ({"properties": {"iceberg.write.format.default": "orc"}}, "write.format.default is 'orc': expected parquet"),
     ],
 )

@@ -9,6 +9,7 @@ import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from fluss_tiering.spark.audit.clean import clean_table
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.options import TierOptions
+from fluss_tiering.spark.round.plan import PlanLimits
 from fluss_tiering.spark.round.progress import LogProgress
 from fluss_tiering.spark.startup import session
 from torture.driver import row_groups
@@ -66,6 +68,8 @@ class Driver:
         paths = tuple(TablePath.parse(each) for each in tables)
         pool = ThreadPoolExecutor(1)
         other = pool.submit(getattr(self, beside.pop("do")), server=server, **beside) if beside else None
+        limits = {key: options.pop(key) for key in ("change_piece_bytes",) if key in options}
+        application.PlanLimits = partial(PlanLimits, **limits)  # type: ignore[misc,assignment]
         try:
             results = application.run(TierOptions(server=server, tables=paths, **options), self._spark, LogProgress())
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,10 +29,19 @@ class _SmallGroups:
     rows: int
 
     def open_piece(self, *arguments: Any, **others: Any) -> PieceWriter:
+        return self._slicing(self.writer.open_piece, *arguments, **others)
+
+    def open_noting_piece(self, *arguments: Any, **others: Any) -> Any:
+        return self._slicing(self.writer.open_noting_piece, *arguments, **others)
+
+    def write_deletes(self, *arguments: Any) -> Any:
+        return self.writer.write_deletes(*arguments)
+
+    def _slicing(self, opened: Callable[..., PieceWriter], *arguments: Any, **others: Any) -> PieceWriter:
         if Path(os.environ.get(DISK_FULL_VARIABLE, "/nowhere")).exists():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         parquet._MAX_BUFFERED_ROWS = self.rows
-        return _Slicing(self.writer.open_piece(*arguments, **others), self.rows)
+        return _Slicing(opened(*arguments, **others), self.rows)
 
 
 class _Slicing:

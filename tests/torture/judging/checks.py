@@ -63,12 +63,13 @@ class Readable:
     Attributes:
         columns: The columns.
         metadata: The path of the newest metadata file.
-        has_deletes: Whether it has equality deletes.
+        has_deletes: Whether it may have equality deletes.
         keys: The names of the columns that its partitions are made of.
         judges: The judges without a JVM.
         spark_read: Reads columns by Spark into an Arrow table.
         spark_count: Counts the rows of each predicate by Spark.
         on_s3: Whether its files are on S3.
+        has_vectors: Whether it may have deletion vectors.
     """
 
     columns: Sequence[Column]
@@ -79,6 +80,13 @@ class Readable:
     spark_read: Callable[[Sequence[str]], Any]
     spark_count: Callable[[Sequence[str]], list[int]]
     on_s3: bool = False
+    has_vectors: bool = False
+
+    def limit_of(self, judge: str) -> str | None:
+        """Return why a judge cannot read the table at all; None if it can."""
+        if judge == judges.CLICKHOUSE and self.has_vectors:
+            return "ClickHouse reads no deletion vectors"
+        return table_limit(judge, self.columns, has_deletes=self.has_deletes, keys=self.keys, on_s3=self.on_s3)
 
 
 def check_lake(lake: Readable, model: TableModel, tally: Tally, seed: int, *, spark: bool, most: int) -> None:
@@ -103,7 +111,7 @@ def check_lake(lake: Readable, model: TableModel, tally: Tally, seed: int, *, sp
     asked = questions(lake.columns, rows, random.Random(f"questions/{seed}"), most)
     expected = [sum(map(question.holds, rows)) for question in asked]
     for judge in chosen:
-        limit = table_limit(judge, lake.columns, has_deletes=lake.has_deletes, keys=lake.keys, on_s3=lake.on_s3)
+        limit = lake.limit_of(judge)
         if limit is not None:
             tally.left_out[limit] += 1
             continue

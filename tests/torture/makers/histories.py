@@ -18,7 +18,7 @@ from torture.makers.disturbances import (
     switch_on,
     switched_off,
 )
-from torture.makers.tables import make_table
+from torture.makers.tables import DELETE_FILES, make_table
 from torture.plan import Plan, PlannedTable, Step
 
 _OF_PROCESSES: Final = ("disk full", "kill worker", "stop worker", "kill server", "stop server")
@@ -100,6 +100,9 @@ def _round(chance: random.Random, tables: list[PlannedTable], storage: str, *, f
     step: Step = {"do": "tier", "tables": [table.name for table in tables], "seed": chance.randrange(1 << 30)}
     if chance.random() < 0.2:
         step["options"] = chance.choice(({"max_round_bytes": 3000}, {"worker_buffer_bytes": 1 << 20}))
+    if random.Random(f"pieces/{step['seed']}").random() < 0.3:
+        # Buckets with several pieces, as large ones have them.
+        step["options"] = {**step.get("options", {}), "change_piece_bytes": 300}
     if chance.random() < 0.15:
         step["beside"] = {"table": chance.choice(tables).name, "what": chance.choice(("compact", "expire", "clean"))}
     if fault:
@@ -135,6 +138,9 @@ def _changes(chance: random.Random, table: PlannedTable, number: int) -> list[St
         steps.append(
             {"do": "alter", "table": table.name, "set": {"table.datalake.freshness": chance.choice(("1s", "2s", "1h"))}}
         )
+        if table.primary_key and steps[-1]["set"]["table.datalake.freshness"] != "1h":
+            way = "position" if table.properties.get(DELETE_FILES) != "position" else "equality"
+            steps.append({"do": "alter", "table": table.name, "set": {DELETE_FILES: way}})
     if chance.random() < 0.05:
         for enabled in ("false", "true"):
             steps.append({"do": "alter", "table": table.name, "set": {ENABLED: enabled}})

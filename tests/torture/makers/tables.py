@@ -39,6 +39,7 @@ _METRICS: Final = (
 )
 _FRESH: Final = "1s"
 _ENABLED: Final = "table.datalake.enabled"
+DELETE_FILES: Final = "table.datalake.delete-files"
 
 
 def make_table(chance: random.Random, name: str, *, storage: str = "embedded") -> PlannedTable:
@@ -76,7 +77,7 @@ def make_table(chance: random.Random, name: str, *, storage: str = "embedded") -
         bucket_key,
         partition_keys,
         num_buckets=chance.choice((1, 1, 1, 2, 3, 16)),
-        properties=_properties(chance, [each[0] for each in columns]),
+        properties=_properties(chance, [each[0] for each in columns]) | _deletes(columns, keyed=bool(primary_key)),
         long=chance.random() < 0.5,
     )
 
@@ -102,6 +103,15 @@ def _properties(chance: random.Random, names: list[str]) -> dict[str, str]:
     if chance.random() < 0.1:
         properties["iceberg.write.metadata.metrics.max-inferred-column-defaults"] = "2"
     return properties
+
+
+def _deletes(columns: list[list[str]], *, keyed: bool) -> dict[str, str]:
+    """Return how rows are deleted in the lake. It takes no chance of the plan's, whose seeds are known."""
+    chance = random.Random(f"deletes/{columns}")
+    if not keyed or chance.random() < 0.4:
+        return {}
+    version = {"iceberg.format-version": "3"} if chance.random() < 0.3 else {}
+    return {DELETE_FILES: chance.choice(("position", "position", "position", "equality"))} | version
 
 
 def _type(chance: random.Random, depth: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlparse
@@ -13,7 +14,6 @@ from fluss_tiering.formats.schema import arrow_schema
 from torture.judging.checks import Readable, WrongError, check_lake, check_scan
 from torture.judging.doubts import settle
 from torture.judging.fluss_reader import check_with_fluss
-from torture.plan import PlannedTable
 from torture.steps.running import Running
 
 _SUMMARY_BYTES: Final = 9_500
@@ -39,10 +39,11 @@ def check(run: Running, name: str, *, seed: int, light: bool = False) -> None:
         if model.lake_rows():
             raise WrongError("there is no lake table", run.path(name)) from None
         return
-    newest = _newest_snapshot(run, metadata)
+    table = json.loads(Path(urlparse(metadata).path).read_text())
+    newest = _newest_snapshot(run, table)
     if newest is not None:
         run.lake_exists.add(name)
-    lake = _readable(run, name, planned, metadata)
+    lake = _readable(run, name, metadata, table)
     if model.has_doubts:
         run.tally.counts["rows that were in doubt and are there"] += settle(lake, model)
     most = 0 if light else run.most
@@ -59,7 +60,7 @@ def check(run: Running, name: str, *, seed: int, light: bool = False) -> None:
     run.tally.counts["checks"] += 1
 
 
-def _readable(run: Running, name: str, planned: PlannedTable, metadata: str) -> Readable:
+def _readable(run: Running, name: str, metadata: str, table: Mapping[str, Any]) -> Readable:
     path = run.path(name)
     out = run.world.folder / "read.arrow"
 
@@ -72,24 +73,33 @@ def _readable(run: Running, name: str, planned: PlannedTable, metadata: str) -> 
         return list(run.world.call("count", table=path, predicates=list(predicates)))
 
     return Readable(
-        planned.typed,
+        run.planned(name).typed,
         metadata,
-        bool(planned.primary_key),
+        _may_have(table, "equality-deletes"),
         run.lake_keys(name),
         run.world.judges,
         spark_read,
         spark_count,
         run.world.lake.throttling is not None,
+        table["format-version"] > 2 and _may_have(table, "position-deletes"),
     )
 
 
-def _newest_snapshot(run: Running, metadata: str) -> int | None:
+def _newest_snapshot(run: Running, table: Mapping[str, Any]) -> int | None:
     """Return the id of the newest snapshot, if there is one, after a look at the size of what it says of itself."""
-    table = json.loads(Path(urlparse(metadata).path).read_text())
-    newest = next((each for each in table["snapshots"] if each["snapshot-id"] == table["current-snapshot-id"]), None)
+    newest = _newest(table)
     size = 0 if newest is None else sum(len(key) + len(value) for key, value in newest["summary"].items())
     counts = run.tally.counts
     counts["largest summary in bytes"] = max(size, counts["largest summary in bytes"])
     if size > _SUMMARY_BYTES:
         raise WrongError("a snapshot's summary is large", f"{size:,} bytes, at most {_SUMMARY_BYTES:,}")
     return None if newest is None else int(newest["snapshot-id"])
+
+
+def _newest(table: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return next((each for each in table["snapshots"] if each["snapshot-id"] == table["current-snapshot-id"]), None)
+
+
+def _may_have(table: Mapping[str, Any], deletes: str) -> bool:
+    newest = _newest(table)
+    return newest is not None and newest["summary"].get(f"total-{deletes}") != "0"
