@@ -1,0 +1,124 @@
+"""Pieces that delete by position: the rows that remain are those of a plain model."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from written_rounds import Changes, WrittenRounds, write
+
+from fluss_tiering.lake.iceberg import parquet
+from fluss_tiering.lake.protocol import FileContent, LakeFile
+
+FORMATS = pytest.mark.parametrize("version", [2, 3], ids=["position delete files", "deletion vectors"])
+
+
+@pytest.fixture
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let row groups have three rows."""
+    monkeypatch.setattr(parquet, "_MAX_BUFFERED_ROWS", 3)
+
+
+def some(chance: random.Random, name: str, count: int = 20) -> Changes:
+    keys = chance.sample(range(60), count)
+    return {key: None if chance.random() < 0.2 else f"{name} {key}" for key in keys}
+
+
+def deletes_of(files: list[LakeFile]) -> list[LakeFile]:
+    return [file for file in files if file.content is not FileContent.DATA]
+
+
+@FORMATS
+@pytest.mark.parametrize("target", [1, 1 << 20], ids=["many files", "one file"])
+@pytest.mark.usefixtures("small_groups")
+def test_rows_in_any_row_group_are_found(tmp_path: Path, version: int, target: int) -> None:
+    table = WrittenRounds(tmp_path, version, target)
+    chance = random.Random(target)
+    for number in range(6):
+        table.round(some(chance, f"round {number}"))
+        assert table.read() == table.rows
+
+
+@FORMATS
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.usefixtures("small_groups")
+def test_pieces_that_are_written_at_the_same_time_delete_rows_of_each_other(
+    tmp_path: Path, version: int, seed: int
+) -> None:
+    table = WrittenRounds(tmp_path, version, random.Random(seed).choice((1, 1 << 20)))
+    chance = random.Random(seed)
+    for number in range(4):
+        if chance.random() < 0.3:
+            table.round(some(chance, f"alone {number}"))
+        pieces = [[some(chance, f"round {number}, piece {piece}")] for piece in range(chance.choice((2, 3, 7)))]
+        table.round_of_pieces(*pieces)
+        assert table.read() == table.rows
+
+
+@FORMATS
+def test_pieces_of_one_ordinal_do_not_delete_rows_of_each_other(tmp_path: Path, version: int) -> None:
+    """As the parts of a KV snapshot, which have no key in common."""
+    table = WrittenRounds(tmp_path, version)
+    table.round({1: "old", 2: "old"})
+    table.round_of_pieces([{1: "one", 3: "one"}, {2: "two", 4: "two"}], [{3: None, 4: "after"}])
+    assert table.read() == table.rows == {1: "one", 2: "two", 4: "after"}
+
+
+@FORMATS
+def test_rows_that_are_deleted_already_are_not_deleted_again(tmp_path: Path, version: int) -> None:
+    table = WrittenRounds(tmp_path, version)
+    table.round(dict.fromkeys(range(10), "first"))
+    assert len(deletes_of(table.round({3: None}))) == 1
+    assert table.round({3: None}) == []
+    assert table.round_of_pieces([{3: None}], [{3: None}]) == []
+    # A key that comes back is deleted where it is now, and not where it was.
+    table.round({3: "back"})
+    (file,) = deletes_of(table.round({3: None}))
+    assert file.metrics.record_count == 1
+    assert table.read() == table.rows
+
+
+@FORMATS
+def test_deletes_of_a_data_file_take_the_place_of_those_before(tmp_path: Path, version: int) -> None:
+    table = WrittenRounds(tmp_path, version)
+    table.round(dict.fromkeys(range(10), "first"))
+    for key in range(4):
+        (file,) = deletes_of(table.round({key: None}))
+        assert file.metrics.record_count == key + 1
+    (data,) = table.live.values()
+    assert len(data.deletes) == 1
+    assert table.read() == table.rows
+
+
+@FORMATS
+def test_the_index_knows_rows_of_pieces_without_their_files(tmp_path: Path, version: int) -> None:
+    table = WrittenRounds(tmp_path, version)
+    table.round_of_pieces([dict.fromkeys(range(10), "first")], [{1: "second", 20: "second"}])
+    for location in table.live:
+        Path(location.removeprefix("file://")).rename(location.removeprefix("file://") + ".away")
+    assert len(deletes_of(table.round({5: None, 20: None}))) == 2
+    for location in table.live:
+        Path(location.removeprefix("file://") + ".away").rename(location.removeprefix("file://"))
+    assert table.read() == table.rows
+
+
+@FORMATS
+def test_a_piece_that_is_given_up_leaves_no_files(tmp_path: Path, version: int) -> None:
+    table = WrittenRounds(tmp_path, version)
+    table.round({1: "first"})
+    before = sorted(tmp_path.glob("data/*"))
+    for piece in (
+        table.writer().open_piece(0, table.location(), 0, (), list(table.live.values())),
+        table.writer().open_noting_piece(0, table.location(), 0),
+    ):
+        write(piece, {1: "again", 2: "again"})
+        piece.abort()
+        assert sorted(tmp_path.glob("data/*")) == before
+
+
+def test_keys_are_only_there_when_the_piece_is_closed(tmp_path: Path) -> None:
+    piece = WrittenRounds(tmp_path, 2).writer().open_noting_piece(0, "file:///dev/null/x", 0)
+    with pytest.raises(RuntimeError, match="not closed"):
+        piece.keys()
+    piece.abort()
