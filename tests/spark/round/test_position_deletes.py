@@ -13,6 +13,7 @@ import pytest
 from spark_support import Tiering, command, named, replace_stage
 
 import judges
+from fluss_tiering.lake.iceberg import commit
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark import application
 from fluss_tiering.spark.round.plan import PlanLimits
@@ -20,8 +21,6 @@ from fluss_tiering.spark.round.stage import run_stage
 
 BY_POSITION = {"table.datalake.enabled": "true", "table.datalake.delete-files": "position"}
 FORMATS = pytest.mark.parametrize("version", [2, 3], ids=["position delete files", "deletion vectors"])
-
-pytestmark = pytest.mark.long
 
 
 def folder_of(table: TableInfo) -> Path:
@@ -113,6 +112,7 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.long
 @FORMATS
 @pytest.mark.parametrize(
     "harm", [Path.unlink, truncate, flip, lambda path: path.write_bytes(b"")], ids=["gone", "cut", "flipped", "empty"]
@@ -133,6 +133,7 @@ def test_a_harmed_index_is_made_again(tiering: Tiering, version: int, harm: Call
     assert_equal(tiering, table, expected, version)
 
 
+@pytest.mark.long
 @FORMATS
 def test_a_round_whose_index_cannot_be_written_deletes_by_position_all_the_same(tiering: Tiering, version: int) -> None:
     table, expected = tiered(tiering, version)
@@ -146,6 +147,7 @@ def test_a_round_whose_index_cannot_be_written_deletes_by_position_all_the_same(
         assert_equal(tiering, table, expected, version)
 
 
+@pytest.mark.long
 @FORMATS
 def test_rounds_go_on_after_a_compaction(tiering: Tiering, version: int) -> None:
     table, expected = tiered(tiering, version, rounds=3)
@@ -163,6 +165,7 @@ def compact(tiering: Tiering, table: TableInfo) -> None:
     )
 
 
+@pytest.mark.long
 @FORMATS
 def test_a_round_reads_again_if_its_files_are_compacted_meanwhile(
     tiering: Tiering, version: int, monkeypatch: pytest.MonkeyPatch
@@ -187,6 +190,7 @@ def test_a_round_reads_again_if_its_files_are_compacted_meanwhile(
     assert sorted(tiering.files(table)) != tiering.files_on_disk(table), "the compaction's old files are there"
 
 
+@pytest.mark.long
 @FORMATS
 def test_a_renamed_key_column_is_found_by_its_id(tiering: Tiering, version: int) -> None:
     table, expected = tiered(tiering, version)
@@ -229,6 +233,26 @@ def test_of_many_changes_the_last_ones_count(tiering: Tiering, version: int, mon
 
 
 @FORMATS
+def test_rows_are_deleted_in_more_new_files_than_a_row_delta_takes(
+    tiering: Tiering, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that are appended after the row delta would not be seen by its deletes."""
+    table = tiering.table(properties=BY_POSITION)
+    expected = named(range(50), "first")
+    tiering.write(table, expected)
+    tiering.tier(table)
+    as_version(tiering, table, version)
+    for step in range(5):
+        tiering.write(table, named([step, 7, 100 + step], f"piece {step}"))
+        expected.update(named([step, 7, 100 + step], f"piece {step}"))
+    monkeypatch.setattr(commit, "_MAX_DATA_FILES", 1)
+    monkeypatch.setattr(application, "PlanLimits", lambda **given: PlanLimits(**given, change_piece_bytes=1))
+    tiering.tier(table)
+    assert_equal(tiering, table, expected, version)
+
+
+@pytest.mark.long
+@FORMATS
 def test_the_first_round_of_a_table_with_a_snapshot_and_a_log(
     tiering: Tiering, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +276,7 @@ def test_the_first_round_of_a_table_with_a_snapshot_and_a_log(
     assert_equal(tiering, table, expected, version)
 
 
+@pytest.mark.long
 def test_the_way_of_deleting_can_be_altered(tiering: Tiering) -> None:
     table, expected = tiered(tiering, 2)
     for way, found in (("equality", {0, 1, 2}), ("position", {0, 1, 2})):
@@ -263,6 +288,7 @@ def test_the_way_of_deleting_can_be_altered(tiering: Tiering) -> None:
         assert contents(tiering, table) == found
 
 
+@pytest.mark.long
 @FORMATS
 def test_commands_for_maintenance_keep_every_row(
     tiering: Tiering, version: int, monkeypatch: pytest.MonkeyPatch

@@ -130,13 +130,12 @@ class IcebergCommitter:
                 # Later row deltas only see what was changed after the base of theirs, which is in this transaction.
                 # Data files of the commit itself pass: Iceberg looks for those that were removed.
                 delta.validateDataFilesExist(touched)
-            data = [file for file in piece if file.content is FileContent.DATA]
             for file in piece:
                 if file.content is not FileContent.DATA:
                     self._add_deletes(delta, file)
-            for file in data[:_MAX_DATA_FILES]:
+            data, rest = _divided(piece)
+            for file in data:
                 delta.addRows(self._described(file))
-            rest = data[_MAX_DATA_FILES:]
             is_last = number == len(deltas)
             self._complete(delta, commit, is_last=is_last and not rest)
             if rest:
@@ -268,6 +267,20 @@ class IcebergCommitter:
 def locations_of(files: Iterable[LakeFile]) -> list[str]:
     """Return the locations of files, each once, since deletion vectors share their Puffin files."""
     return list(dict.fromkeys(file.location for file in files))
+
+
+def _divided(piece: Sequence[LakeFile]) -> tuple[list[LakeFile], list[LakeFile]]:
+    """Return the data files of a row delta, and those that are appended after it.
+
+    Deletes by position apply to data files of their own row delta, but to no later ones.
+    """
+    data = [file for file in piece if file.content is FileContent.DATA]
+    if len(data) <= _MAX_DATA_FILES:
+        return data, []
+    touched = {location for file in piece for location in file.referenced}
+    data.sort(key=lambda file: file.location not in touched)
+    most = max(_MAX_DATA_FILES, sum(file.location in touched for file in data))
+    return data[:most], data[most:]
 
 
 def _require_single_vectors(pieces: Sequence[Sequence[LakeFile]]) -> None:
