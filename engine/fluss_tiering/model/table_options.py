@@ -96,6 +96,14 @@ ICEBERG_LEVEL: Final = TableOption(
     "the codec's own",
     "The compression level, if the codec has levels.",
 )
+ICEBERG_DELETE_OLD_METADATA: Final = TableOption(
+    "iceberg.write.metadata.delete-after-commit.enabled",
+    "Boolean",
+    "true",
+    "Whether a commit deletes the oldest metadata file of the lake table once there are more than "
+    "`write.metadata.previous-versions-max` (100). It holds for lake tables that a round creates. A Fluss cluster "
+    "creates its lake tables itself, with Iceberg's own default, `false`.",
+)
 LAKE_FORMAT: Final = TableOption(
     "table.datalake.format", "Enum", "ICEBERG", "The lake that the table is tiered into.", only=True
 )
@@ -143,6 +151,7 @@ TABLE_OPTIONS: Final = (
     ICEBERG_TARGET_FILE_SIZE,
     ICEBERG_CODEC,
     ICEBERG_LEVEL,
+    ICEBERG_DELETE_OLD_METADATA,
     *FIXED,
     *ICEBERG_FIXED,
 )

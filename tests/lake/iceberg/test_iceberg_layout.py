@@ -152,7 +152,11 @@ def test_properties_are_prefixed_and_a_primary_key_makes_it_merge_on_read():
         "owner": "a",
         "table.datalake.iceberg.s3.secret-access-key": "secret",
     }
-    theirs = {"fluss.table.datalake.freshness": "30s", "write.parquet.compression-level": "5"}
+    theirs = {
+        "fluss.table.datalake.freshness": "30s",
+        "write.parquet.compression-level": "5",
+        "write.metadata.delete-after-commit.enabled": "true",
+    }
 
     assert table_properties(TableDescriptor(columns(a="INT"), properties=options)) == theirs
     assert table_properties(TableDescriptor(KEYED.columns, ("id",), ("id",), 4, options)) == {
@@ -161,6 +165,9 @@ def test_properties_are_prefixed_and_a_primary_key_makes_it_merge_on_read():
         "write.update.mode": "merge-on-read",
         "write.merge.mode": "merge-on-read",
     }
+    kept = {**options, "iceberg.write.metadata.delete-after-commit.enabled": "false"}
+    made = table_properties(TableDescriptor(columns(a="INT"), properties=kept))
+    assert made == {**theirs, "write.metadata.delete-after-commit.enabled": "false"}
 
 
 def check(schema=KEYED_SCHEMA, specs=(KEYED_SPEC,), version=2, *, others=False, table=KEYED) -> dict:

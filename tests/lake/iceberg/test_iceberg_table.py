@@ -43,6 +43,7 @@ def test_a_lake_table_is_made_as_fluss_makes_it(spark, catalogs, keyed):
         "write.delete.mode": "merge-on-read",
         "write.update.mode": "merge-on-read",
         "write.merge.mode": "merge-on-read",
+        "write.metadata.delete-after-commit.enabled": "true",
         "fluss.table.datalake.freshness": "3min",
     }
 

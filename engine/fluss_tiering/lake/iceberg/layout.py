@@ -24,7 +24,12 @@ from fluss_tiering.model.table import (
     TableDescriptor,
     TableInfo,
 )
-from fluss_tiering.model.table_options import LAKE_CATALOG_PREFIX, LAKE_TABLE_PREFIX, OWN_PREFIX
+from fluss_tiering.model.table_options import (
+    ICEBERG_DELETE_OLD_METADATA,
+    LAKE_CATALOG_PREFIX,
+    LAKE_TABLE_PREFIX,
+    OWN_PREFIX,
+)
 
 SORT_COLUMN: Final = OFFSET_COLUMN
 
@@ -222,10 +227,16 @@ def _by_bucket(descriptor: TableDescriptor) -> PartitionField:
 def table_properties(descriptor: TableDescriptor) -> dict[str, str]:
     """Return the properties: `iceberg.x` becomes `x`, `table.y` becomes `fluss.table.y`, as in Fluss.
 
-    A primary key adds merge-on-read. Custom properties are the user's own and stay with the table. Properties of the
-    catalog may be credentials, which everybody who reads the lake table could read there.
+    A primary key adds merge-on-read. Old metadata files are deleted, since a lake table that gets a commit every few
+    minutes would otherwise collect them without end. The options of the table come before both.
+
+    Custom properties are the user's own and stay with the table. Properties of the catalog may be credentials, which
+    everybody who reads the lake table could read there.
     """
-    properties = dict.fromkeys(_ROW_LEVEL_MODES, "merge-on-read") if descriptor.has_primary_key else {}
+    delete_old = ICEBERG_DELETE_OLD_METADATA
+    properties = {delete_old.key.removeprefix(LAKE_TABLE_PREFIX): delete_old.default}
+    if descriptor.has_primary_key:
+        properties |= dict.fromkeys(_ROW_LEVEL_MODES, "merge-on-read")
     for key, value in descriptor.properties.items():
         if key.startswith(LAKE_TABLE_PREFIX):
             properties[key.removeprefix(LAKE_TABLE_PREFIX)] = value
