@@ -21,6 +21,7 @@ from fluss_tiering.formats.micros import as_type, column_of
 from fluss_tiering.formats.nested_arrays import without_hidden_nulls
 from fluss_tiering.lake.iceberg.metrics.collector import FileMetricsCollector, columns_with_nan, statistics_without
 from fluss_tiering.lake.iceberg.metrics.modes import MetricsMode
+from fluss_tiering.lake.iceberg.pruning.row_order import OffsetOrder, sorted_groups
 from fluss_tiering.lake.object_store import filesystem_of, naming_expired_credentials, path_of, require_valid
 from fluss_tiering.lake.protocol import (
     FileContent,
@@ -42,7 +43,10 @@ _DICTIONARY_VALUES: Final = 1 << 16
 """About how many values fit into a dictionary. Parquet's writers give up a dictionary of more than a megabyte."""
 _MAX_BUFFERED_ROWS: Final = 1 << 20
 _MAX_BUFFERED_BYTES: Final = 64 << 20
-"""The size of a row group, which is buffered: large, since each has new dictionaries, but far below memory."""
+"""How much is buffered, which is sorted and written at once: large, but far below memory. Unsorted rows become one row
+group, since each has new dictionaries."""
+_SORTED_GROUP_ROWS: Final = 1 << 17
+"""The greatest number of rows in a row group of sorted rows. Many readers skip only whole row groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,9 @@ class ParquetFileWriter:
         io_properties: The lake catalog's properties, for object stores.
         metrics_modes: Which metrics are wanted of each field, by its id.
         shared_folder: A folder that an executor must see, since the driver sees it; None for another store.
+        sorted_by: The columns by which the rows of data files are sorted, each buffer of rows on its own. No two rows
+            of a piece have the same values in them. None of them: rows stay in the order in which they come.
+        offset_order_id: The id of the lake table's sort order if it is by log offset; None for another order.
     """
 
     schema: pa.Schema
@@ -67,6 +74,8 @@ class ParquetFileWriter:
     io_properties: Mapping[str, str] = field(repr=False)
     metrics_modes: Mapping[int, MetricsMode] = field(default_factory=dict)
     shared_folder: str | None = None
+    sorted_by: tuple[str, ...] = ()
+    offset_order_id: int | None = None
 
     def open_piece(
         self,
@@ -233,6 +242,8 @@ class _RollingFiles:
         self._buffer: list[pa.RecordBatch] = []
         self._buffered_rows = 0
         self._buffered_bytes = 0
+        self._sorted_by = settings.sorted_by if content is FileContent.DATA else ()
+        self._offset_order = OffsetOrder()
         self._open: OpenFile | None = None
         self._files: list[LakeFile] = []
         self._with_nan: set[str] = set()
@@ -255,7 +266,8 @@ class _RollingFiles:
     def _flush(self) -> None:
         if not self._buffer:
             return
-        rows = pa.Table.from_batches(self._buffer)
+        rows, size = pa.Table.from_batches(self._buffer), self._buffered_bytes
+        self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
         with_nan = columns_with_nan(rows)
         if not with_nan <= self._with_nan:
             self._with_nan |= with_nan
@@ -267,26 +279,49 @@ class _RollingFiles:
                 self._schema,
                 self._settings,
                 self._filesystem,
-                dictionaries=repeating_columns(rows, self._buffered_bytes),
+                dictionaries=repeating_columns(rows, size),
                 with_nan=frozenset(self._with_nan),
             )
-        self._open.write(rows)
-        if self.written is not None:
-            self.written(self._open.location, rows, self._rows_of_open)
-        self._rows_of_open += rows.num_rows
-        self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
+        if self._sorted_by:
+            for group in sorted_groups(rows, self._sorted_by, _SORTED_GROUP_ROWS):
+                self._write_group(self._open, group)
+        else:
+            self._write_group(self._open, rows)
         if self._open.size >= self._settings.target_file_bytes:
             self._finish()
+
+    def _write_group(self, file: OpenFile, rows: pa.Table) -> None:
+        file.write(rows)
+        if self.written is not None:
+            self.written(file.location, rows, self._rows_of_open)
+        self._rows_of_open += rows.num_rows
+        if self._content is FileContent.DATA and self._settings.offset_order_id is not None:
+            self._offset_order.add(rows)
 
     def _finish(self) -> None:
         if self._open is not None:
             size, metrics = self._open.close()
             place = self._place
             self._files.append(
-                LakeFile(self._content, place.bucket, self._open.location, size, metrics, place.partition_values)
+                LakeFile(
+                    self._content,
+                    place.bucket,
+                    self._open.location,
+                    size,
+                    metrics,
+                    place.partition_values,
+                    sort_order_id=self._order_id,
+                )
             )
             self._open = None
             self._rows_of_open = 0
+            self._offset_order = OffsetOrder()
+
+    @property
+    def _order_id(self) -> int | None:
+        """The sort order that the rows of the open file have; None if they do not have that of the lake table."""
+        is_data = self._content is FileContent.DATA
+        return self._settings.offset_order_id if is_data and self._offset_order.rises else None
 
     def close(self) -> list[LakeFile]:
         self._flush()
@@ -333,6 +368,7 @@ class OpenFile:
             use_dictionary=list(dictionaries),
             write_statistics=statistics_without(schema, with_nan),
             store_schema=False,
+            write_page_index=True,
             # Iceberg's spec wants the physical types int32 and int64 for decimals of up to 9 and 18 digits.
             store_decimal_as_integer=True,
             metadata_collector=self._footers,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields as fields_of
 from dataclasses import replace
@@ -220,6 +221,8 @@ class IcebergTable:
             io_properties=self._renewed.io_properties(self.data_location(), renew=renew),
             metrics_modes=metrics_modes(self._schema["fields"], self._properties, self._bounded_fields()),
             shared_folder=self._shared_folder(),
+            sorted_by=self._sorted_by(),
+            offset_order_id=self._offset_order_id(),
         )
         if not self._deletes_by_position:
             return writer
@@ -261,6 +264,22 @@ class IcebergTable:
         """Return the ids of the fields of the key and of the sort order."""
         sorted_by = {field["id"] for field in self._schema["fields"] if field["name"] == SORT_COLUMN}
         return {*self._schema.get("identifier-field-ids", ()), *sorted_by}
+
+    def _sorted_by(self) -> tuple[str, ...]:
+        """Return the key columns that can differ between rows of a file."""
+        descriptor = self._table.descriptor
+        return tuple(key for key in descriptor.primary_key if key not in descriptor.partition_keys)
+
+    def _offset_order_id(self) -> int | None:
+        """Return the id of the sort order of the lake table if it is by log offset, as Fluss makes it."""
+        with lake_errors(f"read the sort order of the lake table {self._table.lake_path}"):
+            order = json.loads(iceberg_class(self._jvm, "SortOrderParser").toJson(self._handle.sortOrder()))
+        ids = {field["id"] for field in self._schema["fields"] if field["name"] == SORT_COLUMN}
+        is_by_offset = [
+            field["source-id"] in ids and (field["transform"], field["direction"]) == ("identity", "asc")
+            for field in order["fields"]
+        ] == [True]
+        return int(order["order-id"]) if is_by_offset else None
 
     def _shared_folder(self) -> str | None:
         """Return a folder of the lake table that the driver sees, if the files are written beside it."""

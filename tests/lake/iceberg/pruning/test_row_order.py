@@ -1,0 +1,179 @@
+"""Rows of a primary-key table are sorted by key, and a file claims the table's sort order only if it has it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lake_support import Lake
+from written_files import SYSTEM
+
+import fluss_tiering.lake.iceberg.parquet as writing
+from fluss_tiering.lake.iceberg.parquet import FilePlace, ParquetFileWriter, ParquetPieceWriter
+from fluss_tiering.lake.iceberg.pruning.row_order import key_order
+
+KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "bool": (pa.bool_(), st.booleans()),
+    "int": (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    "small": (pa.int64(), st.integers(-3, 3)),
+    "long": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "date": (pa.date32(), st.dates()),
+    "time": (pa.time64("us"), st.times()),
+    "timestamp": (pa.timestamp("us"), st.datetimes()),
+    "zoned": (pa.timestamp("us", "UTC"), st.datetimes(timezones=st.just(dt.UTC))),
+    "float": (pa.float64(), st.floats(allow_nan=False)),
+    "decimal": (pa.decimal128(18, 2), st.decimals(Decimal(-(10**16)) + 1, Decimal(10**16) - 1, places=2)),
+    "long decimal": (pa.decimal128(38, 2), st.decimals(-(10**30), 10**30, places=2)),
+    "text": (pa.string(), st.text(st.sampled_from("ab\x00\ud7ff\ue000\U00010000"), max_size=12)),
+    "with prefix": (pa.string(), st.integers(0, 10**12).map(lambda number: f"order-{number:012d}")),
+    "bytes": (pa.binary(), st.binary(max_size=12)),
+}
+
+
+def as_model(value: Any) -> Any:
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+
+
+@given(data=st.data(), names=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3), cut=st.integers(1, 5))
+def test_keys_of_any_types_are_put_in_order(data: st.DataObject, names: list[str], cut: int) -> None:
+    kinds = [KINDS[name] for name in names]
+    found = data.draw(st.lists(st.tuples(*(values for _, values in kinds)), max_size=30, unique=True))
+    columns = {str(place): [row[place] for row in found] for place in range(len(kinds))}
+    schema = pa.schema([pa.field(str(place), kind) for place, (kind, _) in enumerate(kinds)])
+    whole = pa.Table.from_pydict(columns, schema=schema)
+    # Slices, as batches of a log are, and more than one chunk.
+    rows = pa.concat_tables([whole.slice(0, cut), whole.slice(cut)])
+
+    order = key_order(rows, rows.schema.names)
+
+    places = range(len(found)) if order is None else order.tolist()
+    assert sorted(places) == list(range(len(found)))
+    keys = [tuple(as_model(value) for value in found[place]) for place in places]
+    assert keys == sorted(keys)
+
+
+def test_rows_in_order_are_left_as_they_are() -> None:
+    for values in ([1, 2, 3], ["a", "b", "ba"], [1.0, 2.0, float("nan")]):
+        assert key_order(pa.table({"k": values}), ["k"]) is None
+
+
+def written(
+    folder: Path, batches: list[pa.RecordBatch], key: tuple[str, ...], *, order_id: int | None = None
+) -> tuple[Any, list[tuple[str, list[int], int]]]:
+    schema = pa.schema([*batches[0].schema, *SYSTEM])
+    heard: list[tuple[str, list[int], int]] = []
+    settings = ParquetFileWriter(schema, None, ("zstd", None), 1 << 30, {}, sorted_by=key, offset_order_id=order_id)
+    piece = ParquetPieceWriter(
+        settings,
+        FilePlace(0, ()),
+        str(folder / "piece"),
+        lambda location, rows, first: heard.append((location, rows.column("k").to_pylist(), first)),
+    )
+    offset = 0
+    for batch in batches:
+        offsets = np.arange(offset, offset + batch.num_rows)
+        piece.write(batch, offsets, offsets)
+        offset += batch.num_rows
+    (file,) = piece.close()
+    return file, heard
+
+
+def test_each_row_group_has_keys_of_its_own_and_its_positions_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_SORTED_GROUP_ROWS", 100)
+    keys = np.random.default_rng(1).permutation(1000)
+    batches = [pa.record_batch({"k": part, "v": part * 10}) for part in np.array_split(keys, 7)]
+
+    file, heard = written(tmp_path, batches, ("k",))
+
+    rows = pq.read_table(file.location)
+    assert rows.column("k").to_pylist() == list(range(1000))
+    assert rows.column("v").to_pylist() == list(range(0, 10_000, 10))
+    # Each row keeps its own log offset.
+    assert keys[rows.column("__offset").to_numpy()].tolist() == list(range(1000))
+    assert [(found, first) for _, found, first in heard] == [
+        (list(range(first, first + 100)), first) for first in range(0, 1000, 100)
+    ]
+    assert groups_with(file.location, 537) == 1
+    assert len(file.metrics.split_offsets) == 10
+
+
+def groups_with(location: str, key: int) -> int:
+    """Return how many row groups Arrow's reader would look into for a key."""
+    (fragment,) = ds.dataset(location).get_fragments()
+    return len(fragment.split_by_row_group(pc.field("k") == key))
+
+
+def test_pages_have_an_index(tmp_path: Path) -> None:
+    file, _ = written(tmp_path, [pa.record_batch({"k": np.arange(10)})], ())
+
+    chunk = pq.read_metadata(file.location).row_group(0).column(0)
+    assert chunk.has_column_index
+    assert chunk.has_offset_index
+
+
+def test_only_a_file_with_rising_offsets_claims_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "_MAX_BUFFERED_ROWS", 2)
+    rising = [pa.record_batch({"k": [1, 2, 3]}), pa.record_batch({"k": [4, 5]})]
+    falling = [pa.record_batch({"k": [1, 2]}), pa.record_batch({"k": [5, 4]})]
+
+    def claim(name: str, batches: list[pa.RecordBatch], order_id: int | None = 7) -> int | None:
+        file, _ = written(tmp_path / name, batches, ("k",), order_id=order_id)
+        return file.sort_order_id
+
+    assert claim("rising", rising) == 7
+    assert claim("falling", falling) is None
+    assert claim("another order", rising, None) is None
+
+
+@pytest.mark.parametrize("place", ["within a buffer", "between buffers"])
+def test_offsets_that_fall_anywhere_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.setattr(writing, "_MAX_BUFFERED_ROWS", 10 if place == "within a buffer" else 1)
+    schema = pa.schema([pa.field("k", pa.int64()), *SYSTEM])
+    settings = ParquetFileWriter(schema, None, ("zstd", None), 1 << 30, {}, offset_order_id=7)
+    piece = settings.open_piece(0, str(tmp_path / "piece"), 0)
+    for offset in (3, 2):
+        piece.write(pa.record_batch({"k": [offset]}), np.array([offset]), np.array([0]))
+    (file,) = piece.close()
+    assert file.sort_order_id is None
+
+
+def test_iceberg_knows_which_files_are_sorted(spark: Any, tmp_path: Path) -> None:
+    log = Lake(spark, tmp_path / "log", {"k": "INT NOT NULL", "v": "STRING"})
+    keyed = Lake(spark, tmp_path / "keyed", {"k": "INT NOT NULL", "v": "STRING"}, ("k",))
+    rows = [{"k": number, "v": "x"} for number in (3, 1, 2)]
+    orders = {}
+    for lake in (log, keyed):
+        lake.commit(lake.batch(rows))
+        orders[lake.name] = files_of(spark, lake)
+        sort_by_value(spark, lake)
+        lake.commit(lake.batch(rows))
+    assert orders == {log.name: [1], keyed.name: [None]}
+    assert sorted(files_of(spark, log), key=str) == [1, None]
+    assert files_of(spark, keyed) == [None, None]
+    assert keyed.values("duckdb", "k") == [1, 1, 2, 2, 3, 3]
+
+
+def sort_by_value(spark: Any, lake: Lake) -> None:
+    """Give the lake table another sort order, as its user may."""
+    operations = lake.open().java_table.operations()
+    metadata = operations.current()
+    order = spark._jvm.org.apache.iceberg.SortOrder.builderFor(metadata.schema()).asc("v").build()
+    operations.commit(metadata, metadata.replaceSortOrder(order))
+
+
+def files_of(spark: Any, lake: Lake) -> list[int | None]:
+    """Return the sort order of each data file, as Iceberg knows it. 0 is Iceberg's unsorted order."""
+    rows = spark.sql(f"SELECT sort_order_id FROM {lake.name}.db.t.files WHERE content = 0").collect()
+    return [row[0] or None for row in rows]
