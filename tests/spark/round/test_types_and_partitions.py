@@ -13,8 +13,10 @@ from spark_support import Tiering
 
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.summary import from_summary
+from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.spark.audit.verify import verify_table
 
 OPTIONS = {"table.datalake.enabled": "true", "table.datalake.freshness": "3min"}
@@ -176,6 +178,13 @@ def partitions(tiering: Tiering, table: TableInfo) -> set[tuple[Any, ...]]:
     return {tuple(file.partition) for file in files}
 
 
+def offsets_in_summary(tiering: Tiering, table: TableInfo) -> dict[TableBucket, int]:
+    """Return the offsets that the newest lake snapshot carries in its summary."""
+    commit = from_summary(tiering.snapshots(table)[-1].summary)
+    assert isinstance(commit, LakeCommit)
+    return dict(commit.log_end_offsets)
+
+
 def test_a_partitioned_log_table_is_tiered_as_partitions_come_and_go(tiering: Tiering):
     table = make(tiering, "plog", PARTITIONED, num_buckets=2, partition_keys=("day", "zone"))
     first = [row(1, "mon", "a"), row(2, "mon", "b", "us"), row(3, "tue", None)]
@@ -185,12 +194,19 @@ def test_a_partitioned_log_table_is_tiered_as_partitions_come_and_go(tiering: Ti
     assert partitions(tiering, table) == {("mon", "eu", 0), ("mon", "us", 0), ("tue", "eu", 0)}
     assert equal(tiering, table)
 
+    partition_ids = {bucket.partition_id for bucket in offsets_in_summary(tiering, table)}
     tiering.client.drop_partition(table.path, ["mon", "eu"])
+    (dropped,) = partition_ids - {
+        info.bucket.partition_id for info in tiering.client.list_buckets([table.path])[table.path]
+    }
     second = [row(4, "tue", "d"), row(5, "wed", "e")]
     write(tiering, table, second)
     result = tiering.tier(table)
     assert result.stats.rows == 2
     assert lake_rows(tiering, table) == first + second  # What is in the lake stays.
+    later = {bucket.partition_id for bucket in offsets_in_summary(tiering, table)}
+    assert len(later) == len(partition_ids)
+    assert dropped not in later
     assert equal(tiering, table)
 
     tiering.client.drop_partition(table.path, ["tue", "eu"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from fluss_tiering.formats.micros import as_type, column_of
 from fluss_tiering.formats.nested_arrays import without_hidden_nulls
 from fluss_tiering.lake.iceberg.metrics.collector import FileMetricsCollector, columns_with_nan, statistics_without
 from fluss_tiering.lake.iceberg.metrics.modes import MetricsMode
+from fluss_tiering.lake.iceberg.pruning.bloom_filters import BloomFilters
 from fluss_tiering.lake.iceberg.pruning.row_order import OffsetOrder, sorted_groups
 from fluss_tiering.lake.object_store import filesystem_of, naming_expired_credentials, path_of, require_valid
 from fluss_tiering.lake.protocol import (
@@ -65,6 +66,7 @@ class ParquetFileWriter:
         sorted_by: The columns by which the rows of data files are sorted, each buffer of rows on its own. No two rows
             of a piece have the same values in them. None of them: rows stay in the order in which they come.
         offset_order_id: The id of the lake table's sort order if it is by log offset; None for another order.
+        bloom_filters: The bloom filters of data files.
     """
 
     schema: pa.Schema
@@ -76,6 +78,7 @@ class ParquetFileWriter:
     shared_folder: str | None = None
     sorted_by: tuple[str, ...] = ()
     offset_order_id: int | None = None
+    bloom_filters: BloomFilters = field(default_factory=BloomFilters)
 
     def open_piece(
         self,
@@ -281,6 +284,7 @@ class _RollingFiles:
                 self._filesystem,
                 dictionaries=repeating_columns(rows, size),
                 with_nan=frozenset(self._with_nan),
+                bloom_filters=self._bloom_filters(rows.num_rows),
             )
         if self._sorted_by:
             for group in sorted_groups(rows, self._sorted_by, _SORTED_GROUP_ROWS):
@@ -289,6 +293,11 @@ class _RollingFiles:
             self._write_group(self._open, rows)
         if self._open.size >= self._settings.target_file_bytes:
             self._finish()
+
+    def _bloom_filters(self, rows: int) -> dict[str, Any]:
+        if self._content is not FileContent.DATA:
+            return {}
+        return self._settings.bloom_filters.options(min(rows, _SORTED_GROUP_ROWS) if self._sorted_by else rows)
 
     def _write_group(self, file: OpenFile, rows: pa.Table) -> None:
         file.write(rows)
@@ -351,6 +360,7 @@ class OpenFile:
         *,
         dictionaries: Sequence[str] = (),
         with_nan: Collection[str] = (),
+        bloom_filters: Mapping[str, Any] | None = None,
     ) -> None:
         self.location = location
         path = path_of(location)
@@ -372,6 +382,7 @@ class OpenFile:
             # Iceberg's spec wants the physical types int32 and int64 for decimals of up to 9 and 18 digits.
             store_decimal_as_integer=True,
             metadata_collector=self._footers,
+            **(bloom_filters or {}),
         )
 
     @property

@@ -28,6 +28,7 @@ from fluss_tiering.lake.iceberg.metadata.properties import write_properties
 from fluss_tiering.lake.iceberg.metadata.renewal import RenewedTable
 from fluss_tiering.lake.iceberg.metrics.modes import metrics_modes
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
+from fluss_tiering.lake.iceberg.pruning.bloom_filters import bloom_filters
 from fluss_tiering.lake.iceberg.summary import from_summary, offsets_fit
 from fluss_tiering.lake.names import catalog_name, quoted, round_file_name
 from fluss_tiering.lake.protocol import (
@@ -223,6 +224,7 @@ class IcebergTable:
             shared_folder=self._shared_folder(),
             sorted_by=self._sorted_by(),
             offset_order_id=self._offset_order_id(),
+            bloom_filters=bloom_filters(str(self._handle.name()), schema, self._properties),
         )
         if not self._deletes_by_position:
             return writer

@@ -46,11 +46,11 @@ def write_properties(table: str, properties: Mapping[str, str]) -> WriteProperti
         FlussTieringError: LAKE_TABLE_MISMATCH if a property has a value by which no file can be written.
     """
     if _ENCRYPTION in properties:
-        _refuse(table, _ENCRYPTION, properties[_ENCRYPTION], "no encryption, since executors write plain files")
+        refuse(table, _ENCRYPTION, properties[_ENCRYPTION], "no encryption, since executors write plain files")
     codec = properties.get(_CODEC, ICEBERG_CODEC.default).lower()
     known = [name for name in _CODECS if pa.Codec.is_available(name)]
     if codec not in (*known, _UNCOMPRESSED):
-        _refuse(table, _CODEC, codec, f"one of {', '.join((*known, _UNCOMPRESSED))}")
+        refuse(table, _CODEC, codec, f"one of {', '.join((*known, _UNCOMPRESSED))}")
     return WriteProperties(
         codec="none" if codec == _UNCOMPRESSED else codec,
         level=_level(table, codec, properties.get(_LEVEL)),
@@ -67,17 +67,28 @@ def _level(table: str, codec: str, text: str | None) -> int | None:
         # The level of another codec, which was there before the codec was changed.
         return None
     if not (re.fullmatch("-?[0-9]{1,10}", text) and lowest <= int(text) <= highest):
-        _refuse(table, _LEVEL, text, f"a whole number from {lowest} to {highest} for {codec}")
+        refuse(table, _LEVEL, text, f"a whole number from {lowest} to {highest} for {codec}")
     return int(text)
 
 
 def _size(table: str, text: str) -> int:
     if not re.fullmatch("[0-9]{1,18}", text) or int(text) == 0:
-        _refuse(table, _TARGET_FILE_SIZE, text, "a whole number of bytes above 0")
+        refuse(table, _TARGET_FILE_SIZE, text, "a whole number of bytes above 0")
     return int(text)
 
 
-def _refuse(table: str, key: str, value: str, expected: str) -> NoReturn:
+def refuse(table: str, key: str, value: str, expected: str) -> NoReturn:
+    """Refuse the value of a property.
+
+    Args:
+        table: The name of the table in Spark.
+        key: The property.
+        value: Its value.
+        expected: What was expected instead.
+
+    Raises:
+        FlussTieringError: LAKE_TABLE_MISMATCH, always.
+    """
     raise FlussTieringError(
         ErrorCode.LAKE_TABLE_MISMATCH,
         f"the property {key} of the lake table {table} is {value!r}: expected {expected}; set it to that, or remove "

@@ -1,0 +1,155 @@
+"""The bloom filters of data files, as Iceberg's own table properties ask for them.
+
+A reader that looks for one value skips a row group whose bloom filter says that the value is not there. Iceberg writes
+none unless a property names the column.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fluss_tiering.lake.iceberg.metadata.properties import refuse
+from fluss_tiering.lake.iceberg.metrics.collector import Leaf, leaves_of
+
+_ENABLED: Final = "write.parquet.bloom-filter-enabled.column."
+_FPP: Final = "write.parquet.bloom-filter-fpp.column."
+_NDV: Final = "write.parquet.bloom-filter-ndv.column."
+_MAX_BYTES: Final = "write.parquet.bloom-filter-max-bytes"
+_DEFAULT_FPP: Final = 0.01
+_DEFAULT_MAX_BYTES: Final = 1 << 20
+_LEAST_BYTES: Final = 32
+"""The size of a block, of which a filter has at least one."""
+_OPTION: Final = "bloom_filter_options"
+_BITS_SET: Final = 8
+"""How many bits of a block each value sets."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BloomFilter:
+    """The bloom filters of one column.
+
+    Attributes:
+        fpp: How often a filter that is as large as it has to be says that a value may be there that is not.
+        ndv: How many different values a row group is expected to have; None for as many as it has rows.
+    """
+
+    fpp: float = _DEFAULT_FPP
+    ndv: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BloomFilters:
+    """The bloom filters of the data files of a table.
+
+    Attributes:
+        columns: The filters by the name of the Parquet column.
+        max_bytes: The greatest size of a filter, in bytes.
+    """
+
+    columns: Mapping[str, BloomFilter] = field(default_factory=dict)
+    max_bytes: int = _DEFAULT_MAX_BYTES
+
+    def options(self, rows: int) -> dict[str, Any]:
+        """Return what Parquet's writer is told for row groups of so many rows."""
+        if not self.columns or not _can_write():
+            return {}
+        return {
+            _OPTION: {
+                name: {"fpp": each.fpp, "ndv": max(1, min(each.ndv or rows, self._most_values(each.fpp)))}
+                for name, each in self.columns.items()
+            }
+        }
+
+    def _most_values(self, fpp: float) -> int:
+        """Return for how many values a filter is not larger than the greatest size, which the writer rounds up."""
+        bits = 8 << (self.max_bytes.bit_length() - 1)
+        return int(bits * -math.log(1 - fpp ** (1 / _BITS_SET)) / _BITS_SET)
+
+
+def bloom_filters(table: str, schema: pa.Schema, properties: Mapping[str, str]) -> BloomFilters:
+    """Return the bloom filters that the properties of a lake table ask for.
+
+    A column that can have none is left out with a warning.
+
+    Args:
+        table: The name of the table in Spark, for messages.
+        schema: The schema of its data files.
+        properties: The properties of the table.
+
+    Raises:
+        FlussTieringError: LAKE_TABLE_MISMATCH if a property has a value by which no file can be written.
+    """
+    leaves = {leaf.name: leaf for leaf in leaves_of(schema)}
+    wanted = [
+        key.removeprefix(_ENABLED)
+        for key, value in properties.items()
+        if key.startswith(_ENABLED) and value.lower() == "true"
+    ]
+    columns: dict[str, BloomFilter] = {}
+    for name in wanted:
+        objection = _objection(leaves.get(name))
+        if objection is None:
+            columns[name] = BloomFilter(_fpp(table, properties, name), _ndv(table, properties, name))
+        else:
+            logger.warning(
+                "the lake table %s gets no bloom filter of %s, which %s; remove the property %s%s",
+                *(table, name, objection, _ENABLED, name),
+            )
+    if columns and not _can_write():
+        logger.warning(
+            "the lake table %s gets no bloom filters, since pyarrow %s cannot write them: install a newer one",
+            *(table, pa.__version__),
+        )
+    return BloomFilters(columns, _max_bytes(table, properties))
+
+
+def _objection(leaf: Leaf | None) -> str | None:
+    """Return why a column can have no bloom filter; None if it can."""
+    if leaf is None:
+        return "is no column of it that holds values"
+    if leaf.repeated:
+        return "lies in an ARRAY or a MAP"
+    if pa.types.is_boolean(leaf.kind):
+        return "has two values only"
+    if pa.types.is_floating(leaf.kind):
+        # The two zeros are equal and have different hashes, so that readers would miss rows.
+        return "is a FLOAT or a DOUBLE, whose equal values 0.0 and -0.0 a bloom filter tells apart"
+    return None
+
+
+def _fpp(table: str, properties: Mapping[str, str], name: str) -> float:
+    text = properties.get(_FPP + name, str(_DEFAULT_FPP))
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+([eE]-?[0-9]{1,3})?", text) or not 0 < float(text) < 1:
+        refuse(table, _FPP + name, text, "a number above 0 and below 1")
+    return float(text)
+
+
+def _ndv(table: str, properties: Mapping[str, str], name: str) -> int | None:
+    text = properties.get(_NDV + name)
+    if text is None:
+        return None
+    if not re.fullmatch("[0-9]{1,18}", text) or int(text) == 0:
+        refuse(table, _NDV + name, text, "a whole number of values above 0")
+    return int(text)
+
+
+def _max_bytes(table: str, properties: Mapping[str, str]) -> int:
+    text = properties.get(_MAX_BYTES, str(_DEFAULT_MAX_BYTES))
+    if not re.fullmatch("[0-9]{1,10}", text) or int(text) < _LEAST_BYTES:
+        refuse(table, _MAX_BYTES, text, f"a whole number of bytes, {_LEAST_BYTES} or more")
+    return int(text)
+
+
+def _can_write() -> bool:
+    return _OPTION in inspect.signature(pq.ParquetWriter.__init__).parameters
