@@ -46,6 +46,8 @@ _MAX_BUFFERED_ROWS: Final = 1 << 20
 _MAX_BUFFERED_BYTES: Final = 64 << 20
 """How much is buffered, which is sorted and written at once: large, but far below memory. Unsorted rows become one row
 group, since each has new dictionaries."""
+_MIN_BUFFERED_BYTES: Final = 1 << 20
+"""How much is buffered at least, also for small files. Rows take about twice as much memory as space in a file."""
 _SORTED_GROUP_ROWS: Final = 1 << 17
 """The greatest number of rows in a row group of sorted rows. Many readers skip only whole row groups."""
 
@@ -245,6 +247,7 @@ class _RollingFiles:
         self._buffer: list[pa.RecordBatch] = []
         self._buffered_rows = 0
         self._buffered_bytes = 0
+        self._most_bytes = min(_MAX_BUFFERED_BYTES, max(_MIN_BUFFERED_BYTES, 2 * settings.target_file_bytes))
         self._sorted_by = settings.sorted_by if content is FileContent.DATA else ()
         self._offset_order = OffsetOrder()
         self._open: OpenFile | None = None
@@ -263,7 +266,7 @@ class _RollingFiles:
         self._buffer.append(batch)
         self._buffered_rows += batch.num_rows
         self._buffered_bytes += batch.nbytes
-        if self._buffered_rows >= _MAX_BUFFERED_ROWS or self._buffered_bytes >= _MAX_BUFFERED_BYTES:
+        if self._buffered_rows >= _MAX_BUFFERED_ROWS or self._buffered_bytes >= self._most_bytes:
             self._flush()
 
     def _flush(self) -> None:
@@ -275,37 +278,35 @@ class _RollingFiles:
         if not with_nan <= self._with_nan:
             self._with_nan |= with_nan
             self._finish()
-        if self._open is None:
-            location = f"{self._prefix}-{len(self._files):05d}.parquet"
-            self._open = OpenFile(
-                location,
-                self._schema,
-                self._settings,
-                self._filesystem,
-                dictionaries=repeating_columns(rows, size),
-                with_nan=frozenset(self._with_nan),
-                bloom_filters=self._bloom_filters(rows.num_rows),
-            )
-        if self._sorted_by:
-            for group in sorted_groups(rows, self._sorted_by, _SORTED_GROUP_ROWS):
-                self._write_group(self._open, group)
-        else:
-            self._write_group(self._open, rows)
-        if self._open.size >= self._settings.target_file_bytes:
-            self._finish()
+        dictionaries = repeating_columns(rows, size)
+        groups = sorted_groups(rows, self._sorted_by, _SORTED_GROUP_ROWS) if self._sorted_by else (rows,)
+        for group in groups:
+            self._write_group(group, dictionaries)
 
     def _bloom_filters(self, rows: int) -> dict[str, Any]:
         if self._content is not FileContent.DATA:
             return {}
-        return self._settings.bloom_filters.options(min(rows, _SORTED_GROUP_ROWS) if self._sorted_by else rows)
+        return self._settings.bloom_filters.options(rows)
 
-    def _write_group(self, file: OpenFile, rows: pa.Table) -> None:
-        file.write(rows)
+    def _write_group(self, rows: pa.Table, dictionaries: Sequence[str]) -> None:
+        if self._open is None:
+            self._open = OpenFile(
+                f"{self._prefix}-{len(self._files):05d}.parquet",
+                self._schema,
+                self._settings,
+                self._filesystem,
+                dictionaries=dictionaries,
+                with_nan=frozenset(self._with_nan),
+                bloom_filters=self._bloom_filters(rows.num_rows),
+            )
+        self._open.write(rows)
         if self.written is not None:
-            self.written(file.location, rows, self._rows_of_open)
+            self.written(self._open.location, rows, self._rows_of_open)
         self._rows_of_open += rows.num_rows
         if self._content is FileContent.DATA and self._settings.offset_order_id is not None:
             self._offset_order.add(rows)
+        if self._open.size >= self._settings.target_file_bytes:
+            self._finish()
 
     def _finish(self) -> None:
         if self._open is not None:

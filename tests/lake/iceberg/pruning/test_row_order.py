@@ -177,3 +177,25 @@ def files_of(spark: Any, lake: Lake) -> list[int | None]:
     """Return the sort order of each data file, as Iceberg knows it. 0 is Iceberg's unsorted order."""
     rows = spark.sql(f"SELECT sort_order_id FROM {lake.name}.db.t.files WHERE content = 0").collect()
     return [row[0] or None for row in rows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", [(), ("k",)])
+@pytest.mark.parametrize("target", [2 << 20, 8 << 20])
+def test_files_are_about_as_large_as_the_target(tmp_path: Path, key: tuple[str, ...], target: int) -> None:
+    random = np.random.default_rng(1)
+    schema = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.binary()), *SYSTEM])
+    settings = ParquetFileWriter(schema, None, ("zstd", None), target, {}, sorted_by=key)
+    piece = settings.open_piece(0, str(tmp_path / "piece"), 0)
+    offsets = pa.py_buffer(np.arange(0, 1_000_001, 100, dtype=np.int32))
+    for _ in range(40):
+        values = pa.BinaryArray.from_buffers(
+            pa.binary(), 10_000, [None, offsets, pa.py_buffer(random.bytes(1_000_000))]
+        )
+        stamps = np.zeros(10_000, np.int64)
+        piece.write(pa.record_batch({"k": random.integers(0, 2**62, 10_000), "v": values}), stamps, stamps)
+    sizes = [file.size_bytes for file in piece.close()]
+
+    assert sum(sizes) > 38 << 20
+    assert all(target <= size < 3.2 * target for size in sizes[:-1])
+    assert sizes[-1] < 3.2 * target
