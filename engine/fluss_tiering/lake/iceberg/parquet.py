@@ -49,7 +49,8 @@ group, since each has new dictionaries."""
 _MIN_BUFFERED_BYTES: Final = 1 << 20
 """How much is buffered at least, also for small files. Rows take about twice as much memory as space in a file."""
 _SORTED_GROUP_ROWS: Final = 1 << 17
-"""The greatest number of rows in a row group of sorted rows. Many readers skip only whole row groups."""
+_SORTED_GROUP_BYTES: Final = 16 << 20
+"""About the greatest size of a row group of sorted rows, in memory. Many readers skip only whole row groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,15 +274,20 @@ class _RollingFiles:
         if not self._buffer:
             return
         rows, size = pa.Table.from_batches(self._buffer), self._buffered_bytes
-        self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
         with_nan = columns_with_nan(rows)
         if not with_nan <= self._with_nan:
             self._with_nan |= with_nan
             self._finish()
         dictionaries = repeating_columns(rows, size)
-        groups = sorted_groups(rows, self._sorted_by, _SORTED_GROUP_ROWS) if self._sorted_by else (rows,)
+        groups = iter([rows])
+        if self._sorted_by:
+            groups = sorted_groups(
+                self._buffer, self._sorted_by, most_rows=_SORTED_GROUP_ROWS, most_bytes=_SORTED_GROUP_BYTES
+            )
+        del rows
         for group in groups:
             self._write_group(group, dictionaries)
+        self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
 
     def _bloom_filters(self, rows: int) -> dict[str, Any]:
         if self._content is not FileContent.DATA:

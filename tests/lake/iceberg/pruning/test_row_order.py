@@ -109,6 +109,21 @@ def test_each_row_group_has_keys_of_its_own_and_its_positions_are_told(
     assert len(file.metrics.split_offsets) == 10
 
 
+def test_rows_of_unlike_sizes_are_in_row_groups_of_about_the_same_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_SORTED_GROUP_BYTES", 1 << 20)
+    keys = np.random.default_rng(1).permutation(2000)
+    values = pa.array([np.random.default_rng(key).bytes(100_000 if key >= 1960 else 10) for key in keys.tolist()])
+
+    file, _ = written(tmp_path, [pa.record_batch({"k": keys, "v": values})], ("k",))
+
+    groups = pq.ParquetFile(file.location)
+    sizes = [groups.read_row_group(number).nbytes for number in range(groups.num_row_groups)]
+    assert len(sizes) >= 4
+    assert max(sizes) < 1.3 * (1 << 20)
+
+
 def groups_with(location: str, key: int) -> int:
     """Return how many row groups Arrow's reader would look into for a key."""
     (fragment,) = ds.dataset(location).get_fragments()

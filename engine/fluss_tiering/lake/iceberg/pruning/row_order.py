@@ -24,6 +24,7 @@ UInt64s = npt.NDArray[np.uint64]
 
 _BITS: Final = 64
 _PREFIX_BYTES: Final = 8
+_ROUNDING: Final = 1e-9
 _SHORT_DECIMAL: Final = 18
 """Decimals of up to so many digits fit into 64 bits."""
 _FIRST_BYTES: Final = np.array(
@@ -32,21 +33,44 @@ _FIRST_BYTES: Final = np.array(
 """Masks of the first 0 to 8 bytes of a number."""
 
 
-def sorted_groups(rows: pa.Table, names: Sequence[str], most: int) -> Iterator[pa.Table]:
+def sorted_groups(
+    batches: list[pa.RecordBatch], names: Sequence[str], *, most_rows: int, most_bytes: int
+) -> Iterator[pa.Table]:
     """Yield rows in the order of their keys, in groups of about the same size.
 
     Args:
-        rows: The rows, of which no two have the same key.
+        batches: The rows, of which no two have the same key. The list is emptied, so that their memory is let go.
         names: The key columns.
-        most: The greatest number of rows in a group.
+        most_rows: The greatest number of rows in a group.
+        most_bytes: About the greatest size of a group in memory.
     """
+    rows = pa.Table.from_batches(batches)
+    batches.clear()
     order = key_order(rows, names)
-    count = math.ceil(rows.num_rows / most)
-    bounds = [rows.num_rows * number // count for number in range(count + 1)]
+    bounds = _bounds(_weights(rows, most_rows, most_bytes), order)
     # Taking rows out of one chunk is faster than out of many.
     rows = rows if order is None else rows.combine_chunks()
     for start, end in itertools.pairwise(bounds):
         yield rows.slice(start, end - start) if order is None else rows.take(column_of(pa.int64(), order[start:end]))
+
+
+def _weights(rows: pa.Table, most_rows: int, most_bytes: int) -> npt.NDArray[np.float64]:
+    """Return which part of a group each row may be at least."""
+    sizes = np.full(rows.num_rows, rows.nbytes / rows.num_rows)
+    texts = [column for column in rows.columns if pa.types.is_string(column.type) or pa.types.is_binary(column.type)]
+    if texts:
+        sizes -= sum(column.nbytes for column in texts) / rows.num_rows
+    for column in texts:
+        sizes += np.concatenate([np.diff(_ends(chunk)) for chunk in column.chunks])
+    return np.maximum(sizes / most_bytes, 1 / most_rows)
+
+
+def _bounds(weights: npt.NDArray[np.float64], order: Int64s | None) -> list[int]:
+    """Return where groups of about the same weight begin and end. Only a group of one row weighs much more than 1."""
+    behind = np.cumsum(weights if order is None else weights[order])
+    count = math.ceil(behind[-1] - _ROUNDING)
+    inner = np.searchsorted(behind, behind[-1] * np.arange(1, count) / count + _ROUNDING)
+    return sorted({0, *inner.tolist(), len(weights)})
 
 
 def key_order(rows: pa.Table, names: Sequence[str]) -> Int64s | None:
@@ -78,8 +102,10 @@ def _settle_ties(order: Int64s, numbers: UInt64s, keys: Sequence[pa.Array]) -> N
     # In the order of the log, so that what is sorted already stays as it is.
     rows = np.sort(order[places])
     taken = column_of(pa.int64(), rows)
-    columns = {str(number): key.take(taken) for number, key in enumerate(keys)}
-    found = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns])
+    names = [str(number) for number in range(len(keys))]
+    # `pa.table` would load pandas.
+    columns = pa.RecordBatch.from_arrays([key.take(taken) for key in keys], names=names)
+    found = pc.sort_indices(columns, sort_keys=[(name, "ascending") for name in names])
     order[places] = rows[np.from_dlpack(found).astype(np.int64)]
 
 
@@ -129,8 +155,8 @@ def _text_numbers(column: pa.Array) -> UInt64s:
     extremes = pc.min_max(column)
     low, high = extremes["min"].as_py(), extremes["max"].as_py()
     same = next((at for at, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))
-    _, offsets, data = column.buffers()
-    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    data = column.buffers()[2]
+    ends = _ends(column)
     starts = ends[:-1] + same
     if data is None:
         return np.zeros(len(column), np.uint64)
@@ -141,6 +167,14 @@ def _text_numbers(column: pa.Array) -> UInt64s:
     lengths = np.minimum(ends[1:] - starts, _PREFIX_BYTES)
     numbers: UInt64s = windows[starts - first].astype(np.uint64) & _FIRST_BYTES[lengths]
     return numbers
+
+
+def _ends(column: pa.Array) -> Int64s:
+    """Return where each text begins in the data of a column, and where the last one ends."""
+    if not len(column):
+        return np.zeros(1, np.int64)
+    offsets = np.frombuffer(column.buffers()[1], np.int32)
+    return offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
