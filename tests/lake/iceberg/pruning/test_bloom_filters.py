@@ -26,6 +26,7 @@ SCHEMA = pa.schema(
         "s": pa.string(),
         "f": pa.float64(),
         "b": pa.bool_(),
+        "y": pa.binary(),
         "r": pa.struct({"x": pa.int32()}),
         "l": pa.list_(pa.int32()),
     }
@@ -110,6 +111,7 @@ def test_the_rate_and_the_number_of_values_can_be_set(tmp_path: Path) -> None:
         ("l", "lies in an ARRAY or a MAP"),
         ("b", "has two values only"),
         ("f", "equal values 0.0 and -0.0"),
+        ("y", "of which DuckDB up to 1.5 misses rows"),
     ],
 )
 def test_a_column_that_can_have_no_filter_is_told(caplog: pytest.LogCaptureFixture, column: str, said: str) -> None:
