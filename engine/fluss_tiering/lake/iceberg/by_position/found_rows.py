@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.key_index import Matches
 from fluss_tiering.lake.protocol import LakeFile, LiveDataFile
 
-if TYPE_CHECKING:
-    from fluss_tiering.lake.iceberg.by_position.writer import PositionFileWriter
-
 _WITH_VECTORS: Final = 3
 """The first format version that has deletion vectors, and no new position delete files."""
 
@@ -29,13 +26,13 @@ class FoundRows:
     """Collects rows of data files, and writes position deletes for them. Its memory is that of bitmaps.
 
     Args:
-        settings: The writer of the lake table's files.
+        format_version: The format version of the lake table, which decides the form of the deletes.
         place: Where the delete files are written.
         live: The data files that the base has of the place.
     """
 
-    def __init__(self, settings: PositionFileWriter, place: DeletePlace, live: Sequence[LiveDataFile]) -> None:
-        self._format_version = settings.format_version
+    def __init__(self, format_version: int, place: DeletePlace, live: Sequence[LiveDataFile]) -> None:
+        self._format_version = format_version
         self._place = place
         self._live = {file.location: file for file in live}
         self._rows: dict[str, DeletionVector] = {}

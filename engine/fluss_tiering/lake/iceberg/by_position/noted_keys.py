@@ -8,7 +8,6 @@ task looks the deleted keys up, in the index of the place and in the runs of the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -28,24 +27,27 @@ from fluss_tiering.lake.key_index import (
     hash_keys,
 )
 from fluss_tiering.lake.object_store import naming_expired_credentials
-from fluss_tiering.lake.protocol import Int64s, LakeFile, LiveDataFile
-
-if TYPE_CHECKING:
-    from fluss_tiering.lake.iceberg.by_position.writer import PositionFileWriter
+from fluss_tiering.lake.protocol import Int64s, LakeFile
 
 
 class KeyNotingWriter:
-    """Writes the data files of a piece and notes its keys. It is a `NotingPieceWriter`."""
+    """Writes the data files of a piece and notes its keys. It is a `NotingPieceWriter`.
 
-    def __init__(self, settings: PositionFileWriter, place: DeletePlace, store: IndexStore) -> None:
-        assert settings.delete_schema is not None  # noqa: S101 - a log table has no writer of this kind
-        self._settings = settings
-        self._key_names = settings.delete_schema.names
-        index_place = Place(settings.table_uuid, place.bucket, place.partition_values)
-        self._keys = PieceKeysWriter(store, index_place)
+    Args:
+        place: Where the files are written.
+        key_names: The names of the key columns.
+        store: Where the keys are noted.
+        table_uuid: The UUID of the Iceberg table.
+    """
+
+    def __init__(self, place: DeletePlace, key_names: Sequence[str], store: IndexStore, table_uuid: str) -> None:
+        self._io_properties = place.io_properties
+        self._key_names = key_names
+        self._table_uuid = table_uuid
+        self._keys = PieceKeysWriter(store, Place(table_uuid, place.bucket, place.partition_values))
         self._noted: PieceKeys | None = None
         self._data = ParquetPieceWriter(
-            settings,
+            place.writer,
             FilePlace(place.bucket, place.partition_values),
             f"{place.location}-{place.attempt}",
             self._written,
@@ -56,17 +58,17 @@ class KeyNotingWriter:
         self._data.write(rows, offsets, timestamps_ms)
 
     def _written(self, location: str, rows: pa.Table, first: int) -> None:
-        hashes = hash_keys([rows.column(name) for name in self._key_names], self._settings.table_uuid)
+        hashes = hash_keys([rows.column(name) for name in self._key_names], self._table_uuid)
         self._keys.add(location, hashes, np.arange(first, first + len(hashes)))
 
     def delete(self, keys: pa.RecordBatch) -> None:
         """Note the keys whose earlier rows are deleted. Their columns are in the order of the schema."""
-        self._keys.delete(hash_keys(keys.columns, self._settings.table_uuid))
+        self._keys.delete(hash_keys(keys.columns, self._table_uuid))
 
     def close(self) -> Sequence[LakeFile]:
         """Finish the data files and return them."""
         data = self._data.close()
-        with naming_expired_credentials(self._settings.io_properties):
+        with naming_expired_credentials(self._io_properties):
             self._noted = self._keys.close()
         self._keys.abort()
         return data
@@ -84,29 +86,24 @@ class KeyNotingWriter:
 
 
 def write_noted_deletes(
-    settings: PositionFileWriter,
-    place: DeletePlace,
-    index: PlaceIndex,
-    live: Sequence[LiveDataFile],
-    pieces: Sequence[Sequence[PieceKeys]],
+    place: DeletePlace, index: PlaceIndex, found: FoundRows, pieces: Sequence[Sequence[PieceKeys]], base: int
 ) -> list[LakeFile]:
     """Write the deletes of the pieces of a place, and the state of its index with the rows that they have written.
 
     Args:
-        settings: The writer of the lake table's files.
         place: Where the delete files are written.
         index: The index of the place.
-        live: The data files that the base has of the place.
+        found: Takes the rows that are found.
         pieces: The keys of the pieces by ordinal.
+        base: The id of the snapshot from which the round is planned.
 
     Raises:
         FlussTieringError: STORAGE if what a piece noted cannot be read, or if the lake refuses; CORRUPT_DATA if a file
             of the lake is damaged.
         ExpiredCredentialsError: if the credentials are not valid any more.
     """
-    found = FoundRows(settings, place, live)
     earlier: list[Run] = []
-    with naming_expired_credentials(settings.io_properties):
+    with naming_expired_credentials(place.io_properties):
         for of_ordinal in pieces:
             written = KeyIndex(index.store, index.place, earlier)
             files = {location for run in earlier for location in run.files}
@@ -116,6 +113,6 @@ def write_noted_deletes(
                         found.add(matches)
             earlier += [keys.rows for keys in of_ordinal if keys.rows is not None]
         index.adopt(earlier)
-        index.save(settings.base)
+        index.save(base)
         # Nothing can fail after this: nobody else would know the files, so as to delete them.
         return found.write(sum(len(run.files) for run in earlier))

@@ -66,15 +66,17 @@ class PositionFileWriter(ParquetFileWriter):
             ExpiredCredentialsError: if the credentials are not valid any more.
         """
         self.require_access()
+        assert self.delete_schema is not None  # noqa: S101 - a log table has no writer of this kind
         place = DeletePlace(self, bucket, location, attempt, partition_values)
-        return KeyNotingWriter(self, place, self._index_store())
+        return KeyNotingWriter(place, self.delete_schema.names, self._index_store(), self.table_uuid)
 
     def write_deletes(self, place: NotedPlace, attempt: int) -> Sequence[LakeFile]:
         """Write the deletes of all pieces of a place whose keys were noted: see `LakeFileWriter`."""
         self.require_access()
         where = DeletePlace(self, place.bucket, place.location, attempt, place.partition_values)
         with self.index_of(where, place.live) as index:
-            return write_noted_deletes(self, where, index, place.live, place.pieces)
+            found = FoundRows(self.format_version, where, place.live)
+            return write_noted_deletes(where, index, found, place.pieces, self.base)
 
     def index_of(self, place: DeletePlace, live: Sequence[LiveDataFile]) -> PlaceIndex:
         """Return the key index of a place, which has these live data files. The caller closes it."""
@@ -103,7 +105,7 @@ class PositionPieceWriter:
         self._has_live = bool(live)
         self._key_names = settings.delete_schema.names
         self._index = settings.index_of(place, live)
-        self._found = FoundRows(settings, place, live)
+        self._found = FoundRows(settings.format_version, place, live)
         self._data = ParquetPieceWriter(
             settings,
             FilePlace(place.bucket, place.partition_values),
