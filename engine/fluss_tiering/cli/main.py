@@ -30,6 +30,7 @@ from fluss_tiering.cli import (
     history,
     lake_conf,
     leases,
+    maintain,
     output,
     put,
     repair,
@@ -106,6 +107,7 @@ _add("history", history.history)
 app.add_typer(leases.app, name="leases")
 _add("tier", tier.tier)
 _add("verify", verify.verify)
+_add("maintain", maintain.maintain)
 _add("compact", compact.compact)
 _add("repair", repair.repair)
 _add("expire", expire.expire)

@@ -36,6 +36,9 @@ _OPTIONS: Final = (
     "max_round_duration",
     "claim_timeout_s",
     "skip_missing_log",
+    "maintenance_interval",
+    "maintenance_bytes",
+    "maintenance_cores",
 )
 """Fields of `TierOptions` that are options of the command, too, in the order of its help."""
 

@@ -75,6 +75,20 @@ LAKE_DELETE_FILES: Final = TableOption(
 )
 DELETE_FILES: Final = ("equality", "position")
 """The values of that option, in lower case."""
+LAKE_AUTO_COMPACTION: Final = TableOption(
+    "table.datalake.auto-compaction",
+    "Boolean",
+    "false",
+    "Whether small files and deletes of the lake table are rewritten by itself: by applications that drain and follow, "
+    "and by `fluss-tiering maintain` without names.",
+)
+LAKE_AUTO_EXPIRE_SNAPSHOT: Final = TableOption(
+    "table.datalake.auto-expire-snapshot",
+    "Boolean",
+    "false",
+    "Whether old snapshots of the lake table, and the files that only they need, are removed by itself, in the same "
+    "places. The properties `history.expire.*` of the lake table say what is old.",
+)
 LOG_COMPRESSION: Final = TableOption(
     "table.log.arrow.compression.type", "Enum", "ZSTD", "The compression of log batches: NONE, LZ4_FRAME or ZSTD."
 )
@@ -144,6 +158,8 @@ TABLE_OPTIONS: Final = (
     LAKE_TIER_WHEN_UNCHANGED,
     LAKE_MAX_ROUND_DURATION,
     LAKE_DELETE_FILES,
+    LAKE_AUTO_COMPACTION,
+    LAKE_AUTO_EXPIRE_SNAPSHOT,
     LAKE_DATABASE_NAME,
     LAKE_TABLE_NAME,
     LOG_COMPRESSION,
@@ -209,6 +225,18 @@ def _meant(key: str, similarity: float) -> str | None:
             return prefix + plain
     close = get_close_matches(plain, _KNOWN, n=1, cutoff=similarity)
     return close[0] if close else None
+
+
+def is_set(properties: Mapping[str, str], option: TableOption) -> bool:
+    """Return whether an option whose value is true or false is true among a table's properties.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE if the option's value is neither.
+    """
+    value = properties.get(option.key, option.default).strip().lower()
+    if value not in ("true", "false"):
+        raise FlussTieringError(ErrorCode.INVALID_TABLE, f"{option.key} is {value!r}: expected true or false")
+    return value == "true"
 
 
 def freshness_ms(properties: Mapping[str, str]) -> int:

@@ -25,10 +25,13 @@ from fluss_tiering.client.versions import other_version
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.drain import Drain, DrainLimits, PendingTables
 from fluss_tiering.spark.ended import spark_ended_error, spark_has_ended
+from fluss_tiering.spark.maintenance.background import BackgroundMaintenance
+from fluss_tiering.spark.maintenance.plan import MaintenanceLimits
 from fluss_tiering.spark.options import TierOptions, parse_arguments
 from fluss_tiering.spark.retrying_client import RetryingClient
 from fluss_tiering.spark.round.keepalive import KeepAlive
@@ -51,6 +54,9 @@ EXIT_INTERRUPTED: Final = 3
 
 _LOOK_S: Final = 1.0
 """The longest time between two looks at what is pending, in seconds."""
+
+_MAINTENANCE_COMMIT_BYTES: Final = 128 << 20
+"""Maintenance that gives way to a round loses about this much of its work, and keeps what it committed before."""
 
 logger = logging.getLogger("fluss_tiering")
 
@@ -192,10 +198,25 @@ class _Application:
         pending = self._stack.enter_context(PendingTables(self._client, options.tables, self._keepalive.hear))
         threads = self._threads()
         with self._stopped_by_signal():
-            results = Drain(pending, tier, limits).run(threads, self._stopped)
+            results = Drain(pending, tier, limits, self._idle_work()).run(threads, self._stopped)
         if self._spark_ended():
             raise spark_ended_error()
         return results
+
+    def _idle_work(self) -> BackgroundMaintenance | None:
+        """Return the maintenance of lake tables between rounds; None for a drain that ends when nothing is pending."""
+        options = self._options
+        if not options.follow:
+            return None
+        limits = MaintenanceLimits(
+            max_bytes=parse_memory_size(options.maintenance_bytes),
+            cores=options.maintenance_cores,
+            commit_bytes=_MAINTENANCE_COMMIT_BYTES,
+        )
+        interval_s = parse_duration_ms(options.maintenance_interval) / 1000
+        return self._stack.enter_context(
+            BackgroundMaintenance(self._client, self._services.spark, options.tables, limits, interval_s=interval_s)
+        )
 
     def _table_run(self, lease: Lease) -> TableRun:
         return TableRun(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.closing import Closing
@@ -39,6 +39,18 @@ class DrainLimits:
     follow: bool = False
 
 
+class IdleWork(Protocol):
+    """What a drain does while it has nothing to tier. Neither call waits for anything."""
+
+    def begin_if_due(self) -> None:
+        """Begin some of the work, in a thread of its own, if any is due and none is under way."""
+        ...
+
+    def give_way(self) -> None:
+        """End the work as soon as possible, if any is under way."""
+        ...
+
+
 class Drain:
     """Tiers pending tables. Those that wait longest come first, and a table is tiered by one thread at a time.
 
@@ -46,11 +58,17 @@ class Drain:
         pending: The pending tables.
         tier: Runs one round of a table. It returns None if another driver has taken the table.
         limits: How far the drain goes.
+        idle_work: What is done while no table is pending and no round runs; None for nothing.
     """
 
     def __init__(
-        self, pending: PendingTables, tier: Callable[[TablePath], TableResult | None], limits: DrainLimits
+        self,
+        pending: PendingTables,
+        tier: Callable[[TablePath], TableResult | None],
+        limits: DrainLimits,
+        idle_work: IdleWork | None = None,
     ) -> None:
+        self._idle_work = idle_work
         self._pending = pending
         self._tier = tier
         self._limits = limits
@@ -74,6 +92,7 @@ class Drain:
             over = deadline is not None and time.monotonic() >= deadline
             if not over:
                 self._begin(threads)
+            self._use_idle_time(over=over)
             if not self._running and (over or (not self._limits.follow and not self._more_is_pending())):
                 break
             self._pending.wait(_LOOK_S if over or deadline is None else min(_LOOK_S, deadline - time.monotonic()))
@@ -88,6 +107,15 @@ class Drain:
                 self._pending.discard(path)
                 self._running[path] = future = threads.submit(self._tier, path)
                 future.add_done_callback(lambda _: self._pending.wake())
+
+    def _use_idle_time(self, *, over: bool) -> None:
+        if self._idle_work is None:
+            return
+        # A pending table waits here only while as many rounds run as may, or for a second after its last round.
+        if over or self._running or self._pending.longest_waiting():
+            self._idle_work.give_way()
+        else:
+            self._idle_work.begin_if_due()
 
     def _collect(self) -> None:
         for path, future in list(self._running.items()):

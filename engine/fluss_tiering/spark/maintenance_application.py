@@ -1,4 +1,4 @@
-"""The maintenance application: `spark-submit` runs this file to compact, expire or verify lake tables.
+"""The maintenance application: `spark-submit` runs this file to maintain, compact, expire or verify lake tables.
 
 The last line that it prints is a summary. It names each table that failed, so that a scheduler that keeps only the end
 of the output can tell which one it was.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
@@ -19,14 +19,18 @@ from pyspark.sql import SparkSession
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.spark.audit.report import TableAudit
 from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
+from fluss_tiering.spark.maintenance.maintain import maintain_table
+from fluss_tiering.spark.maintenance.plan import Step, plan_table, tables_to_maintain
+from fluss_tiering.spark.maintenance.words import done_text, limits_of, planned_text
 from fluss_tiering.spark.maintenance_options import (
     CompactOptions,
     ExpireOptions,
+    MaintainOptions,
     MaintenanceOptions,
     VerifyOptions,
     parse_arguments,
@@ -53,10 +57,16 @@ def run(options: MaintenanceOptions, spark: SparkSession | None = None) -> dict[
     """
     with TieringClient(options.server) as client:
         # A table that does not exist is reported before Spark starts.
-        tables = client.get_tables(options.tables)
+        if isinstance(options, MaintainOptions):
+            chosen = tables_to_maintain(client, options.tables, everything=options.all_tables)
+            tables, steps = [table for table, _ in chosen], {table.path: each for table, each in chosen}
+        else:
+            tables, steps = client.get_tables(options.tables), {}
+        if not tables:
+            return {}
         started = own_session("local[*]") if spark is None else nullcontext(spark)
         with started as session, shipped(session.sparkContext):
-            return _each(tables, _work(options, client, session))
+            return _each(tables, _work(options, client, session, steps))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logger.info("%s: done", options.command)
         return 0
     details = "; ".join(f"{table}: {error}" for table, error in failed.items())
-    count = len(options.tables)
+    count = max(len(options.tables), len(failed))
     logger.error("%s failed for %d of %d table%s: %s", options.command, len(failed), count, "s"[: count != 1], details)
     return EXIT_TABLE_FAILED
 
@@ -90,15 +100,40 @@ def _each(tables: Sequence[TableInfo], work: Callable[[TableInfo], str | None]) 
     return failed
 
 
-def _work(options: MaintenanceOptions, client: TieringClient, spark: SparkSession) -> Callable[[TableInfo], str | None]:
+def _work(
+    options: MaintenanceOptions,
+    client: TieringClient,
+    spark: SparkSession,
+    steps: Mapping[TablePath, frozenset[Step]],
+) -> Callable[[TableInfo], str | None]:
     """Return what is done with each table. It returns an error, or None if all is well."""
     match options:
+        case MaintainOptions():
+            return partial(_maintain, options, client, spark, steps)
         case CompactOptions():
             return partial(_compact, options, spark)
         case ExpireOptions():
             return partial(_expire, options, client, spark)
         case VerifyOptions():
             return partial(_verify, options, client, spark)
+
+
+def _maintain(
+    options: MaintainOptions,
+    client: TieringClient,
+    spark: SparkSession,
+    steps: Mapping[TablePath, frozenset[Step]],
+    table: TableInfo,
+) -> str | None:
+    limits = limits_of(options)
+    if options.dry_run:
+        plan = plan_table(client, spark, table, steps[table.path], limits)
+        logger.info("%s: %s", table.path, "nothing was tiered yet" if plan is None else planned_text(plan))
+        return None
+    done = maintain_table(client, spark, table, steps=steps[table.path], limits=limits)
+    if done.error is None:
+        logger.info("%s: %s", table.path, done_text(done))
+    return done.error
 
 
 def _compact(options: CompactOptions, spark: SparkSession, table: TableInfo) -> str | None:

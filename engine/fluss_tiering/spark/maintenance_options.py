@@ -11,13 +11,18 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, TypeAlias
 
 from fluss_tiering.model.duration import parse_duration_ms
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.spark.command_line import about, add_arguments, check_options
 
 DEFAULT_MIN_INPUT_FILES: Final = 5
 DEFAULT_DELETE_FILES: Final = 1
 DEFAULT_LIMIT: Final = 20
+DEFAULT_MAX_BYTES: Final = "10gb"
+DEFAULT_CORES: Final = 1
+DEFAULT_MANY_DELETE_FILES: Final = 5
+"""Each round of a primary-key table adds delete files. To rewrite its files after each round would cost too much."""
 _SERVER: Final = about("--server", "The tiering server.", metavar="[ID@]HOST:PORT")
 
 
@@ -111,9 +116,69 @@ class VerifyOptions:
         check_options(self)
 
 
-MaintenanceOptions: TypeAlias = CompactOptions | ExpireOptions | VerifyOptions
+@dataclass(frozen=True, slots=True)
+class MaintainOptions:
+    """Which lake tables to maintain, and how much of it is done at once.
+
+    Attributes:
+        tables: The tables, each once. Without tables, these are the ones whose options ask for maintenance.
+    """
+
+    command: ClassVar[str] = "maintain"
+
+    server: str = field(metadata=_SERVER)
+    tables: tuple[TablePath, ...]
+    all_tables: bool = field(
+        default=False,
+        metadata=about("--all", "Maintain all tables that are tiered, whatever their options say."),
+    )
+    dry_run: bool = field(
+        default=False, metadata=about("--dry-run", "Only say what would be done, and change nothing.")
+    )
+    max_bytes: str = field(
+        default=DEFAULT_MAX_BYTES,
+        metadata=about(
+            "--max-bytes",
+            "The largest size of the data files of a table that are rewritten in this run. Files whose rewrite saves "
+            "most come first.",
+            metavar="SIZE",
+            check=parse_memory_size,
+        ),
+    )
+    cores: int = field(
+        default=DEFAULT_CORES,
+        metadata=about("--cores", "About how many tasks rewrite data files at the same time.", least=1),
+    )
+    min_input_files: int = field(
+        default=DEFAULT_MIN_INPUT_FILES,
+        metadata=about(
+            "--min-input-files", "The smallest number of small files in a bucket that is worth rewriting.", least=2
+        ),
+    )
+    delete_files: int = field(
+        default=DEFAULT_MANY_DELETE_FILES,
+        metadata=about(
+            "--delete-files",
+            "Rewrite a data file of any size if at least this many delete files apply to it.",
+            least=1,
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse wrong values, and --all beside names, with INVALID_REQUEST."""
+        check_options(self)
+        if self.all_tables and self.tables:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"--all maintains every table that is tiered, but {', '.join(map(str, self.tables))} is named, too: "
+                "leave out --all or the names",
+            )
+
+
+MaintenanceOptions: TypeAlias = MaintainOptions | CompactOptions | ExpireOptions | VerifyOptions
 
 _COMMANDS: Final[dict[type[MaintenanceOptions], str]] = {
+    MaintainOptions: "Do what is worth doing of all maintenance of lake tables.",
     CompactOptions: "Rewrite small files, and files whose rows were deleted or changed.",
     ExpireOptions: "Remove old snapshots, and the files that only those refer to.",
     VerifyOptions: "Compare lake tables with their source tables.",
@@ -129,7 +194,11 @@ def parse_arguments(arguments: Sequence[str]) -> MaintenanceOptions:
     kinds = {}
     for kind, text in _COMMANDS.items():
         kinds[kind.command] = kind
-        add_arguments(commands.add_parser(kind.command, help=text, description=text), kind, tables="+")
+        add_arguments(
+            commands.add_parser(kind.command, help=text, description=text),
+            kind,
+            tables="*" if kind is MaintainOptions else "+",
+        )
     values = vars(parser.parse_args(arguments))
     kind = kinds[values.pop("command")]
     values["tables"] = tuple(dict.fromkeys(values["tables"]))

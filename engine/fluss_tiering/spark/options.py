@@ -14,6 +14,7 @@ from typing import Final
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
+from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.spark.command_line import Option, about, add_arguments, check_options, options_of
 from fluss_tiering.spark.round.waves import FRESHNESS_IS_LIMIT, time_limit_s
@@ -21,6 +22,8 @@ from fluss_tiering.spark.round.waves import FRESHNESS_IS_LIMIT, time_limit_s
 DEFAULT_CLAIM_TIMEOUT_S: Final = 180.0
 """Longer than the server takes to fail a round whose driver is silent, so that a restarted driver gets its table."""
 DEFAULT_TABLE_CONCURRENCY: Final = 4
+DEFAULT_MAINTENANCE_INTERVAL: Final = "10min"
+DEFAULT_MAINTENANCE_BYTES: Final = "1gb"
 DEFAULT_WORKER_BUFFER_BYTES: Final = 128 << 20
 """The buffer of `round.reduce`, which this module does not import since it loads pyarrow."""
 
@@ -135,6 +138,36 @@ class TierOptions:
             "With --drain: no round begins after this time, for example 30min.",
             metavar="DURATION",
             check=parse_duration_ms,
+        ),
+    )
+
+    maintenance_interval: str = field(
+        default=DEFAULT_MAINTENANCE_INTERVAL,
+        metadata=about(
+            "--maintenance-interval",
+            "With --drain --follow: how often a lake table is looked at whose options ask for maintenance "
+            "(table.datalake.auto-compaction, table.datalake.auto-expire-snapshot). It is maintained only while no "
+            "round runs and no table is pending.",
+            metavar="DURATION",
+            check=parse_duration_ms,
+        ),
+    )
+    maintenance_bytes: str = field(
+        default=DEFAULT_MAINTENANCE_BYTES,
+        metadata=about(
+            "--maintenance-bytes",
+            "With --drain --follow: the largest size of the data files of a lake table that one such maintenance "
+            "rewrites.",
+            metavar="SIZE",
+            check=parse_memory_size,
+        ),
+    )
+    maintenance_cores: int = field(
+        default=1,
+        metadata=about(
+            "--maintenance-cores",
+            "With --drain --follow: about how many tasks of such a maintenance rewrite data files at the same time.",
+            least=1,
         ),
     )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from spark_support import Tiering
+from spark_support import Tiering, named
 
+import judges
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.audit.verify import verify_table
@@ -55,3 +56,29 @@ def tier_without_registering(tiering: Tiering, table: TableInfo, monkeypatch: py
         assert tiering.tier_all(table, **options)[0].failed
     (*_, unregistered) = ids(tiering, table)
     return unregistered
+
+
+def rounds(tiering: Tiering, table: TableInfo, count: int, keys: range = range(10)) -> None:
+    """Run rounds that rewrite every key."""
+    for number in range(count):
+        tiering.write(table, named(keys, f"round {number}"))
+        tiering.tier(table)
+
+
+def duckdb_rows(tiering: Tiering, table: TableInfo) -> list[tuple[int, str]]:
+    """Return the lake's rows as DuckDB reads them."""
+    warehouse = table.lake_catalog_properties["warehouse"]
+    location = f"{warehouse}/{table.path.database}/{table.path.table}"
+    read = judges.read("duckdb", judges.newest_metadata(location), columns=["id", "name"])
+    return sorted((row["id"], row["name"]) for row in read.to_pylist())
+
+
+def data_files(tiering: Tiering, table: TableInfo) -> list[str]:
+    """Return the data files of the lake's present snapshot, as Iceberg's metadata table has them."""
+    rows = tiering.spark.sql(f"SELECT file_path FROM {tiering.name(table)}.data_files").collect()
+    return sorted(row.file_path for row in rows)
+
+
+def delete_files(tiering: Tiering, table: TableInfo) -> int:
+    """Return the number of delete files of the lake's present snapshot."""
+    return tiering.spark.sql(f"SELECT * FROM {tiering.name(table)}.delete_files").count()

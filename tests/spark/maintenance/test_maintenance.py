@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from held_writer import HeldStage
-from maintenance_support import compact, equal, expire, ids, known, tier_without_registering
+from maintenance_support import compact, equal, expire, ids, known, rounds, tier_without_registering
 from spark_support import Tiering, command, in_background, named
 
 from engine_support import SCHEMA
@@ -37,13 +37,6 @@ def opened(tiering: Tiering, table: TableInfo) -> IcebergTable:
     lake = IcebergCatalogs(tiering.spark).find_table(table)
     assert lake is not None
     return lake
-
-
-def rounds(tiering: Tiering, table: TableInfo, count: int) -> None:
-    """Run rounds that rewrite every key."""
-    for number in range(count):
-        tiering.write(table, named(range(10), f"round {number}"))
-        tiering.tier(table)
 
 
 def commit(lake: IcebergTable, table: TableInfo, rows: dict[int, str]) -> int:

@@ -30,7 +30,7 @@ def expire(spark: SparkSession, table: JavaObject, snapshot_ids: Sequence[int]) 
     Errors are those of the JVM.
     """
     # By age alone, Iceberg would expire others, too.
-    action = _actions(spark).expireSnapshots(table).expireOlderThan(0)
+    action = spark_actions(spark).expireSnapshots(table).expireOlderThan(0)
     for snapshot_id in snapshot_ids:
         action = action.expireSnapshotId(snapshot_id)
     with shuffles_of_its_size(spark):
@@ -45,11 +45,12 @@ def unreferenced_files(spark: SparkSession, table: JavaObject, location: str, ol
     """
     # The action gives what it would delete to a consumer. A builder is one that deletes nothing.
     nothing = jvm_of(spark).java.util.stream.Stream.builder()
-    action = _actions(spark).deleteOrphanFiles(table).location(location).olderThan(older_than_ms)
+    action = spark_actions(spark).deleteOrphanFiles(table).location(location).olderThan(older_than_ms)
     with shuffles_of_its_size(spark):
         result = action.usePrefixListing(True).deleteWith(nothing).execute()
     return sorted(str(each) for each in result.orphanFileLocations())
 
 
-def _actions(spark: SparkSession) -> JavaObject:
+def spark_actions(spark: SparkSession) -> JavaObject:
+    """Return Iceberg's actions for a session."""
     return iceberg_class(jvm_of(spark), "spark.actions.SparkActions").get(java_session_of(spark))

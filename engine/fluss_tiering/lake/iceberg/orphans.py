@@ -80,7 +80,7 @@ def find_orphans(spark: SparkSession, table: TableInfo, lake: IcebergTable, grac
     older_than = datetime.now(UTC) - grace
     # Iceberg does not know the offsets file that the newest commit names.
     named = None if newest is None else newest.commit.lake_offsets
-    found = _unreferenced(spark, table, lake, lake.data_location(), older_than)
+    found = unreferenced(spark, table, lake, lake.data_location(), older_than)
     locations = [each for each in found if named is None or _path(each) != _path(named)]
     shared = _shared(spark, table, lake, older_than) if locations else None
     return [Orphan(location, shared or _reason_to_keep(location, decided)) for location in locations]
@@ -91,7 +91,7 @@ def _shared(spark: SparkSession, table: TableInfo, lake: IcebergTable, older_tha
     if not lake.data_location().startswith(f"{lake.location()}/"):
         return f"it lies outside of the lake table's own folder {lake.location()}, where other tables may write"
     # A table's first metadata file is older than all its data files.
-    old = _unreferenced(spark, table, lake, lake.metadata_location(), older_than)
+    old = unreferenced(spark, table, lake, lake.metadata_location(), older_than)
     foreign = [each for each in old if _FIRST_METADATA.search(each) and not lake.is_own_metadata(each)]
     if not foreign:
         return None
@@ -108,10 +108,14 @@ def _reason_to_keep(location: str, decided_epoch: int) -> str | None:
     return f"the round of epoch {epoch} may still commit it: it is decided when that round or a later one has committed"
 
 
-def _unreferenced(
+def unreferenced(
     spark: SparkSession, table: TableInfo, lake: IcebergTable, location: str, older_than: datetime
 ) -> list[str]:
-    """Return the files of a folder that are older and that no snapshot of the table refers to."""
+    """Return the files of a folder that are older and that no snapshot of the table refers to.
+
+    Raises:
+        FlussTieringError: STORAGE if the folder cannot be listed.
+    """
     with lake_errors(f"list the files of the lake table {table.lake_path}"):
         try:
             return unreferenced_files(spark, lake.java_table, location, int(older_than.timestamp() * 1000))

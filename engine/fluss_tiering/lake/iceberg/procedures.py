@@ -20,7 +20,9 @@ Argument: TypeAlias = str | bool | int | Mapping[str, str]
 def call_procedure(spark: SparkSession, table: TableInfo, procedure: str, **arguments: Argument) -> list[Row]:
     """Call a procedure of the table's catalog and return its rows. The caller handles exceptions with `lake_errors`."""
     catalog = quoted(catalog_name(table.lake_catalog_properties))
-    given: Mapping[str, Argument] = {"table": str(table.lake_path), **arguments}
+    # Iceberg would take the database for the name of a catalog first, and log the failure with its stack trace.
+    name = f"{catalog}.{quoted(table.lake_path.database)}.{quoted(table.lake_path.table)}"
+    given: Mapping[str, Argument] = {"table": name, **arguments}
     named = ", ".join(f"{name} => {_literal(value)}" for name, value in given.items())
     with shuffles_of_its_size(spark):
         return list(spark.sql(f"CALL {catalog}.system.{procedure}({named})").collect())

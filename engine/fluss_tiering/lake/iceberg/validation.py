@@ -103,6 +103,11 @@ def refuse_times(table: TableInfo, remedy: str) -> None:
             )
 
 
+def has_times(table: TableInfo) -> bool:
+    """Return whether a table has a TIME column or a TIME in a nested column."""
+    return any(_has_time(column.data_type) for column in table.descriptor.columns)
+
+
 def _has_time(kind: DataType) -> bool:
     return kind.root is DataTypeRoot.TIME or any(_has_time(part.data_type) for part in kind.fields)
 

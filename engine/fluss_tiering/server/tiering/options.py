@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table_options import (
+    LAKE_AUTO_COMPACTION,
+    LAKE_AUTO_EXPIRE_SNAPSHOT,
     LAKE_ENABLED,
     LAKE_TIER_WHEN_UNCHANGED,
-    TableOption,
     freshness_ms,
+    is_set,
     max_round_duration_ms,
 )
 
@@ -39,14 +40,9 @@ class LakeOptions:
         Raises:
             FlussTieringError: INVALID_TABLE if an option has an invalid value.
         """
-        enabled = _boolean(properties, LAKE_ENABLED)
-        # Only a driver uses this option, and it would find an invalid value too late.
+        enabled = is_set(properties, LAKE_ENABLED)
+        # Only drivers use these options, and they would find an invalid value too late.
         max_round_duration_ms(properties)
-        return cls(enabled, freshness_ms(properties), _boolean(properties, LAKE_TIER_WHEN_UNCHANGED))
-
-
-def _boolean(properties: Mapping[str, str], option: TableOption) -> bool:
-    value = properties.get(option.key, option.default).strip().lower()
-    if value not in ("true", "false"):
-        raise FlussTieringError(ErrorCode.INVALID_TABLE, f"{option.key} is {value!r}: expected true or false")
-    return value == "true"
+        for option in (LAKE_AUTO_COMPACTION, LAKE_AUTO_EXPIRE_SNAPSHOT):
+            is_set(properties, option)
+        return cls(enabled, freshness_ms(properties), is_set(properties, LAKE_TIER_WHEN_UNCHANGED))

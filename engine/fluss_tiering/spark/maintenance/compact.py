@@ -25,12 +25,10 @@ from fluss_tiering.lake.iceberg.validation import refuse_times
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.spark.maintenance.conflicts import ConflictTries
+from fluss_tiering.spark.maintenance.plan import fewer_manifests
 
 _ATTEMPTS: Final = 3
 """How often each procedure is tried while others change the same files. Iceberg itself repeats a late commit."""
-_MANY_MANIFESTS: Final = 10
-_SMALL_MANIFEST_BYTES: Final = 4 * 1024 * 1024
-"""Half of the manifest size that Iceberg aims at (the default of `commit.manifest.target-size-bytes`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,7 @@ class _Compactor:
         if file_counts(self._open()).position_deletes:
             self._call("rewrite_position_delete_files")
         sizes = manifest_sizes(self._open())
-        if len(sizes) > _MANY_MANIFESTS and sum(sizes) < len(sizes) * _SMALL_MANIFEST_BYTES:
+        if fewer_manifests(sizes):
             self._call("rewrite_manifests")
         return Compaction(
             self._table.path,

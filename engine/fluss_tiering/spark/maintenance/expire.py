@@ -62,15 +62,24 @@ def expire_snapshots(
     began = time.perf_counter()
     older_than_ms = None if older_than is None else int((time.time() - older_than.total_seconds()) * 1000)
     try:
-        done = _expire(client, spark, table, older_than_ms, retain_last)
+        done = expire_planned(client, spark, table, older_than_ms, retain_last)
     except FlussTieringError as error:
         done = Expiry(table.path, error=error.message)
     return replace(done, seconds=time.perf_counter() - began)
 
 
-def _expire(
-    client: TieringClient, spark: SparkSession, table: TableInfo, older_than_ms: int | None, retain_last: int | None
+def expire_planned(
+    client: TieringClient,
+    spark: SparkSession,
+    table: TableInfo,
+    older_than_ms: int | None = None,
+    retain_last: int | None = None,
 ) -> Expiry:
+    """Expire the snapshots that `expirable_snapshots` allows, with the same arguments.
+
+    Raises:
+        FlussTieringError: The errors of `expirable_snapshots`; STORAGE also if there is no lake table.
+    """
     # This is read before the lake table is opened: a snapshot that is registered in between is newer.
     known = client.lake_snapshot(table.path)
     lake = IcebergCatalogs(spark).find_table(table)

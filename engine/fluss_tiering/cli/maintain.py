@@ -1,0 +1,233 @@
+"""`fluss-tiering maintain`: do what is worth doing for lake tables, or only say what that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from fluss_tiering.cli import options, output
+from fluss_tiering.cli.output import Heading
+from fluss_tiering.cli.spark_session import each_table, spark_session
+from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.spark.command_line import options_of
+from fluss_tiering.spark.maintenance_options import (
+    DEFAULT_CORES,
+    DEFAULT_MANY_DELETE_FILES,
+    DEFAULT_MAX_BYTES,
+    DEFAULT_MIN_INPUT_FILES,
+    MaintainOptions,
+)
+
+if TYPE_CHECKING:
+    from fluss_tiering.spark.maintenance.maintain import Maintenance
+    from fluss_tiering.spark.maintenance.plan import Plan
+
+_HELP: Final = {name: option.about.help for name, option in options_of(MaintainOptions).items()}
+
+
+def maintain(
+    tables: Annotated[
+        list[TablePath] | None,
+        typer.Argument(parser=TablePath.parse, metavar="[DATABASE.TABLE]...", help="The tables.", show_default=False),
+    ] = None,
+    all_tables: Annotated[bool, typer.Option("--all", help=_HELP["all_tables"])] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help=_HELP["dry_run"])] = False,
+    max_bytes: Annotated[str, typer.Option(metavar="SIZE", help=_HELP["max_bytes"])] = DEFAULT_MAX_BYTES,
+    cores: Annotated[int, typer.Option(min=1, help=_HELP["cores"])] = DEFAULT_CORES,
+    min_input_files: Annotated[int, typer.Option(min=2, help=_HELP["min_input_files"])] = DEFAULT_MIN_INPUT_FILES,
+    delete_files: Annotated[int, typer.Option(min=1, help=_HELP["delete_files"])] = DEFAULT_MANY_DELETE_FILES,
+    master: Annotated[str, typer.Option(help="The master URL of Spark.")] = "local[*]",
+    server: options.Server = DEFAULT_TARGET,
+    json: options.Json = False,
+) -> None:
+    """Maintain lake tables: do what is worth doing of compact, expire and clean, and merge manifests.
+
+    Without names, the command maintains the tables whose options table.datalake.auto-compaction and
+    table.datalake.auto-expire-snapshot ask for it. Named tables are maintained whatever their options say. Rounds and
+    readers may run at the same time.
+    """
+    what = MaintainOptions(
+        server,
+        tuple(dict.fromkeys(tables or ())),
+        all_tables=all_tables,
+        dry_run=dry_run,
+        max_bytes=max_bytes,
+        cores=cores,
+        min_input_files=min_input_files,
+        delete_files=delete_files,
+    )
+    from fluss_tiering.spark.maintenance.maintain import maintain_table  # noqa: PLC0415 - Spark, for this command only
+    from fluss_tiering.spark.maintenance.plan import plan_table, tables_to_maintain  # noqa: PLC0415
+    from fluss_tiering.spark.maintenance.words import limits_of  # noqa: PLC0415
+
+    limits = limits_of(what)
+    with TieringClient(server) as client:
+        chosen = tables_to_maintain(client, what.tables, everything=all_tables)
+        if not chosen:
+            output.print_progress("No table has an option that asks for maintenance: name tables, or give --all.")
+            raise typer.Exit(0)
+        infos, steps = [table for table, _ in chosen], {table.path: each for table, each in chosen}
+        with spark_session(master) as spark:
+            if dry_run:
+                _show_plans(infos, lambda each: plan_table(client, spark, each, steps[each.path], limits), as_json=json)
+                return
+            found = each_table(
+                "maintaining",
+                infos,
+                lambda each: maintain_table(client, spark, each, steps=steps[each.path], limits=limits),
+            )
+    if json:
+        output.print_json(_as_json(each) for each in found)
+    else:
+        _print(found)
+    raise typer.Exit(1 if any(each.error for each in found) else 0)
+
+
+def _show_plans(tables: list[TableInfo], plan: Callable[[TableInfo], Plan | None], *, as_json: bool) -> None:
+    """Print what would be done with each table. The exit code is 1 if a table cannot be read."""
+    plans: dict[TablePath, Plan | None] = {}
+    errors: dict[TablePath, str] = {}
+    for table in tables:
+        output.print_progress(f"{table.path}: planning …")
+        try:
+            plans[table.path] = plan(table)
+        except FlussTieringError as error:
+            errors[table.path] = error.message
+    if as_json:
+        output.print_json(
+            [
+                *(_plan_as_json(path, each) for path, each in plans.items()),
+                *({**_named(path), "error": error} for path, error in errors.items()),
+            ]
+        )
+    else:
+        _print_plans(plans)
+        output.print_errors((str(path), error) for path, error in errors.items())
+    raise typer.Exit(1 if errors else 0)
+
+
+def _print_plans(plans: Mapping[TablePath, Plan | None]) -> None:
+    output.print_table(
+        None,
+        [
+            Heading("Table"),
+            Heading("Data files", numeric=True),
+            Heading("Deletes", numeric=True),
+            Heading("Rewrite", numeric=True),
+            Heading("Manifests", numeric=True),
+            Heading("Snapshots", numeric=True),
+            Heading("Metadata files", numeric=True, spare=1),
+        ],
+        (
+            [
+                str(path),
+                _change(plan.files.data_files, plan.fewer_files),
+                output.count_cell(sum(group.deletes for group in plan.groups)),
+                output.bytes_cell(sum(group.bytes for group in plan.groups)),
+                _change(plan.manifests, plan.fewer_manifests),
+                _change(plan.snapshots, len(plan.expirable.free)),
+                output.count_cell(plan.metadata_files),
+            ]
+            for path, plan in plans.items()
+            if plan is not None
+        ),
+        empty="Nothing was tiered yet.",
+    )
+    for path, plan in plans.items():
+        if plan is not None and plan.groups_left:
+            output.console.print(
+                f"{path}: {plan.groups_left:,} more groups of files are worth rewriting, beyond --max-bytes",
+                highlight=False,
+            )
+        if plan is not None and plan.note:
+            output.console.print(f"{path}: {plan.note}", highlight=False)
+
+
+def _change(number: int, fewer: int) -> str:
+    return f"{number:,} → {number - fewer:,}" if fewer else f"{number:,}"
+
+
+def _print(found: list[Maintenance]) -> None:
+    output.print_table(
+        None,
+        [
+            Heading("Table"),
+            Heading("Data files", numeric=True),
+            Heading("Delete files", numeric=True),
+            Heading("Rewritten", numeric=True),
+            Heading("Manifests", numeric=True, spare=1),
+            Heading("Expired", numeric=True),
+            Heading("Files deleted", numeric=True),
+            Heading("Seconds", numeric=True),
+        ],
+        (
+            [
+                str(each.path),
+                f"{each.plan.files.data_files:,} → {each.after.data_files:,}"
+                if each.after
+                else output.count_cell(each.plan.files.data_files),
+                f"{each.plan.files.delete_files:,} → {each.after.delete_files:,}"
+                if each.after
+                else output.count_cell(each.plan.files.delete_files),
+                output.bytes_cell(each.rewritten.bytes),
+                _change(each.plan.manifests, each.fewer_manifests),
+                output.count_cell(each.expired),
+                output.count_cell(each.deleted_files + each.orphans),
+                f"{each.seconds:.1f}",
+            ]
+            for each in found
+            if each.plan is not None
+        ),
+        empty="Nothing was tiered yet.",
+    )
+    output.print_errors((str(each.path), each.error) for each in found if each.error)
+
+
+def _named(path: TablePath) -> dict[str, object]:
+    return {"database_name": path.database, "table_name": path.table}
+
+
+def _plan_as_json(path: TablePath, plan: Plan | None) -> dict[str, object]:
+    if plan is None:
+        return {**_named(path), "tiered": False, "error": None}
+    return {
+        **_named(path),
+        "tiered": True,
+        "data_files": plan.files.data_files,
+        "delete_files": plan.files.delete_files,
+        "position_deletes": plan.files.position_deletes,
+        "file_bytes": plan.files.file_bytes,
+        "manifests": plan.manifests,
+        "snapshots": plan.snapshots,
+        "metadata_files": plan.metadata_files,
+        "files_to_rewrite": sum(group.files for group in plan.groups),
+        "bytes_to_rewrite": sum(group.bytes for group in plan.groups),
+        "deletes_to_apply": sum(group.deletes for group in plan.groups),
+        "fewer_files": plan.fewer_files,
+        "fewer_manifests": plan.fewer_manifests,
+        "snapshots_to_expire": len(plan.expirable.free),
+        "groups_left": plan.groups_left,
+        "note": plan.note,
+        "error": None,
+    }
+
+
+def _as_json(found: Maintenance) -> dict[str, object]:
+    return {
+        **_named(found.path),
+        "rewritten_files": found.rewritten.files,
+        "rewritten_bytes": found.rewritten.bytes,
+        "added_files": found.rewritten.new_files,
+        "removed_delete_files": found.rewritten.delete_files,
+        "fewer_manifests": found.fewer_manifests,
+        "expired": found.expired,
+        "deleted_files": found.deleted_files,
+        "deleted_orphans": found.orphans,
+        "conflicts": found.conflicts,
+        "seconds": round(found.seconds, 3),
+        "error": found.error,
+    }

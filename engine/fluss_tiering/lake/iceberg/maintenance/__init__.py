@@ -1,0 +1,1 @@
+"""What maintenance of a lake table would save, and Iceberg's actions that do it for chosen partitions."""

@@ -1,0 +1,162 @@
+"""Rewrites of data files: which groups of files Iceberg would rewrite, and the rewrite of some partitions' groups.
+
+Iceberg's own planner says what its rewrite would do, so that a plan and the rewrite agree. The planner only reads
+manifests, in the driver, and starts no Spark job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final, TypeAlias
+
+from py4j.java_gateway import JavaObject
+from pyspark.sql import SparkSession
+
+from fluss_tiering.lake.iceberg.actions import spark_actions
+from fluss_tiering.lake.iceberg.java import iceberg_class, jvm_of
+from fluss_tiering.lake.iceberg.procedures import shuffles_of_its_size
+
+_BUCKET: Final = "bucket["
+
+PartitionValues: TypeAlias = tuple[str | int | None, ...]
+"""The values of a partition's fields, in the order of the table's partition spec."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """Data files of one partition that a rewrite would replace together.
+
+    Attributes:
+        partition: The values of the partition.
+        files: The number of the data files.
+        bytes: Their size.
+        new_files: About how many files would replace them.
+        deletes: How many delete files apply to the data files. One that applies to two data files counts twice.
+    """
+
+    partition: PartitionValues
+    files: int
+    bytes: int
+    new_files: int
+    deletes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What a rewrite did.
+
+    Attributes:
+        files: How many data files were replaced.
+        bytes: Their size.
+        new_files: How many data files replaced them.
+        delete_files: How many delete files were removed, because they apply to nothing any more.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    new_files: int = 0
+    delete_files: int = 0
+
+    def __add__(self, other: Rewritten) -> Rewritten:
+        return Rewritten(
+            self.files + other.files,
+            self.bytes + other.bytes,
+            self.new_files + other.new_files,
+            self.delete_files + other.delete_files,
+        )
+
+
+def planned_groups(spark: SparkSession, table: JavaObject, options: Mapping[str, str]) -> list[FileGroup]:
+    """Return the groups of files that a rewrite with these options would replace. Errors are those of the JVM.
+
+    Args:
+        spark: The session.
+        table: Iceberg's table object, which has a snapshot.
+        options: The options of the planner, as Iceberg names them.
+    """
+    jvm = jvm_of(spark)
+    planner = iceberg_class(jvm, "actions.BinPackRewriteFilePlanner")(table)
+    planner.init(dict(options))
+    fields = len(table.spec().fields())
+    any_class = jvm.java.lang.Class.forName("java.lang.Object")
+    has_deletes = int(table.currentSnapshot().summary().get("total-delete-files") or 0) > 0
+    found = []
+    groups = planner.plan().groups().iterator()
+    while groups.hasNext():
+        group = groups.next()
+        values = group.info().partition()
+        # A task counts its data file and the delete files that apply to it.
+        deletes = sum(int(task.filesCount()) - 1 for task in group.fileScanTasks()) if has_deletes else 0
+        found.append(
+            FileGroup(
+                tuple(_plain(values.get(number, any_class)) for number in range(fields)),
+                int(group.inputFileNum()),
+                int(group.inputFilesSizeInBytes()),
+                max(1, int(group.expectedOutputFiles())),
+                deletes,
+            )
+        )
+    return found
+
+
+def rewrite(
+    spark: SparkSession, table: JavaObject, partitions: Sequence[PartitionValues], options: Mapping[str, str]
+) -> Rewritten:
+    """Rewrite the data files of some partitions in one commit. Errors are those of the JVM.
+
+    Args:
+        spark: The session.
+        table: Iceberg's table object.
+        partitions: The partitions, at least one, each once.
+        options: The options of the rewrite, as Iceberg names them.
+    """
+    action = (
+        spark_actions(spark).rewriteDataFiles(table).options(dict(options)).filter(_any_of(spark, table, partitions))
+    )
+    with shuffles_of_its_size(spark):
+        result = action.execute()
+    return Rewritten(
+        int(result.rewrittenDataFilesCount()),
+        int(result.rewrittenBytesCount()),
+        int(result.addedDataFilesCount()),
+        int(result.removedDeleteFilesCount()),
+    )
+
+
+def rewrite_manifests(spark: SparkSession, table: JavaObject) -> int:
+    """Merge the manifests of a table, and return how many there are fewer. Errors are those of the JVM."""
+    with shuffles_of_its_size(spark):
+        result = spark_actions(spark).rewriteManifests(table).execute()
+    return len(list(result.rewrittenManifests())) - len(list(result.addedManifests()))
+
+
+def _any_of(spark: SparkSession, table: JavaObject, partitions: Sequence[PartitionValues]) -> JavaObject:
+    expressions = iceberg_class(jvm_of(spark), "expressions.Expressions")
+    if any(not values for values in partitions):
+        return expressions.alwaysTrue()
+    names = [str(table.schema().findColumnName(field.sourceId())) for field in table.spec().fields()]
+    transforms = [str(field.transform()) for field in table.spec().fields()]
+    each = [_exactly(expressions, names, transforms, values) for values in partitions]
+    return reduce(getattr(expressions, "or"), each)
+
+
+def _exactly(
+    expressions: JavaObject, names: Sequence[str], transforms: Sequence[str], values: PartitionValues
+) -> JavaObject:
+    conditions = []
+    for name, transform, value in zip(names, transforms, values, strict=True):
+        if value is None:
+            conditions.append(expressions.isNull(name))
+        elif transform.startswith(_BUCKET):
+            term = expressions.bucket(name, int(transform.removeprefix(_BUCKET).removesuffix("]")))
+            conditions.append(expressions.equal(term, value))
+        else:
+            conditions.append(expressions.equal(name, value))
+    return reduce(getattr(expressions, "and"), conditions)
+
+
+def _plain(value: object) -> str | int | None:
+    # Iceberg reads text from a manifest as a CharSequence of its own.
+    return value if value is None or isinstance(value, int) else str(value)

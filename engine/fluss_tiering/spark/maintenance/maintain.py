@@ -1,0 +1,217 @@
+"""Maintenance of a lake table: what its plan says is done, step by step, while rounds and readers go on.
+
+Each commit is complete in itself. Maintenance that is interrupted or killed leaves a table as after its last commit,
+and perhaps files that no snapshot refers to, which a later clean-up finds.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
+from fluss_tiering.lake.iceberg.java import is_conflict, java_error_text, lake_errors
+from fluss_tiering.lake.iceberg.maintenance.metadata_files import stale_metadata_files
+from fluss_tiering.lake.iceberg.maintenance.rewrites import Rewritten, rewrite, rewrite_manifests
+from fluss_tiering.lake.iceberg.orphans import DEFAULT_GRACE, find_orphans
+from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.spark.maintenance.expire import expire_planned
+from fluss_tiering.spark.maintenance.interruption import Interrupted, Interruption
+from fluss_tiering.spark.maintenance.plan import (
+    ALL_STEPS,
+    Batch,
+    MaintenanceLimits,
+    Plan,
+    Step,
+    fewer_manifests,
+    plan_table,
+    rewrite_options,
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """The result of maintenance of a lake table.
+
+    Attributes:
+        path: The table.
+        seconds: How long it took, in seconds.
+        plan: What was planned; None if nothing was tiered yet, or if the table could not be read.
+        after: The files of the table at the end; None as above, or if nothing was rewritten.
+        rewritten: The data files that were replaced.
+        fewer_manifests: How many manifests fewer there were after they were merged.
+        expired: How many snapshots were removed.
+        deleted_files: How many files were deleted that only expired snapshots needed.
+        orphans: How many files were deleted that no snapshot refers to, and metadata files that are no longer named.
+        conflicts: How many commits were given up because others changed the same files.
+        interrupted: Whether it was asked to end before it was done.
+        error: The reason of a failure; None if it worked.
+    """
+
+    path: TablePath
+    seconds: float = 0.0
+    plan: Plan | None = None
+    after: FileCounts | None = None
+    rewritten: Rewritten = field(default_factory=Rewritten)
+    fewer_manifests: int = 0
+    expired: int = 0
+    deleted_files: int = 0
+    orphans: int = 0
+    conflicts: int = 0
+    interrupted: bool = False
+    error: str | None = None
+
+    @property
+    def did_something(self) -> bool:
+        """Whether the table or its files were changed."""
+        return any((self.rewritten.files, self.fewer_manifests, self.expired, self.deleted_files, self.orphans))
+
+
+def maintain_table(
+    client: TieringClient,
+    spark: SparkSession,
+    table: TableInfo,
+    *,
+    steps: Collection[Step] = ALL_STEPS,
+    limits: MaintenanceLimits | None = None,
+    interruption: Interruption | None = None,
+    grace: timedelta = DEFAULT_GRACE,
+) -> Maintenance:
+    """Do what maintenance of a lake table is worth it. A failure is part of the result.
+
+    Args:
+        client: The client for the tiering server.
+        spark: The session.
+        table: The table.
+        steps: The steps that may be done.
+        limits: What is worth it, and how much is done; None for the defaults.
+        interruption: Ends the maintenance; None if nothing does.
+        grace: How old a file must be before it is deleted because no snapshot refers to it.
+    """
+    began = time.perf_counter()
+    worker = _Worker(
+        client,
+        spark,
+        table,
+        limits=limits or MaintenanceLimits(),
+        interruption=interruption or Interruption(),
+        grace=grace,
+    )
+    try:
+        worker.run(steps)
+    except Interrupted:
+        worker.done = replace(worker.done, interrupted=True)
+    except FlussTieringError as error:
+        worker.done = replace(worker.done, error=error.message)
+    return replace(worker.done, seconds=time.perf_counter() - began)
+
+
+class _Worker:
+    """Maintains one table, once."""
+
+    def __init__(
+        self,
+        client: TieringClient,
+        spark: SparkSession,
+        table: TableInfo,
+        *,
+        limits: MaintenanceLimits,
+        interruption: Interruption,
+        grace: timedelta,
+    ) -> None:
+        self._client = client
+        self._spark = spark
+        self._table = table
+        self._limits = limits
+        self._interruption = interruption
+        self._grace = grace
+        self.done = Maintenance(table.path)
+
+    def run(self, steps: Collection[Step]) -> None:
+        """Plan the steps and do them, and note in `done` what was done.
+
+        Raises:
+            Interrupted: The maintenance was asked to end.
+            FlussTieringError: The errors of `plan_table`; STORAGE if a step fails.
+        """
+        self._interruption.check()
+        plan = plan_table(self._client, self._spark, self._table, steps, self._limits)
+        self.done = replace(self.done, plan=plan)
+        if plan is None:
+            return
+        for batch in plan.batches:
+            self._without_conflict(self._rewrite, batch)
+        if Step.MANIFESTS in steps:
+            self._without_conflict(self._merge_manifests)
+        if plan.expirable.free:
+            self._interruption.check()
+            # This is not cancelled: the files of snapshots that are already expired would be left behind.
+            done = expire_planned(self._client, self._spark, self._table)
+            self.done = replace(self.done, expired=done.expired, deleted_files=done.deleted_files)
+        if Step.CLEAN in steps:
+            with self._interruption.jobs(self._spark):
+                self.done = replace(self.done, orphans=self._clean())
+        if self.done.rewritten.files:
+            self.done = replace(self.done, after=file_counts(self._open().java_table))
+
+    def _rewrite(self, table: JavaObject, batch: Batch) -> None:
+        options = {
+            **rewrite_options(table, self._limits),
+            "max-concurrent-file-group-rewrites": str(self._limits.cores),
+            "remove-dangling-deletes": "true",
+            # This is Iceberg's default. With it a round's equality deletes apply to files that are rewritten meanwhile.
+            "use-starting-sequence-number": "true",
+        }
+        if batch.max_files is not None:
+            options["max-files-to-rewrite"] = str(batch.max_files)
+        done = rewrite(self._spark, table, batch.partitions, options)
+        self.done = replace(self.done, rewritten=self.done.rewritten + done)
+
+    def _merge_manifests(self, table: JavaObject) -> None:
+        if fewer_manifests(manifest_sizes(table)):
+            fewer = rewrite_manifests(self._spark, table)
+            self.done = replace(self.done, fewer_manifests=fewer)
+
+    def _without_conflict(self, step: Callable[..., None], *arguments: Batch) -> None:
+        """Do a step. If others change the same files meanwhile, it is left to the next maintenance."""
+        table = self._open().java_table
+        with self._interruption.jobs(self._spark), lake_errors(f"maintain the lake table {self._table.lake_path}"):
+            try:
+                step(table, *arguments)
+            except Py4JError as error:
+                if not is_conflict(error):
+                    raise
+                self.done = replace(self.done, conflicts=self.done.conflicts + 1)
+                logger.info(
+                    "%s: others changed the same files, the rest is left to the next maintenance: %s",
+                    self._table.path,
+                    java_error_text(error),
+                )
+
+    def _clean(self) -> int:
+        lake = self._open()
+        orphans = find_orphans(self._spark, self._table, lake, self._grace)
+        free = [each.location for each in orphans if each.kept is None]
+        free += stale_metadata_files(self._spark, self._table, lake, self._grace)
+        return len(free) - len(lake.delete_locations(free))
+
+    def _open(self) -> IcebergTable:
+        lake = IcebergCatalogs(self._spark).find_table(self._table)
+        if lake is None:
+            raise FlussTieringError(
+                ErrorCode.STORAGE, f"the lake table {self._table.lake_path} was dropped or renamed during maintenance"
+            )
+        return lake

@@ -1,0 +1,286 @@
+"""The plan of a lake table's maintenance: what the table's metadata counts, what is worth doing, and what that saves.
+
+Only metadata is read: the newest snapshot, its manifests and the list of snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import groupby
+from typing import Final
+
+from py4j.java_gateway import JavaObject
+from pyspark.sql import SparkSession
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.expiry import Expirable, expirable_snapshots
+from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
+from fluss_tiering.lake.iceberg.java import lake_errors
+from fluss_tiering.lake.iceberg.maintenance.rewrites import FileGroup, PartitionValues, planned_groups
+from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.lake.iceberg.validation import has_times
+from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.model.table_options import LAKE_AUTO_COMPACTION, LAKE_AUTO_EXPIRE_SNAPSHOT, is_set
+
+_MANY_MANIFESTS: Final = 10
+_SMALL_MANIFEST_BYTES: Final = 4 * 1024 * 1024
+"""Half of the manifest size that Iceberg aims at (the default of `commit.manifest.target-size-bytes`)."""
+_MANIFEST_BYTES: Final = 2 * _SMALL_MANIFEST_BYTES
+_TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
+_DEFAULT_TARGET_BYTES: Final = 512 * 1024 * 1024
+
+
+class Step(StrEnum):
+    """A part of the maintenance of a lake table."""
+
+    COMPACT = "compact"
+    MANIFESTS = "manifests"
+    EXPIRE = "expire"
+    CLEAN = "clean"
+
+
+ALL_STEPS: Final = frozenset(Step)
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceLimits:
+    """What is worth doing, and how much of it one run does for a table.
+
+    Attributes:
+        max_bytes: The largest size of the data files that are rewritten.
+        cores: About how many tasks rewrite files at the same time.
+        min_input_files: How many small files of a partition are worth merging.
+        delete_files: How many delete files must apply to a data file, so that it is rewritten at any size.
+        commit_bytes: About how many bytes of data files one commit replaces. A run that is ended keeps what was
+            committed.
+    """
+
+    max_bytes: int = 10 << 30
+    cores: int = 1
+    min_input_files: int = 5
+    delete_files: int = 5
+    commit_bytes: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Partitions whose files are rewritten in one commit.
+
+    Attributes:
+        partitions: The partitions.
+        groups: The groups of files in them that are replaced.
+        max_files: How many files are rewritten at most; None for all that the planner finds in the partitions.
+    """
+
+    partitions: tuple[PartitionValues, ...]
+    groups: tuple[FileGroup, ...]
+    max_files: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What maintenance of a lake table finds and what it would do.
+
+    Attributes:
+        files: The data files and delete files of the newest snapshot.
+        manifests: The number of its manifests.
+        snapshots: The number of the table's snapshots.
+        metadata_files: The number of metadata files that the newest one names, and that one itself.
+        batches: The rewrites of data files.
+        groups_left: How many groups of files are worth rewriting but exceed the budget.
+        fewer_manifests: About how many manifests fewer there are after they were merged; 0 if that is not worth it.
+        expirable: The snapshots that can be expired.
+        note: Why a step is left out; None if none is.
+    """
+
+    files: FileCounts
+    manifests: int
+    snapshots: int
+    metadata_files: int
+    batches: tuple[Batch, ...] = ()
+    groups_left: int = 0
+    fewer_manifests: int = 0
+    expirable: Expirable = field(default_factory=lambda: Expirable((), 0, 0))
+    note: str | None = None
+
+    @property
+    def groups(self) -> list[FileGroup]:
+        """The groups of files that are rewritten."""
+        return [group for batch in self.batches for group in batch.groups]
+
+    @property
+    def fewer_files(self) -> int:
+        """About how many data files fewer there are after the rewrites."""
+        return sum(group.files - group.new_files for group in self.groups)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do, besides looking for files that no snapshot refers to."""
+        return not (self.batches or self.fewer_manifests or self.expirable.free)
+
+
+def wanted_steps(table: TableInfo) -> frozenset[Step]:
+    """Return the steps that the options of a table ask for.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE if an option is neither true nor false.
+    """
+    properties = table.descriptor.properties
+    steps: set[Step] = set()
+    if is_set(properties, LAKE_AUTO_COMPACTION):
+        steps |= {Step.COMPACT, Step.MANIFESTS}
+    if is_set(properties, LAKE_AUTO_EXPIRE_SNAPSHOT):
+        steps |= {Step.EXPIRE, Step.CLEAN}
+    return frozenset(steps)
+
+
+def tables_to_maintain(
+    client: TieringClient, paths: Sequence[TablePath], *, everything: bool = False
+) -> list[tuple[TableInfo, frozenset[Step]]]:
+    """Return tables with the steps that may be done for them.
+
+    Args:
+        client: The client for the tiering server.
+        paths: The tables, with all steps. If none is named, these are the tables whose options ask for maintenance,
+            with the steps that they ask for.
+        everything: Whether no names mean all tables that are tiered, with all steps.
+
+    Raises:
+        FlussTieringError: TABLE_NOT_EXIST if a named table does not exist; UNAVAILABLE if the server cannot be reached.
+    """
+    if paths:
+        return [(table, ALL_STEPS) for table in client.get_tables(paths)]
+    tiered = [status.path for status in client.list_tiering_statuses()]
+    tables = client.get_tables(tiered) if tiered else []
+    found = [(table, ALL_STEPS if everything else wanted_steps(table)) for table in tables]
+    return [(table, steps) for table, steps in found if steps]
+
+
+def plan_table(
+    client: TieringClient, spark: SparkSession, table: TableInfo, steps: Collection[Step], limits: MaintenanceLimits
+) -> Plan | None:
+    """Return the plan for a table; None if nothing was tiered yet.
+
+    Raises:
+        FlussTieringError: STORAGE if the lake cannot be read; LAKE_TABLE_MISMATCH if the lake table has another layout
+            or another history.
+    """
+    # This is read before the lake table is opened: a snapshot that is registered in between is newer.
+    known = client.lake_snapshot(table.path)
+    lake = IcebergCatalogs(spark).find_table(table)
+    if lake is None or lake.base() is None:
+        return None
+    sizes = manifest_sizes(lake.java_table)
+    batches, left, note = _batches(spark, table, lake, limits) if Step.COMPACT in steps else ((), 0, None)
+    with lake_errors(f"read the metadata of the lake table {table.lake_path}"):
+        snapshots = int(lake.java_table.operations().current().snapshots().size())
+        metadata_files = int(lake.java_table.operations().current().previousFiles().size()) + 1
+    return Plan(
+        files=file_counts(lake.java_table),
+        manifests=len(sizes),
+        snapshots=snapshots,
+        metadata_files=metadata_files,
+        batches=batches,
+        groups_left=left,
+        fewer_manifests=fewer_manifests(sizes) if Step.MANIFESTS in steps else 0,
+        expirable=(
+            expirable_snapshots(
+                lake, None if known is None else known.snapshot_id, older_than_ms=None, retain_last=None
+            )
+            if Step.EXPIRE in steps
+            else Expirable((), 0, snapshots)
+        ),
+        note=note,
+    )
+
+
+def rewrite_options(table: JavaObject, limits: MaintenanceLimits) -> dict[str, str]:
+    """Return the options of Iceberg's planner of rewrites. Errors are those of the JVM."""
+    target = int(table.properties().get(_TARGET_FILE_SIZE) or _DEFAULT_TARGET_BYTES)
+    return {
+        "min-input-files": str(limits.min_input_files),
+        "delete-file-threshold": str(limits.delete_files),
+        # A group of files is rewritten by about as many tasks as it makes new files, which is one of this size.
+        "max-file-group-size-bytes": str(max(1, min(target, limits.max_bytes))),
+    }
+
+
+def _batches(
+    spark: SparkSession, table: TableInfo, lake: IcebergTable, limits: MaintenanceLimits
+) -> tuple[tuple[Batch, ...], int, str | None]:
+    if has_times(table):
+        return (), 0, "it has a TIME column, so that Spark cannot compact it"
+    with lake_errors(f"plan a compaction of the lake table {table.lake_path}"):
+        groups = planned_groups(spark, lake.java_table, rewrite_options(lake.java_table, limits))
+    chosen = choose(groups, limits)
+    return chosen, len(groups) - sum(len(batch.groups) for batch in chosen), None
+
+
+def choose(groups: Iterable[FileGroup], limits: MaintenanceLimits) -> tuple[Batch, ...]:
+    """Return the rewrites within the budget, those first that save most for each byte they rewrite."""
+    # Sorting is stable: the groups of a partition keep the order in which Iceberg plans them.
+    by_partition = [
+        (partition, list(each))
+        for partition, each in groupby(sorted(groups, key=_partition_order), key=lambda group: group.partition)
+    ]
+    left = limits.max_bytes
+    whole: list[tuple[PartitionValues, list[FileGroup]]] = []
+    parts: list[Batch] = []
+    for partition, found in sorted(by_partition, key=lambda each: _worth(each[1]), reverse=True):
+        fitting = _fitting(found, left)
+        if not fitting:
+            continue
+        left -= _bytes(fitting)
+        if len(fitting) == len(found):
+            whole.append((partition, fitting))
+        else:
+            parts.append(Batch((partition,), tuple(fitting), sum(group.files for group in fitting)))
+    return (*_commits(whole, limits.commit_bytes), *parts)
+
+
+def _commits(partitions: Iterable[tuple[PartitionValues, list[FileGroup]]], commit_bytes: int) -> list[Batch]:
+    commits: list[Batch] = []
+    for partition, groups in partitions:
+        if commits and _bytes(commits[-1].groups) + _bytes(groups) <= commit_bytes:
+            last = commits.pop()
+            commits.append(Batch((*last.partitions, partition), (*last.groups, *groups)))
+        else:
+            commits.append(Batch((partition,), tuple(groups)))
+    return commits
+
+
+def _fitting(groups: Sequence[FileGroup], limit_bytes: int) -> list[FileGroup]:
+    fitting: list[FileGroup] = []
+    for group in groups:
+        limit_bytes -= group.bytes
+        if limit_bytes < 0:
+            break
+        fitting.append(group)
+    return fitting
+
+
+def _partition_order(group: FileGroup) -> str:
+    return repr(group.partition)
+
+
+def _worth(groups: Sequence[FileGroup]) -> float:
+    saved = sum(group.files - group.new_files + group.deletes for group in groups)
+    return saved / max(1, _bytes(groups))
+
+
+def _bytes(groups: Iterable[FileGroup]) -> int:
+    return sum(group.bytes for group in groups)
+
+
+def fewer_manifests(sizes: Sequence[int]) -> int:
+    """Return about how many manifests fewer there are after they were merged; 0 if that is not worth it.
+
+    Args:
+        sizes: The sizes of the manifests, in bytes.
+    """
+    if len(sizes) <= _MANY_MANIFESTS or sum(sizes) >= len(sizes) * _SMALL_MANIFEST_BYTES:
+        return 0
+    return len(sizes) - max(1, -(-sum(sizes) // _MANIFEST_BYTES))

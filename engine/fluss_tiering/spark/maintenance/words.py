@@ -1,0 +1,65 @@
+"""What a log says of maintenance: one line for a plan, and one for what was done."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fluss_tiering.model.memory_size import parse_memory_size
+from fluss_tiering.spark.maintenance.maintain import Maintenance
+from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Plan
+from fluss_tiering.spark.maintenance_options import MaintainOptions
+
+_NOTHING: Final = "nothing is worth doing"
+
+
+def limits_of(options: MaintainOptions) -> MaintenanceLimits:
+    """Return the limits that the options of a command say."""
+    return MaintenanceLimits(
+        max_bytes=parse_memory_size(options.max_bytes),
+        cores=options.cores,
+        min_input_files=options.min_input_files,
+        delete_files=options.delete_files,
+    )
+
+
+def planned_text(plan: Plan) -> str:
+    """Return what a plan would do."""
+    parts = []
+    if groups := plan.groups:
+        files, new = sum(each.files for each in groups), sum(each.new_files for each in groups)
+        size = sum(each.bytes for each in groups)
+        parts.append(f"would replace {_count(files, 'data file')} of {size:,} bytes by about {new}")
+    if plan.fewer_manifests:
+        parts.append(f"would merge manifests, for about {plan.fewer_manifests} fewer")
+    if plan.expirable.free:
+        parts.append(f"would expire {_count(len(plan.expirable.free), 'snapshot')}")
+    return "; ".join(parts or [_NOTHING])
+
+
+def done_text(done: Maintenance) -> str:
+    """Return what maintenance has done, in which time."""
+    if done.plan is None:
+        return "nothing was tiered yet" if not done.interrupted else "maintenance gave way to a round"
+    parts = []
+    if done.rewritten.files:
+        parts.append(
+            f"replaced {_count(done.rewritten.files, 'data file')} of {done.rewritten.bytes:,} bytes by "
+            f"{done.rewritten.new_files} and removed {_count(done.rewritten.delete_files, 'delete file')}"
+        )
+    if done.fewer_manifests:
+        parts.append(f"merged manifests, {done.fewer_manifests} fewer")
+    if done.expired:
+        parts.append(
+            f"expired {_count(done.expired, 'snapshot')} and deleted {_count(done.deleted_files, 'file')} of theirs"
+        )
+    if done.orphans:
+        parts.append(f"deleted {_count(done.orphans, 'file')} that no snapshot refers to")
+    if done.conflicts:
+        parts.append("left the rest, since others changed the same files")
+    if done.interrupted:
+        parts.append("gave way to a round")
+    return f"maintained in {done.seconds:.1f} s: {'; '.join(parts or [_NOTHING])}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s'[: number != 1]}"

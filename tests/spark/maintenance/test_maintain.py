@@ -1,0 +1,292 @@
+"""Maintenance by a plan: what is planned happens, within a budget, beside rounds, and for tables that want it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+from held_writer import HeldStage
+from maintenance_support import data_files, delete_files, duckdb_rows, equal, ids, known, rounds
+from spark_support import Tiering, command, in_background, named
+
+from fluss_tiering.lake.iceberg.maintenance.rewrites import FileGroup
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.spark.maintenance import maintain as maintain_module
+from fluss_tiering.spark.maintenance.interruption import Interruption
+from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
+from fluss_tiering.spark.maintenance.plan import (
+    ALL_STEPS,
+    MaintenanceLimits,
+    Plan,
+    Step,
+    choose,
+    plan_table,
+    tables_to_maintain,
+)
+
+SMALL = MaintenanceLimits(min_input_files=2, delete_files=2)
+AUTO = {"table.datalake.auto-compaction": "true", "table.datalake.auto-expire-snapshot": "true"}
+EXPIRE_AT_ONCE = {"iceberg.history.expire.max-snapshot-age-ms": "1"}
+
+
+def planned(tiering: Tiering, table: TableInfo, limits: MaintenanceLimits = SMALL, steps=ALL_STEPS) -> Plan:
+    plan = plan_table(tiering.client, tiering.spark, table, steps, limits)
+    assert plan is not None
+    return plan
+
+
+def maintained(tiering: Tiering, table: TableInfo, limits: MaintenanceLimits = SMALL, **options) -> Maintenance:
+    done = maintain_table(tiering.client, tiering.spark, table, limits=limits, **options)
+    assert done.error is None
+    return done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("primary_key", [True, False])
+def test_what_is_planned_is_what_happens(tiering: Tiering, primary_key):
+    table = tiering.table(primary_key=primary_key, num_buckets=2, properties=EXPIRE_AT_ONCE)
+    # A log table without bucket keys writes to its buckets in turn.
+    rounds(tiering, table, 4)
+    rows, files, snapshots = duckdb_rows(tiering, table), data_files(tiering, table), ids(tiering, table)
+    plan = planned(tiering, table)
+
+    assert plan.files.data_files == len(files) == sum(group.files for group in plan.groups)
+    assert plan.files.delete_files == delete_files(tiering, table)
+    assert bool(sum(group.deletes for group in plan.groups)) == primary_key
+    assert plan.snapshots == len(snapshots)
+    assert plan.expirable.free == sorted(snapshots[:-1])
+    done = maintained(tiering, table)
+
+    assert done.rewritten.files == len(files)
+    assert len(data_files(tiering, table)) == len(files) - plan.fewer_files == done.after.data_files
+    assert delete_files(tiering, table) == 0
+    assert done.expired == len(plan.expirable.free)
+    assert not set(snapshots[:-1]) & set(ids(tiering, table))
+    assert known(tiering, table) in ids(tiering, table)
+    assert duckdb_rows(tiering, table) == rows
+    assert equal(tiering, table)
+    assert planned(tiering, table).batches == ()
+    rounds(tiering, table, 1)
+    assert equal(tiering, table)
+
+
+@pytest.mark.slow
+def test_only_the_buckets_that_save_most_are_rewritten_within_the_budget(tiering: Tiering):
+    table = tiering.table(primary_key=False, num_buckets=2)
+    rounds(tiering, table, 6)
+    rows = duckdb_rows(tiering, table)
+    every = planned(tiering, table).groups
+    assert len(every) == 2
+    best = max(every, key=lambda group: (group.files - group.new_files) / group.bytes)
+    before = data_files(tiering, table)
+    limits = MaintenanceLimits(min_input_files=2, max_bytes=best.bytes)
+
+    plan = planned(tiering, table, limits)
+    assert (plan.groups, plan.groups_left) == ([best], 1)
+    done = maintained(tiering, table, limits)
+
+    assert done.rewritten.files == best.files
+    assert done.rewritten.bytes == best.bytes
+    (new,) = set(data_files(tiering, table)) - set(before)
+    assert f"bucket={best.partition[0]}/" in new
+    assert duckdb_rows(tiering, table) == rows
+
+
+@pytest.mark.slow
+def test_a_part_of_a_bucket_is_rewritten_if_the_budget_ends_there(tiering: Tiering):
+    table = tiering.table(primary_key=False)
+    rounds(tiering, table, 6)
+    rows, before = duckdb_rows(tiering, table), data_files(tiering, table)
+    (whole,) = planned(tiering, table).groups
+    limits = MaintenanceLimits(min_input_files=2, max_bytes=whole.bytes // 2)
+
+    plan = planned(tiering, table, limits)
+    (batch,) = plan.batches
+    assert plan.groups_left
+    done = maintained(tiering, table, limits)
+
+    assert done.rewritten.files == batch.max_files < len(before)
+    assert done.rewritten.bytes <= limits.max_bytes
+    assert len(set(before) - set(data_files(tiering, table))) == batch.max_files
+    assert duckdb_rows(tiering, table) == rows
+
+
+def group(partition: int, files: int, size: int, deletes: int = 0) -> FileGroup:
+    return FileGroup((partition,), files, size, 1, deletes)
+
+
+def test_groups_that_save_more_for_each_byte_come_first():
+    cheap, dear, deleted = group(1, 11, 100), group(2, 11, 1000), group(3, 2, 100, deletes=50)
+    batches = choose([dear, cheap, deleted], MaintenanceLimits(max_bytes=500, commit_bytes=1))
+    assert [batch.groups for batch in batches] == [(deleted,), (cheap,)]
+    assert len(choose([dear, cheap, deleted], MaintenanceLimits(max_bytes=5000))) == 1
+    assert choose([dear], MaintenanceLimits(max_bytes=999)) == ()
+    (part,) = choose([group(1, 3, 50), group(1, 4, 60)], MaintenanceLimits(max_bytes=60))
+    assert (part.groups, part.max_files) == ((group(1, 3, 50),), 3)
+
+
+@pytest.mark.slow
+def test_rounds_and_maintenance_beside_each_other_lose_nothing(tiering: Tiering, tmp_path, monkeypatch):
+    for number, mode in enumerate(("equality", "position")):
+        table = tiering.table(properties={"table.datalake.delete-files": mode})
+        rounds(tiering, table, 3)
+        tiering.write(table, named(range(5), "during"))
+        (folder := tmp_path / str(number)).mkdir()
+        with monkeypatch.context() as patched:
+            held = HeldStage(folder, patched)
+            tiered = in_background(tiering, table)
+            held.wait()
+        assert maintained(tiering, table).rewritten.files == 3
+        held.go()
+
+        assert tiered.result(120)[0].error is None
+        expected = sorted({**named(range(10), "round 2"), **named(range(5), "during")}.items())
+        assert duckdb_rows(tiering, table) == expected, mode
+        assert equal(tiering, table)
+
+
+@pytest.mark.slow
+def test_a_conflict_is_no_failure_and_the_next_maintenance_does_the_rest(tiering: Tiering, monkeypatch):
+    table = tiering.table(primary_key=False)
+    rounds(tiering, table, 3)
+    rewrite = maintain_module.rewrite
+
+    def beside_another(spark, java_table, *arguments):
+        # The other maintenance has the same plan, and commits first.
+        rewrite(spark, java_table, *arguments)
+        return rewrite(spark, stale, *arguments)
+
+    stale = maintain_module.IcebergCatalogs(tiering.spark).find_table(table).java_table
+    with monkeypatch.context() as patched:
+        patched.setattr(maintain_module, "rewrite", beside_another)
+        done = maintained(tiering, table)
+
+    assert (done.conflicts, done.rewritten.files, done.interrupted) == (1, 0, False)
+    assert len(data_files(tiering, table)) == 1
+    assert len(duckdb_rows(tiering, table)) == 30
+    assert maintained(tiering, table).conflicts == 0
+
+
+@pytest.mark.slow
+def test_maintenance_that_is_told_to_end_cancels_its_jobs_and_keeps_the_table_whole(tiering: Tiering, monkeypatch):
+    table = tiering.table(primary_key=False)
+    rounds(tiering, table, 3)
+    rows, snapshots = duckdb_rows(tiering, table), ids(tiering, table)
+    interruption = Interruption()
+
+    def sleeping(spark, *arguments):
+        # This is in the place of a rewrite that takes long. It is asked to end once its job runs.
+        def sleep(numbers):
+            time.sleep(600)
+
+        interruption.ask()
+        spark.sparkContext.parallelize(range(2), 2).foreachPartition(sleep)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(maintain_module, "rewrite", sleeping)
+        done = maintained(tiering, table, interruption=interruption)
+
+    assert done.interrupted
+    assert ids(tiering, table) == snapshots
+    assert duckdb_rows(tiering, table) == rows
+    assert tiering.spark.sparkContext.statusTracker().getActiveJobsIds() == []
+    assert maintained(tiering, table).rewritten.files == 3
+    assert duckdb_rows(tiering, table) == rows
+
+
+@pytest.mark.slow
+def test_orphans_and_metadata_files_that_nothing_names_are_deleted(tiering: Tiering):
+    table = tiering.table(primary_key=False, properties={"iceberg.write.metadata.previous-versions-max": "2"})
+    rounds(tiering, table, 4)
+    folder = lake_folder(table)
+    orphan = folder / "data" / "left-by-a-killed-task.parquet"
+    orphan.write_bytes(b"nothing reads this")
+    for file in folder.rglob("*"):
+        os.utime(file, (0, 0))
+    metadata = sorted((folder / "metadata").glob("*.metadata.json"))
+    assert len(metadata) == 5
+    rows = duckdb_rows(tiering, table)
+
+    assert planned(tiering, table).metadata_files == 3
+    done = maintained(tiering, table, steps={Step.CLEAN})
+
+    assert done.orphans == 3
+    assert not orphan.exists()
+    assert sorted((folder / "metadata").glob("*.metadata.json")) == metadata[2:]
+    assert duckdb_rows(tiering, table) == rows
+    assert maintained(tiering, table, steps={Step.CLEAN}, grace=timedelta(days=1)).orphans == 0
+
+
+def test_only_tables_whose_options_ask_for_it_are_maintained_without_names(tiering: Tiering):
+    off, both = tiering.table(), tiering.table(properties=AUTO)
+    compacted = tiering.table(properties={"table.datalake.auto-compaction": "true"})
+    expired = tiering.table(properties={"table.datalake.auto-expire-snapshot": "TRUE"})
+
+    found = {table.path: steps for table, steps in tables_to_maintain(tiering.client, ())}
+
+    assert off.path not in found
+    assert found[both.path] == ALL_STEPS
+    assert found[compacted.path] == {Step.COMPACT, Step.MANIFESTS}
+    assert found[expired.path] == {Step.EXPIRE, Step.CLEAN}
+    ((named_table, steps),) = tables_to_maintain(tiering.client, [off.path])
+    assert (named_table.path, steps) == (off.path, ALL_STEPS)
+    everything = {table.path for table, _ in tables_to_maintain(tiering.client, (), everything=True)}
+    assert {off.path, both.path} <= everything
+
+
+@pytest.mark.parametrize("option", AUTO)
+def test_an_option_that_is_neither_true_nor_false_is_refused(tiering: Tiering, option):
+    with pytest.raises(FlussTieringError, match=f"{option} is 'yes': expected true or false") as error:
+        tiering.table(properties={option: "yes"})
+    assert error.value.code is ErrorCode.INVALID_TABLE
+
+
+@pytest.mark.slow
+def test_the_command_shows_its_plan_and_then_does_it(tiering: Tiering, monkeypatch, capsys):
+    run = command(tiering, monkeypatch)
+    table, untiered = tiering.table(), tiering.table()
+    rounds(tiering, table, 2)
+    arguments = ("maintain", str(table.path), "--min-input-files", "2", "--server", tiering.target)
+
+    assert run(*arguments, "--dry-run") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{table.path} 2 → 1" in shown
+    assert run(*arguments, "--dry-run", "--json") == 0
+    (plan,) = json.loads(capsys.readouterr().out)
+    assert (plan["files_to_rewrite"], plan["fewer_files"], plan["deletes_to_apply"]) == (2, 1, 1)
+    assert len(data_files(tiering, table)) == 2
+
+    assert run(*arguments, str(untiered.path), "--json") == 0
+    done = json.loads(capsys.readouterr().out)
+    assert [each["rewritten_files"] for each in done] == [2, 0]
+    assert len(data_files(tiering, table)) == 1
+    assert run(*arguments) == 0
+    assert str(table.path) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--max-bytes", "much"], "'much' is not a size"),
+        (["--all", "db.t"], "--all maintains every table that is tiered, but db.t is named, too"),
+        (["--cores", "0"], "cores"),
+    ],
+)
+def test_a_wrong_option_of_the_command_is_refused(tiering: Tiering, monkeypatch, capsys, arguments, told):
+    from fluss_tiering.cli.main import main  # noqa: PLC0415
+
+    monkeypatch.setattr("sys.argv", ["fluss-tiering", "maintain", *arguments, "--server", tiering.target])
+    with pytest.raises(SystemExit) as exited:
+        main()
+    assert exited.value.code == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def lake_folder(table: TableInfo) -> Path:
+    return Path(urlparse(table.lake_catalog_properties["warehouse"]).path, *str(table.path).split("."))
