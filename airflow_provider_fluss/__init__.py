@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_fluss.operators.maintenance import (
         FlussCompactOperator,
         FlussExpireSnapshotsOperator,
+        FlussMaintainOperator,
         FlussVerifyOperator,
     )
     from airflow_provider_fluss.operators.round import FlussTieringOperator
@@ -36,6 +37,7 @@ __all__ = [
     "FlussCompactOperator",
     "FlussExpireSnapshotsOperator",
     "FlussHook",
+    "FlussMaintainOperator",
     "FlussReleaseKvSnapshotLeaseOperator",
     "FlussTableTieredTrigger",
     "FlussTieringNotifier",
@@ -55,6 +57,7 @@ if not TYPE_CHECKING:
         "FlussAcquireKvSnapshotLeaseOperator": "operators.lease",
         "FlussCompactOperator": "operators.maintenance",
         "FlussExpireSnapshotsOperator": "operators.maintenance",
+        "FlussMaintainOperator": "operators.maintenance",
         "FlussHook": "hooks.fluss",
         "FlussReleaseKvSnapshotLeaseOperator": "operators.lease",
         "FlussTableTieredTrigger": "triggers.tiered",

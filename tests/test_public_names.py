@@ -61,6 +61,7 @@ PUBLIC = {
         "FlussCompactOperator",
         "FlussExpireSnapshotsOperator",
         "FlussHook",
+        "FlussMaintainOperator",
         "FlussReleaseKvSnapshotLeaseOperator",
         "FlussTableTieredTrigger",
         "FlussTieringNotifier",

@@ -1,4 +1,4 @@
-"""The operators that compact lake tables, expire their snapshots, and compare them with their source tables."""
+"""The operators that maintain and compact lake tables, expire snapshots, and compare rows with the source tables."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.spark.maintenance_options import (
+    DEFAULT_CORES,
     DEFAULT_DELETE_FILES,
     DEFAULT_LIMIT,
+    DEFAULT_MANY_DELETE_FILES,
+    DEFAULT_MAX_BYTES,
     DEFAULT_MIN_INPUT_FILES,
     CompactOptions,
     ExpireOptions,
+    MaintainOptions,
     MaintenanceOptions,
     VerifyOptions,
 )
@@ -50,7 +54,7 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
         self, *, tables: Sequence[str], fluss_conn_id: str = FlussHook.default_conn_name, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.tables = tables
+        self.tables: Sequence[str] | None = tables
         self.fluss_conn_id = fluss_conn_id
 
     @abstractmethod
@@ -79,15 +83,21 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
         except (AirflowException, RuntimeError) as error:
             message = mask_secrets(str(error))
             said = (
-                logged_error(message) or f"{options.command} of {', '.join(map(str, options.tables))} failed: {message}"
+                logged_error(message)
+                or f"{options.command} of {', '.join(map(str, options.tables)) or 'lake tables'} failed: {message}"
             )
             # The other tables are done already, and another try would fail for these again.
             if wrong := self._why_never(options.tables):
                 raise AirflowFailException(f"{said}; no retry mends this: {wrong}") from error
             raise AirflowException(said) from error
 
+    def _paths(self) -> tuple[TablePath, ...]:
+        return tuple(table_paths(self.tables))
+
     def _why_never(self, tables: Sequence[TablePath]) -> str | None:
         """Return why some of the tables cannot be maintained; None if nothing is wrong or if it is not known."""
+        if not tables:
+            return None
         try:
             with FlussHook(self.fluss_conn_id).get_client() as client:
                 return "; ".join(why_not_tiered(client, tables).values()) or None
@@ -96,12 +106,81 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
             return None
 
     def _checked_options(self) -> MaintenanceOptions:
-        tables = tuple(table_paths(self.tables))
+        tables = self._paths()
         server = FlussHook(self.fluss_conn_id).get_address()
         try:
             return self.options(server, tables)
         except FlussTieringError as error:
             raise AirflowFailException(error.message) from error
+
+
+class FlussMaintainOperator(FlussMaintenanceOperator):
+    """Do what is worth doing for lake tables: compact them, merge manifests, expire snapshots, delete orphan files.
+
+    Without tables, it maintains those whose options `table.datalake.auto-compaction` and
+    `table.datalake.auto-expire-snapshot` ask for it. Rounds and readers may run at the same time.
+
+    Args:
+        tables: The `database.table` of each table, which is maintained whatever its options say. None for the tables
+            whose options ask for it. (templated)
+        all_tables: Whether all tables that are tiered are maintained, if none is named.
+        max_bytes: The largest size of the data files of a table that are rewritten in this run, such as "10gb".
+            (templated)
+        cores: About how many tasks rewrite data files at the same time. (templated)
+        min_input_files: The smallest number of small files in a bucket that is worth rewriting. (templated)
+        delete_files: The number of delete files that must apply to a data file, so that it is rewritten at any size.
+            (templated)
+        fluss_conn_id: The connection of the tiering server. (templated)
+        conn_id: The Spark connection. (templated)
+        name: The name of the Spark application. (templated)
+        kwargs: Other arguments of `SparkSubmitOperator`.
+    """
+
+    template_fields: Sequence[str] = (
+        *FlussMaintenanceOperator.template_fields,
+        "max_bytes",
+        "cores",
+        "min_input_files",
+        "delete_files",
+    )
+
+    def __init__(
+        self,
+        *,
+        tables: Sequence[str] | None = None,
+        all_tables: bool = False,
+        max_bytes: str = DEFAULT_MAX_BYTES,
+        cores: int | str = DEFAULT_CORES,
+        min_input_files: int | str = DEFAULT_MIN_INPUT_FILES,
+        delete_files: int | str = DEFAULT_MANY_DELETE_FILES,
+        fluss_conn_id: str = FlussHook.default_conn_name,
+        conn_id: str = DEFAULT_SPARK_CONN_ID,
+        name: str = "fluss-maintain",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(tables=(), fluss_conn_id=fluss_conn_id, conn_id=conn_id, name=name, **kwargs)
+        self.tables = tables
+        self.all_tables = all_tables
+        self.max_bytes = max_bytes
+        self.cores = cores
+        self.min_input_files = min_input_files
+        self.delete_files = delete_files
+
+    def options(self, server: str, tables: tuple[TablePath, ...]) -> MaintainOptions:
+        """Return the options of the application. Raises what the base class says."""
+        return MaintainOptions(
+            server,
+            tables,
+            all_tables=self.all_tables,
+            max_bytes=self.max_bytes,
+            cores=whole_number("cores", self.cores),
+            min_input_files=whole_number("min_input_files", self.min_input_files),
+            delete_files=whole_number("delete_files", self.delete_files),
+        )
+
+    def _paths(self) -> tuple[TablePath, ...]:
+        # An empty list comes from a task before this one, which found no table.
+        return () if self.tables is None else super()._paths()
 
 
 class FlussCompactOperator(FlussMaintenanceOperator):

@@ -27,7 +27,7 @@ def bag() -> DagBag:
 
 def test_dags_import_and_serialize(bag):
     assert not bag.import_errors
-    assert set(bag.dags) == {"fluss_tiering", "fluss_tiering_table", "fluss_watch"}
+    assert set(bag.dags) == {"fluss_lake_maintenance", "fluss_tiering", "fluss_tiering_table", "fluss_watch"}
     for dag in bag.dags.values():
         DagSerialization.to_dict(dag)
         assert dag.doc_md
@@ -38,6 +38,7 @@ def test_dags_import_and_serialize(bag):
 def test_each_example_is_a_file_that_airflow_finds():
     assert {path.name for path in DAGS.glob("*.py")} == {"__init__.py", *(path.name for path in FILES)}
     assert {path.stem.removeprefix("example_") for path in FILES} == {
+        "fluss_lake_maintenance",
         "fluss_tiering",
         "fluss_tiering_table",
         "fluss_watch",

@@ -14,6 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from airflow_provider_fluss.operators.maintenance import (
     FlussCompactOperator,
     FlussExpireSnapshotsOperator,
+    FlussMaintainOperator,
     FlussVerifyOperator,
 )
 from fluss_tiering.model.table import TablePath
@@ -39,6 +40,13 @@ OPERATORS = [FlussCompactOperator, FlussExpireSnapshotsOperator, FlussVerifyOper
         ),
         (FlussExpireSnapshotsOperator, {"older_than": "36h"}, ["expire", "--older-than", "36h"]),
         (FlussVerifyOperator, {"limit": 5}, ["verify", "--limit", "5"]),
+        (
+            FlussMaintainOperator,
+            {"max_bytes": "1gb", "cores": "2", "min_input_files": 3, "delete_files": 2},
+            [
+                *("maintain", "--max-bytes", "1gb", "--cores", "2", "--min-input-files", "3", "--delete-files", "2"),
+            ],
+        ),
     ],
 )
 def test_every_option_reaches_the_application(server, spark, context, operator, arguments, expected):
@@ -55,7 +63,15 @@ def test_every_option_reaches_the_application(server, spark, context, operator, 
     assert any(each.startswith("spark.pyspark.python=") for each in called())
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize(("arguments", "flags"), [({}, []), ({"all_tables": True}, ["--all"])])
+def test_without_tables_those_are_maintained_that_ask_for_it_or_all(server, spark, context, arguments, flags):
+    called = spark("")
+    FlussMaintainOperator(task_id="maintain", **arguments).execute(context("maintain"))
+    application = called().index(str(submit.MAINTENANCE_APPLICATION))
+    assert called()[application + 1 :] == ["maintain", "--server", f"127.0.0.1:{server.port}", *flags]
+
+
+@pytest.mark.parametrize("operator", [*OPERATORS, FlussMaintainOperator])
 def test_every_argument_of_its_own_is_templated(operator):
     own = {
         "tables",
@@ -66,6 +82,8 @@ def test_every_argument_of_its_own_is_templated(operator):
         "older_than",
         "retain_last",
         "limit",
+        "max_bytes",
+        "cores",
     }
     task = operator(task_id="maintain", tables=["db.a"])
     assert {each for each in own if hasattr(task, each)} <= set(operator.template_fields)
@@ -99,6 +117,10 @@ def test_every_argument_of_its_own_is_templated(operator):
             (FlussExpireSnapshotsOperator, {"older_than": wrong}, "^older_than.*expected")
             for wrong in (5, timedelta(seconds=-1), timedelta(microseconds=1), timedelta(microseconds=-1), "")
         ],
+        (FlussMaintainOperator, {"tables": []}, "expected a list of DATABASE.TABLE with at least one table"),
+        (FlussMaintainOperator, {"max_bytes": "much"}, "'much' is not a size"),
+        (FlussMaintainOperator, {"cores": "many"}, "cores is 'many': expected a whole number"),
+        (FlussMaintainOperator, {"all_tables": True}, "leave out --all or the names"),
         (FlussVerifyOperator, {"application": "mine.py"}, "application cannot be set"),
     ],
 )
