@@ -15,6 +15,7 @@ from certificates import Authority
 from engine_support import ServerThread, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
+from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
 from fluss_tiering.server.security.roles import Grant
 from fluss_tiering.server.security.tokens import StaticToken, TokenFile
@@ -34,7 +35,7 @@ STRING = re.compile(r'"[^"]*"')
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """Name -> labels of every metric of a server with TLS, a token, an issuer and a table that was parked."""
+    """Name -> labels of every metric of a server with TLS, a token, an issuer, and a parked and maintained table."""
     folder: Path = tmp_path_factory.mktemp("observability")
     authority = Authority(folder / "ca")
     pair = authority.pair("server", "server")
@@ -59,7 +60,10 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     ):
         (claim,) = client.claim_tables([new_table(client).path], "X", None, "d")
         assert isinstance(claim, Claim)
-        client.heartbeat(failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, "boom")])
+        client.heartbeat(
+            failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, "boom")],
+            maintained=[MaintenanceReport(claim.table_id)],
+        )
         samples = scrape(running.server.metrics_port, authority.cert, text)
     return {name: {label for labels, _ in series for label in labels} for name, series in samples.items()}
 

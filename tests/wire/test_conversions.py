@@ -17,6 +17,7 @@ from fluss_tiering.model.data_type import NESTED, WITH_LENGTH, WITH_PRECISION, F
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
+from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import (
     BucketInfo,
     Column,
@@ -130,6 +131,8 @@ statuses = st.builds(
     st.none() | ids,
     st.none() | ids,
     st.none() | ids,
+    st.none() | ids,
+    st.none() | ids,
 )
 
 
@@ -227,6 +230,11 @@ def test_answers_with_statuses_are_their_entries_joined(many: list[TieringStatus
 @given(st.builds(HeartbeatEntry, ids, ids, st.none() | texts, st.none() | stats, small))
 def test_heartbeat_entries(entry: HeartbeatEntry) -> None:  # S15, S17
     assert heartbeats.entry_from_pb(sent(heartbeats.entry_to_pb(entry))) == entry
+
+
+@given(st.builds(MaintenanceReport, ids, small, small, small, small))
+def test_reports_on_maintenance(report: MaintenanceReport) -> None:
+    assert heartbeats.maintenance_from_pb(sent(heartbeats.maintenance_to_pb(report))) == report
 
 
 @given(st.lists(rounds, max_size=3).map(tuple), st.none() | texts, st.none() | ids)

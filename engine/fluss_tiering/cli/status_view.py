@@ -77,6 +77,8 @@ def status_as_json(status: TieringStatus) -> dict[str, object]:
         "lag_ms": status.lag_ms(time.time_ns() // 1_000_000),
         "next_round_time": output.iso_time(status.next_round_time),
         "freshness_ms": status.freshness_ms,
+        "last_maintained_time": output.iso_time(status.last_maintained_time),
+        "maintenance_saved_files": status.maintenance_saved_files,
     }
 
 

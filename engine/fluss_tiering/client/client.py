@@ -27,6 +27,7 @@ from fluss_tiering.model.cluster import ClusterHealth
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError, ThrottledError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
+from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import (
     BucketInfo,
     KvSnapshot,
@@ -396,8 +397,9 @@ class TieringClient(Closing):
         lease_id: str | None = None,
         attempt_token: int | None = None,
         driver: str | None = None,
+        maintained: Iterable[MaintenanceReport] = (),
     ) -> HeartbeatAnswer:
-        """Report on rounds, and ask for a pending table if wanted.
+        """Report on rounds and on maintenance, and ask for a pending table if wanted.
 
         The server applies the failed rounds first, then the rounds that go on, then the finished ones. The answer has
         an error for each table whose report was refused.
@@ -411,6 +413,7 @@ class TieringClient(Closing):
             lease_id: The lease under which a table is claimed.
             attempt_token: The token of the attempt under which a table is claimed.
             driver: The name of the driver, for people.
+            maintained: What maintenance of lake tables has done since the last report.
 
         Raises:
             FlussTieringError: INVALID_REQUEST if a table in `force_finished` is not in `finished`; STALE_ATTEMPT if a
@@ -426,6 +429,7 @@ class TieringClient(Closing):
                 lease_id=lease_id,
                 attempt_token=attempt_token,
                 driver=driver,
+                maintained=maintained,
             )
         )
 

@@ -92,6 +92,10 @@ class TieringStatus:
             becomes Pending with its next record. None for a parked table, for one that is neither Scheduled nor Failed,
             and for a Scheduled one of a Fluss cluster, whose coordinator decides.
         freshness_ms: How far the lake table may fall behind, in milliseconds; None while no server is active.
+        last_maintained_time: When the lake table was last maintained by a plan; None if that was not reported since the
+            server started.
+        maintenance_saved_files: How many data files and delete files maintenance has saved since the server started;
+            None as above.
         interruptions: How many rounds in a row were interrupted since a round last succeeded or failed by itself,
             without those that were cancelled. Only the server knows it; it is 0 for clients.
     """
@@ -111,6 +115,8 @@ class TieringStatus:
     waiting_since: int | None = field(default=None, compare=False)
     next_round_time: int | None = field(default=None, compare=False)
     freshness_ms: int | None = field(default=None, compare=False)
+    last_maintained_time: int | None = field(default=None, compare=False)
+    maintenance_saved_files: int | None = field(default=None, compare=False)
     interruptions: int = 0
 
     @property

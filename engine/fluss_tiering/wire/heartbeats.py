@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry
+from fluss_tiering.wire.checks import not_negative
 from fluss_tiering.wire.errors import error_from_pb, error_to_pb
 from fluss_tiering.wire.tables import path_from_pb, path_to_pb
 from fluss_tiering.wire.tiering import stats_from_pb, stats_to_pb
@@ -33,6 +35,32 @@ def entry_from_pb(message: pb.PbHeartbeatReqForTable) -> HeartbeatEntry:
         stats=stats_from_pb(message.stats) if message.HasField("stats") else None,
         coordinator_epoch=message.coordinator_epoch,
         interrupted=message.interrupted,
+    )
+
+
+def maintenance_to_pb(report: MaintenanceReport) -> pb.PbLakeMaintenance:
+    """Return the message of a report on maintenance."""
+    return pb.PbLakeMaintenance(
+        table_id=report.table_id,
+        saved_files=report.saved_files,
+        rewritten_bytes=report.rewritten_bytes,
+        expired_snapshots=report.expired_snapshots,
+        deleted_files=report.deleted_files,
+    )
+
+
+def maintenance_from_pb(message: pb.PbLakeMaintenance) -> MaintenanceReport:
+    """Return the report of a message on maintenance.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if a number is below 0. Counters only grow.
+    """
+    return MaintenanceReport(
+        message.table_id,
+        saved_files=not_negative(message, "saved_files", message.saved_files),
+        rewritten_bytes=not_negative(message, "rewritten_bytes", message.rewritten_bytes),
+        expired_snapshots=not_negative(message, "expired_snapshots", message.expired_snapshots),
+        deleted_files=not_negative(message, "deleted_files", message.deleted_files),
     )
 
 

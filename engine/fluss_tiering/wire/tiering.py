@@ -94,6 +94,8 @@ def status_to_pb(status: TieringStatus) -> pb.PbTableTieringStatus:
         waiting_since=status.waiting_since,
         next_round_time=status.next_round_time,
         freshness_ms=status.freshness_ms,
+        last_maintained_time=status.last_maintained_time,
+        maintenance_saved_files=status.maintenance_saved_files,
     )
 
 
@@ -124,6 +126,8 @@ def status_from_pb(message: pb.PbTableTieringStatus) -> TieringStatus:
         message.waiting_since if message.HasField("waiting_since") else None,
         message.next_round_time if message.HasField("next_round_time") else None,
         message.freshness_ms if message.HasField("freshness_ms") else None,
+        message.last_maintained_time if message.HasField("last_maintained_time") else None,
+        message.maintenance_saved_files if message.HasField("maintenance_saved_files") else None,
     )
 
 

@@ -15,6 +15,7 @@ import pytest
 from engine_support import HOUR, MINUTE, ServerThread, VirtualClock, new_path, new_table, put
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
 from metrics_support import Samples, scrape, scraped_text, value
@@ -202,6 +203,41 @@ def test_tables_that_come_and_go_while_they_are_scraped(exporting: Exporting) ->
             exporting.scrape()
         stop.set()
         assert churning.result(30) > 0
+
+
+def test_maintenance_is_counted_in_metrics_and_shown_in_the_status(exporting: Exporting) -> None:
+    client, clock = exporting.client, exporting.clock
+    table, other = new_table(client), new_table(client)
+    prefix = "fluss_tiering_table_maint"
+    assert not any(name.startswith(prefix) for name in exporting.scrape())
+    (before,) = client.list_tiering_statuses(table.path)
+    assert (before.last_maintained_time, before.maintenance_saved_files) == (None, None)
+
+    client.heartbeat(maintained=[MaintenanceReport(table.table_id, 4, 1000, 2, 9), MaintenanceReport(10**9, 1)])
+    clock.advance(MINUTE)
+    # A table that the server does not know is left out.
+    client.heartbeat(maintained=[MaintenanceReport(table.table_id, 3, 500, 1, 1)])
+
+    (status,) = client.list_tiering_statuses(table.path)
+    assert (status.last_maintained_time, status.maintenance_saved_files) == (clock.now_ms(), 7)
+    (untouched,) = client.list_tiering_statuses(other.path)
+    assert untouched.last_maintained_time is None
+    samples = exporting.scrape()
+    assert {name: value(samples, name, table=table.path.table) for name in samples if name.startswith(prefix)} == {
+        "fluss_tiering_table_maintained_timestamp": clock.now_ms(),
+        "fluss_tiering_table_maintenance_saved_files_total": 7,
+        "fluss_tiering_table_maintenance_rewritten_bytes_total": 1500,
+        "fluss_tiering_table_maintenance_expired_snapshots_total": 3,
+        "fluss_tiering_table_maintenance_deleted_files_total": 10,
+    }
+    assert all(len(samples[name]) == 1 for name in samples if name.startswith(prefix))
+
+
+def test_maintenance_that_saves_less_than_nothing_is_refused(exporting: Exporting) -> None:
+    table = new_table(exporting.client)
+    with pytest.raises(FlussTieringError, match=r"PbLakeMaintenance\.saved_files is -1") as refused:
+        exporting.client.heartbeat(maintained=[MaintenanceReport(table.table_id, -1)])
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_a_table_costs_a_fixed_number_of_series(exporting: Exporting) -> None:

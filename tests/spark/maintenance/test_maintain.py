@@ -64,6 +64,9 @@ def test_what_is_planned_is_what_happens(tiering: Tiering, primary_key):
     done = maintained(tiering, table)
 
     assert done.rewritten.files == len(files)
+    (status,) = tiering.client.list_tiering_statuses(table.path)
+    assert status.last_maintained_time is not None
+    assert status.maintenance_saved_files == plan.fewer_files + plan.files.delete_files
     assert len(data_files(tiering, table)) == len(files) - plan.fewer_files == done.after.data_files
     assert delete_files(tiering, table) == 0
     assert done.expired == len(plan.expirable.free)
@@ -193,6 +196,8 @@ def test_maintenance_that_is_told_to_end_cancels_its_jobs_and_keeps_the_table_wh
         done = maintained(tiering, table, interruption=interruption)
 
     assert done.interrupted
+    (status,) = tiering.client.list_tiering_statuses(table.path)
+    assert status.last_maintained_time is None
     assert ids(tiering, table) == snapshots
     assert duckdb_rows(tiering, table) == rows
     assert tiering.spark.sparkContext.statusTracker().getActiveJobsIds() == []

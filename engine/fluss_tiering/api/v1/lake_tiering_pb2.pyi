@@ -145,6 +145,7 @@ class LakeTieringHeartbeatRequest(_message.Message):
     LEASE_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     DRIVER_FIELD_NUMBER: _builtins.int
+    MAINTAINED_TABLES_FIELD_NUMBER: _builtins.int
     request_table: _builtins.bool
     """Whether the driver asks for a Pending table."""
     lease_id: _builtins.str
@@ -169,6 +170,12 @@ class LakeTieringHeartbeatRequest(_message.Message):
     def force_finished_tables(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The ids of finished tables that are to be Pending again at once, because a limit cut their rounds."""
 
+    @_builtins.property
+    def maintained_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLakeMaintenance]:
+        """What maintenance of lake tables has done. It is counted for statuses and metrics, and changes nothing else. Tables
+        that do not exist or are not tiered are left out.
+        """
+
     def __init__(
         self,
         *,
@@ -180,10 +187,11 @@ class LakeTieringHeartbeatRequest(_message.Message):
         lease_id: _builtins.str | None = ...,
         attempt_token: _builtins.int | None = ...,
         driver: _builtins.str | None = ...,
+        maintained_tables: _abc.Iterable[Global___PbLakeMaintenance] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_driver", b"_driver", "_lease_id", b"_lease_id", "attempt_token", b"attempt_token", "driver", b"driver", "lease_id", b"lease_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_driver", b"_driver", "_lease_id", b"_lease_id", "attempt_token", b"attempt_token", "driver", b"driver", "failed_tables", b"failed_tables", "finished_tables", b"finished_tables", "force_finished_tables", b"force_finished_tables", "lease_id", b"lease_id", "request_table", b"request_table", "tiering_tables", b"tiering_tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_driver", b"_driver", "_lease_id", b"_lease_id", "attempt_token", b"attempt_token", "driver", b"driver", "failed_tables", b"failed_tables", "finished_tables", b"finished_tables", "force_finished_tables", b"force_finished_tables", "lease_id", b"lease_id", "maintained_tables", b"maintained_tables", "request_table", b"request_table", "tiering_tables", b"tiering_tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__attempt_token: _TypeAlias = _typing.Literal["attempt_token"]  # noqa: Y015
     _WhichOneofArgType__attempt_token: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token"]  # noqa: Y015
@@ -199,6 +207,44 @@ class LakeTieringHeartbeatRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lease_id) -> _WhichOneofReturnType__lease_id | None: ...
 
 Global___LakeTieringHeartbeatRequest: _TypeAlias = LakeTieringHeartbeatRequest  # noqa: Y015
+
+@_typing.final
+class PbLakeMaintenance(_message.Message):
+    """What one maintenance of a lake table has done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_ID_FIELD_NUMBER: _builtins.int
+    SAVED_FILES_FIELD_NUMBER: _builtins.int
+    REWRITTEN_BYTES_FIELD_NUMBER: _builtins.int
+    EXPIRED_SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    DELETED_FILES_FIELD_NUMBER: _builtins.int
+    table_id: _builtins.int
+    """The id of the table."""
+    saved_files: _builtins.int
+    """How many data files and delete files the newest lake snapshot has fewer because of it."""
+    rewritten_bytes: _builtins.int
+    """The size of the data files that were rewritten, in bytes."""
+    expired_snapshots: _builtins.int
+    """How many lake snapshots were removed."""
+    deleted_files: _builtins.int
+    """How many files were deleted that no snapshot needs any more."""
+    def __init__(
+        self,
+        *,
+        table_id: _builtins.int = ...,
+        saved_files: _builtins.int = ...,
+        rewritten_bytes: _builtins.int = ...,
+        expired_snapshots: _builtins.int = ...,
+        deleted_files: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_files", b"deleted_files", "expired_snapshots", b"expired_snapshots", "rewritten_bytes", b"rewritten_bytes", "saved_files", b"saved_files", "table_id", b"table_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PbLakeMaintenance: _TypeAlias = PbLakeMaintenance  # noqa: Y015
 
 @_typing.final
 class LakeTieringHeartbeatResponse(_message.Message):
@@ -575,6 +621,8 @@ class PbTableTieringStatus(_message.Message):
     WAITING_SINCE_FIELD_NUMBER: _builtins.int
     NEXT_ROUND_TIME_FIELD_NUMBER: _builtins.int
     FRESHNESS_MS_FIELD_NUMBER: _builtins.int
+    LAST_MAINTAINED_TIME_FIELD_NUMBER: _builtins.int
+    MAINTENANCE_SAVED_FILES_FIELD_NUMBER: _builtins.int
     status: _builtins.str
     """The status: New, Initialized, Scheduled, Pending, Tiering, Tiered or Failed."""
     tiering_epoch: _builtins.int
@@ -615,6 +663,12 @@ class PbTableTieringStatus(_message.Message):
     """How far the lake table may fall behind, in milliseconds: the table option table.datalake.freshness. It is absent
     while no server is active.
     """
+    last_maintained_time: _builtins.int
+    """The time at which the lake table was last maintained by a plan. It is absent if that was not reported since the
+    server started.
+    """
+    maintenance_saved_files: _builtins.int
+    """How many data files and delete files maintenance has saved since the server started. It is absent as above."""
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table."""
@@ -637,10 +691,12 @@ class PbTableTieringStatus(_message.Message):
         waiting_since: _builtins.int | None = ...,
         next_round_time: _builtins.int | None = ...,
         freshness_ms: _builtins.int | None = ...,
+        last_maintained_time: _builtins.int | None = ...,
+        maintenance_saved_files: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_tiered_time", b"_last_tiered_time", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_waiting_since", b"_waiting_since", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_tiered_time", b"last_tiered_time", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "records_waiting", b"records_waiting", "table_path", b"table_path", "waiting_since", b"waiting_since"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_waiting_since", b"_waiting_since", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "records_waiting", b"records_waiting", "table_path", b"table_path", "waiting_since", b"waiting_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_tiered_time", b"_last_tiered_time", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_waiting_since", b"_waiting_since", "consecutive_failures", b"consecutive_failures", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_tiered_time", b"last_tiered_time", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "parked", b"parked", "records_waiting", b"records_waiting", "status", b"status", "status_since", b"status_since", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch", "waiting_since", b"waiting_since"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_waiting_since", b"_waiting_since", "consecutive_failures", b"consecutive_failures", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "parked", b"parked", "records_waiting", b"records_waiting", "status", b"status", "status_since", b"status_since", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch", "waiting_since", b"waiting_since"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__freshness_ms: _TypeAlias = _typing.Literal["freshness_ms"]  # noqa: Y015
     _WhichOneofArgType__freshness_ms: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms"]  # noqa: Y015
@@ -648,8 +704,12 @@ class PbTableTieringStatus(_message.Message):
     _WhichOneofArgType__last_error: _TypeAlias = _typing.Literal["_last_error", b"_last_error"]  # noqa: Y015
     _WhichOneofReturnType__last_error_time: _TypeAlias = _typing.Literal["last_error_time"]  # noqa: Y015
     _WhichOneofArgType__last_error_time: _TypeAlias = _typing.Literal["_last_error_time", b"_last_error_time"]  # noqa: Y015
+    _WhichOneofReturnType__last_maintained_time: _TypeAlias = _typing.Literal["last_maintained_time"]  # noqa: Y015
+    _WhichOneofArgType__last_maintained_time: _TypeAlias = _typing.Literal["_last_maintained_time", b"_last_maintained_time"]  # noqa: Y015
     _WhichOneofReturnType__last_tiered_time: _TypeAlias = _typing.Literal["last_tiered_time"]  # noqa: Y015
     _WhichOneofArgType__last_tiered_time: _TypeAlias = _typing.Literal["_last_tiered_time", b"_last_tiered_time"]  # noqa: Y015
+    _WhichOneofReturnType__maintenance_saved_files: _TypeAlias = _typing.Literal["maintenance_saved_files"]  # noqa: Y015
+    _WhichOneofArgType__maintenance_saved_files: _TypeAlias = _typing.Literal["_maintenance_saved_files", b"_maintenance_saved_files"]  # noqa: Y015
     _WhichOneofReturnType__next_retry_time: _TypeAlias = _typing.Literal["next_retry_time"]  # noqa: Y015
     _WhichOneofArgType__next_retry_time: _TypeAlias = _typing.Literal["_next_retry_time", b"_next_retry_time"]  # noqa: Y015
     _WhichOneofReturnType__next_round_time: _TypeAlias = _typing.Literal["next_round_time"]  # noqa: Y015
@@ -665,7 +725,11 @@ class PbTableTieringStatus(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_error_time) -> _WhichOneofReturnType__last_error_time | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_maintained_time) -> _WhichOneofReturnType__last_maintained_time | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_tiered_time) -> _WhichOneofReturnType__last_tiered_time | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__maintenance_saved_files) -> _WhichOneofReturnType__maintenance_saved_files | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__next_retry_time) -> _WhichOneofReturnType__next_retry_time | None: ...
     @_typing.overload

@@ -9,6 +9,7 @@ from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.client.calls.call import PAGE_SIZE, UnaryCall
 from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import (
     MAX_SENT_ERROR_CHARS,
@@ -20,7 +21,7 @@ from fluss_tiering.model.tiering import (
     TieringStatus,
 )
 from fluss_tiering.wire import tiering as wire
-from fluss_tiering.wire.heartbeats import answer_from_pb, entry_to_pb
+from fluss_tiering.wire.heartbeats import answer_from_pb, entry_to_pb, maintenance_to_pb
 from fluss_tiering.wire.tables import path_to_pb
 
 
@@ -34,6 +35,7 @@ def heartbeat(
     lease_id: str | None,
     attempt_token: int | None,
     driver: str | None,
+    maintained: Iterable[MaintenanceReport],
 ) -> UnaryCall[pb.LakeTieringHeartbeatRequest, pb.LakeTieringHeartbeatResponse, HeartbeatAnswer]:
     """Report on the rounds of a driver. Secrets in error messages are masked, and long messages are cut."""
     return UnaryCall(
@@ -47,6 +49,7 @@ def heartbeat(
             lease_id=lease_id,
             attempt_token=attempt_token,
             driver=driver,
+            maintained_tables=[maintenance_to_pb(report) for report in maintained],
         ),
         answer_from_pb,
     )

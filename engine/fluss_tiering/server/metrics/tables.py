@@ -101,6 +101,10 @@ def _known(value: int | None) -> int:
     return _UNKNOWN if value is None else value
 
 
+def _maintained(reading: TableReading, value: int) -> int | None:
+    return None if reading.totals.maintained_time is None else value
+
+
 _METRICS: Final = (
     _TableMetric(
         _PREFIX + "tierLag",
@@ -169,5 +173,34 @@ _METRICS: Final = (
         "fluss_tiering_table_parked",
         "1 for a parked table, absent for any other.",
         lambda reading: 1 if reading.table.status.parked else None,
+    ),
+    _TableMetric(
+        "fluss_tiering_table_maintained_timestamp",
+        "Time of the last maintenance of the lake table, in ms; absent before the first.",
+        lambda reading: reading.totals.maintained_time,
+    ),
+    _TableMetric(
+        "fluss_tiering_table_maintenance_saved_files_total",
+        "Data files and delete files that maintenance saved since the server started; absent before the first.",
+        lambda reading: _maintained(reading, reading.totals.saved_files),
+        "counter",
+    ),
+    _TableMetric(
+        "fluss_tiering_table_maintenance_rewritten_bytes_total",
+        "Bytes of data files that maintenance rewrote since the server started; absent before the first.",
+        lambda reading: _maintained(reading, reading.totals.rewritten_bytes),
+        "counter",
+    ),
+    _TableMetric(
+        "fluss_tiering_table_maintenance_expired_snapshots_total",
+        "Lake snapshots that maintenance removed since the server started; absent before the first.",
+        lambda reading: _maintained(reading, reading.totals.expired_snapshots),
+        "counter",
+    ),
+    _TableMetric(
+        "fluss_tiering_table_maintenance_deleted_files_total",
+        "Files that maintenance deleted since the server started; absent before the first.",
+        lambda reading: _maintained(reading, reading.totals.deleted_files),
+        "counter",
     ),
 )

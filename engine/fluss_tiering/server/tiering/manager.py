@@ -12,6 +12,7 @@ import structlog
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import (
     MAX_KEPT_ERROR_CHARS,
@@ -178,6 +179,22 @@ class LakeTieringManager:
             finished = reports.finished(heartbeat.finished, heartbeat.force_finished)
             claim = hand_out(self._ledger.tables, changes, requester, now, shows) if requester else None
         return HeartbeatAnswer(self._coordinator_epoch, claim, tiering, finished, failed)
+
+    def count_maintenance(
+        self, reports: Iterable[MaintenanceReport], shows: Callable[[TablePath], bool] | None = None
+    ) -> None:
+        """Count what maintenance of lake tables has done, for statuses and metrics.
+
+        Args:
+            reports: The reports. Those on tables that are not tiered are left out.
+            shows: Returns whether the driver may see a table; None if it may see all. For the driver no others exist.
+        """
+        now = self._clock.now_ms()
+        for report in reports:
+            table = self._ledger.tables.get(report.table_id)
+            if table is not None and (shows is None or shows(table.status.path)):
+                self._ledger.totals.count_maintenance(report, now)
+                self._ledger.tables.show_maintenance(report, now)
 
     def require_current(self, requester: RoundOwner) -> None:
         """Check that a driver may ask for a table.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
 from fluss_tiering.server.lake.backlogs import Backlogs
@@ -32,6 +33,7 @@ class TieredTables:
         self._shown: dict[int, TieringStatus] = {}
         self._ids: dict[TablePath, int] = {}
         self._running: dict[int, None] = {}
+        self._maintained: dict[int, tuple[int, int]] = {}
         self._by_path: list[int] | None = None
         self._listed: Sequence[TieringStatus] | None = None
         self.pending = Schedule()
@@ -121,6 +123,12 @@ class TieredTables:
         else:
             self._running[table_id] = None
 
+    def show_maintenance(self, report: MaintenanceReport, now: int) -> None:
+        """Show in the status of a table when it was maintained, and how many files that has saved."""
+        _, saved = self._maintained.get(report.table_id, (0, 0))
+        self._maintained[report.table_id] = (now, saved + report.saved_files)
+        self._hide(report.table_id)
+
     def remove(self, table_id: int) -> None:
         """Remove a table."""
         self.withdrawn.pop(table_id, None)
@@ -133,6 +141,7 @@ class TieredTables:
             del self._ids[table.status.path]
         self._by_path = None
         self._running.pop(table_id, None)
+        self._maintained.pop(table_id, None)
         self.pending.put(table_id, None)
         self.due.put(table_id, None)
 
@@ -145,11 +154,14 @@ class TieredTables:
         since = None
         if backlog is not None and backlog.records:
             since = table.tiered_time if backlog.since is None else backlog.since
+        maintained_time, saved_files = self._maintained.get(table_id, (None, None))
         shown = self._shown[table_id] = replace(
             table.status,
             records_waiting=None if backlog is None else backlog.records,
             waiting_since=since,
             next_round_time=table.next_round_time,
             freshness_ms=table.freshness_ms,
+            last_maintained_time=maintained_time,
+            maintenance_saved_files=saved_files,
         )
         return shown

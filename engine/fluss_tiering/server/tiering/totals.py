@@ -1,9 +1,10 @@
-"""Totals of the rounds that ended since the server started, for its metrics. The history of rounds is in the store."""
+"""Totals of rounds and of maintenance since the server started, for metrics. The history of rounds is in the store."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStats
 
 
@@ -19,6 +20,11 @@ class TableTotals:
         rows: The number of rows that all rounds wrote.
         bytes: The number of bytes that all rounds wrote.
         interruptions: The number of rounds that were interrupted.
+        maintained_time: When the lake table was last maintained, in milliseconds since the epoch; None until then.
+        saved_files: How many data files and delete files maintenance has saved.
+        rewritten_bytes: The size of the data files that maintenance has rewritten, in bytes.
+        expired_snapshots: How many lake snapshots maintenance has removed.
+        deleted_files: How many files maintenance has deleted.
     """
 
     failures: int = 0
@@ -28,6 +34,11 @@ class TableTotals:
     rows: int = 0
     bytes: int = 0
     interruptions: int = 0
+    maintained_time: int | None = None
+    saved_files: int = 0
+    rewritten_bytes: int = 0
+    expired_snapshots: int = 0
+    deleted_files: int = 0
 
 
 _NONE = TableTotals()
@@ -66,6 +77,18 @@ class RoundTotals:
                 rows=totals.rows + stats.rows,
                 bytes=totals.bytes + stats.bytes,
             )
+
+    def count_maintenance(self, report: MaintenanceReport, now: int) -> None:
+        """Count what maintenance has done by now, which is in milliseconds since the epoch."""
+        totals = self.of(report.table_id)
+        self._totals[report.table_id] = replace(
+            totals,
+            maintained_time=now,
+            saved_files=totals.saved_files + report.saved_files,
+            rewritten_bytes=totals.rewritten_bytes + report.rewritten_bytes,
+            expired_snapshots=totals.expired_snapshots + report.expired_snapshots,
+            deleted_files=totals.deleted_files + report.deleted_files,
+        )
 
     def forget(self, table_id: int) -> None:
         """Delete the totals of a table that was dropped or is no longer tiered."""

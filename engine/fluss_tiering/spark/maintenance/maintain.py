@@ -25,6 +25,7 @@ from fluss_tiering.lake.iceberg.maintenance.rewrites import Rewritten, rewrite, 
 from fluss_tiering.lake.iceberg.orphans import DEFAULT_GRACE, find_orphans
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.spark.maintenance.expire import expire_planned
 from fluss_tiering.spark.maintenance.interruption import Interrupted, Interruption
@@ -116,7 +117,25 @@ def maintain_table(
         worker.done = replace(worker.done, interrupted=True)
     except FlussTieringError as error:
         worker.done = replace(worker.done, error=error.message)
-    return replace(worker.done, seconds=time.perf_counter() - began)
+    done = replace(worker.done, seconds=time.perf_counter() - began)
+    if done.did_something or (done.plan is not None and done.error is None and not done.interrupted):
+        _report(client, table, done)
+    return done
+
+
+def _report(client: TieringClient, table: TableInfo, done: Maintenance) -> None:
+    """Tell the server what was done, for the status of the table and for metrics."""
+    report = MaintenanceReport(
+        table.table_id,
+        saved_files=max(0, done.rewritten.files - done.rewritten.new_files + done.rewritten.delete_files),
+        rewritten_bytes=done.rewritten.bytes,
+        expired_snapshots=done.expired,
+        deleted_files=done.deleted_files + done.orphans,
+    )
+    try:
+        client.heartbeat(maintained=[report])
+    except FlussTieringError as error:
+        logger.warning("%s: the server does not know of the maintenance: %s", table.path, error.message)
 
 
 class _Worker:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry, TieringRound
 from fluss_tiering.server.rpc.reads import TableLookup
 from fluss_tiering.server.rpc.scope.leases import LeaseTables
@@ -19,7 +20,7 @@ from fluss_tiering.server.tiering.manager import LakeTieringManager
 from fluss_tiering.server.tiering.states import RoundOwner
 from fluss_tiering.wire import tiering as wire
 from fluss_tiering.wire.checks import bounded, identifier, optional_token
-from fluss_tiering.wire.heartbeats import answer_to_pb, entry_from_pb
+from fluss_tiering.wire.heartbeats import answer_to_pb, entry_from_pb, maintenance_from_pb
 from fluss_tiering.wire.tables import path_from_pb
 
 _TABLES_AT_ONCE: Final = 50
@@ -66,7 +67,12 @@ class RoundCalls:
             force_finished=frozenset(bounded(request, "force_finished_tables", request.force_finished_tables)),
             requester=requester,
         )
+        reports = [
+            maintenance_from_pb(each) for each in bounded(request, "maintained_tables", request.maintained_tables)
+        ]
         answer = await self._in_turns(heartbeat)
+        if reports:
+            await self._threads.control(self._tiering.count_maintenance, reports, _shows())
         if answer.claim is not None:
             answer = replace(answer, claim=self._with_token(answer.claim))
         return answer_to_pb(answer, tiering=heartbeat.tiering, finished=heartbeat.finished, failed=heartbeat.failed)
@@ -81,8 +87,7 @@ class RoundCalls:
         turns = heartbeat_turns(heartbeat, _TABLES_AT_ONCE)
         if len(turns) > 1 and heartbeat.requester is not None:
             await self._threads.control(self._tiering.require_current, heartbeat.requester)
-        scope = present_scope()
-        shows = None if scope is None else scope.shows
+        shows = _shows()
         return joined_answers([await self._threads.control(self._tiering.heartbeat, each, shows) for each in turns])
 
     async def claim(self, request: pb.ClaimTablesRequest) -> pb.ClaimTablesResponse:
@@ -126,6 +131,12 @@ class RoundCalls:
         return pb.CancelTieringResponse(
             stale_attempt=some is None and not ended, cancelled_rounds=[wire.round_to_pb(each) for each in ended]
         )
+
+
+def _shows() -> Callable[[TablePath], bool] | None:
+    """Return what says whether the caller may see a table; None if it may see all."""
+    scope = present_scope()
+    return None if scope is None else scope.shows
 
 
 def _entries(messages: Sequence[pb.PbHeartbeatReqForTable]) -> tuple[HeartbeatEntry, ...]:
