@@ -196,7 +196,11 @@ class _Worker:
         }
         if batch.max_files is not None:
             options["max-files-to-rewrite"] = str(batch.max_files)
+        before = file_counts(table).delete_files
         done = rewrite(self._spark, table, batch.partitions, options)
+        # A commit also drops delete files that are older than all data files, which Iceberg's result does not count.
+        fewer = before - file_counts(self._open().java_table).delete_files
+        done = replace(done, delete_files=max(done.delete_files, fewer))
         self.done = replace(self.done, rewritten=self.done.rewritten + done)
 
     def _merge_manifests(self, table: JavaObject) -> None:
