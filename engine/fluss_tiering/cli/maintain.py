@@ -118,9 +118,9 @@ def _print_plans(plans: Mapping[TablePath, Plan | None]) -> None:
             Heading("Data files", numeric=True),
             Heading("Deletes", numeric=True),
             Heading("Rewrite", numeric=True),
-            Heading("Manifests", numeric=True),
-            Heading("Snapshots", numeric=True),
-            Heading("Metadata files", numeric=True, spare=1),
+            Heading("Manifests", numeric=True, spare=1),
+            Heading("Snapshots", numeric=True, spare=2),
+            Heading("Metadata files", numeric=True, spare=3),
         ],
         (
             [
