@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
+import uuid
+from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from pyiceberg import expressions as ex
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, NestedField
 
 import judges
-from fluss_tiering.model.table import Column, DataType
-from torture.judging.limits import question_limit
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.java import iceberg_class, jvm_of
+from fluss_tiering.lake.protocol import LakeCommit
+from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
+from torture.judging.limits import question_limit, refusal_limit
+from torture.judging.process import JudgeProcess, JudgeRefusedError
 from torture.makers.predicates import Question
 
 
@@ -29,3 +38,32 @@ def test_pyiceberg_finds_no_infinity_in_a_column_of_type_float(value: float) -> 
     assert bound(DoubleType()) != ex.AlwaysFalse()
     assert limit("FLOAT", value) == "pyiceberg takes an infinity for a number beyond all FLOATs"
     assert limit("FLOAT", 1.0) is limit("DOUBLE", value) is None
+
+
+@pytest.mark.slow
+def test_duckdb_applies_no_equality_deletes_by_a_key_that_was_widened_since(spark, tmp_path: Path) -> None:
+    columns = (Column("k", DataType.parse("INT NOT NULL")), Column("v", DataType.parse("STRING")))
+    properties = {"name": "widened", "type": "hadoop", "warehouse": f"file://{tmp_path}"}
+    table = TableInfo(1, TablePath("db", "t"), 1, TableDescriptor(columns, ("k",), ("k",), 1, {}), 0, properties)
+    for keys in ([1, 2, 3], [2]):
+        lake = IcebergCatalogs(spark).open_table(table)
+        writer = lake.file_writer().open_piece(0, lake.piece_location(0, str(uuid.uuid4())), 0)
+        batch = pa.RecordBatch.from_pylist([{"k": key} for key in keys], schema=arrow_schema(columns))
+        if keys == [2]:
+            writer.delete(batch.select(["k"]))
+        else:
+            writer.write(batch, np.arange(3), np.arange(3))
+        lake.commit([writer.close()], LakeCommit(1, 5, str(uuid.uuid4()), "/offsets", {TableBucket(1, 0): 4}))
+    reader = JudgeProcess()
+    try:
+        folder = tmp_path / "db" / "t"
+        assert reader.read(judges.DUCKDB, judges.newest_metadata(folder), ["k"]).column("k").to_pylist() == [1, 3]
+        wide = iceberg_class(jvm_of(spark), "types.Types").LongType.get()
+        IcebergCatalogs(spark).open_table(table).java_table.updateSchema().updateColumn("k", wide).commit()
+        widened = judges.newest_metadata(folder)
+        with pytest.raises(JudgeRefusedError) as refused:
+            reader.read(judges.DUCKDB, widened, ["k"])
+        assert refusal_limit(judges.DUCKDB, str(refused.value)) is not None
+        assert sorted(judges.read(judges.SPARK, widened, spark=spark).column("k").to_pylist()) == [1, 3]
+    finally:
+        reader.stop()
