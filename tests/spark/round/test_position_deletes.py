@@ -148,6 +148,49 @@ def test_a_round_whose_index_cannot_be_written_deletes_by_position_all_the_same(
 
 
 @pytest.mark.long
+def test_pieces_whose_keys_cannot_be_noted_fail_the_round_and_say_so(
+    tiering: Tiering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pieces of one bucket meet in the folder of the index. No row is in the lake until it can be written again."""
+    table, expected = tiered(tiering, 2)
+    before = sorted(expected.items())
+    folder = folder_of(table) / "_key_index"
+    shutil.rmtree(folder)
+    folder.write_text("no folder")
+    monkeypatch.setattr(application, "PlanLimits", lambda **given: PlanLimits(**given, change_piece_bytes=1))
+    for step in range(3):
+        change(tiering, table, expected, f"piece {step}")
+    (result,) = tiering.tier_all(table)
+    assert result.error is not None
+    assert str(folder) in result.error, result.error
+    assert tiering.lake_rows(table) == before
+    folder.unlink()
+    tiering.tier(table)
+    assert_equal(tiering, table, expected, 2)
+
+
+@pytest.mark.long
+@FORMATS
+def test_a_delete_file_that_is_gone_fails_the_round_and_is_named(tiering: Tiering, version: int) -> None:
+    table, expected = tiered(tiering, version)
+    (deletes,) = [Path(urlparse(name).path) for name in delete_files(tiering, table)]
+    away = deletes.rename(deletes.with_name("away"))
+    tiering.write(table, named([0, 2], "after"))
+    expected.update(named([0, 2], "after"))
+    (result,) = tiering.tier_all(table)
+    assert result.error is not None
+    assert f"{deletes.name} is missing" in result.error, result.error
+    away.rename(deletes)
+    tiering.tier(table)
+    assert_equal(tiering, table, expected, version)
+
+
+def delete_files(tiering: Tiering, table: TableInfo) -> list[str]:
+    rows = tiering.spark.sql(f"SELECT DISTINCT file_path FROM {tiering.name(table)}.delete_files").collect()
+    return [row.file_path for row in rows]
+
+
+@pytest.mark.long
 @FORMATS
 def test_rounds_go_on_after_a_compaction(tiering: Tiering, version: int) -> None:
     table, expected = tiered(tiering, version, rounds=3)
