@@ -19,6 +19,7 @@ from benchmarks import (
     commits,
     delete_files,
     key_index,
+    maintained_week,
     planning,
     requests,
     scaling,
@@ -43,6 +44,7 @@ class Part(StrEnum):
     COMMITS = "commits"
     KEY_INDEX = "key-index"
     DELETE_FILES = "delete-files"
+    WEEK = "week"
     TURNS = "turns"
     REQUESTS = "requests"
     STORM = "storm"
@@ -54,6 +56,7 @@ _OF_LAKES: Final[dict[Part, tuple[str, Callable[[float], Iterable[Figure]]]]] = 
     Part.COMMITS: ("Committing many files", commits.measure),
     Part.KEY_INDEX: ("The key index of a bucket", key_index.measure),
     Part.DELETE_FILES: ("Deletes by position, compared with deletes by key", delete_files.measure),
+    Part.WEEK: ("A week of rounds with maintenance, which takes hours", maintained_week.measure),
 }
 """What is about the files of a lake: the title of each table, and what measures its lines."""
 
@@ -90,7 +93,7 @@ def main(
     if only is Part.CLUSTER_SCAN or (only is None and has_sessions):
         _print_figures("Scanning a real Fluss cluster", cluster_scan.measure(scale))
     for part, (title, measure) in _OF_LAKES.items():
-        if only in (None, part):
+        if only is part or (only is None and part is not Part.WEEK):
             _print_figures(title, measure(scale))
     if only is Part.SCALING or (only is None and JARS.exists()):
         _print_scaling(scaling.measure(scale))

@@ -113,15 +113,15 @@ def _rounds(
 
 
 def _reads(tables: _Tables, rounds: int) -> Iterator[Figure]:
-    readers = {"Spark": _by_spark(tables.spark), "DuckDB": _by_duckdb()}
-    locations = {way: str(_location(tables, way)) for way in (_EQUALITY, _POSITION)}
+    readers = {"Spark": _by_spark(tables.spark), "DuckDB": duckdb_reader()}
+    locations = {way: newest_metadata(tables.client, tables.path(way)) for way in (_EQUALITY, _POSITION)}
     for name, read in readers.items():
         seconds: dict[str, list[float]] = {_EQUALITY: [], _POSITION: []}
         counts = set()
         for _ in range(_READS):
             for way, location in locations.items():
                 began = time.perf_counter()
-                counts.add(read(tables.path(way), location))
+                counts.add(read(location))
                 seconds[way].append(time.perf_counter() - began)
         if len(counts) != 1:
             raise SystemExit(f"error: {name} read different rows: {counts}")
@@ -131,25 +131,28 @@ def _reads(tables: _Tables, rounds: int) -> Iterator[Figure]:
         yield Figure(f"{name} reads everything after {rounds} rounds", text, ">= 5x as fast", ratio >= 5)
 
 
-def _location(tables: _Tables, way: str) -> Path:
-    (info,) = tables.client.get_tables([tables.path(way)])
+def newest_metadata(client: TieringClient, path: TablePath) -> str:
+    """Return the newest metadata file of a lake table in a local folder."""
+    (info,) = client.get_tables([path])
     warehouse = urlparse(info.lake_catalog_properties["warehouse"]).path
-    metadata = Path(warehouse, *str(tables.path(way)).split("."), "metadata")
-    return max(metadata.glob("*.metadata.json"), key=lambda each: int(re.split(r"[.-]", each.name.lstrip("v"))[0]))
+    metadata = Path(warehouse, *str(path).split("."), "metadata")
+    files = metadata.glob("*.metadata.json")
+    return str(max(files, key=lambda each: int(re.split(r"[.-]", each.name.lstrip("v"))[0])))
 
 
 _SUMS: Final = "count(*), sum(quantity), sum(id), count(DISTINCT customer)"
 
 
-def _by_spark(spark: SparkSession) -> Callable[[TablePath, str], tuple[Any, ...]]:
-    def read(_: TablePath, location: str) -> tuple[Any, ...]:
+def _by_spark(spark: SparkSession) -> Callable[[str], tuple[Any, ...]]:
+    def read(location: str) -> tuple[Any, ...]:
         (row,) = spark.read.format("iceberg").load(location).selectExpr(*_SUMS.split(", ")).collect()
         return tuple(row)
 
     return read
 
 
-def _by_duckdb() -> Callable[[TablePath, str], tuple[Any, ...]]:
+def duckdb_reader() -> Callable[[str], tuple[Any, ...]]:
+    """Return a function that reads all rows of a lake table, by its metadata file, and returns some sums."""
     import duckdb  # noqa: PLC0415
 
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "threads": "2"})
@@ -159,7 +162,7 @@ def _by_duckdb() -> Callable[[TablePath, str], tuple[Any, ...]]:
         (file,) = Path(spec.submodule_search_locations[0]).glob("extensions/*/*.duckdb_extension")
         connection.execute(f"LOAD '{file}'")
 
-    def read(_: TablePath, location: str) -> tuple[Any, ...]:
+    def read(location: str) -> tuple[Any, ...]:
         row = connection.execute(f"SELECT {_SUMS} FROM iceberg_scan('{location}')").fetchone()
         return tuple(int(value) for value in row or ())
 

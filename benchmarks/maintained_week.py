@@ -1,0 +1,112 @@
+"""Seven days of rounds at a freshness of one minute, with maintenance every hour: what is left, and what it costs.
+
+The days are not waited for. Each round follows the one before at once, and the hours are counted in rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import psutil
+
+from benchmarks import rows
+from benchmarks.control import Figure
+from benchmarks.delete_files import duckdb_reader, newest_metadata
+from benchmarks.tiering import batches_of, server, session, tier, write
+from examples.flights.environment import use_local_jars
+from fluss_tiering.model.table import TablePath, WriteKind
+from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
+from fluss_tiering.spark.maintenance.plan import ALL_STEPS, MaintenanceLimits
+
+ROUNDS: Final = 7 * 24 * 60
+ROUNDS_OF_AN_HOUR: Final = 60
+KEYS: Final = 1_000_000
+CHANGES: Final = 2_000
+_BUCKETS: Final = 16
+_PATH: Final = TablePath("bench", "week")
+_READS: Final = 3
+
+
+def measure(scale: float) -> Iterator[Figure]:
+    """Yield the files that are left, the time of a full read, and the share of the maintenance."""
+    rounds, keys = max(2, int(ROUNDS * min(scale, 1))), max(1000, int(KEYS * min(1, scale * 10)))
+    hour = min(ROUNDS_OF_AN_HOUR, max(1, rounds // 2))
+    use_local_jars()
+    with (
+        tempfile.TemporaryDirectory(prefix="fluss-tiering-week-") as folder,
+        server(Path(folder)) as (target, client),
+        session() as spark,
+    ):
+        descriptor = rows.descriptor(primary_key=True, num_buckets=_BUCKETS)
+        descriptor.properties["table.datalake.delete-files"] = "position"  # type: ignore[index]
+        client.create_table(_PATH, descriptor)
+        (table,) = client.get_tables([_PATH])
+        write(client, _PATH, WriteKind.UPSERT, rows.batches(0, keys))
+        tier(target, spark, _PATH)
+        random = np.random.default_rng(1)
+        of_rounds = of_maintenance = 0.0
+        most, wrote = 0, 0
+
+        def maintain(limits: MaintenanceLimits | None = None) -> Maintenance:
+            done = maintain_table(client, spark, table, steps=ALL_STEPS, limits=limits)
+            if done.error is not None:
+                raise SystemExit(f"error: maintenance failed: {done.error}")
+            return done
+
+        for number in range(1, rounds + 1):
+            changed = random.choice(keys, min(CHANGES, keys // 2), replace=False)
+            write(client, _PATH, WriteKind.UPSERT, batches_of(changed))
+            before = _cpu_seconds()
+            wrote += tier(target, spark, _PATH).stats.files
+            of_rounds += _cpu_seconds() - before
+            if number % hour == 0 or number == rounds:
+                before = _cpu_seconds()
+                done = maintain()
+                of_maintenance += _cpu_seconds() - before
+                if done.plan is not None:
+                    most = max(most, done.plan.files.data_files + done.plan.files.delete_files)
+        newest = newest_metadata(client, _PATH)
+        files = _files(newest)
+        worn = _read_seconds(newest)
+        maintain(MaintenanceLimits(min_input_files=2, delete_files=1))
+        fresh = newest_metadata(client, _PATH)
+        ideal, best = _files(fresh), _read_seconds(fresh)
+    text = f"{files} of {wrote:,} that rounds wrote, at most {most:,}; freshly compacted {ideal}"
+    yield Figure(f"files after {rounds:,} rounds of {CHANGES:,} changes", text, "<= 2x", files <= 2 * ideal)
+    yield Figure(
+        "a full read by DuckDB", f"{worn:.2f} s / {best:.2f} s = {worn / best:.2f}", "<= 1.1x", worn <= 1.1 * best
+    )
+    share = of_maintenance / of_rounds
+    text = f"{of_maintenance:.0f} s / {of_rounds:.0f} s = {share:.0%}"
+    yield Figure("CPU of maintenance, of that of the rounds", text, "<= 10 %", share <= 0.1)
+
+
+def _files(metadata: str) -> int:
+    table = json.loads(Path(metadata).read_text())
+    (newest,) = [each for each in table["snapshots"] if each["snapshot-id"] == table["current-snapshot-id"]]
+    return sum(int(newest["summary"][f"total-{kind}-files"]) for kind in ("data", "delete"))
+
+
+def _read_seconds(metadata: str) -> float:
+    read = duckdb_reader()
+    best = float("inf")
+    for _ in range(_READS):
+        began = time.perf_counter()
+        read(metadata)
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU time of this process, of its JVM and of the workers, ended ones included."""
+    total = 0.0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        times = process.cpu_times()
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
