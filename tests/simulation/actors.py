@@ -15,6 +15,7 @@ from airflow_provider_fluss.submit_task import SubmitState
 from fluss_tiering.client import lease_latest_snapshots
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
+from fluss_tiering.model.table_options import LAKE_DELETE_FILES
 from simulation.driver import Driver
 from simulation.network import Endpoint, SimClient
 from simulation.scheduler import Process
@@ -128,8 +129,8 @@ class Operator:
                 elif self._chance.random() < 0.5:
                     world.drop_table(self._chance.choice(present))
             for table in world.storage.tables():
-                if self._chance.random() < 0.3:
-                    world.lake.compact(str(table.path))
+                if self._chance.random() < 0.15:
+                    world.lake.compact_slowly(str(table.path), self._chance.choice((0, 100, 5_000, 60_000)))
             world.scheduler.sleep(self._chance.randrange(1_000 if len(present) < tables else 200_000))
 
     def _create(self) -> None:
@@ -137,6 +138,7 @@ class Operator:
         path = TablePath("db", f"t{self._created}")
         primary_key = ("k",) if self._chance.random() < 0.75 else ()
         freshness = self._chance.choice(("10s", "3min", "1h"))
+        deletes = self._chance.choice(("equality", "position"))
         table = self._world.server.create_table(
             path,
             TableDescriptor(
@@ -144,7 +146,11 @@ class Operator:
                 primary_key=primary_key,
                 bucket_keys=primary_key,
                 num_buckets=self._chance.choice((1, 2, 3)),
-                properties={"table.datalake.enabled": "true", "table.datalake.freshness": freshness},
+                properties={
+                    "table.datalake.enabled": "true",
+                    "table.datalake.freshness": freshness,
+                    LAKE_DELETE_FILES.key: deletes,
+                },
             ),
         )
         if table is not None:

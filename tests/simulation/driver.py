@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,15 +13,20 @@ from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import StorageDescription, TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim
+from fluss_tiering.spark.round.deletes import DeleteJob
 from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
 from fluss_tiering.spark.round.lease import Releaser, TableLease, open_lease
 from fluss_tiering.spark.round.pieces import StageJob
-from fluss_tiering.spark.round.plan import PlanLimits, SnapshotPiece
+from fluss_tiering.spark.round.plan import Piece, PlanLimits, SnapshotPiece
 from fluss_tiering.spark.round.result import PieceResult, StageSeconds, TableResult
 from fluss_tiering.spark.round.round import RoundServices
+from fluss_tiering.spark.round.stage import Job
 from fluss_tiering.spark.table_run import TableRun
-from simulation.lake import FileRows, ModelLake, SimCatalog
+from simulation.key_index import ModelKeyIndexes, Rows
+from simulation.lake import ModelLake, SimCatalog
+from simulation.lake_files import FileRows
 from simulation.network import Endpoint, SimClient, SimRetryingClient
+from simulation.position_deletes import PositionDeletes, noted_keys
 from simulation.scheduler import Process, Scheduler, SimEvent, current_process, runtime_of
 from simulation.storage import ROW_BYTES, Change, ModelStorage
 
@@ -30,37 +36,58 @@ _FILE_BYTES = 1000
 class ModelSpark:
     """Runs stages: it reads pieces from the model storage and writes the rows of the real workers into memory."""
 
-    def __init__(self, scheduler: Scheduler, storage: ModelStorage, lake: ModelLake, chance: random.Random) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        storage: ModelStorage,
+        lake: ModelLake,
+        indexes: ModelKeyIndexes,
+        chance: random.Random,
+    ) -> None:
         self._scheduler = scheduler
         self._storage = storage
         self._lake = lake
+        self._deletes = PositionDeletes(lake, indexes)
         self._chance = chance
+        self._attempts = itertools.count()
         self.faults = 1.0
         self.on_snapshot_read: Callable[[Process, SnapshotPiece], None] = lambda process, piece: None
-        self.counters = {"tasks failed": 0, "snapshots gone under a reader": 0}
+        self.counters = {
+            "tasks failed": 0,
+            "snapshots gone under a reader": 0,
+            "compactions beside a stage": 0,
+            "places with noted keys": 0,
+            "rounds read again": 0,
+        }
 
-    def run_stage(self, spark: object, job: StageJob, group: str, guard: RoundGuard) -> list[PieceResult]:
+    def run_stage(self, spark: object, job: Job, group: str, guard: RoundGuard) -> list[PieceResult]:
         """Run a stage. Rounds receive this function instead of `stage.run_stage`."""
         self._scheduler.sleep(self._chance.choice((20, 500, 3_000, 9_000)))
         if self._chance.random() < 0.02 * self.faults:
             self._scheduler.sleep(self._chance.randrange(600_000))
         results = []
-        for number, work in enumerate(job.work):
-            for attempt in range(4):
+        for number in range(len(job.work)):
+            for _ in range(4):
                 guard.check()
                 self._scheduler.sleep(self._chance.randrange(1, 400))
                 # Cancelled by the guard's `stop`, as Spark ends a job group.
                 guard.check()
-                written = self._read(job.table, work.piece)
-                files = [self._write(f"{work.location}-{attempt}", each) for each in written]
+                if self._chance.random() < 0.025 * self.faults:
+                    self.counters["compactions beside a stage"] += 1
+                    self._lake.compact(str(job.table.path))
+                # Spark counts the attempts of all tasks, so that none has the name of another one.
+                attempt = next(self._attempts)
+                if isinstance(job, StageJob):
+                    result = self._do(job, number, attempt)
+                else:
+                    result = self._write_deletes(job, number, attempt)
                 if self._chance.random() >= 0.02 * self.faults:
                     break
                 # The executor died after it wrote: its files are orphans, and the task runs again.
                 self.counters["tasks failed"] += 1
             else:
                 raise FlussTieringError(ErrorCode.UNKNOWN, "a Spark task failed: executor lost")
-            rows = sum(len(each.rows) for each in written)
-            results.append(PieceResult(number, rows, tuple(files), StageSeconds(), 0))
+            results.append(result)
         return results
 
     def write_file_without_rows(
@@ -69,13 +96,37 @@ class ModelSpark:
         """Write a file without rows. The lake uses this function instead of that of `parquet`."""
         return self._write(location, FileRows(bucket, FileContent.DATA))
 
+    def _do(self, job: StageJob, number: int, attempt: int) -> PieceResult:
+        work = job.work[number]
+        bucket, location = work.piece.bucket.bucket, f"{work.location}-{attempt}"
+        rows, deleted = self._read(job.table, work.piece)
+        files = [self._write(location, FileRows(bucket, FileContent.DATA, rows))] if rows else []
+        data = [(file.location, rows) for file in files]
+        keys: Any = None
+        if work.notes_keys:
+            keys = noted_keys(data, deleted)
+        elif work.live is not None:
+            writer: Any = job.writer
+            files += self._deletes.of_piece(
+                writer, work.live, bucket=bucket, location=location, data=data, keys=deleted
+            )
+        elif deleted:
+            files.insert(0, self._write(location, FileRows(bucket, FileContent.EQUALITY_DELETES, keys=deleted)))
+        return PieceResult(number, len(rows), tuple(files), StageSeconds(), 0, keys=keys)
+
+    def _write_deletes(self, job: DeleteJob, number: int, attempt: int) -> PieceResult:
+        writer: Any = job.writer
+        self.counters["places with noted keys"] += 1
+        files = self._deletes.of_place(writer, job.work[number], attempt)
+        return PieceResult(number, 0, tuple(files), StageSeconds(), 0)
+
     def _write(self, location: str, rows: FileRows) -> LakeFile:
         name = f"{location}-{rows.content}"
         self._lake.files[name] = rows
         return LakeFile(rows.content, rows.bucket, name, _FILE_BYTES, FileMetrics(0))
 
-    def _read(self, table: TableInfo, piece: Any) -> list[FileRows]:
-        bucket = piece.bucket.bucket
+    def _read(self, table: TableInfo, piece: Piece) -> tuple[Rows, tuple[int, ...]]:
+        """Return the rows of a piece, and the keys whose earlier rows it deletes."""
         if isinstance(piece, SnapshotPiece):
             if self._chance.random() < 0.05 * self.faults:
                 # For longer than some leases last.
@@ -83,28 +134,32 @@ class ModelSpark:
                 self._scheduler.sleep(1)
             self.on_snapshot_read(current_process(), piece)
             try:
-                rows = tuple(self._storage.read_kv_snapshot(piece.snapshot, piece.from_key, piece.to_key))
+                return tuple(self._storage.read_kv_snapshot(piece.snapshot, piece.from_key, piece.to_key)), ()
             except FlussTieringError:
                 self.counters["snapshots gone under a reader"] += 1
                 raise
-            return [FileRows(bucket, FileContent.DATA, rows)] if rows else []
         changes = self._storage.read_log(piece.bucket, piece.start_offset, piece.end_offset)
         if not table.has_primary_key:
-            return [FileRows(bucket, FileContent.DATA, tuple((each.key, each.value or 0) for each in changes))]
+            return tuple((each.key, each.value or 0) for each in changes), ()
         last: dict[int, Change] = {each.key: each for each in changes}
         rows = tuple((each.key, each.value) for each in last.values() if each.value is not None)
-        files = [FileRows(bucket, FileContent.EQUALITY_DELETES, keys=tuple(last))] if piece.deletes else []
-        return [*files, FileRows(bucket, FileContent.DATA, rows)] if rows else files
+        return rows, tuple(last) if piece.deletes else ()
 
 
-class NoProgress(Closing):
-    """`Progress` that shows nothing."""
+class CountedProgress(Closing):
+    """`Progress` that shows nothing. It counts rounds that are planned again."""
+
+    def __init__(self, counters: dict[str, int]) -> None:
+        self._counters = counters
+        self._planned: set[TablePath] = set()
 
     def close(self) -> None:
         return
 
     def step(self, path: TablePath, what: str) -> None:
-        return
+        if what == "planning":
+            self._counters["rounds read again"] += path in self._planned
+            self._planned.add(path)
 
     def stage(self, path: TablePath, group: str, tasks: int) -> None:
         return
@@ -185,7 +240,7 @@ class Driver:
             storage=StorageDescription("model", "", "", ""),
             target="",
             limits=self._limits,
-            progress=NoProgress(),
+            progress=CountedProgress(self._spark.counters),
             runtime=runtime,
             run_stage=self._spark.run_stage,
             # A stage of the model asks its guard.

@@ -8,56 +8,61 @@ commit. Messages may be lost: the driver sees an error although the commit happe
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 
 from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.protocol import FileContent, LakeFile
+from fluss_tiering.lake.protocol import FileContent, LakeFile, LiveDataFile
 from fluss_tiering.model.table import SYSTEM_COLUMNS, TableInfo
+from simulation.compaction import Rewrite, plan_rewrite
+from simulation.java import JavaMap, java_error, model_jvm
+from simulation.lake_files import FileRows, LakeFiles
 from simulation.scheduler import Scheduler, current_process
-
-
-@dataclass(frozen=True, slots=True)
-class FileRows:
-    """The content of a file: rows as (key, value), or keys to delete."""
-
-    bucket: int
-    content: FileContent
-    rows: tuple[tuple[int, int], ...] = ()
-    keys: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
 class LakeSnapshotNode:
-    """A snapshot of a lake table. `replaces` marks a compaction, which changes no row."""
+    """A snapshot of a lake table.
+
+    Attributes:
+        files: The live files.
+        replaces: Whether it is a compaction, which changes no row.
+        removed: The data files that it removes.
+        vectors: The data files for which it adds deletion vectors.
+    """
 
     snapshot_id: int
     parent: LakeSnapshotNode | None
     summary: dict[str, str]
-    files: tuple[str, ...]
+    files: LakeFiles
     adds_data: bool = False
     adds_deletes: bool = False
     replaces: bool = False
+    removed: frozenset[str] = frozenset()
+    vectors: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
 class LakeContent:
-    """A lake table in the catalog.
-
-    Attributes:
-        rows: The rows, as bucket -> key -> values. More than one value is a doubled row.
-    """
+    """A lake table in the catalog."""
 
     name: str
     head: LakeSnapshotNode | None = None
-    rows: dict[int, dict[int, list[int]]] = field(default_factory=dict)
     nodes: dict[int, LakeSnapshotNode] = field(default_factory=dict)
+
+    @property
+    def files(self) -> LakeFiles:
+        """The live files of the newest snapshot."""
+        return LakeFiles() if self.head is None else self.head.files
+
+    def rows(self, bucket: int) -> dict[int, list[int]]:
+        """Return the rows of a bucket as readers see them, as key -> values. More than one is a doubled row."""
+        return self.files.bucket(bucket).rows()
 
     def put(self, node: LakeSnapshotNode) -> None:
         """Make a snapshot the newest one."""
@@ -76,6 +81,7 @@ class ModelLake:
         self.deleted: set[str] = set()
         self.referenced: set[str] = set()
         self.on_commit: Callable[[LakeContent, Sequence[Delta]], None] = lambda content, deltas: None
+        self.on_compact: Callable[[LakeContent, int], None] = lambda content, bucket: None
         self.on_delete: Callable[[str], None] = lambda location: None
         self.counters = {
             "commits": 0,
@@ -84,6 +90,10 @@ class ModelLake:
             "late commits": 0,
             "drivers killed before they registered": 0,
             "compactions": 0,
+            "compactions refused": 0,
+            "conflicts with compactions": 0,
+            "deletion vectors": 0,
+            "deletion vectors replaced": 0,
         }
 
     def content(self, name: str) -> LakeContent:
@@ -93,12 +103,40 @@ class ModelLake:
         return self.chance.random() < probability * self.faults
 
     def compact(self, name: str) -> None:
-        """Rewrite files, which makes a new snapshot with the same rows."""
+        """Rewrite some files at once, which makes a new snapshot with the same rows."""
+        if (rewrite := self._planned(name)) is not None:
+            self._land(name, rewrite)
+
+    def compact_slowly(self, name: str, delay_ms: int) -> None:
+        """Read files to be rewritten now, and commit the new ones later, unless they have changed meanwhile."""
+        if (rewrite := self._planned(name)) is not None:
+            self.scheduler.after(delay_ms, lambda: self._land(name, rewrite))
+
+    def _planned(self, name: str) -> Rewrite | None:
         content = self.tables.get(name)
-        if content is None or content.head is None:
+        return None if content is None else plan_rewrite(content.files, name, self.chance, self.new_id)
+
+    def _land(self, name: str, rewrite: Rewrite) -> None:
+        content = self.tables[name]
+        files = rewrite.landed(content.files, self.files)
+        if files is None:
+            self.counters["compactions refused"] += 1
             return
         self.counters["compactions"] += 1
-        content.put(LakeSnapshotNode(self.new_id(), content.head, {"total-data-files": "1"}, (), replaces=True))
+        self.referenced.add(rewrite.location)
+        touched = frozenset(rewrite.replaced)
+        content.put(
+            LakeSnapshotNode(
+                self.new_id(),
+                content.head,
+                {"total-data-files": "1", "added-delete-files" if rewrite.vectors else "added-data-files": "1"},
+                files,
+                replaces=True,
+                removed=frozenset() if rewrite.vectors else touched,
+                vectors=touched if rewrite.vectors else frozenset(),
+            )
+        )
+        self.on_compact(content, rewrite.bucket)
 
     def new_id(self) -> int:
         return self.chance.getrandbits(62)
@@ -109,32 +147,24 @@ class ModelLake:
             return False
         self.counters["commits"] += 1
         for delta in deltas:
-            files = tuple(file.location for file in delta.files)
             node = LakeSnapshotNode(
                 delta.snapshot_id,
                 content.head,
                 {
                     "total-data-files": "1",
                     "added-data-files": str(delta.count(FileContent.DATA)),
-                    "added-delete-files": str(delta.count(FileContent.EQUALITY_DELETES)),
+                    "added-delete-files": str(len(delta.files) - delta.count(FileContent.DATA)),
                     **delta.summary,
                 },
-                files,
+                content.files.after(delta.files, delta.removed, self.files),
                 adds_data=delta.count(FileContent.DATA) > 0,
-                adds_deletes=delta.count(FileContent.EQUALITY_DELETES) > 0,
+                adds_deletes=delta.count(FileContent.DATA) < len(delta.files),
+                vectors=frozenset(delta.data_files_of_vectors()),
             )
             content.put(node)
-            self.referenced.update(files)
-            for file in delta.files:
-                written = self.files[file.location]
-                bucket = content.rows.setdefault(written.bucket, {})
-                for key in written.keys:
-                    bucket.pop(key, None)
-            for file in delta.files:
-                written = self.files[file.location]
-                bucket = content.rows.setdefault(written.bucket, {})
-                for key, value in written.rows:
-                    bucket.setdefault(key, []).append(value)
+            self.referenced.update(file.location for file in delta.files)
+            self.counters["deletion vectors"] += len(node.vectors)
+            self.counters["deletion vectors replaced"] += len(delta.removed)
         self.on_commit(content, deltas)
         return True
 
@@ -163,6 +193,9 @@ class Handle:
         node = self._content.nodes.get(snapshot_id)
         return None if node is None else Node(node)
 
+    def node(self, snapshot_id: int) -> LakeSnapshotNode:
+        return self._content.nodes[snapshot_id]
+
     def refresh(self) -> None:
         self._lake.scheduler.sleep(self._lake.chance.randrange(1, 30))
         if self._lake.happens(0.2):
@@ -178,13 +211,6 @@ class Handle:
             self._lake.on_delete(location)
 
         return SimpleNamespace(deleteFile=delete)
-
-
-class JavaMap(dict[str, str]):
-    """A map of the JVM as py4j hands it out: `get` answers None for a key that is not there, whatever the default."""
-
-    def get(self, key: str, default: object = None) -> Any:
-        return super().get(key)
 
 
 class Node:
@@ -212,9 +238,11 @@ class Delta:
     def __init__(self, transaction: Transaction, snapshot_id: int) -> None:
         self._transaction = transaction
         self._from: int | None = None
-        self._checks_data = self._checks_deletes = False
+        self._checks_data = self._checks_deletes = self._checks_removed = False
+        self._must_exist: frozenset[str] = frozenset()
         self.snapshot_id = snapshot_id
         self.files: list[LakeFile] = []
+        self.removed: list[LakeFile] = []
         self.summary: dict[str, str] = {}
 
     def validateFromSnapshot(self, snapshot_id: int) -> None:
@@ -228,6 +256,15 @@ class Delta:
 
     def validateNoConflictingDeleteFiles(self) -> None:
         self._checks_deletes = True
+
+    def validateDataFilesExist(self, locations: Sequence[str]) -> None:
+        self._must_exist |= frozenset(locations)
+
+    def validateDeletedFiles(self) -> None:
+        self._checks_removed = True
+
+    def removeDeletes(self, file: LakeFile) -> None:
+        self.removed.append(file)
 
     def addRows(self, file: LakeFile) -> None:
         self.files.append(file)
@@ -245,40 +282,64 @@ class Delta:
     def count(self, content: FileContent) -> int:
         return sum(file.content is content for file in self.files)
 
+    def data_files_of_vectors(self) -> Iterator[str]:
+        """Yield the data files for which this adds deletion vectors."""
+        for file in self.files:
+            if file.vector is not None:
+                yield from file.referenced
+
     def validate(self, head: LakeSnapshotNode | None, staged: Sequence[Delta]) -> None:
-        """Raise ValidationException if files were added since the snapshot from which the check starts."""
+        """Raise ValidationException if somebody has done since the base what this does not agree with."""
         if any(delta.snapshot_id == self._from for delta in staged):
             return
-        for node in ancestors(head):
-            if node.snapshot_id == self._from:
-                return
+        for node in self._since_base(head):
             if not node.replaces and (
                 (self._checks_data and node.adds_data) or (self._checks_deletes and node.adds_deletes)
             ):
                 raise java_error("ValidationException", f"Found conflicting files in snapshot {node.snapshot_id}")
+            if missing := self._must_exist & node.removed:
+                raise self._rewritten(f"Cannot commit, missing data files: {sorted(missing)}")
+            if added := node.vectors.intersection(self.data_files_of_vectors()):
+                raise self._rewritten(f"Found concurrently added DV for {sorted(added)}")
+        files = LakeFiles() if head is None else head.files
+        gone = [file.location for file in self.removed if not files.has_vector(file)]
+        if gone and self._checks_removed:
+            raise self._rewritten(f"Missing required files to delete: {gone}")
+
+    def _since_base(self, head: LakeSnapshotNode | None) -> Iterator[LakeSnapshotNode]:
+        for node in ancestors(head):
+            if node.snapshot_id == self._from:
+                return
+            yield node
         if self._from is not None:
             raise java_error("ValidationException", f"Cannot determine history from snapshot {self._from}")
+
+    def _rewritten(self, message: str) -> Py4JJavaError:
+        self._transaction.lake.counters["conflicts with compactions"] += 1
+        return java_error("ValidationException", message)
 
 
 class Transaction:
     """Iceberg's `Transaction`."""
 
     def __init__(self, lake: ModelLake, content: LakeContent, handle: Handle) -> None:
-        self._lake = lake
+        self.lake = lake
         self._content = content
         self._handle = handle
         self.start = handle.head
         self.deltas: list[Delta] = []
 
     def newRowDelta(self) -> Delta:
-        return Delta(self, self._lake.new_id())
+        return Delta(self, self.lake.new_id())
 
     def table(self) -> SimpleNamespace:
-        staged = LakeSnapshotNode(self.deltas[-1].snapshot_id, self.start, {}, ()) if self.deltas else self.start
+        staged = (
+            LakeSnapshotNode(self.deltas[-1].snapshot_id, self.start, {}, LakeFiles()) if self.deltas else self.start
+        )
         return SimpleNamespace(currentSnapshot=lambda: None if staged is None else Node(staged))
 
     def commitTransaction(self) -> None:
-        lake, chance = self._lake, self._lake.chance
+        lake, chance = self.lake, self.lake.chance
         if lake.happens(0.06):
             # Paused between the server's check and the lake's: only the fence is left to stop it.
             current_process().pause(lake.scheduler.now + chance.randrange(1_000, 900_000))
@@ -302,6 +363,8 @@ class Transaction:
                 lake.counters["fenced commits"] += 1
                 raise
             # Between looking at the head and the swap somebody else may move it.
+            if lake.happens(0.02):
+                lake.compact(self._content.name)
             lake.scheduler.sleep(chance.randrange(1, 20))
             if lake.swap(self._content, head, self.deltas):
                 break
@@ -324,14 +387,22 @@ class Transaction:
             self._validate(head)
         except Py4JJavaError:
             return
-        self._lake.swap(self._content, head, deltas)
+        self.lake.swap(self._content, head, deltas)
+
+
+@dataclass(frozen=True, slots=True)
+class PositionWriter:
+    """What the driver sends with the pieces of a round: the lake table's name, and the snapshot of the round."""
+
+    table: str
+    base: int
 
 
 class SimIcebergTable(IcebergTable):
     """The real `IcebergTable`, but without Parquet files."""
 
     def file_writer(self, *, renew: bool = False) -> Any:
-        return None
+        return PositionWriter(str(self._table.path), self._base or 0)
 
     def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
         return f"memory://{self._table.path}/{bucket}/{name}"
@@ -348,7 +419,7 @@ class SimCatalog:
         handle = Handle(self._lake, self._lake.content(str(table.path)))
         spec = {"spec-id": 0, "fields": [{"field-id": 1000, "name": "bucket"}]}
         schema = {"fields": [{"id": number, "name": name} for number, name in enumerate(SYSTEM_COLUMNS, 1)]}
-        return SimIcebergTable(_jvm(), table, handle, schema, spec)
+        return SimIcebergTable(model_jvm(), table, handle, schema, spec)
 
 
 class NoStatistics:
@@ -364,55 +435,18 @@ class NoStatistics:
         return file
 
 
+def live_data_files(_jvm: object, handle: Handle, snapshot_id: int | None) -> Iterator[LiveDataFile]:
+    """Yield the data files of a snapshot. The lake table uses this function instead of that of `deletes`."""
+    node = None if snapshot_id is None else handle.node(snapshot_id)
+    for number, files in node.files.buckets.items() if node else ():
+        for location, file in files.data.items():
+            vectors = tuple(vector.file for vector in files.vectors.get(location, ()))
+            equality = any(sequence > file.sequence for sequence in files.deleted_keys.values())
+            yield LiveDataFile(location, (number,), len(file.rows), vectors, equality)
+
+
 def ancestors(node: LakeSnapshotNode | None) -> Iterator[LakeSnapshotNode]:
     """Yield a snapshot and all earlier ones."""
     while node is not None:
         yield node
         node = node.parent
-
-
-class JavaException:
-    """An exception of the JVM. Methods that it does not have fail as those of py4j."""
-
-    _target_id = "o0"
-
-    def __init__(self, name: str, message: str) -> None:
-        self._name = name
-        self._message = message
-
-    def getClass(self) -> SimpleNamespace:
-        name = self._name
-        return SimpleNamespace(getName=lambda: f"org.apache.iceberg.exceptions.{name}", getSimpleName=lambda: name)
-
-    def getMessage(self) -> str:
-        return self._message
-
-    def getCause(self) -> None:
-        return None
-
-    def __getattr__(self, name: str) -> object:
-        def call(*_arguments: object) -> object:
-            raise Py4JError(f"{self._name} has no method {name}")
-
-        return call
-
-
-def java_error(name: str, message: str) -> Py4JJavaError:
-    """Return the error that py4j raises when Iceberg throws an exception."""
-    return Py4JJavaError(message, JavaException(name, message))
-
-
-class _Jvm(SimpleNamespace):
-    """Like the real JVM, it is a key by which its classes are cached."""
-
-    __hash__ = object.__hash__
-
-
-def _jvm() -> _Jvm:
-    mapper = SimpleNamespace(readTree=lambda file: file, writeValueAsString=json.dumps)
-    iceberg = SimpleNamespace(
-        util=SimpleNamespace(JsonUtil=SimpleNamespace(mapper=lambda: mapper)),
-        expressions=SimpleNamespace(Expressions=SimpleNamespace(alwaysTrue=lambda: True)),
-        ContentFileParser=SimpleNamespace(fromJson=lambda file, specs: file),
-    )
-    return _Jvm(org=SimpleNamespace(apache=SimpleNamespace(iceberg=iceberg)))

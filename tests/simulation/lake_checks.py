@@ -22,6 +22,7 @@ class LakeChecks:
         self._tables: dict[str, LakeReference] = {}
         self.counters = {"lost rows": 0, "doubled rows": 0, "rows": 0}
         lake.on_commit = self.committed
+        lake.on_compact = self.compacted
         lake.on_delete = self.deleted
 
     def created(self, table: TableInfo, storage: ModelStorage) -> None:
@@ -46,6 +47,7 @@ class LakeChecks:
         for location in files:
             written = self._lake.files[location]
             touched.setdefault(written.bucket, set()).update(written.keys, (key for key, _ in written.rows))
+        self._check_vectors(content, deltas, touched)
         for bucket, old in table.offsets.items():
             if offsets.get(bucket, -1) < old:
                 self._violated(
@@ -60,6 +62,29 @@ class LakeChecks:
         table.offsets = offsets
         for bucket, keys in touched.items():
             self._compare(content, bucket, table.rows.get(bucket, {}), keys)
+
+    def _check_vectors(self, content: LakeContent, deltas: Sequence[Delta], touched: dict[int, set[int]]) -> None:
+        """Check that each deletion vector of a commit is the only one of a live data file, and deletes rows of it."""
+        for file in (each for delta in deltas for each in delta.files if each.vector is not None):
+            (location,) = file.referenced
+            bucket = content.files.bucket(file.bucket)
+            data, vectors = bucket.data.get(location), bucket.vectors[location]
+            if data is None:
+                self._violated(f"table {content.name}: deletes rows of {location}, which is not in the lake")
+                continue
+            if len(vectors) > 1:
+                self._violated(f"table {content.name}: {location} has {len(vectors)} deletion vectors")
+            positions = self._lake.files[file.location].vectors[location]
+            if not positions <= set(range(len(data.rows))):
+                self._violated(f"table {content.name}: deletes {sorted(positions)} of {len(data.rows)} rows")
+                continue
+            touched.setdefault(file.bucket, set()).update(data.rows[position][0] for position in positions)
+
+    def compacted(self, content: LakeContent, bucket: int) -> None:
+        """Check a compaction: it changes no row, whatever files have moved."""
+        table = self._tables[content.name]
+        expected = table.rows.get(bucket, {})
+        self._compare(content, bucket, expected, {*expected, *content.rows(bucket)})
 
     def deleted(self, location: str) -> None:
         """Check a file that a driver has deleted."""
@@ -107,7 +132,7 @@ class LakeChecks:
             expected: dict[int, int] = {}
             changes: Any = log[: max(0, reference.offsets.get(bucket, 0))]
             apply(expected, changes)
-            self._compare(content, bucket, expected, {*expected, *content.rows.get(bucket, {})})
+            self._compare(content, bucket, expected, {*expected, *content.rows(bucket)})
 
     def _newest_of_ours(self, table: TableInfo) -> int | None:
         head = self._lake.content(str(table.path)).head
@@ -115,7 +140,7 @@ class LakeChecks:
         return next(ours, None)
 
     def _compare(self, content: LakeContent, bucket: int, expected: Mapping[int, int], keys: set[int]) -> None:
-        rows = content.rows.get(bucket, {})
+        rows = content.rows(bucket)
         lost = doubled = 0
         for key in keys:
             found, wanted = rows.get(key, []), expected.get(key)

@@ -24,7 +24,8 @@ from fluss_tiering.server.store.store import SqlTieringStore
 from simulation.actors import DagRun, Operator, Writer
 from simulation.checks import Checks
 from simulation.driver import Driver, ModelSpark
-from simulation.lake import ModelLake, NoStatistics
+from simulation.key_index import ModelKeyIndexes
+from simulation.lake import ModelLake, NoStatistics, live_data_files
 from simulation.network import Endpoint, Network
 from simulation.scheduler import Process, Scheduler
 from simulation.server import SimServer
@@ -64,7 +65,8 @@ class World:
         )
         self._trace: deque[tuple[int, str, str, Message | None]] = deque(maxlen=_TRACE)
         self._digest = hashlib.sha256()
-        self.spark = ModelSpark(self.scheduler, self.storage, self.lake, self._chance("spark"))
+        self.indexes = ModelKeyIndexes(self.lake, self._chance("indexes"))
+        self.spark = ModelSpark(self.scheduler, self.storage, self.lake, self.indexes, self._chance("spark"))
         self.checks = Checks(self)
         self.server = SimServer(self.scheduler, self.storage, self.store, self._chance("server"), self.checks)
         self.network = Network(self.scheduler, self.server, self._chance("network"))
@@ -182,7 +184,7 @@ class World:
     # The end
 
     def _come_to_rest(self) -> None:
-        for part in (self, self.network, self.store, self.lake, self.spark):
+        for part in (self, self.network, self.store, self.lake, self.indexes, self.spark):
             part.faults = 0.0
         self._run_for(_REST_MS)
         for _ in range(_LAST_ROUNDS):
@@ -213,6 +215,7 @@ class World:
         components: tuple[Any, ...] = (
             self.checks.tiering,
             self.lake,
+            self.indexes,
             self,
             self.network,
             self.server,
@@ -242,6 +245,7 @@ def _simulated(world: World) -> Iterator[None]:
         stack.enter_context(patch(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128))))
         stack.enter_context(patch(iceberg_table, "write_file_without_rows", world.spark.write_file_without_rows))
         stack.enter_context(patch(iceberg_table, "ContentFiles", NoStatistics))
+        stack.enter_context(patch(iceberg_table, "live_data_files", live_data_files))
         try:
             yield
         finally:
