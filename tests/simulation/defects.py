@@ -11,7 +11,7 @@ from typing import Any, Final
 from unittest import mock
 
 from fluss_tiering.lake.iceberg import commit as iceberg_commit
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.server.leases.attempts import LeaseAttempts
 from fluss_tiering.server.leases.manager import KvSnapshotLeaseManager
@@ -19,8 +19,12 @@ from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.tiering.heartbeat import HeartbeatReports
 from fluss_tiering.server.tiering.manager import LakeTieringManager
 from fluss_tiering.spark.round import round as spark_round
+from fluss_tiering.spark.round.deletes import PlannedDeletes
+from fluss_tiering.spark.round.pieces import PieceWork
 from fluss_tiering.spark.table_run import TableRun
+from simulation.key_index import SimPlaceIndex
 from simulation.lake import Delta, Transaction
+from simulation.position_deletes import FoundRows, PositionDeletes
 from simulation.store import MemoryStore
 
 Defect = Callable[[], AbstractContextManager[object]]
@@ -160,10 +164,58 @@ def _lower_epochs(original: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self: [replace(each, tiering_epoch=max(0, each.tiering_epoch - 1)) for each in original(self)]
 
 
+@contextmanager
+def _not_read_again() -> Iterator[None]:
+    """Commit what was written once more after a conflict, on top of what is in the lake now."""
+    commit_round = spark_round.commit_round
+
+    def commit(client: Any, lake: Any, plan: Any, pieces: Any, **names: Any) -> int:
+        try:
+            return commit_round(client, lake, plan, pieces, **names)
+        except FlussTieringError as error:
+            if error.code is not ErrorCode.LAKE_CONFLICT:
+                raise
+            lake.java_table.refresh()
+            lake._base = lake.java_table.currentSnapshot().snapshotId()
+            return commit_round(client, lake, plan, pieces, **names)
+
+    with (
+        mock.patch.object(spark_round, "commit_round", commit),
+        mock.patch.object(iceberg_commit.IcebergCommitter, "_delete", lambda self, files: None),
+    ):
+        yield
+
+
+def _in_one_ordinal(original: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(self: Any, *arguments: Any) -> Any:
+        places = original(self, *arguments)
+        return {
+            number: replace(place, pieces=(tuple(keys for ordinal in place.pieces for keys in ordinal),))
+            for number, place in places.items()
+        }
+
+    return noted
+
+
+@contextmanager
+def _each_piece_by_itself() -> Iterator[None]:
+    """Let each of several pieces of a place delete by itself, and do not look whether they write two vectors."""
+
+    def work_of(self: Any, piece: Any, location: str) -> PieceWork:
+        live = self.live.get((piece.bucket.bucket, piece.partition_values))
+        return PieceWork(piece, location, live if live is None else tuple(live))
+
+    with (
+        mock.patch.object(PlannedDeletes, "work_of", work_of),
+        mock.patch.object(iceberg_commit, "_require_single_vectors", lambda pieces: None),
+    ):
+        yield
+
+
 DEFECTS: Final[dict[str, Planted]] = {
     "the lake's commit has no fence": Planted(_no_fence, "rows lost|goes back"),
     "the fence is checked before the commit alone": Planted(
-        _patched(Transaction, "_validate", lambda self, head: None), "rows lost|goes back"
+        _patched(Transaction, "_validate", lambda self, head: None), "rows lost|goes back|not in the lake"
     ),
     "the epoch is not checked at prepare and commit": Planted(
         _patched(LakeTieringManager, "require_round", lambda self, table_id, epoch: None), "S5"
@@ -197,4 +249,22 @@ DEFECTS: Final[dict[str, Planted]] = {
     "files of an unknown outcome are deleted": Planted(
         _wrapped(iceberg_commit.IcebergCommitter, "_settle", _files_always_deleted), "deleted"
     ),
+    "an index ahead of the lake is believed": Planted(
+        _patched(SimPlaceIndex, "is_live", lambda self, location: True), "not in the lake|doubled"
+    ),
+    "an index behind the lake is believed": Planted(
+        _patched(SimPlaceIndex, "unknown_files", lambda self, runs: set()), "doubled"
+    ),
+    "deletes are not merged with the present ones": Planted(
+        _patched(FoundRows, "present", lambda self, location: frozenset()), "doubled"
+    ),
+    "rows of rewritten files are deleted": Planted(
+        _patched(Delta, "validateDataFilesExist", lambda self, locations: None), "not in the lake|doubled"
+    ),
+    "deletes leave out the earlier pieces of a place": Planted(
+        _patched(PositionDeletes, "earlier_rows", lambda self, runs: ()), "doubled"
+    ),
+    "all pieces of a place have one ordinal": Planted(_wrapped(PlannedDeletes, "noted", _in_one_ordinal), "doubled"),
+    "each piece of a place deletes by itself": Planted(_each_piece_by_itself, "deletion vectors|doubled"),
+    "a conflict is committed without reading again": Planted(_not_read_again, "not in the lake|doubled|goes back"),
 }
