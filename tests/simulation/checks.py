@@ -33,7 +33,7 @@ class Checks:
         self.recovered = 0
         self.leases = LeaseChecks(world.scheduler, self.violated)
         self.tiering = TieringChecks(world.scheduler, self.leases, self.violated)
-        self.lake = LakeChecks(world.lake, self.violated)
+        self.lake = LakeChecks(world.lake, world.storage.lake_offsets, self.violated)
         self._numbers = itertools.count()
         self._pending: dict[int, tuple[str, Any]] = {}
         self._released: dict[str, set[TableBucket]] = {}

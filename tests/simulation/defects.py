@@ -11,6 +11,8 @@ from typing import Any, Final
 from unittest import mock
 
 from fluss_tiering.lake.iceberg import commit as iceberg_commit
+from fluss_tiering.lake.iceberg import table as iceberg_table
+from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.server.leases.attempts import LeaseAttempts
@@ -181,7 +183,7 @@ def _not_read_again() -> Iterator[None]:
 
     with (
         mock.patch.object(spark_round, "commit_round", commit),
-        mock.patch.object(iceberg_commit.IcebergCommitter, "_delete", lambda self, files: None),
+        mock.patch.object(iceberg_commit.IcebergCommitter, "_delete"),
     ):
         yield
 
@@ -207,9 +209,17 @@ def _each_piece_by_itself() -> Iterator[None]:
 
     with (
         mock.patch.object(PlannedDeletes, "work_of", work_of),
-        mock.patch.object(iceberg_commit, "_require_single_vectors", lambda pieces: None),
+        mock.patch.object(iceberg_commit, "_require_single_vectors"),
     ):
         yield
+
+
+def _ours_alone(original: Callable[..., Any]) -> Callable[..., Any]:
+    def read(summary: Any) -> LakeCommit | None:
+        commit = original(summary)
+        return commit if isinstance(commit, LakeCommit) else None
+
+    return read
 
 
 DEFECTS: Final[dict[str, Planted]] = {
@@ -267,4 +277,7 @@ DEFECTS: Final[dict[str, Planted]] = {
     "all pieces of a place have one ordinal": Planted(_wrapped(PlannedDeletes, "noted", _in_one_ordinal), "doubled"),
     "each piece of a place deletes by itself": Planted(_each_piece_by_itself, "deletion vectors|doubled"),
     "a conflict is committed without reading again": Planted(_not_read_again, "not in the lake|doubled|goes back"),
+    "commits of Flink are not registered": Planted(
+        _wrapped(iceberg_table, "from_summary", _ours_alone), "doubled|goes back|the server knows"
+    ),
 }

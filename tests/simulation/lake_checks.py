@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fluss_tiering.lake.iceberg.summary import from_summary
+from fluss_tiering.lake.protocol import LakeCommit, ReadOffsets
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.server.managers import Managers
 from simulation.lake import Delta, LakeContent, ModelLake, ancestors
@@ -16,8 +17,9 @@ from simulation.storage import Change, ModelStorage
 class LakeChecks:
     """Knows which rows the lake must hold at any offsets."""
 
-    def __init__(self, lake: ModelLake, violated: Callable[[str], None]) -> None:
+    def __init__(self, lake: ModelLake, read_offsets: ReadOffsets, violated: Callable[[str], None]) -> None:
         self._lake = lake
+        self._read_offsets = read_offsets
         self._violated = violated
         self._tables: dict[str, LakeReference] = {}
         self.counters = {"lost rows": 0, "doubled rows": 0, "rows": 0}
@@ -37,9 +39,13 @@ class LakeChecks:
         table = self._tables[content.name]
         commit = from_summary(deltas[-1].summary)
         assert commit is not None
-        offsets = {bucket.bucket: offset for bucket, offset in commit.log_end_offsets.items()}
+        if isinstance(commit, LakeCommit):
+            ends = commit.log_end_offsets
+            table.epochs[deltas[-1].snapshot_id] = commit.tiering_epoch
+        else:
+            ends = self._read_offsets(commit.offsets_path)
+        offsets = {bucket.bucket: offset for bucket, offset in ends.items()}
         table.by_snapshot[deltas[-1].snapshot_id] = offsets
-        table.epochs[deltas[-1].snapshot_id] = commit.tiering_epoch
         files = [file.location for delta in deltas for file in delta.files]
         if self._lake.deleted.intersection(files):
             self._violated(f"table {content.name}: snapshot {deltas[-1].snapshot_id} refers to deleted files")

@@ -46,7 +46,7 @@ class ModelStorage:
         self._numbers = itertools.count(1)
         self._tables: dict[int, TableInfo] = {}
         self._buckets: dict[TableBucket, Bucket] = {}
-        self._offsets_files: dict[str, int] = {}
+        self._offsets_files: dict[str, tuple[int, Mapping[TableBucket, int]]] = {}
         self.listener: LogListener | None = None
         self.on_collect: Callable[[TableBucket, int], None] = lambda bucket, snapshot_id: None
 
@@ -153,11 +153,15 @@ class ModelStorage:
 
     def write_lake_offsets(self, table_id: int, log_end_offsets: Mapping[TableBucket, int]) -> str:
         path = f"offsets/{table_id}/{len(self._offsets_files)}"
-        self._offsets_files[path] = table_id
+        self._offsets_files[path] = table_id, dict(log_end_offsets)
         return path
 
     def has_lake_offsets(self, table_id: int, path: str) -> bool:
-        return self._offsets_files.get(path) == table_id
+        return path in self._offsets_files and self._offsets_files[path][0] == table_id
+
+    def lake_offsets(self, path: str) -> Mapping[TableBucket, int]:
+        """Return what an offsets file holds. A bucket with nothing in the lake is left out."""
+        return {bucket: offset for bucket, offset in self._offsets_files[path][1].items() if offset >= 0}
 
     def delete_lake_offsets(self, table_id: int, registered: str, kept: Collection[str]) -> int:
         # Only files of a day ago are deleted, and no round takes so long.

@@ -21,9 +21,11 @@ from airflow_provider_fluss.lease import LeaseHandle
 from fluss_tiering.lake.iceberg import table as iceberg_table
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.server.store.store import SqlTieringStore
+from fluss_tiering.spark.round import round as spark_round
 from simulation.actors import DagRun, Operator, Writer
 from simulation.checks import Checks
 from simulation.driver import Driver, ModelSpark
+from simulation.flink import FlinkTiering
 from simulation.key_index import ModelKeyIndexes
 from simulation.lake import ModelLake, NoStatistics, live_data_files
 from simulation.network import Endpoint, Network
@@ -70,6 +72,7 @@ class World:
         self.checks = Checks(self)
         self.server = SimServer(self.scheduler, self.storage, self.store, self._chance("server"), self.checks)
         self.network = Network(self.scheduler, self.server, self._chance("network"))
+        self.flink = FlinkTiering(self)
         self._fates = self._chance("fates")
         self._dags = 0
         self._drivers: list[tuple[Process, Driver]] = []
@@ -84,6 +87,7 @@ class World:
             for _ in range(_DAGS):
                 self.scheduler.spawn(self._outside, self._dag_runs)
             self.scheduler.spawn(self._outside, self._own_drivers)
+            self.scheduler.spawn(self._outside, self.flink.run)
             self.scheduler.spawn(self._outside, self._crash_server)
             begun = self.checks.tiering.counters
             shown = 0
@@ -216,6 +220,7 @@ class World:
             self.checks.tiering,
             self.lake,
             self.indexes,
+            self.flink,
             self,
             self.network,
             self.server,
@@ -246,6 +251,7 @@ def _simulated(world: World) -> Iterator[None]:
         stack.enter_context(patch(iceberg_table, "write_file_without_rows", world.spark.write_file_without_rows))
         stack.enter_context(patch(iceberg_table, "ContentFiles", NoStatistics))
         stack.enter_context(patch(iceberg_table, "live_data_files", live_data_files))
+        stack.enter_context(patch(spark_round, "open_offsets_reader", lambda *_: world.storage.lake_offsets))
         try:
             yield
         finally:
