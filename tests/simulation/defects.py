@@ -266,7 +266,7 @@ DEFECTS: Final[dict[str, Planted]] = {
         _patched(SimPlaceIndex, "unknown_files", lambda self, runs: set()), "doubled"
     ),
     "deletes are not merged with the present ones": Planted(
-        _patched(FoundRows, "present", lambda self, location: frozenset()), "doubled"
+        _patched(FoundRows, "present", lambda self, location, files: frozenset()), "doubled"
     ),
     "rows of rewritten files are deleted": Planted(
         _patched(Delta, "validateDataFilesExist", lambda self, locations: None), "not in the lake|doubled"

@@ -24,13 +24,11 @@ from fluss_tiering.spark.round.stage import Job
 from fluss_tiering.spark.table_run import TableRun
 from simulation.key_index import ModelKeyIndexes, Rows
 from simulation.lake import ModelLake, SimCatalog
-from simulation.lake_files import FileRows
+from simulation.lake_files import FILE_BYTES, FileRows
 from simulation.network import Endpoint, SimClient, SimRetryingClient
 from simulation.position_deletes import PositionDeletes, noted_keys
 from simulation.scheduler import Process, Scheduler, SimEvent, current_process, runtime_of
 from simulation.storage import ROW_BYTES, Change, ModelStorage
-
-_FILE_BYTES = 1000
 
 
 class ModelSpark:
@@ -123,7 +121,7 @@ class ModelSpark:
     def _write(self, location: str, rows: FileRows) -> LakeFile:
         name = f"{location}-{rows.content}"
         self._lake.files[name] = rows
-        return LakeFile(rows.content, rows.bucket, name, _FILE_BYTES, FileMetrics(0))
+        return LakeFile(rows.content, rows.bucket, name, FILE_BYTES, FileMetrics(0))
 
     def _read(self, table: TableInfo, piece: Piece) -> tuple[Rows, tuple[int, ...]]:
         """Return the rows of a piece, and the keys whose earlier rows it deletes."""

@@ -16,17 +16,14 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import COMMIT_USER, LakeSnapshot
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
-from simulation.compaction import vector_file
 from simulation.lake import Delta, Handle, ancestors
-from simulation.lake_files import FileRows
+from simulation.lake_files import FILE_BYTES, FileRows, write_deletes
 from simulation.network import Endpoint, SimClient
 from simulation.scheduler import Process
 from simulation.storage import Change
 
 if TYPE_CHECKING:
     from simulation.world import World
-
-_FILE_BYTES = 1000
 
 
 class FlinkTiering:
@@ -108,17 +105,14 @@ class FlinkTiering:
         last = {each.key: each.value for each in changes}
         replaced = frozenset(position for position, (key, value) in enumerate(rows) if last[key] != value)
         if replaced:
-            data_file, puffin = written[0].location, f"{location}.puffin"
-            self._world.lake.files[puffin] = FileRows(
-                bucket, FileContent.POSITION_DELETES, vectors={data_file: replaced}
-            )
-            written.append(vector_file(bucket, puffin, data_file, replaced))
+            version = self._world.lake.content(str(table.path)).format_version
+            written += write_deletes(version, self._world.lake.files, bucket, location, {written[0].location: replaced})
         return [deletes, *written]
 
     def _file(self, location: str, rows: FileRows) -> LakeFile:
         name = f"{location}-{rows.content}"
         self._world.lake.files[name] = rows
-        return LakeFile(rows.content, rows.bucket, name, _FILE_BYTES, FileMetrics(len(rows.rows)))
+        return LakeFile(rows.content, rows.bucket, name, FILE_BYTES, FileMetrics(len(rows.rows)))
 
     def _commit(self, handle: Handle, files: list[LakeFile], offsets_path: str) -> int:
         lake = self._world.lake

@@ -52,6 +52,7 @@ class LakeContent:
     """A lake table in the catalog."""
 
     name: str
+    format_version: int
     head: LakeSnapshotNode | None = None
     nodes: dict[int, LakeSnapshotNode] = field(default_factory=dict)
 
@@ -93,11 +94,14 @@ class ModelLake:
             "compactions refused": 0,
             "conflicts with compactions": 0,
             "deletion vectors": 0,
-            "deletion vectors replaced": 0,
+            "position delete files": 0,
+            "deletes by position replaced": 0,
         }
 
     def content(self, name: str) -> LakeContent:
-        return self.tables.setdefault(name, LakeContent(name))
+        if name not in self.tables:
+            self.tables[name] = LakeContent(name, self.chance.choice((2, 3)))
+        return self.tables[name]
 
     def happens(self, probability: float) -> bool:
         return self.chance.random() < probability * self.faults
@@ -114,7 +118,9 @@ class ModelLake:
 
     def _planned(self, name: str) -> Rewrite | None:
         content = self.tables.get(name)
-        return None if content is None else plan_rewrite(content.files, name, self.chance, self.new_id)
+        if content is None:
+            return None
+        return plan_rewrite(content.files, name, content.format_version, self.chance, self.new_id)
 
     def _land(self, name: str, rewrite: Rewrite) -> None:
         content = self.tables[name]
@@ -124,16 +130,15 @@ class ModelLake:
             return
         self.counters["compactions"] += 1
         self.referenced.add(rewrite.location)
-        touched = frozenset(rewrite.replaced)
         content.put(
             LakeSnapshotNode(
                 self.new_id(),
                 content.head,
-                {"total-data-files": "1", "added-delete-files" if rewrite.vectors else "added-data-files": "1"},
+                {"total-data-files": "1", "added-delete-files" if rewrite.only_deletes else "added-data-files": "1"},
                 files,
                 replaces=True,
-                removed=frozenset() if rewrite.vectors else touched,
-                vectors=touched if rewrite.vectors else frozenset(),
+                removed=rewrite.removed,
+                vectors=rewrite.vectors,
             )
         )
         self.on_compact(content, rewrite.bucket)
@@ -164,7 +169,10 @@ class ModelLake:
             content.put(node)
             self.referenced.update(file.location for file in delta.files)
             self.counters["deletion vectors"] += len(node.vectors)
-            self.counters["deletion vectors replaced"] += len(delta.removed)
+            self.counters["position delete files"] += sum(bool(each.referenced) for each in delta.files) - len(
+                node.vectors
+            )
+            self.counters["deletes by position replaced"] += len(delta.removed)
         self.on_commit(content, deltas)
         return True
 
@@ -192,6 +200,10 @@ class Handle:
     def snapshot(self, snapshot_id: int) -> Node | None:
         node = self._content.nodes.get(snapshot_id)
         return None if node is None else Node(node)
+
+    @property
+    def format_version(self) -> int:
+        return self._content.format_version
 
     def node(self, snapshot_id: int) -> LakeSnapshotNode:
         return self._content.nodes[snapshot_id]
@@ -302,7 +314,7 @@ class Delta:
             if added := node.vectors.intersection(self.data_files_of_vectors()):
                 raise self._rewritten(f"Found concurrently added DV for {sorted(added)}")
         files = LakeFiles() if head is None else head.files
-        gone = [file.location for file in self.removed if not files.has_vector(file)]
+        gone = [file.location for file in self.removed if not files.has_deletes(file)]
         if gone and self._checks_removed:
             raise self._rewritten(f"Missing required files to delete: {gone}")
 
@@ -392,17 +404,19 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class PositionWriter:
-    """What the driver sends with the pieces of a round: the lake table's name, and the snapshot of the round."""
+    """What the driver sends with the pieces of a round: the lake table, and the snapshot of the round."""
 
     table: str
     base: int
+    format_version: int
 
 
 class SimIcebergTable(IcebergTable):
     """The real `IcebergTable`, but without Parquet files."""
 
     def file_writer(self, *, renew: bool = False) -> Any:
-        return PositionWriter(str(self._table.path), self._base or 0)
+        handle: Any = self._handle
+        return PositionWriter(str(self._table.path), self._base or 0, handle.format_version)
 
     def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
         return f"memory://{self._table.path}/{bucket}/{name}"
@@ -440,9 +454,9 @@ def live_data_files(_jvm: object, handle: Handle, snapshot_id: int | None) -> It
     node = None if snapshot_id is None else handle.node(snapshot_id)
     for number, files in node.files.buckets.items() if node else ():
         for location, file in files.data.items():
-            vectors = tuple(vector.file for vector in files.vectors.get(location, ()))
+            deletes = tuple(each.file for each in files.deletes.get(location, ()))
             equality = any(sequence > file.sequence for sequence in files.deleted_keys.values())
-            yield LiveDataFile(location, (number,), len(file.rows), vectors, equality)
+            yield LiveDataFile(location, (number,), len(file.rows), deletes, equality)
 
 
 def ancestors(node: LakeSnapshotNode | None) -> Iterator[LakeSnapshotNode]:

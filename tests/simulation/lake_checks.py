@@ -53,7 +53,7 @@ class LakeChecks:
         for location in files:
             written = self._lake.files[location]
             touched.setdefault(written.bucket, set()).update(written.keys, (key for key, _ in written.rows))
-        self._check_vectors(content, deltas, touched)
+        self._check_positions(content, deltas, touched)
         for bucket, old in table.offsets.items():
             if offsets.get(bucket, -1) < old:
                 self._violated(
@@ -69,18 +69,18 @@ class LakeChecks:
         for bucket, keys in touched.items():
             self._compare(content, bucket, table.rows.get(bucket, {}), keys)
 
-    def _check_vectors(self, content: LakeContent, deltas: Sequence[Delta], touched: dict[int, set[int]]) -> None:
-        """Check that each deletion vector of a commit is the only one of a live data file, and deletes rows of it."""
-        for file in (each for delta in deltas for each in delta.files if each.vector is not None):
-            (location,) = file.referenced
+    def _check_positions(self, content: LakeContent, deltas: Sequence[Delta], touched: dict[int, set[int]]) -> None:
+        """Check that deletes by position are of rows of live data files, which have one deletion vector at most."""
+        for file, location in ((f, each) for delta in deltas for f in delta.files for each in f.referenced):
             bucket = content.files.bucket(file.bucket)
-            data, vectors = bucket.data.get(location), bucket.vectors[location]
+            data = bucket.data.get(location)
+            vectors = [each for each in bucket.deletes[location] if each.file.vector is not None]
             if data is None:
                 self._violated(f"table {content.name}: deletes rows of {location}, which is not in the lake")
                 continue
             if len(vectors) > 1:
                 self._violated(f"table {content.name}: {location} has {len(vectors)} deletion vectors")
-            positions = self._lake.files[file.location].vectors[location]
+            positions = self._lake.files[file.location].positions[location]
             if not positions <= set(range(len(data.rows))):
                 self._violated(f"table {content.name}: deletes {sorted(positions)} of {len(data.rows)} rows")
                 continue

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
-from fluss_tiering.lake.protocol import FileContent, LakeFile
+from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, VectorPlace
+
+FILE_BYTES: Final = 1000
+WITH_VECTORS: Final = 3
+"""The first format version that has deletion vectors, and no new position delete files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +22,14 @@ class FileRows:
         content: What the file holds.
         rows: The rows of a data file as (key, value). The index of a row is its position.
         keys: The keys of an equality delete file.
-        vectors: The deletion vectors of a Puffin file, as data file -> positions.
+        positions: What a Puffin file or a position delete file deletes, as data file -> positions.
     """
 
     bucket: int
     content: FileContent
     rows: tuple[tuple[int, int], ...] = ()
     keys: tuple[int, ...] = ()
-    vectors: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    positions: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +41,8 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Vector:
-    """A live deletion vector: its file, and the positions that it deletes."""
+class Deletes:
+    """What a live delete file deletes of one data file: a deletion vector, or a part of a position delete file."""
 
     file: LakeFile
     positions: frozenset[int]
@@ -49,18 +54,18 @@ class BucketFiles:
 
     Attributes:
         data: The data files by location.
-        vectors: The deletion vectors of each data file. No engine can read a data file that has more than one.
+        deletes: The deletes by position of each data file. No engine can read a data file with two deletion vectors.
         deleted_keys: The sequence number of the newest equality delete of each key.
     """
 
     data: Mapping[str, DataFile] = field(default_factory=dict)
-    vectors: Mapping[str, tuple[Vector, ...]] = field(default_factory=dict)
+    deletes: Mapping[str, tuple[Deletes, ...]] = field(default_factory=dict)
     deleted_keys: Mapping[int, int] = field(default_factory=dict)
 
     def live_rows(self, location: str) -> list[tuple[int, int]]:
         """Return the rows of a data file that are not deleted, in their order."""
         file = self.data[location]
-        deleted = {position for vector in self.vectors.get(location, ()) for position in vector.positions}
+        deleted = {position for each in self.deletes.get(location, ()) for position in each.positions}
         return [
             (key, value)
             for position, (key, value) in enumerate(file.rows)
@@ -76,12 +81,12 @@ class BucketFiles:
         return found
 
     def without(self, locations: Iterable[str]) -> BucketFiles:
-        """Return the files without some data files and their vectors."""
+        """Return the files without some data files and what is deleted of them."""
         gone = set(locations)
         return replace(
             self,
             data={each: file for each, file in self.data.items() if each not in gone},
-            vectors={each: vectors for each, vectors in self.vectors.items() if each not in gone},
+            deletes={each: deletes for each, deletes in self.deletes.items() if each not in gone},
         )
 
 
@@ -95,13 +100,13 @@ class LakeFiles:
     def bucket(self, number: int) -> BucketFiles:
         return self.buckets.get(number, BucketFiles())
 
-    def has_vector(self, file: LakeFile) -> bool:
-        """Return whether a deletion vector is live."""
-        return any(
-            vector.file.location == file.location
-            for location in file.referenced
-            for vector in self.bucket(file.bucket).vectors.get(location, ())
-        )
+    def has_deletes(self, file: LakeFile) -> bool:
+        """Return whether a delete file is live. A rewrite of a data file removes its vector, but no other deletes."""
+        (location,) = file.referenced
+        bucket = self.bucket(file.bucket)
+        if file.vector is None and location not in bucket.data:
+            return True
+        return any(each.file.location == file.location for each in bucket.deletes.get(location, ()))
 
     def put(self, number: int, files: BucketFiles) -> LakeFiles:
         """Return the files of the next snapshot, in which one bucket has other files."""
@@ -114,7 +119,7 @@ class LakeFiles:
 
         Args:
             added: The data files and delete files that it adds.
-            removed: The deletion vectors that it removes.
+            removed: The files of deletes by position that it removes.
             contents: What is in each file.
         """
         sequence = self.sequence + 1
@@ -122,10 +127,10 @@ class LakeFiles:
         for number in {file.bucket for file in (*added, *removed)}:
             before = self.bucket(number)
             data, deleted_keys = dict(before.data), dict(before.deleted_keys)
-            vectors = dict(before.vectors)
+            deletes = dict(before.deletes)
             for file in removed:
                 if file.bucket == number:
-                    _remove_vector(vectors, file)
+                    _remove_deletes(deletes, file)
             for file in added:
                 if file.bucket != number:
                     continue
@@ -135,16 +140,67 @@ class LakeFiles:
                 elif file.content is FileContent.EQUALITY_DELETES:
                     deleted_keys |= dict.fromkeys(content.keys, sequence)
                 else:
-                    (location,) = file.referenced
-                    vectors[location] = (*vectors.get(location, ()), Vector(file, content.vectors[location]))
-            buckets[number] = BucketFiles(data, vectors, deleted_keys)
+                    for location in file.referenced:
+                        deletes[location] = (*deletes.get(location, ()), Deletes(file, content.positions[location]))
+            buckets[number] = BucketFiles(data, deletes, deleted_keys)
         return LakeFiles(sequence, buckets)
 
 
-def _remove_vector(vectors: dict[str, tuple[Vector, ...]], file: LakeFile) -> None:
-    (location,) = file.referenced
-    left = tuple(each for each in vectors.get(location, ()) if each.file.location != file.location)
-    if left:
-        vectors[location] = left
-    else:
-        vectors.pop(location, None)
+def write_deletes(
+    version: int,
+    contents: dict[str, FileRows],
+    bucket: int,
+    location: str,
+    positions: Mapping[str, frozenset[int]],
+    replaces: Mapping[str, tuple[LakeFile, ...]] | None = None,
+) -> list[LakeFile]:
+    """Write deletes by position, and return their files.
+
+    Args:
+        version: The format version: deletion vectors in one Puffin file, or with version 2 one position delete file.
+        contents: What is in each file.
+        bucket: The bucket.
+        location: The beginning of the file's location.
+        positions: What is deleted, as data file -> positions.
+        replaces: The live delete files that the new ones replace, by data file.
+    """
+    replaces = replaces or {}
+    name = f"{location}.puffin" if version >= WITH_VECTORS else f"{location}-deletes.parquet"
+    contents[name] = FileRows(bucket, FileContent.POSITION_DELETES, positions=positions)
+    if version < WITH_VECTORS:
+        old = tuple(file for each in positions for file in replaces.get(each, ()))
+        count = sum(map(len, positions.values()))
+        return [_delete_file(bucket, name, tuple(positions), count, None, old)]
+    return [
+        _delete_file(bucket, name, (each,), len(deleted), VectorPlace(number, 1), replaces.get(each, ()))
+        for number, (each, deleted) in enumerate(positions.items())
+    ]
+
+
+def _delete_file(
+    bucket: int,
+    location: str,
+    referenced: tuple[str, ...],
+    count: int,
+    vector: VectorPlace | None,
+    replaces: tuple[LakeFile, ...],
+) -> LakeFile:
+    return LakeFile(
+        FileContent.POSITION_DELETES,
+        bucket,
+        location,
+        FILE_BYTES,
+        FileMetrics(count),
+        referenced=referenced,
+        vector=vector,
+        replaces=replaces,
+    )
+
+
+def _remove_deletes(deletes: dict[str, tuple[Deletes, ...]], file: LakeFile) -> None:
+    for location in file.referenced:
+        left = tuple(each for each in deletes.get(location, ()) if each.file.location != file.location)
+        if left:
+            deletes[location] = left
+        else:
+            deletes.pop(location, None)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from fluss_tiering.lake.protocol import FileContent, LakeFile, LiveDataFile, NotedPlace
-from simulation.compaction import vector_file
+from fluss_tiering.lake.protocol import LakeFile, LiveDataFile, NotedPlace
 from simulation.key_index import ModelKeyIndexes, Position, Rows, Run, SimPlaceIndex, positions_of, run_of
 from simulation.lake import ModelLake, PositionWriter
-from simulation.lake_files import FileRows
+from simulation.lake_files import WITH_VECTORS, write_deletes
+
+_MAX_SINGLE_FILES: Final = 2
+"""Up to this many touched data files have a position delete file each. With real files it is more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +24,11 @@ class NotedKeys:
 
 
 class FoundRows:
-    """Collects rows, and writes a deletion vector for each data file with new deletes."""
+    """Collects rows, and writes deletes of those that are not deleted yet."""
 
-    def __init__(self, lake: ModelLake, live: Sequence[LiveDataFile]) -> None:
+    def __init__(self, lake: ModelLake, writer: PositionWriter, live: Sequence[LiveDataFile]) -> None:
         self._lake = lake
+        self._version = writer.format_version
         self._deletes = {file.location: file.deletes for file in live}
         self._rows: dict[str, set[int]] = {}
 
@@ -33,25 +36,36 @@ class FoundRows:
         for location, position in rows:
             self._rows.setdefault(location, set()).add(position)
 
-    def write(self, bucket: int, puffin: str) -> list[LakeFile]:
-        """Write the vectors, which also hold what is deleted already, and return one file for each."""
-        vectors: dict[str, frozenset[int]] = {}
-        for location, rows in sorted(self._rows.items()):
-            present = self.present(location)
-            if not rows <= present:
-                vectors[location] = present | rows
-        if not vectors:
+    def write(self, bucket: int, location: str) -> list[LakeFile]:
+        """Write the deletes, and return their files.
+
+        A file of deletes in one data file also holds what is deleted already, and replaces its file. With the format
+        version 2, deletes in many data files share a file, which holds nothing else.
+        """
+        new: dict[str, frozenset[int]] = {}
+        for data_file, rows in sorted(self._rows.items()):
+            if left := rows - self.present(data_file, self._deletes.get(data_file, ())):
+                new[data_file] = frozenset(left)
+        if not new:
             return []
-        self._lake.files[puffin] = FileRows(bucket, FileContent.POSITION_DELETES, vectors=vectors)
+        contents = self._lake.files
+        own = {each: tuple(f for f in self._deletes.get(each, ()) if len(f.referenced) == 1) for each in new}
+        merged = {each: rows | self.present(each, own[each]) for each, rows in new.items()}
+        if self._version >= WITH_VECTORS:
+            return write_deletes(self._version, contents, bucket, location, merged, own)
+        if len(new) > _MAX_SINGLE_FILES:
+            return write_deletes(self._version, contents, bucket, location, new)
         return [
-            vector_file(bucket, puffin, location, positions, *self._deletes.get(location, ()))
-            for location, positions in vectors.items()
+            file
+            for number, each in enumerate(new)
+            for file in write_deletes(
+                self._version, contents, bucket, f"{location}-{number}", {each: merged[each]}, {each: own[each]}
+            )
         ]
 
-    def present(self, location: str) -> frozenset[int]:
-        """Return the positions that the live vector of a data file deletes."""
-        files = self._deletes.get(location, ())
-        return frozenset().union(*(self._lake.files[file.location].vectors[location] for file in files))
+    def present(self, location: str, files: Iterable[LakeFile]) -> frozenset[int]:
+        """Return the positions that live delete files delete of a data file."""
+        return frozenset(p for file in files for p in self._lake.files[file.location].positions[location])
 
 
 class PositionDeletes:
@@ -82,17 +96,17 @@ class PositionDeletes:
             keys: The keys whose earlier rows are deleted.
         """
         index = SimPlaceIndex(self._lake, self._indexes, (writer.table, bucket), live)
-        found = FoundRows(self._lake, live)
+        found = FoundRows(self._lake, writer, live)
         found.add(index.find(keys))
         for data_file, rows in data:
             index.add(data_file, rows)
         index.save(writer.base)
-        return found.write(bucket, f"{location}.puffin")
+        return found.write(bucket, location)
 
     def of_place(self, writer: PositionWriter, place: NotedPlace, attempt: int) -> list[LakeFile]:
         """Write the deletes of all pieces of a place whose keys were noted."""
         index = SimPlaceIndex(self._lake, self._indexes, (writer.table, place.bucket), place.live)
-        found = FoundRows(self._lake, place.live)
+        found = FoundRows(self._lake, writer, place.live)
         pieces: Any = place.pieces
         earlier: list[Run] = []
         for of_ordinal in pieces:
@@ -102,7 +116,7 @@ class PositionDeletes:
             earlier += [noted.rows for noted in of_ordinal]
         index.adopt(earlier)
         index.save(writer.base)
-        return found.write(place.bucket, f"{place.location}-{attempt}.puffin")
+        return found.write(place.bucket, f"{place.location}-{attempt}")
 
     def earlier_rows(self, runs: Sequence[Run]) -> Sequence[Run]:
         """Return the rows that the earlier pieces of a place have written in this round."""
