@@ -109,12 +109,12 @@ class ModelLake:
     def compact(self, name: str) -> None:
         """Rewrite some files at once, which makes a new snapshot with the same rows."""
         if (rewrite := self._planned(name)) is not None:
-            self._land(name, rewrite)
+            self.land(name, rewrite)
 
     def compact_slowly(self, name: str, delay_ms: int) -> None:
         """Read files to be rewritten now, and commit the new ones later, unless they have changed meanwhile."""
         if (rewrite := self._planned(name)) is not None:
-            self.scheduler.after(delay_ms, lambda: self._land(name, rewrite))
+            self.scheduler.after(delay_ms, lambda: self.land(name, rewrite))
 
     def _planned(self, name: str) -> Rewrite | None:
         content = self.tables.get(name)
@@ -122,7 +122,7 @@ class ModelLake:
             return None
         return plan_rewrite(content.files, name, content.format_version, self.chance, self.new_id)
 
-    def _land(self, name: str, rewrite: Rewrite) -> None:
+    def land(self, name: str, rewrite: Rewrite) -> None:
         content = self.tables[name]
         files = rewrite.landed(content.files, self.files)
         if files is None:
