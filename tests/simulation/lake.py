@@ -1,5 +1,7 @@
 """A model of the parts of Iceberg that the real `IcebergTable` and `IcebergCommitter` call, with its semantics.
 
+`test_model_lake` compares it with Iceberg.
+
 Row deltas are validated against the newest snapshot when they are staged, and again inside the compare-and-swap of the
 commit. Messages may be lost: the driver sees an error although the commit happened, or before it happens.
 """
