@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from fluss_tiering.spark.round import round as spark_round
 from fluss_tiering.spark.round.deletes import PlannedDeletes
 from fluss_tiering.spark.round.pieces import PieceWork
 from fluss_tiering.spark.table_run import TableRun
+from simulation.driver import ModelSpark
 from simulation.key_index import SimPlaceIndex
 from simulation.lake import Delta, Transaction
 from simulation.position_deletes import FoundRows, PositionDeletes
@@ -214,6 +216,14 @@ def _each_piece_by_itself() -> Iterator[None]:
         yield
 
 
+def _same_names(original: Callable[..., Any]) -> Callable[..., Any]:
+    def start(self: Any, *arguments: Any) -> None:
+        original(self, *arguments)
+        self._attempts = itertools.repeat(0)
+
+    return start
+
+
 def _ours_alone(original: Callable[..., Any]) -> Callable[..., Any]:
     def read(summary: Any) -> LakeCommit | None:
         commit = original(summary)
@@ -279,5 +289,8 @@ DEFECTS: Final[dict[str, Planted]] = {
     "a conflict is committed without reading again": Planted(_not_read_again, "not in the lake|doubled|goes back"),
     "commits of Flink are not registered": Planted(
         _wrapped(iceberg_table, "from_summary", _ours_alone), "doubled|goes back|the server knows"
+    ),
+    "a round that is read again writes files with the same names": Planted(
+        _wrapped(ModelSpark, "__init__", _same_names), "refers to deleted files|rows lost"
     ),
 }
